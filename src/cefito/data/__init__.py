@@ -1,0 +1,9 @@
+"""From annotated videos to windows: taxonomy, videos, the prepared data set, the embedded world, simulated observations."""
+
+from cefito.data.prepared import PreparedDataset, open_dataset, verify_dataset, write_dataset
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.videos import Annotations, Step, Video, read_annotations
+from cefito.data.windows import Windows, cut_windows
+
+__all__ = ["Action", "Annotations", "PreparedDataset", "Step", "Task", "Taxonomy", "Video", "Windows", "cut_windows",
+           "open_dataset", "read_annotations", "verify_dataset", "write_dataset"]

@@ -1,0 +1,141 @@
+"""What can be done: tasks, actions, and which actions belong to which task."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import DataError
+from cefito.files import read_json
+
+__all__ = ["Action", "Task", "Taxonomy"]
+
+_REMEDY = 'Expected {"dataset", "tasks": [{"id", "name", "actions": [ids]}], "actions": [{"id", "name"}]}.'
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action of the vocabulary; ids run from 0 to K − 1."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task and the ids of the actions that it may take, ascending."""
+
+    id: int
+    name: str
+    actions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Taxonomy:
+    """The closed vocabulary of a data set.
+
+    Attributes:
+        dataset: Name of the data set.
+        tasks: Tasks, position = id.
+        actions: Actions, position = id.
+        shared: Names of a coarser vocabulary in which equal actions of different tasks share an id (CrossTask's 105), or None.
+        to_shared: For every action its id in that vocabulary, or None.
+    """
+
+    dataset: str
+    tasks: tuple[Task, ...]
+    actions: tuple[Action, ...]
+    shared: tuple[Action, ...] | None = None
+    to_shared: tuple[int, ...] | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> Taxonomy:
+        """Read a `taxonomy.json`.
+
+        Raises:
+            DataError: Missing file, malformed JSON, ids that are not 0..n−1, unknown action ids in a task.
+        """
+        return cls.from_dict(read_json(path, _REMEDY), place=str(path))
+
+    @classmethod
+    def from_dict(cls, value: Any, *, place: str = "taxonomy") -> Taxonomy:
+        """Build from the parsed content of a `taxonomy.json`; `place` names it in errors."""
+        try:
+            actions = _by_id([Action(id=entry["id"], name=entry["name"]) for entry in value["actions"]], "action", place)
+            tasks = _by_id(
+                [Task(id=entry["id"], name=entry["name"], actions=tuple(sorted(set(entry["actions"]))))
+                 for entry in value["tasks"]], "task", place)
+            name = value["dataset"]
+        except (KeyError, TypeError) as problem:
+            raise DataError(f"{place}: not a taxonomy ({problem!r}). {_REMEDY}") from problem
+        for task in tasks:
+            unknown = [action for action in task.actions if action not in range(len(actions))]
+            if unknown:
+                raise DataError(f"{place}: task {task.id} ('{task.name}') names action {unknown[0]}, which is not among "
+                                f"the {len(actions)} actions. Add it or mend the id.")
+        shared, to_shared = _shared_space(value, len(actions), place)
+        return cls(dataset=name, tasks=tasks, actions=actions, shared=shared, to_shared=to_shared)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of a `taxonomy.json`; `from_dict` reads it back."""
+        value: dict[str, Any] = {
+            "dataset": self.dataset,
+            "tasks": [{"id": task.id, "name": task.name, "actions": list(task.actions)} for task in self.tasks],
+            "actions": [{"id": action.id, "name": action.name} for action in self.actions],
+        }
+        if self.shared is not None and self.to_shared is not None:
+            value[f"map_{len(self.actions)}_to_{len(self.shared)}"] = list(self.to_shared)
+            value[f"actions_{len(self.shared)}"] = [{"id": action.id, "name": action.name} for action in self.shared]
+        return value
+
+    def names(self, actions: NDArray[np.integer[Any]] | list[int]) -> list[str]:
+        """Names of a sequence of action ids."""
+        return [self.actions[int(action)].name for action in actions]
+
+    def in_shared_space(self) -> Taxonomy:
+        """The same tasks over the shared vocabulary.
+
+        Raises:
+            DataError: The taxonomy has no shared vocabulary.
+        """
+        if self.shared is None or self.to_shared is None:
+            raise DataError(f"taxonomy of '{self.dataset}': has no shared action vocabulary (no 'map_…_to_…' entry).")
+        mapped = self.to_shared
+        tasks = tuple(Task(id=task.id, name=task.name, actions=tuple(sorted({mapped[action] for action in task.actions})))
+                      for task in self.tasks)
+        return Taxonomy(dataset=self.dataset, tasks=tasks, actions=self.shared)
+
+
+_Entry = TypeVar("_Entry", Action, Task)
+
+
+def _by_id(entries: list[_Entry], kind: str, place: str) -> tuple[_Entry, ...]:
+    entries = sorted(entries, key=lambda entry: entry.id)
+    for position, entry in enumerate(entries):
+        if entry.id != position or isinstance(entry.id, bool):
+            raise DataError(f"{place}: {kind} ids must run from 0 to {len(entries) - 1} without gap or repeat; "
+                            f"found {entry.id!r} where {position} was due. Renumber them.")
+        if not isinstance(entry.name, str) or not entry.name.strip():
+            raise DataError(f"{place}: {kind} {entry.id} has no name. Give it one.")
+    if not entries:
+        raise DataError(f"{place}: holds no {kind}s. {_REMEDY}")
+    return tuple(entries)
+
+
+def _shared_space(value: dict[str, Any], size: int, place: str) -> tuple[tuple[Action, ...] | None, tuple[int, ...] | None]:
+    maps = [key for key in value if re.fullmatch(r"map_\d+_to_\d+", key)]
+    if not maps:
+        return None, None
+    names = value.get("actions_" + maps[0].rsplit("_", 1)[1])
+    if names is None:
+        raise DataError(f"{place}: has '{maps[0]}' but not the names that go with it ('actions_…').")
+    shared = _by_id([Action(id=entry["id"], name=entry["name"]) for entry in names], "shared action", place)
+    mapped = tuple(value[maps[0]])
+    if len(mapped) != size or any(target not in range(len(shared)) for target in mapped):
+        raise DataError(f"{place}: '{maps[0]}' must give one of {len(shared)} ids to each of the {size} actions.")
+    return shared, mapped

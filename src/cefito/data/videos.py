@@ -1,0 +1,165 @@
+"""What was done: annotated videos, read from and written to `videos.jsonl`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cefito.data.taxonomy import Taxonomy
+from cefito.errors import DataError
+from cefito.files import write_text
+
+__all__ = ["SPLITS", "Annotations", "Step", "Video", "read_annotations", "read_videos", "write_videos"]
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One annotated step: start and end in seconds, and the action's id."""
+
+    start: float
+    end: float
+    action: int
+
+
+@dataclass(frozen=True)
+class Video:
+    """One annotated video.
+
+    Attributes:
+        video_id: Unique name.
+        split: "train", "val" or "test".
+        task: Id of its task.
+        steps: Steps in annotation order, which is not always the order of their start times.
+        in_protocol: False for videos that give no windows (in CrossTask those without a feature file).
+    """
+
+    video_id: str
+    split: str
+    task: int
+    steps: tuple[Step, ...]
+    in_protocol: bool = True
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """A taxonomy and the videos annotated with it; no observations."""
+
+    taxonomy: Taxonomy
+    videos: tuple[Video, ...]
+
+    @property
+    def step_count(self) -> int:
+        """Number of annotated steps over all videos, in protocol or not."""
+        return sum(len(video.steps) for video in self.videos)
+
+    def in_shared_space(self) -> Annotations:
+        """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 ids instead of 133).
+
+        Raises:
+            DataError: The taxonomy has no shared vocabulary.
+        """
+        taxonomy = self.taxonomy.in_shared_space()
+        mapped = self.taxonomy.to_shared or ()
+        videos = tuple(
+            replace(video, steps=tuple(replace(step, action=mapped[step.action]) for step in video.steps))
+            for video in self.videos
+        )
+        return Annotations(taxonomy=taxonomy, videos=videos)
+
+
+def read_annotations(folder: Path) -> Annotations:
+    """Read `taxonomy.json` and `videos.jsonl` of a folder.
+
+    Raises:
+        DataError: Something is missing, malformed or inconsistent; the message names file and line.
+    """
+    taxonomy = Taxonomy.read(folder / "taxonomy.json")
+    return Annotations(taxonomy=taxonomy, videos=read_videos(folder / "videos.jsonl", taxonomy))
+
+
+def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
+    """Read a `videos.jsonl`, one video a line.
+
+    Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …], optional "in_protocol"}.
+
+    Raises:
+        DataError: Missing file, malformed line, unknown task or action, a step that ends before it starts, a repeated video.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as problem:
+        raise DataError(f"{path}: no such file. Expected one JSON object a line, one line a video.") from problem
+    except (UnicodeDecodeError, OSError) as problem:
+        raise DataError(f"{path}: cannot be read ({problem}).") from problem
+    videos: list[Video] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        video = _video(line, taxonomy, place=f"{path}, line {number}")
+        if video.video_id in seen:
+            raise DataError(f"{path}, line {number}: video '{video.video_id}' stands in line {seen[video.video_id]} already. "
+                            f"Remove or rename one of them.")
+        seen[video.video_id] = number
+        videos.append(video)
+    if not videos:
+        raise DataError(f"{path}: holds no videos. Expected one JSON object a line, one line a video.")
+    return tuple(videos)
+
+
+def write_videos(path: Path, videos: Iterable[Video]) -> None:
+    """Write a `videos.jsonl`; `read_videos` reads it back."""
+    lines = []
+    for video in videos:
+        value: dict[str, Any] = {
+            "video_id": video.video_id, "split": video.split, "task_id": video.task,
+            "steps": [[step.start, step.end, step.action] for step in video.steps],
+        }
+        if not video.in_protocol:
+            value["in_protocol"] = False
+        lines.append(json.dumps(value, ensure_ascii=False) + "\n")
+    write_text(path, "".join(lines))
+
+
+def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as problem:
+        raise DataError(f"{place}: not valid JSON ({problem.msg} at column {problem.colno}). Mend or remove the line.") from problem
+    try:
+        video_id, split, task, raw = value["video_id"], value["split"], value["task_id"], value["steps"]
+        steps = tuple(Step(start=float(start), end=float(end), action=action) for start, end, action in raw)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise DataError(f'{place}: not a video ({problem!r}). Expected {{"video_id", "split", "task_id", '
+                        f'"steps": [[start_s, end_s, action_id], …]}}.') from problem
+    if not isinstance(video_id, str) or not video_id:
+        raise DataError(f"{place}: video_id is {video_id!r}; expected a name.")
+    if split not in SPLITS:
+        raise DataError(f"{place}: split is {split!r}; expected one of {', '.join(SPLITS)}.")
+    if not _is_id(task, len(taxonomy.tasks)):
+        raise DataError(f"{place}: unknown task id {task!r}; the taxonomy has 0 to {len(taxonomy.tasks) - 1}.")
+    for number, step in enumerate(steps):
+        _check_step(step, number, task, taxonomy, place)
+    return Video(video_id=video_id, split=split, task=task, steps=steps, in_protocol=bool(value.get("in_protocol", True)))
+
+
+def _check_step(step: Step, number: int, task: int, taxonomy: Taxonomy, place: str) -> None:
+    if not _is_id(step.action, len(taxonomy.actions)):
+        raise DataError(f"{place}: step {number} (counted from 0) has the unknown action id {step.action!r}; the taxonomy "
+                        f"has 0 to {len(taxonomy.actions) - 1}.")
+    if step.action not in taxonomy.tasks[task].actions:
+        raise DataError(f"{place}: step {number} (counted from 0) has action {step.action}, which the taxonomy does not list "
+                        f"for task {task} ('{taxonomy.tasks[task].name}'). Add it there or mend the id.")
+    if not (math.isfinite(step.start) and math.isfinite(step.end)) or step.end < step.start:
+        raise DataError(f"{place}: step {number} (counted from 0) ends at {step.end} s, before it starts at {step.start} s. "
+                        f"Mend or remove it.")
+
+
+def _is_id(value: Any, size: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size

@@ -1,0 +1,140 @@
+"""Windows: T consecutive annotated steps of a video, stride 1, as the unified protocol cuts them.
+
+The initial observation of a window is that at the start of its first step, the goal that at the end of its last. Steps
+keep annotation order; videos shorter than T, and videos outside the protocol, give none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.taxonomy import Taxonomy
+from cefito.data.videos import Video
+from cefito.errors import DataError
+
+__all__ = ["HELD_OUT_SEED", "HELD_OUT_SHARE", "Windows", "count_windows", "cut_windows", "split_videos"]
+
+HELD_OUT_SHARE = 0.1
+HELD_OUT_SEED = 20260501
+
+
+@dataclass(frozen=True)
+class Windows:
+    """N windows of one horizon.
+
+    Attributes:
+        initial: Initial observations, float32 [N, E].
+        goal: Goal observations, float32 [N, E].
+        actions: Action ids, int64 [N, T].
+        tasks: Task ids, int64 [N].
+        video: Index of the video in the data set, int64 [N].
+        start: Index of the first step in its video, int64 [N].
+        taxonomy: The vocabulary.
+        action_text: Text embedding of each action, [K, W], or None.
+        dataset: Name of the data set.
+        split: "train", "val" or "test".
+    """
+
+    initial: NDArray[np.float32]
+    goal: NDArray[np.float32]
+    actions: NDArray[np.int64]
+    tasks: NDArray[np.int64]
+    video: NDArray[np.int64]
+    start: NDArray[np.int64]
+    taxonomy: Taxonomy
+    action_text: NDArray[np.floating[Any]] | None
+    dataset: str
+    split: str
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def horizon(self) -> int:
+        """T, the number of actions of each window."""
+        return int(self.actions.shape[1])
+
+    def subset(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> Windows:
+        """The windows of the given rows, in their order."""
+        index = np.asarray(rows, dtype=np.int64)
+        return replace(self, initial=self.initial[index], goal=self.goal[index], actions=self.actions[index],
+                       tasks=self.tasks[index], video=self.video[index], start=self.start[index])
+
+    def sample(self, size: int | None, seed: int) -> Windows:
+        """A fixed random sample of at most `size` windows, in their order; all of them for None."""
+        if size is None or size >= len(self):
+            return self
+        rows = np.random.default_rng(seed).choice(len(self), size=size, replace=False)
+        return self.subset(np.sort(rows))
+
+
+def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
+    """Indices of the videos of each split, with a validation split in any case.
+
+    Where the data set has none, 10 % of the training videos are held out, stratified by task (at least one where a task has
+    five or more), by a fixed seed. Videos outside the protocol are left out.
+    """
+    splits: dict[str, list[int]] = {"train": [], "val": [], "test": []}
+    for index, video in enumerate(videos):
+        if video.in_protocol:
+            splits[video.split].append(index)
+    if splits["val"]:
+        return splits
+    by_task: dict[int, list[int]] = defaultdict(list)
+    for index in splits["train"]:
+        by_task[videos[index].task].append(index)
+    generator = np.random.default_rng(HELD_OUT_SEED)
+    held: set[int] = set()
+    for task in sorted(by_task):
+        members = by_task[task]
+        count = round(HELD_OUT_SHARE * len(members)) or int(len(members) >= 5)
+        held.update(int(index) for index in generator.choice(members, size=count, replace=False))
+    splits["val"] = sorted(held)
+    splits["train"] = [index for index in splits["train"] if index not in held]
+    return splits
+
+
+def count_windows(videos: Iterable[Video], horizon: int) -> int:
+    """Number of windows of the given horizon that the videos give."""
+    return sum(max(0, len(video.steps) - horizon + 1) for video in videos if video.in_protocol)
+
+
+def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Windows:
+    """Cut all windows of one split.
+
+    Args:
+        dataset: An opened data set.
+        horizon: T ≥ 1.
+        split: "train", "val" or "test"; see `split_videos` for "val" where the data set has none.
+
+    Raises:
+        DataError: The split gives no window.
+    """
+    if horizon < 1:
+        raise DataError(f"horizon {horizon}: expected a positive number of actions.")
+    members = split_videos(dataset.videos)[split]
+    video, start = [], []
+    for index in members:
+        for first in range(len(dataset.videos[index].steps) - horizon + 1):
+            video.append(index)
+            start.append(first)
+    if not video:
+        longest = max((len(dataset.videos[index].steps) for index in members), default=0)
+        raise DataError(
+            f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} ({len(members)} videos, the longest has "
+            f"{longest} steps). " + ("Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."))
+    rows = dataset.first_row[video] + np.asarray(start, dtype=np.int64)
+    actions = np.array([[step.action for step in dataset.videos[index].steps[first:first + horizon]]
+                        for index, first in zip(video, start, strict=True)], dtype=np.int64)
+    return Windows(
+        initial=dataset.start[rows].astype(np.float32), goal=dataset.end[rows + horizon - 1].astype(np.float32),
+        actions=actions, tasks=np.array([dataset.videos[index].task for index in video], dtype=np.int64),
+        video=np.array(video, dtype=np.int64), start=np.array(start, dtype=np.int64),
+        taxonomy=dataset.taxonomy, action_text=dataset.action_text, dataset=dataset.name, split=split)
