@@ -1,0 +1,51 @@
+"""The task classifier: which task do two observations belong to (paper, Sec. 3.3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cefito.field.config import ClassifierConfig
+from cefito.field.predictor import Dropout, normalise
+
+__all__ = ["TaskClassifier"]
+
+
+class TaskClassifier(nn.Module):
+    """Four linear layers applied to each observation, averaged over the two before the last.
+
+    As in the authors' checkpoints there is no activation between the first two layers.
+
+    Args:
+        config: Widths and options.
+        observation_dim: E.
+        task_count: |C|.
+    """
+
+    mean: Tensor
+
+    def __init__(self, *, config: ClassifierConfig, observation_dim: int, task_count: int) -> None:
+        super().__init__()
+        self.config = config
+        released = (max(observation_dim // 3, 1), 4 * observation_dim, max(observation_dim // 3, 1))
+        first, second, third = (given or default for given, default in zip(config.hidden, released, strict=True))
+        self.fc1 = nn.Linear(observation_dim, first)
+        self.fc2 = nn.Linear(first, second)
+        self.fc3 = nn.Linear(second, third)
+        self.fc4 = nn.Linear(third, task_count)
+        self.register_buffer("mean", torch.zeros(observation_dim))
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw all weights anew: Kaiming-uniform, zero biases."""
+        for layer in (self.fc1, self.fc2, self.fc3, self.fc4):
+            nn.init.kaiming_uniform_(layer.weight, a=5 ** 0.5, generator=generator)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+        """Logits of the tasks, [B, E] and [B, E] → [B, |C|]."""
+        drop = dropout or (lambda x: x)
+        x = torch.stack([initial, goal]) - self.mean
+        if self.config.normalise:
+            x = normalise(x)
+        x = drop(torch.relu(self.fc2(drop(self.fc1(x)))))
+        return self.fc4(drop(self.fc3(x)).mean(dim=0))  # type: ignore[no-any-return]

@@ -1,0 +1,66 @@
+"""Settings of the networks; defaults are the paper's."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = ["ClassifierConfig", "FieldConfig", "Frozen"]
+
+
+class Frozen(BaseModel):
+    """Base of all settings: immutable, and unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FieldConfig(Frozen):
+    """The predictor and the distance (paper, Sec. 3.2 and Supp. B).
+
+    Attributes:
+        width: D, the width of a token.
+        depth: Number of transformer blocks.
+        heads: Attention heads a block.
+        mlp_ratio: Hidden width of a block's MLP over D.
+        dropout: Share of the residual branches' outputs that is zeroed in training (paper: none).
+        action_encoding: "text" reads the data set's text embeddings, frozen; "learned" learns them; "auto" takes text where
+            the data set has it.
+        action_dim: Width of learned action embeddings.
+        distance: "l2" is the paper's norm, "mean_square" the released code's mean over the features of the squared difference.
+        centre: Subtract the training windows' mean observation before the layer norm (paper: no).
+        goal_projection: Hidden width of a residual MLP on the normalised goal before the distance; 0 is off, as in the paper.
+    """
+
+    width: int = Field(384, ge=8)
+    depth: int = Field(4, ge=1)
+    heads: int = Field(6, ge=1)
+    mlp_ratio: float = Field(4.0, gt=0)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    action_encoding: Literal["auto", "text", "learned"] = "auto"
+    action_dim: int = Field(512, ge=1)
+    distance: Literal["l2", "mean_square"] = "l2"
+    centre: bool = False
+    goal_projection: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> FieldConfig:
+        if self.width % self.heads or self.width % 2:
+            raise ValueError(f"width {self.width} must be even and divisible by the {self.heads} heads")
+        return self
+
+
+class ClassifierConfig(Frozen):
+    """The task classifier, a four-layer MLP on both observations (paper, Sec. 3.3).
+
+    Attributes:
+        hidden: Widths of the three hidden layers; 0 stands for the released code's E/3, 4E, E/3.
+        normalise: Layer-normalise the observations first (released code: raw).
+        centre: Subtract the training windows' mean observation first (released code: no).
+        dropout: Share of hidden units zeroed in training.
+    """
+
+    hidden: tuple[int, int, int] = (0, 0, 0)
+    normalise: bool = False
+    centre: bool = False
+    dropout: float = Field(0.0, ge=0, lt=1)

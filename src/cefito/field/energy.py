@@ -1,0 +1,132 @@
+"""The energy of an action sequence: the distance between the goal it leads to and the observed goal (paper, Eqs. 1 and 4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cefito.field.config import FieldConfig
+from cefito.field.prefixes import PrefixTree
+from cefito.field.predictor import Dropout, Predictor, normalise
+
+__all__ = ["EnergyField", "GoalProjection"]
+
+
+class GoalProjection(nn.Module):
+    """A residual MLP on the normalised goal, the identity when new; lets the field weigh what it can predict."""
+
+    def __init__(self, observation_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(observation_dim, hidden)
+        self.fc2 = nn.Linear(hidden, observation_dim)
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw the weights anew; the second layer starts at zero."""
+        nn.init.kaiming_uniform_(self.fc1.weight, a=5 ** 0.5, generator=generator)
+        for tensor in (self.fc1.bias, self.fc2.weight, self.fc2.bias):
+            nn.init.zeros_(tensor)
+
+    def forward(self, goal: Tensor) -> Tensor:
+        """[B, E] → [B, E]."""
+        return goal + self.fc2(nn.functional.gelu(self.fc1(goal), approximate="tanh"))
+
+
+class EnergyField(nn.Module):
+    """A predictor and a distance. Observations are given raw; they are normalised here.
+
+    Args:
+        config: Sizes and options.
+        observation_dim: E.
+        action_count: K.
+        horizon: T.
+        action_text: Frozen text embeddings of the actions [K, W], or None to learn them.
+    """
+
+    mean: Tensor
+
+    def __init__(self, *, config: FieldConfig, observation_dim: int, action_count: int, horizon: int,
+                 action_text: Tensor | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.predictor = Predictor(config=config, observation_dim=observation_dim, action_count=action_count,
+                                   horizon=horizon, action_text=action_text)
+        self.goal_projection = (GoalProjection(observation_dim, config.goal_projection)
+                                if config.goal_projection else None)
+        self.register_buffer("mean", torch.zeros(observation_dim))
+
+    @property
+    def horizon(self) -> int:
+        """T, the number of actions of a sequence."""
+        return self.predictor.horizon
+
+    def reset(self, generator: torch.Generator, *, mean: Tensor | None = None) -> None:
+        """Draw all weights anew.
+
+        Args:
+            generator: Source of all randomness, on the CPU.
+            mean: Mean observation of the training windows [E]; used only where the configuration says `centre`.
+        """
+        self.predictor.reset(generator)
+        if self.goal_projection is not None:
+            self.goal_projection.reset(generator)
+        if self.config.centre and mean is not None:
+            self.mean.copy_(mean)
+
+    def centred(self, observation: Tensor) -> Tensor:
+        """Observation less the stored mean (zero unless configured), […, E]."""
+        return observation.float() - self.mean
+
+    def target(self, goal: Tensor) -> Tensor:
+        """What the prediction is compared with: the normalised, perhaps projected, goal, […, E]."""
+        normed = normalise(self.centred(goal))
+        return normed if self.goal_projection is None else self.goal_projection(normed).float()
+
+    def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
+        """Distance of predicted goals and targets over the last dimension, in float32."""
+        return self.from_squared((predicted.float() - target).square().sum(dim=-1))
+
+    def from_squared(self, squared: Tensor) -> Tensor:
+        """The configured distance from the sum over E of the squared differences."""
+        if self.config.distance == "mean_square":
+            return squared / self.predictor.observation_dim
+        return squared.clamp_min(1e-12).sqrt()
+
+    def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
+        """Energy of full sequences, each evaluated by itself; the reference of every faster path.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            actions: Action ids [B, T].
+
+        Returns:
+            Energies [B], float32.
+        """
+        return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
+
+    def candidate_energies(self, initial: Tensor, goal: Tensor, actions: Tensor, *,
+                           dropout: Dropout | None = None) -> Tensor:
+        """Energies of M distinct candidates a query, differentiable; shared prefixes are evaluated once.
+
+        Each query's candidates form one packed token sequence, the tree of their prefixes, in which a token sees its
+        ancestors only. The last block computes the goal tokens alone.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            actions: Action ids [B, M, T].
+            dropout: Dropout of the residual branches.
+
+        Returns:
+            Energies [B, M], float32.
+        """
+        predictor = self.predictor
+        tree = PrefixTree.build(actions, action_count=predictor.action_count)
+        root = predictor.state_token(self.centred(initial))
+        x = tree.pack(root, predictor.action_tokens(), predictor.state_mask_token, predictor.pos_embed)
+        mask = tree.mask()
+        for block in predictor.blocks[:-1]:
+            x = block(x, mask=mask, dropout=dropout)
+        x = predictor.blocks[-1](x, mask=mask, last=actions.shape[1], dropout=dropout)
+        goals = tree.unsort(predictor.state_head(predictor.norm(x)))
+        return self.distance(goals, self.target(goal)[:, None])

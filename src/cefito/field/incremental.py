@@ -1,0 +1,204 @@
+"""The field over the tree of prefixes: keys and values of a prefix are computed once and serve all its continuations.
+
+Two tokens a node (the action and the state after it) instead of 2T + 1 a candidate, the same energies to float rounding. In
+the first block an action's projections do not depend on the query and come from a table; in the last block of the last level
+only the goal token is computed; the distance is taken after a QR decomposition of the state head, in D instead of E dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cefito.field.energy import EnergyField
+from cefito.field.predictor import Block, normalise
+
+__all__ = ["IncrementalField", "Prefixes"]
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """Prefixes of one length for one or several queries: what their continuations need.
+
+    Attributes:
+        depth: Actions so far.
+        keys: Keys of each block [n, heads, 2 · depth + 1, D / heads], over all prefixes of all queries.
+        values: Values, likewise.
+        target: Where the goal lies for each prefix, in the coordinates of the distance [n, R].
+        offset: What the distance cannot reach, squared, for each prefix [n].
+    """
+
+    depth: int
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+    target: Tensor
+    offset: Tensor
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def narrow(self, first: int, count: int) -> Prefixes:
+        """Some of the prefixes, without a copy."""
+        part = slice(first, first + count)
+        return Prefixes(depth=self.depth, keys=tuple(key[part] for key in self.keys),
+                        values=tuple(value[part] for value in self.values), target=self.target[part],
+                        offset=self.offset[part])
+
+
+class IncrementalField:
+    """An energy field frozen for search. Build a new one when the weights change.
+
+    Args:
+        field: The field; taken in evaluation mode, without gradients.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, field: EnergyField) -> None:
+        self.field = field
+        self.horizon = field.horizon
+        predictor = field.predictor
+        self._blocks: list[Block] = list(predictor.blocks)  # type: ignore[arg-type]
+        # tokens of the vocabulary and of the mask at each place, and their projections in the first block
+        place = predictor.pos_embed
+        self._actions = predictor.action_tokens() + place[1::2, None]  # [T, K, D]
+        self._masks = predictor.state_mask_token + place[2::2]  # [T, D]
+        first = self._blocks[0].attn.qkv
+        self._action_qkv, self._mask_qkv = first(normalise(self._actions)), first(normalise(self._masks))
+        # ‖W h + b − g‖² = ‖R h − Qᵀ(g − b)‖² + ‖(g − b) − Q Qᵀ(g − b)‖² with W = Q R, a sum of squares
+        weight, self._bias = predictor.state_head.weight, predictor.state_head.bias
+        if weight.shape[0] > weight.shape[1]:
+            basis, triangle = torch.linalg.qr(weight.double())
+            self._basis: Tensor | None = basis
+            self._head = triangle.float()
+        else:
+            self._basis, self._head = None, weight
+
+    @property
+    def device(self) -> torch.device:
+        """Where observations and actions are expected."""
+        return self._head.device
+
+    def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
+        """Energies [B] of full sequences, evaluated one by one; see `EnergyField.energy`."""
+        with torch.inference_mode():
+            return self.field.energy(initial, goal, actions)
+
+    def bytes_per_child(self, depth: int, *, leaf: bool) -> int:
+        """Memory that one child of a prefix of the given depth takes while it is computed and, unless a leaf, kept."""
+        width, heads = self.field.config.width, self.field.config.heads
+        hidden = round(self.field.config.mlp_ratio * width)
+        # two tokens: stream, norm, q, k, v, mixed, MLP twice; attention scores twice; the next level's cache
+        working = 2 * (6 * width + 2 * hidden) + 4 * heads * (2 * depth + 3)
+        kept = 0 if leaf else 2 * len(self._blocks) * (2 * depth + 3) * width
+        return 4 * (working + kept)
+
+    @torch.inference_mode()
+    def root(self, initial: Tensor, goal: Tensor) -> Prefixes:
+        """The empty prefixes of Q queries.
+
+        Args:
+            initial: Initial observations [Q, E].
+            goal: Goal observations [Q, E].
+        """
+        predictor = self.field.predictor
+        x = (predictor.state_token(self.field.centred(initial)) + predictor.pos_embed[0])[:, None]
+        keys, values = [], []
+        for block in self._blocks:
+            _, key, value = (block.attn.split(part) for part in block.attn.qkv(normalise(x)).chunk(3, dim=-1))
+            keys.append(key)
+            values.append(value)
+            x = x + block.attn.proj(value.transpose(1, 2).flatten(-2))  # one key: attention is its value
+            x = x + block.mlp(normalise(x))
+        wanted = (self.field.target(goal) - self._bias).double()
+        target = wanted if self._basis is None else wanted @ self._basis
+        offset = (wanted.square().sum(dim=1) - target.square().sum(dim=1)).clamp_min(0)
+        return Prefixes(depth=0, keys=tuple(keys), values=tuple(values), target=target.float(), offset=offset.float())
+
+    @torch.inference_mode()
+    def extend(self, prefixes: Prefixes, actions: Tensor) -> Prefixes:
+        """Continue every prefix by every action.
+
+        Args:
+            prefixes: n prefixes of depth < T − 1.
+            actions: Action ids [A].
+
+        Returns:
+            n · A prefixes, those of one parent together, in the order of `actions`.
+        """
+        count = len(actions)
+        keys, values = [], []
+        x: Tensor | None = None
+        for index, block in enumerate(self._blocks):
+            x, key, value = self._children(block, index, x, prefixes, actions)
+            # [n, H, A, 2, d] → each child's own two keys behind its parent's
+            for kept, own, cache in ((keys, key, prefixes.keys[index]), (values, value, prefixes.values[index])):
+                above = cache[:, None].expand(-1, count, -1, -1, -1)
+                kept.append(torch.cat([above, own.transpose(1, 2)], dim=3).flatten(0, 1))
+        return Prefixes(depth=prefixes.depth + 1, keys=tuple(keys), values=tuple(values),
+                        target=prefixes.target.repeat_interleave(count, dim=0),
+                        offset=prefixes.offset.repeat_interleave(count, dim=0))
+
+    @torch.inference_mode()
+    def leaf_energy(self, prefixes: Prefixes, actions: Tensor) -> Tensor:
+        """Energies of the full sequences that end every prefix by every action.
+
+        Args:
+            prefixes: n prefixes of depth T − 1.
+            actions: Action ids [A].
+
+        Returns:
+            Energies [n, A], float32.
+        """
+        x: Tensor | None = None
+        for index, block in enumerate(self._blocks):
+            x, _, _ = self._children(block, index, x, prefixes, actions, goal_only=index == len(self._blocks) - 1)
+        assert x is not None
+        hidden = self.field.predictor.norm(x[:, :, -1])
+        squared = (F.linear(hidden, self._head) - prefixes.target[:, None]).square().sum(dim=-1)
+        return self.field.from_squared(squared + prefixes.offset[:, None])
+
+    def _children(self, block: Block, index: int, x: Tensor | None, prefixes: Prefixes, actions: Tensor, *,
+                  goal_only: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """One block over the two tokens of every child; returns tokens [n, A, 2 or 1, D] and their keys and values."""
+        depth, n, count = prefixes.depth, len(prefixes), len(actions)
+        if x is None:
+            pair = torch.stack([self._actions[depth, actions], self._masks[depth].expand(count, -1)], dim=1)
+            qkv = torch.stack([self._action_qkv[depth, actions], self._mask_qkv[depth].expand(count, -1)], dim=1)
+            x, qkv = pair.expand(n, -1, -1, -1), qkv.expand(n, -1, -1, -1)
+        else:
+            qkv = block.attn.qkv(normalise(x))
+        # [n, A, 2, 3 D] → three times [n, heads, A, 2, D / heads]
+        query, key, value = (part.unflatten(-1, (block.attn.heads, -1)).movedim(-2, 1) for part in qkv.chunk(3, dim=-1))
+        if goal_only:
+            query, x = query[..., 1:, :], x[:, :, 1:]
+        mixed = _attend(query, key, value, prefixes.keys[index], prefixes.values[index])
+        x = x + block.attn.proj(mixed.movedim(1, -2).flatten(-2))
+        return x + block.mlp(normalise(x)), key, value
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, cached_key: Tensor, cached_value: Tensor) -> Tensor:
+    """Attention of each child's tokens to the parent's cache and, causally, to the child's own pair.
+
+    Args:
+        query: [n, H, A, 2, d], or [n, H, A, 1, d] for the state token alone.
+        key: Keys of the pair [n, H, A, 2, d].
+        value: Values of the pair, likewise.
+        cached_key: The parent's keys [n, H, L, d].
+        cached_value: The parent's values, likewise.
+
+    Returns:
+        [n, H, A, 2 or 1, d].
+    """
+    tokens, width = query.shape[-2:]
+    query = query * width ** -0.5
+    above = (query.flatten(2, 3) @ cached_key.transpose(-1, -2)).unflatten(2, (-1, tokens))  # [n, H, A, tokens, L]
+    own = query @ key.transpose(-1, -2)  # [n, H, A, tokens, 2]
+    if tokens == 2:
+        own = own.masked_fill(torch.tensor([[False, True], [False, False]], device=own.device), -torch.inf)
+    weights = torch.cat([above, own], dim=-1).softmax(dim=-1)
+    length = cached_key.shape[-2]
+    from_cache = weights[..., :length].flatten(2, 3) @ cached_value
+    return from_cache.unflatten(2, (-1, tokens)) + weights[..., length:] @ value

@@ -1,0 +1,224 @@
+"""The predictor P(x_s, a_1..a_T): a causal pre-norm transformer over [x_s, a_1, s_1, …, a_T, g] (paper, Sec. 3.2, Supp. A, B).
+
+`s_t` and `g` are one learnable state-mask token. Parameter names follow the authors' checkpoints.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cefito.errors import ConfigError
+from cefito.field.config import FieldConfig
+
+__all__ = ["Block", "Predictor", "normalise", "positions"]
+
+EPSILON = 1e-6
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Parameter-free layer norm over the last dimension, in at least float32."""
+    return F.layer_norm(x.float(), x.shape[-1:], eps=EPSILON)
+
+
+def positions(length: int, width: int) -> Tensor:
+    """Fixed sinusoidal positions [length, width]: the sines of all frequencies, then the cosines."""
+    half = width // 2
+    frequency = torch.exp(-math.log(10_000.0) * torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()], dim=1).float()
+
+
+class Attention(nn.Module):
+    """Projections of multi-head self-attention; heads are split by whoever attends."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def split(self, x: Tensor) -> Tensor:
+        """[B, L, D] → [B, heads, L, D / heads]."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+
+
+class Mlp(nn.Module):
+    """Two linear layers with a tanh-form GELU between them."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[…, D] → […, D]."""
+        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block with parameter-free norms."""
+
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.attn = Attention(width, heads)
+        self.mlp = Mlp(width, hidden)
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None, last: int | None = None,
+                dropout: Dropout | None = None) -> Tensor:
+        """Apply the block.
+
+        Args:
+            x: Tokens [B, L, D].
+            mask: True where a query may see a key, broadcastable to [B, heads, L, L]; None for causal.
+            last: Give only the last so many tokens' outputs; the others serve as keys and values alone.
+            dropout: Zeroes parts of the residual branches.
+
+        Returns:
+            Tokens [B, L or last, D].
+        """
+        length, width = x.shape[-2:]
+        first = 0 if last is None else length - last
+        normed = normalise(x)
+        weight, bias = self.attn.qkv.weight, self.attn.qkv.bias
+        query = self.attn.split(F.linear(normed[:, first:], weight[:width], bias[:width]))
+        key, value = (self.attn.split(part)
+                      for part in F.linear(normed, weight[width:], bias[width:]).split(width, dim=-1))
+        if mask is None:
+            mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[..., first:, :])
+        drop = dropout or (lambda branch: branch)
+        x = x[:, first:] + drop(self.attn.proj(mixed.transpose(-3, -2).flatten(-2)))
+        return x + drop(self.mlp(normalise(x)))
+
+
+class Dropout:
+    """Inverted dropout by an explicit generator, so that a resumed run repeats it."""
+
+    def __init__(self, rate: float, generator: torch.Generator) -> None:
+        self.rate, self.generator = rate, generator
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Zero a share `rate` of the entries and scale the others up."""
+        if self.rate == 0:
+            return x
+        keep = torch.rand(x.shape, generator=self.generator, device=x.device) >= self.rate
+        return x * keep / (1 - self.rate)
+
+
+class Predictor(nn.Module):
+    """Predicts the states that an action sequence leads through, and the actions between given states.
+
+    Args:
+        config: Sizes and options.
+        observation_dim: E.
+        action_count: K.
+        horizon: T.
+        action_text: Frozen text embeddings [K, W]; None to learn them.
+
+    Raises:
+        ConfigError: `action_encoding` is "text" and there is none, or the embeddings do not fit K.
+    """
+
+    action_vectors: Tensor
+    pos_embed: Tensor
+
+    def __init__(self, *, config: FieldConfig, observation_dim: int, action_count: int, horizon: int,
+                 action_text: Tensor | None = None) -> None:
+        super().__init__()
+        if config.action_encoding == "text" and action_text is None:
+            raise ConfigError("action_encoding = 'text', but the data set has no text embeddings of its actions. Prepare it "
+                              "with action_text_features.npy or choose 'learned'.")
+        if action_text is not None and len(action_text) != action_count:
+            raise ConfigError(f"{len(action_text)} text embeddings for {action_count} actions; expected one an action.")
+        self.config, self.horizon = config, horizon
+        self.observation_dim, self.action_count = observation_dim, action_count
+        width = config.width
+        self.learned_actions = action_text is None or config.action_encoding == "learned"
+        if self.learned_actions:
+            self.action_vectors = nn.Parameter(torch.randn(action_count, config.action_dim))
+        else:
+            assert action_text is not None
+            self.register_buffer("action_vectors", action_text.float())
+        self.state_embed = nn.Linear(observation_dim, width)
+        self.action_embed = nn.Linear(self.action_vectors.shape[1], width)
+        self.state_mask_token = nn.Parameter(torch.empty(width))
+        self.action_mask_token = nn.Parameter(torch.empty(width))
+        self.blocks = nn.ModuleList(Block(width, config.heads, round(config.mlp_ratio * width))
+                                    for _ in range(config.depth))
+        self.norm = nn.LayerNorm(width, eps=EPSILON)
+        self.state_head = nn.Linear(width, observation_dim)
+        self.action_head = nn.Linear(width, action_count)
+        self.register_buffer("pos_embed", positions(2 * horizon + 1, width), persistent=False)
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw all weights anew: truncated normal of deviation 0.02, zero biases, unit norms; learned actions standard normal."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02, generator=generator)
+                nn.init.zeros_(module.bias)
+        for token in (self.state_mask_token, self.action_mask_token):
+            nn.init.trunc_normal_(token, std=0.02, generator=generator)
+        if self.learned_actions:
+            nn.init.normal_(self.action_vectors, generator=generator)
+
+    def parameter_count(self) -> int:
+        """Number of learnable parameters; frozen text embeddings and positions are not counted."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def action_tokens(self) -> Tensor:
+        """Token of each action of the vocabulary, without position, [K, D]."""
+        return self.action_embed(self.action_vectors)  # type: ignore[no-any-return]
+
+    def state_token(self, observation: Tensor) -> Tensor:
+        """Token of each (centred) observation, without position, […, E] → […, D]."""
+        return self.state_embed(normalise(observation))  # type: ignore[no-any-return]
+
+    def states(self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+        """Predict the state after each action; the last is the predicted goal (pass 1).
+
+        Args:
+            initial: Initial observations [B, E].
+            actions: Action ids [B, T].
+            dropout: Dropout of the residual branches.
+
+        Returns:
+            Predicted states [B, T, E].
+        """
+        slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
+        x = self._interleave(self.state_token(initial), self.action_tokens()[actions], slots)
+        for block in self.blocks:
+            x = block(x, dropout=dropout)
+        return self.state_head(self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
+
+    def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
+        """Predicted goal [B, E] (paper, Eq. 1); the plain reference of every faster path. Arguments as in `states`."""
+        return self.states(initial, actions)[:, -1]
+
+    def reconstruct(self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+        """Logits of the actions between given states (pass 2, paper Supp. A).
+
+        The action slots hold the action-mask token. The logits of a_t are read at the state after it: attention is causal, so
+        the action slot itself would see neither that state nor the goal.
+
+        Args:
+            initial: Initial observations [B, E].
+            states: States after each action, the goal last, [B, T, E].
+            dropout: Dropout of the residual branches.
+
+        Returns:
+            Logits [B, T, K].
+        """
+        slots = self.action_mask_token.expand(states.shape[0], states.shape[1], -1)
+        x = self._interleave(self.state_token(initial), slots, self.state_token(states))
+        for block in self.blocks:
+            x = block(x, dropout=dropout)
+        return self.action_head(self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
+
+    def _interleave(self, first: Tensor, odd: Tensor, even: Tensor) -> Tensor:
+        """[B, D], [B, T, D], [B, T, D] → [B, 2T + 1, D], positions added."""
+        x = torch.cat([first[:, None], torch.stack([odd, even], dim=2).flatten(1, 2)], dim=1)
+        return x + self.pos_embed[:x.shape[1]]

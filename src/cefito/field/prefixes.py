@@ -1,0 +1,114 @@
+"""Packing the candidates of a query into the tree of their prefixes, for training.
+
+With causal attention, sequences that begin alike share every activation of the shared part. The M candidates of a query are
+sorted; each distinct prefix becomes one node of two tokens (its last action and the state after it), laid out level by level:
+
+    [x_s | actions of level 1 | states of level 1 | … | actions of level T | states of level T (the goals)]
+
+A token sees x_s, its ancestors and itself. Levels are padded to the widest query of the batch; padding is seen by nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["PrefixTree"]
+
+
+@dataclass(frozen=True)
+class PrefixTree:
+    """The prefixes of B sets of M candidates.
+
+    Attributes:
+        order: Candidate at each sorted place [B, M].
+        actions: For each level the action of each node, [B, N_t]; padding repeats action 0.
+        ancestors: For each level t the node numbers on the levels 1..t of each node's path, [B, N_t, t].
+    """
+
+    order: Tensor
+    actions: tuple[Tensor, ...]
+    ancestors: tuple[Tensor, ...]
+
+    @classmethod
+    def build(cls, actions: Tensor, *, action_count: int) -> PrefixTree:
+        """Build from distinct candidates.
+
+        Args:
+            actions: Action ids [B, M, T], distinct within a row (equal ones would only cost time).
+            action_count: K; K^T must stay below 2^63.
+        """
+        batch, size, horizon = actions.shape
+        code = torch.zeros(batch, size, dtype=torch.int64, device=actions.device)
+        for level in range(horizon):
+            code = code * action_count + actions[..., level]
+        order = code.argsort(dim=1, stable=True)
+        ordered = actions.gather(1, order[..., None].expand_as(actions))
+        new = torch.zeros(batch, size, dtype=torch.bool, device=actions.device)
+        new[:, 0] = True
+        ranks: list[Tensor] = []  # node number on each level, for each sorted candidate
+        node_actions, ancestors = [], []
+        for level in range(horizon):
+            if level == horizon - 1:
+                new = torch.ones_like(new)  # a leaf a candidate, so that goals come out in sorted order
+            else:
+                new = new.clone()
+                new[:, 1:] |= ordered[:, 1:, level] != ordered[:, :-1, level]
+            rank = new.cumsum(dim=1) - 1
+            ranks.append(rank)
+            width = size if level == horizon - 1 else int(rank[:, -1].max()) + 1
+            # any candidate below a node tells its path; scatter leaves one of them
+            member = torch.zeros(batch, width, dtype=torch.int64, device=actions.device)
+            member.scatter_(1, rank, torch.arange(size, device=actions.device).expand(batch, -1))
+            node_actions.append(ordered[..., level].gather(1, member))
+            ancestors.append(torch.stack([above.gather(1, member) for above in ranks], dim=-1))
+        return cls(order=order, actions=tuple(node_actions), ancestors=tuple(ancestors))
+
+    @property
+    def length(self) -> int:
+        """Tokens of one packed row."""
+        return 1 + 2 * sum(level.shape[1] for level in self.actions)
+
+    def pack(self, root: Tensor, table: Tensor, mask_token: Tensor, position: Tensor) -> Tensor:
+        """Lay out the tokens.
+
+        Args:
+            root: Token of the initial observation [B, D], without position.
+            table: Token of each action [K, D].
+            mask_token: The state-mask token [D].
+            position: Positions [2T + 1, D].
+
+        Returns:
+            Tokens [B, length, D].
+        """
+        parts = [(root + position[0])[:, None]]
+        for level, actions in enumerate(self.actions):
+            parts.append((table + position[2 * level + 1])[actions])
+            parts.append((mask_token + position[2 * level + 2]).expand(*actions.shape, -1))
+        return torch.cat(parts, dim=1)
+
+    def mask(self) -> Tensor:
+        """Which token sees which, [B, 1, length, length]."""
+        batch, device = len(self.order), self.order.device
+        widths = [level.shape[1] for level in self.actions]
+        starts = [1]
+        for width in widths:
+            starts.append(starts[-1] + 2 * width)
+        mask = torch.zeros(batch, self.length, self.length, dtype=torch.bool, device=device)
+        mask[:, :, 0] = True
+        for level, width in enumerate(widths):
+            path = self.ancestors[level]  # [B, width, level + 1], the last being the node itself
+            above = [starts[upper] + path[..., upper] for upper in range(level)]
+            above += [starts[upper] + widths[upper] + path[..., upper] for upper in range(level)]
+            own = starts[level] + torch.arange(width, device=device).expand(batch, -1)
+            for first, seen in ((starts[level], [*above, own]),
+                                (starts[level] + width, [*above, own, own + width])):
+                mask[:, first:first + width].scatter_(2, torch.stack(seen, dim=-1), True)
+        return mask[:, None]
+
+    def unsort(self, leaves: Tensor) -> Tensor:
+        """Bring leaf values [B, M, …] back into the candidates' order."""
+        back = self.order.argsort(dim=1)
+        return leaves.gather(1, back.reshape(*back.shape, *[1] * (leaves.dim() - 2)).expand_as(leaves))
