@@ -128,5 +128,5 @@ class EnergyField(nn.Module):
         for block in predictor.blocks[:-1]:
             x = block(x, mask=mask, dropout=dropout)
         x = predictor.blocks[-1](x, mask=mask, last=actions.shape[1], dropout=dropout)
-        goals = tree.unsort(predictor.state_head(predictor.norm(x)))
-        return self.distance(goals, self.target(goal)[:, None])
+        goals = predictor.state_head(predictor.norm(x))
+        return tree.unsort(self.distance(goals, self.target(goal)[:, None]))

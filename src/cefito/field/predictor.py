@@ -189,7 +189,7 @@ class Predictor(nn.Module):
             Predicted states [B, T, E].
         """
         slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
-        x = self._interleave(self.state_token(initial), self.action_tokens()[actions], slots)
+        x = self._interleave(self.state_token(initial), F.embedding(actions, self.action_tokens()), slots)
         for block in self.blocks:
             x = block(x, dropout=dropout)
         return self.state_head(self.norm(x[:, 2::2]))  # type: ignore[no-any-return]

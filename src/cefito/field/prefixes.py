@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 __all__ = ["PrefixTree"]
 
@@ -85,7 +86,7 @@ class PrefixTree:
         """
         parts = [(root + position[0])[:, None]]
         for level, actions in enumerate(self.actions):
-            parts.append((table + position[2 * level + 1])[actions])
+            parts.append(F.embedding(actions, table + position[2 * level + 1]))
             parts.append((mask_token + position[2 * level + 2]).expand(*actions.shape, -1))
         return torch.cat(parts, dim=1)
 
@@ -109,6 +110,5 @@ class PrefixTree:
         return mask[:, None]
 
     def unsort(self, leaves: Tensor) -> Tensor:
-        """Bring leaf values [B, M, …] back into the candidates' order."""
-        back = self.order.argsort(dim=1)
-        return leaves.gather(1, back.reshape(*back.shape, *[1] * (leaves.dim() - 2)).expand_as(leaves))
+        """Bring leaf values [B, M] back into the candidates' order."""
+        return leaves.gather(1, self.order.argsort(dim=1))

@@ -1,0 +1,247 @@
+"""CEFITO: a task classifier restricts the actions, an energy field scores sequences, a search finds the best ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cefito.data.action_space import ActionSpace, action_space
+from cefito.data.taxonomy import Taxonomy
+from cefito.data.windows import Windows
+from cefito.errors import RunError
+from cefito.field.energy import EnergyField
+from cefito.field.incremental import IncrementalField
+from cefito.files import load_tensors, read_json, write_json, write_tensors
+from cefito.planners.base import Queries
+from cefito.planners.task_model import TaskModel
+from cefito.progress import Progress, silent
+from cefito.search.exhaustive import ExhaustiveSearch
+from cefito.search.problem import Plans, Problem, Search
+from cefito.training.checkpoint import load_weights
+from cefito.training.config import RunConfig
+from cefito.training.distributed import Processes
+from cefito.training.objectives import FieldObjective
+from cefito.training.trainer import TrainingResult, generator_for, train
+
+__all__ = ["CefitoPlanner"]
+
+logger = logging.getLogger(__name__)
+_REMEDY = "Train the run again (cefito train)."
+_TOGETHER = 64  # queries handed to the search at once, so that progress is seen
+
+
+class CefitoPlanner:
+    """The paper's planner.
+
+    Args:
+        config: All settings of the run.
+        device: Where the networks run.
+        folder: Where checkpoints and metrics of the trainings go (`classifier/` and `field/` below it); None keeps none.
+        key: What else determines the result (the data set's fingerprint); guards checkpoints.
+        progress: Shows progress of training and planning.
+        group: The processes that train together.
+        search: Another search than exhaustive search within the configured memory.
+    """
+
+    def __init__(self, *, config: RunConfig, device: torch.device | str = "cpu", folder: Path | None = None,
+                 key: str = "", progress: Progress = silent, group: Processes | None = None,
+                 search: Search | None = None) -> None:
+        self.config, self.device, self.folder, self.key = config, torch.device(device), folder, key
+        self.progress, self.group = progress, group or Processes()
+        self.search = search or ExhaustiveSearch(memory_mib=config.search.memory_mib)
+        self.task_model = TaskModel(config=config.classifier, training=config.classifier_training, device=device,
+                                    folder=self._part("classifier"), progress=progress, group=group)
+        self.field: EnergyField | None = None
+        self.space: ActionSpace | None = None
+        self.taxonomy: Taxonomy | None = None
+        self.result: TrainingResult | None = None
+        self._incremental: IncrementalField | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        return "CEFITO"
+
+    @property
+    def horizon(self) -> int:
+        """T of the trained field."""
+        return self._ready()[0].horizon
+
+    def _part(self, name: str) -> Path | None:
+        if self.folder is None:
+            return None
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
+        return self.folder / name
+
+    def fit(self, train_windows: Windows, val: Windows, *, seed: int) -> None:
+        """Train task classifier and field; both keep the epoch that does best on the validation windows.
+
+        Args:
+            train_windows: Training windows.
+            val: Validation windows.
+            seed: Seed of everything drawn.
+
+        Raises:
+            SamplingError: Too few sequences for the negatives asked for.
+            RunError: A checkpoint in the folder belongs to another training.
+        """
+        self.taxonomy = train_windows.taxonomy
+        self.space = action_space(train_windows, self.config.search.actions)
+        self._warn_fallback()
+        self.task_model.fit(train_windows, val, seed=seed, key=self.key)
+        text = train_windows.action_text
+        field = self._new_field(train_windows.initial.shape[1], train_windows.horizon,
+                                None if text is None else torch.from_numpy(text.astype(np.float32)))
+        observed = np.concatenate([train_windows.initial, train_windows.goal])
+        field.reset(generator_for("cpu", seed, 3), mean=torch.from_numpy(observed.mean(axis=0)))
+        field.to(self.device)
+        training = self.config.training
+        problems = _validation_problems(val, self.space, windows=training.stopping.windows,
+                                        candidates=training.stopping.candidates)
+        objective = FieldObjective(
+            field=field, train=train_windows, actions=dict(enumerate(self.space.actions)), config=training,
+            score=lambda trained, group: self._score(trained, *problems, group))
+        settings = [self.config.field.model_dump(), training.model_dump(), self.config.search.actions]
+        self.result = train(objective, optimiser=training.optimiser, ema=training.ema, stopping=training.stopping,
+                            seed=seed, folder=self._part("field"), label="energy field",
+                            key=json.dumps(["field", self.key, seed, train_windows.horizon, settings]),
+                            progress=self.progress, group=self.group)
+        self.field, self._incremental = field, None
+
+    def _new_field(self, observation_dim: int, horizon: int, action_text: torch.Tensor | None) -> EnergyField:
+        assert self.taxonomy is not None
+        return EnergyField(config=self.config.field, observation_dim=observation_dim, horizon=horizon,
+                           action_count=len(self.taxonomy.actions), action_text=action_text)
+
+    def _score(self, field: EnergyField, problems: list[Problem], actual: NDArray[np.int64], group: Processes
+               ) -> Mapping[str, float]:
+        """Success rate and mean accuracy, per cent, of plans for validation problems; shared out over the processes."""
+        mine = group.share(torch.arange(len(problems))).tolist()
+        plans = self.search.search(IncrementalField(field), [problems[index] for index in mine], 1)
+        right = np.array([plan.actions[0] for plan in plans]).reshape(-1, actual.shape[1]) == actual[mine]
+        sums = torch.tensor([right.all(axis=1).sum(), right.mean(axis=1).sum()], dtype=torch.float64,
+                            device=self.device)
+        success, accuracy = (100 * group.sum(sums) / len(problems)).tolist()
+        return {"success_rate": success, "mean_accuracy": accuracy}
+
+    def _warn_fallback(self) -> None:
+        if self.space and self.space.fallback:
+            assert self.taxonomy is not None
+            names = [f"{task} ('{self.taxonomy.tasks[task].name}')" for task in self.space.fallback[:3]]
+            logger.warning("%d tasks have no training windows and may use all actions that the taxonomy lists for them: "
+                           "%s%s", len(self.space.fallback), ", ".join(names), ", …" if len(self.space.fallback) > 3 else "")
+
+    def _ready(self) -> tuple[EnergyField, ActionSpace]:
+        if self.field is None or self.space is None:
+            raise RunError("this planner has not been fitted; call fit or load first.")
+        return self.field, self.space
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
+        """The classifier's prediction [N], or the given tasks."""
+        return self.task_model.predict(queries)
+
+    def plan(self, queries: Queries, top_k: int) -> list[Plans]:
+        """The sequences of lowest energy among those of each query's task.
+
+        Args:
+            queries: Observations, perhaps with tasks.
+            top_k: Plans a query; fewer where there are not so many sequences.
+
+        Raises:
+            RunError: Not fitted, or observations of another dimension.
+        """
+        field, space = self._ready()
+        if queries.initial.shape[1] != field.predictor.observation_dim:
+            raise RunError(f"observations have {queries.initial.shape[1]} features; this run was trained on "
+                           f"{field.predictor.observation_dim}.")
+        if self._incremental is None:
+            self._incremental = IncrementalField(field)
+        tasks = self.predict_tasks(queries)
+        problems = [Problem(initial=queries.initial[row], goal=queries.goal[row], actions=space.actions[task])
+                    for row, task in enumerate(tasks)]
+        order = np.argsort(tasks, kind="stable")  # those of one task together
+        plans: dict[int, Plans] = {}
+        with self.progress("planning", total=len(problems)) as advance:
+            for first in range(0, len(order), _TOGETHER):
+                rows = [int(row) for row in order[first:first + _TOGETHER]]
+                found = self.search.search(self._incremental, [problems[row] for row in rows], top_k)
+                plans.update(zip(rows, found, strict=True))
+                advance(len(rows))
+        return [plans[row] for row in range(len(problems))]
+
+    def save(self, folder: Path) -> None:
+        """Write weights, action space, taxonomy and settings."""
+        field, space = self._ready()
+        assert self.taxonomy is not None
+        write_tensors(folder / "field.safetensors", field.state_dict())
+        self.task_model.save(folder)
+        write_json(folder / "planner.json", {
+            "planner": "cefito", "horizon": field.horizon, "observation_dim": field.predictor.observation_dim,
+            "learned_actions": field.predictor.learned_actions, "config": self.config.model_dump(mode="json"),
+            "action_space": space.to_dict(), "taxonomy": self.taxonomy.to_dict()})
+
+    def load(self, folder: Path) -> None:
+        """Read them back; the settings in the folder replace those given.
+
+        Raises:
+            RunError: Missing or damaged files.
+        """
+        value = read_json(folder / "planner.json", _REMEDY, RunError)
+        tensors, _ = load_tensors(folder / "field.safetensors", "pt", _REMEDY, RunError)
+        self.config = saved_config(value, folder)
+        self.taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(folder / "planner.json"))
+        self.space = ActionSpace.from_dict(value["action_space"])
+        text = None if value["learned_actions"] else tensors.get("predictor.action_vectors")
+        field = self._new_field(value["observation_dim"], value["horizon"], text)
+        load_weights(field, tensors, str(folder / "field.safetensors"))
+        self.field, self._incremental = field.to(self.device).eval(), None
+        self.task_model = TaskModel(config=self.config.classifier, training=self.config.classifier_training,
+                                    device=self.device)
+        self.task_model.load(folder)
+        self._warn_fallback()
+
+
+def saved_config(value: dict[str, Any], folder: Path) -> RunConfig:
+    """The settings that a planner was saved with.
+
+    Raises:
+        RunError: They are not those of this version.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return RunConfig.model_validate(value["config"])
+    except (KeyError, ValidationError) as problem:
+        raise RunError(f"{folder / 'planner.json'}: settings of another version ({problem}). {_REMEDY}") from problem
+
+
+def _validation_problems(val: Windows, space: ActionSpace, *, windows: int, candidates: int
+                         ) -> tuple[list[Problem], NDArray[np.int64]]:
+    """A fixed sample of validation windows as problems of at most so many candidates each.
+
+    Where A(c)^T is larger, the problem is thinned: it keeps the actions of the true sequence and a fixed random choice of the
+    task's others. The true task is taken, so that the field is judged by itself.
+
+    Returns:
+        Problems, and the true sequences [N, T].
+    """
+    sample = val.sample(windows or None, seed=0)
+    generator = np.random.default_rng(0)
+    widest = max(1, int(candidates ** (1 / val.horizon) + 1e-9))
+    problems = []
+    for row, task in enumerate(sample.tasks):
+        allowed = space.actions[task]
+        if len(allowed) > widest:
+            true = sorted(set(sample.actions[row].tolist()) & set(allowed))
+            others = [action for action in allowed if action not in true]
+            extra = generator.choice(others, size=max(0, widest - len(true)), replace=False).tolist()
+            allowed = tuple(sorted({*true, *extra}))
+        problems.append(Problem(initial=sample.initial[row], goal=sample.goal[row], actions=allowed))
+    return problems, sample.actions

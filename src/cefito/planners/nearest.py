@@ -1,0 +1,85 @@
+"""The nearest training window in observation space: no learning, a strong baseline where videos resemble each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.windows import Windows
+from cefito.errors import RunError
+from cefito.files import load_tensors, write_tensors
+from cefito.planners.base import Queries
+from cefito.search.problem import Effort, Plans
+
+__all__ = ["NearestPlanner"]
+
+_BLOCK = 512
+
+
+class NearestPlanner:
+    """Plans what was done in the training windows whose two observations, side by side, are nearest in the Euclidean sense.
+
+    The energy of a plan is that distance. With the task known, only its windows are looked at.
+    """
+
+    name = "nearest window"
+
+    def __init__(self) -> None:
+        self._pairs: NDArray[np.float32] | None = None
+
+    def fit(self, train: Windows, val: Windows, *, seed: int) -> None:  # noqa: ARG002
+        """Keep the training windows; nothing is chosen."""
+        self._pairs = np.concatenate([train.initial, train.goal], axis=1)
+        self._actions, self._tasks = train.actions, train.tasks
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
+        """The task of the nearest window [N]."""
+        if queries.tasks is not None:
+            return queries.tasks
+        nearest = [block.argmin(axis=1) for _, block in self._distances(queries)]
+        return self._tasks[np.concatenate(nearest)]
+
+    def plan(self, queries: Queries, top_k: int) -> list[Plans]:
+        """The sequences of the nearest windows, without repeats."""
+        plans = []
+        for first, block in self._distances(queries):
+            for row, distances in enumerate(block, start=first):
+                if queries.tasks is not None:
+                    distances = np.where(self._tasks == queries.tasks[row], distances, np.inf)
+                plans.append(self._best(distances, top_k))
+        return plans
+
+    def _best(self, distances: NDArray[np.float32], top_k: int) -> Plans:
+        chosen: dict[tuple[int, ...], float] = {}
+        for index in np.argsort(distances, kind="stable"):
+            if len(chosen) == top_k or not np.isfinite(distances[index]):
+                break
+            chosen.setdefault(tuple(self._actions[index].tolist()), float(distances[index]))
+        return Plans(actions=np.array(list(chosen), dtype=np.int64).reshape(-1, self._actions.shape[1]),
+                     energies=np.array(list(chosen.values())), evaluated=Effort(0, len(distances)), exact=True)
+
+    def _distances(self, queries: Queries) -> list[tuple[int, NDArray[np.float32]]]:
+        if self._pairs is None:
+            raise RunError("this planner has not been fitted; call fit or load first.")
+        pairs = np.concatenate([queries.initial, queries.goal], axis=1)
+        squares = np.square(self._pairs).sum(axis=1)
+        blocks = []
+        for first in range(0, len(pairs), _BLOCK):
+            part = pairs[first:first + _BLOCK]
+            squared = squares + np.square(part).sum(axis=1, keepdims=True) - 2 * part @ self._pairs.T
+            blocks.append((first, np.sqrt(np.maximum(squared, 0))))
+        return blocks
+
+    def save(self, folder: Path) -> None:
+        """Write the training windows."""
+        if self._pairs is None:
+            raise RunError("this planner has not been fitted; there is nothing to save.")
+        write_tensors(folder / "windows.safetensors",
+                      {"pairs": self._pairs, "actions": self._actions, "tasks": self._tasks})
+
+    def load(self, folder: Path) -> None:
+        """Read them back."""
+        tensors, _ = load_tensors(folder / "windows.safetensors", "np", "Fit the planner again.", RunError)
+        self._pairs, self._actions, self._tasks = tensors["pairs"], tensors["actions"], tensors["tasks"]

@@ -1,0 +1,254 @@
+"""Settings of a run and the presets shipped with the package.
+
+A preset is a TOML file that names a `base` and lists only where it departs from it, so `paper.toml` is complete and every other
+file shows its deviations. `[[variant]]` tables hold departures for one data set and horizon.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from cefito.errors import ConfigError
+from cefito.field.config import ClassifierConfig, FieldConfig, Frozen
+from cefito.training.negatives import NegativesConfig
+
+__all__ = ["AugmentationConfig", "AuxiliaryConfig", "ClassifierTrainingConfig", "EmaConfig", "FieldTrainingConfig",
+           "LossConfig", "MarginConfig", "OptimiserConfig", "RunConfig", "SearchConfig", "StoppingConfig", "load_config",
+           "preset_names"]
+
+
+class OptimiserConfig(Frozen):
+    """AdamW.
+
+    Attributes:
+        epochs: Most passes over the training windows.
+        batch_size: Windows a step, over all processes.
+        learning_rate: Step size.
+        weight_decay: Decoupled weight decay.
+        schedule: "constant" or "cosine" to zero over all epochs.
+        clip: Bound on the gradient's norm; 0 for none.
+    """
+
+    epochs: int = Field(200, ge=1)
+    batch_size: int = Field(128, ge=1)
+    learning_rate: float = Field(5e-4, gt=0)
+    weight_decay: float = Field(1e-3, ge=0)
+    schedule: Literal["constant", "cosine"] = "constant"
+    clip: float = Field(0.0, ge=0)
+
+
+class EmaConfig(Frozen):
+    """Exponential moving average of the weights; where on, the averaged weights are validated and kept.
+
+    Attributes:
+        decay: Weight of the past at each update; 0 is off.
+        every: Steps between updates.
+        warmup: Steps during which the average is a copy.
+    """
+
+    decay: float = Field(0.0, ge=0, lt=1)
+    every: int = Field(10, ge=1)
+    warmup: int = Field(400, ge=0)
+
+
+class StoppingConfig(Frozen):
+    """Early stopping and the choice of the best epoch, both on the validation split.
+
+    Attributes:
+        every: Epochs between validations.
+        patience: Validations without a better score before training stops; 0 never stops early.
+        windows: Size of the fixed sample of validation windows; 0 for all.
+        candidates: Most candidates a validation window is searched over; larger action sets are thinned to a fixed part
+            that holds the true actions.
+    """
+
+    every: int = Field(1, ge=1)
+    patience: int = Field(20, ge=0)
+    windows: int = Field(200, ge=0)
+    candidates: int = Field(20_000, ge=1)
+
+
+class MarginConfig(Frozen):
+    """Adaptive margins (paper, Eq. 3): bounds, and the weight of the fraction of differing positions (paper: 0)."""
+
+    low: float = Field(0.01, ge=0)
+    high: float = Field(0.1, ge=0)
+    order: float = Field(0.0, ge=0, le=1)
+
+
+class LossConfig(Frozen):
+    """The contrastive loss.
+
+    Attributes:
+        kind: "triplet" (paper) or "softmax" over positive and negatives.
+        reduction: Triplet only: mean over all triplets (paper) or over the "violating" ones (released code).
+        temperature: Softmax only.
+        margin: Triplet only.
+    """
+
+    kind: Literal["triplet", "softmax"] = "triplet"
+    reduction: Literal["mean", "violating"] = "mean"
+    temperature: float = Field(1.0, gt=0)
+    margin: MarginConfig = MarginConfig()
+
+
+class AuxiliaryConfig(Frozen):
+    """Auxiliary action reconstruction (paper, Sec. 3.2 and Supp. A).
+
+    Attributes:
+        weight: λ; 0 is off.
+        goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the "predicted" one (released code).
+        negatives: Reconstruct every negative's own actions too, half the weight on them (released code).
+    """
+
+    weight: float = Field(1.0, ge=0)
+    goal: Literal["true", "predicted"] = "true"
+    negatives: bool = False
+
+
+class AugmentationConfig(Frozen):
+    """Changes of the observations in training (paper: none).
+
+    Attributes:
+        noise: Deviation of Gaussian noise, in deviations of each feature over the training windows.
+        swap: Chance that an observation is replaced by that of another training window of the same task whose first action
+            (for the initial one) or last action (for the goal) is the same.
+    """
+
+    noise: float = Field(0.0, ge=0)
+    swap: float = Field(0.0, ge=0, le=1)
+
+
+class FieldTrainingConfig(Frozen):
+    """How the field is trained."""
+
+    optimiser: OptimiserConfig = OptimiserConfig()
+    ema: EmaConfig = EmaConfig()
+    stopping: StoppingConfig = StoppingConfig()
+    negatives: NegativesConfig = NegativesConfig()
+    loss: LossConfig = LossConfig()
+    auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+
+
+class ClassifierTrainingConfig(Frozen):
+    """How the task classifier is trained.
+
+    Attributes:
+        pairs: "windows" trains on the windows of the horizon (paper); "all" on every pair of steps i < j of a video.
+        label_smoothing: Share of the target spread over all tasks.
+    """
+
+    optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-4, weight_decay=0.0)
+    ema: EmaConfig = EmaConfig()
+    stopping: StoppingConfig = StoppingConfig(windows=0)
+    augmentation: AugmentationConfig = AugmentationConfig()
+    pairs: Literal["windows", "all"] = "windows"
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+
+
+class SearchConfig(Frozen):
+    """How plans are searched.
+
+    Attributes:
+        actions: A(c) from the "training" windows (paper) or from the "taxonomy" (released code).
+        memory_mib: Memory bound of the search, MiB.
+    """
+
+    actions: Literal["training", "taxonomy"] = "training"
+    memory_mib: float = Field(256, gt=0)
+
+
+class RunConfig(Frozen):
+    """All settings of a run."""
+
+    preset: str
+    field: FieldConfig = FieldConfig()
+    training: FieldTrainingConfig = FieldTrainingConfig()
+    classifier: ClassifierConfig = ClassifierConfig()
+    classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
+    search: SearchConfig = SearchConfig()
+
+
+def preset_names() -> list[str]:
+    """Names of the presets shipped with the package."""
+    return sorted(entry.name.removesuffix(".toml") for entry in resources.files("cefito.training.presets").iterdir()
+                  if entry.name.endswith(".toml"))
+
+
+def load_config(preset: str, *, dataset: str = "", horizon: int = 0, overrides: Mapping[str, Any] | None = None
+                ) -> RunConfig:
+    """Load a preset, choose its variant, apply overrides.
+
+    Args:
+        preset: Name of a shipped preset, or path of a TOML file of the same form.
+        dataset: Name of the data set; a variant applies where this begins with the variant's `dataset`.
+        horizon: T; a variant applies where this equals the variant's `horizon`, if it names one.
+        overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are read as TOML values.
+
+    Raises:
+        ConfigError: Unknown preset, unknown or invalid key; the message names it.
+    """
+    value, variants = _read_preset(preset)
+    for variant in variants:
+        rest = {key: part for key, part in variant.items() if key not in ("dataset", "horizon")}
+        if dataset.startswith(variant.get("dataset", "")) and variant.get("horizon", horizon) == horizon:
+            value = _merged(value, rest)
+    for key, part in (overrides or {}).items():
+        value = _merged(value, _nested(key, _parsed(part)))
+    try:
+        return RunConfig.model_validate({**value, "preset": Path(preset).stem})
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise ConfigError(f"preset '{preset}': setting '{place}': {first['msg']} (got {first.get('input')!r}). "
+                          f"See the shipped paper.toml for all settings.") from problem
+
+
+def _read_preset(preset: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Settings with their bases merged in, and the variants, bases' first."""
+    if preset.endswith(".toml"):
+        path: Any = Path(preset)
+    else:
+        path = resources.files("cefito.training.presets") / f"{preset}.toml"
+    try:
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as problem:
+        raise ConfigError(f"no preset '{preset}'; shipped are {', '.join(preset_names())}, or give the path of a .toml "
+                          "file.") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
+        raise ConfigError(f"preset '{preset}': cannot be read ({problem}).") from problem
+    base, variants = value.pop("base", None), value.pop("variant", [])
+    if base is None:
+        return value, variants
+    under, earlier = _read_preset(base)
+    return _merged(under, value), earlier + variants
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(under)
+    for key, part in over.items():
+        old = result.get(key)
+        result[key] = _merged(old, part) if isinstance(part, Mapping) and isinstance(old, Mapping) else part
+    return result
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value  # type: ignore[no-any-return]
+
+
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value

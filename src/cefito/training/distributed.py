@@ -1,0 +1,75 @@
+"""One process or several: the share of a batch that is ours, and sums over all processes (torchrun; gloo or NCCL)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+__all__ = ["Processes", "processes"]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train together.
+
+    Attributes:
+        rank: Number of this one.
+        world: How many there are.
+    """
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.rank == 0
+
+    def share(self, rows: Tensor) -> Tensor:
+        """The rows of a batch that this process computes: every world-th."""
+        return rows[self.rank::self.world]
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Sum of a tensor over all processes; no gradient passes."""
+        if self.world == 1:
+            return value
+        total = value.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Add up the gradients of all processes, in one message."""
+        if self.world == 1:
+            return
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        if self.world > 1:
+            dist.barrier()
+
+
+@contextmanager
+def processes(device: torch.device) -> Iterator[Processes]:
+    """Join the processes that torchrun started; a single process outside torchrun."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Processes()
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Processes(rank=dist.get_rank(), world=world)
+    finally:
+        dist.destroy_process_group()

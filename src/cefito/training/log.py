@@ -1,0 +1,60 @@
+"""What happened in training, a JSON line an epoch, and the same for TensorBoard where it is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cefito.errors import RunError
+from cefito.files import write_text
+
+__all__ = ["MetricsLog", "read_metrics"]
+
+
+class MetricsLog:
+    """Writes `metrics.jsonl` of a training, and TensorBoard events beside it.
+
+    Args:
+        folder: Folder of the training.
+        epoch: Finished epochs; lines beyond them, left by a killed process, are dropped.
+    """
+
+    def __init__(self, folder: Path, epoch: int) -> None:
+        self.path = folder / "metrics.jsonl"
+        kept = [line for line in read_metrics(self.path) if line["epoch"] <= epoch] if self.path.exists() else []
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:  # the extra `tensorboard` is not installed
+            self._events: Any = None
+        else:
+            self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=epoch + 1)
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Append one epoch; `values` holds "epoch" and flat numbers."""
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+        except OSError as problem:
+            raise RunError(f"{self.path}: could not be written ({problem.strerror}). Free some disk space and resume.") from problem
+        if self._events is not None:
+            for name, value in values.items():
+                if name != "epoch":
+                    self._events.add_scalar(name, value, values["epoch"])
+
+    def close(self) -> None:
+        """Close the TensorBoard file."""
+        if self._events is not None:
+            self._events.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`; a last line cut short by a kill is left out."""
+    lines: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return lines

@@ -1,0 +1,74 @@
+"""What the field is trained to lower: the triplet loss with adaptive margins, or a softmax over the same candidates.
+
+Losses are sums and counts, so that processes that see parts of a batch can add theirs and divide once.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cefito.training.config import MarginConfig
+
+__all__ = ["adaptive_margins", "softmax_contrastive", "triplet"]
+
+
+def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig) -> Tensor:
+    """Margin of each triplet: small where the negative uses the positive's actions, large where it uses others.
+
+    τ = low + (high − low) · severity, severity = |A⁻ \\ A⁺| / |A⁻| over the sets of distinct actions (paper, Eq. 3). The
+    released CrossTask T = 3 preset mixes in the fraction of differing positions, weighed by `config.order`.
+
+    Args:
+        positives: [B, T].
+        negatives: [B, N, T].
+        config: Bounds and weight.
+
+    Returns:
+        Margins [B, N].
+    """
+    inside = (negatives[..., None] == positives[:, None, None]).any(dim=-1)  # [B, N, T]
+    equal = negatives[..., None] == negatives[..., None, :]
+    again = equal.tril(diagonal=-1).any(dim=-1)  # stands further left already
+    distinct = (~again).sum(dim=-1)
+    severity = (~again & ~inside).sum(dim=-1) / distinct
+    if config.order:
+        differing = (negatives != positives[:, None]).float().mean(dim=-1)
+        severity = (1 - config.order) * severity + config.order * differing
+    return config.low + (config.high - config.low) * severity
+
+
+def triplet(positive: Tensor, negative: Tensor, margins: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
+    """Margin triplet loss max(d⁺ − d⁻ + τ, 0) (paper, Eq. 2).
+
+    Args:
+        positive: Energies of the positives [B].
+        negative: Energies of the negatives [B, N].
+        margins: [B, N].
+        reduction: "mean" over all triplets (paper) or over the "violating" ones (released code).
+
+    Returns:
+        Sum of the losses and the number to divide by, both scalars.
+    """
+    losses = (positive[:, None] - negative + margins).clamp_min(0)
+    count = (losses > 0).sum() if reduction == "violating" else torch.tensor(losses.numel(), device=losses.device)
+    return losses.sum(), count
+
+
+def softmax_contrastive(positive: Tensor, negative: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the positive among all candidates, with −energy / temperature as logits.
+
+    With negatives drawn uniformly, −energy / temperature then estimates log p(actions | observations) up to a constant.
+
+    Args:
+        positive: Energies of the positives [B].
+        negative: Energies of the negatives [B, N].
+        temperature: Above zero.
+
+    Returns:
+        Sum of the losses and their number, both scalars.
+    """
+    logits = -torch.cat([positive[:, None], negative], dim=1) / temperature
+    target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+    return F.cross_entropy(logits, target, reduction="sum"), torch.tensor(len(logits), device=logits.device)

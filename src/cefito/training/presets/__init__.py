@@ -1,0 +1,1 @@
+"""Presets as TOML files; see `cefito.training.config`."""

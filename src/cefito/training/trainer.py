@@ -1,0 +1,218 @@
+"""The training loop, one for the field and for the task classifier.
+
+An objective gives losses as sums and counts and scores itself on the validation split; the trainer optimises, averages weights,
+keeps the best epoch, stops early and can go on after a kill at any moment with, on a CPU, the very same weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cefito.progress import Advance, Progress, silent
+from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
+from cefito.training.config import EmaConfig, OptimiserConfig, StoppingConfig
+from cefito.training.distributed import Processes
+from cefito.training.log import MetricsLog
+
+__all__ = ["Objective", "Term", "TrainingResult", "generator_for", "train"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a loss over the rows of this process: weight · sum / (count over all processes)."""
+
+    weight: float
+    sum: Tensor
+    count: Tensor
+
+
+class Objective(Protocol):
+    """What is trained, on what, towards what."""
+
+    module: nn.Module
+
+    def __len__(self) -> int:
+        """Number of training examples."""
+
+    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Mapping[str, Term]:
+        """Losses of a batch.
+
+        Args:
+            rows: Numbers of the batch's examples [B], of all processes.
+            generator: For all that is drawn for the whole batch, alike on every process.
+            group: Gives the share of this process.
+        """
+
+    def validate(self, group: Processes) -> Mapping[str, float]:
+        """Scores on the validation split, higher is better; the first decides, the next break ties."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a training went: epochs run, the best epoch, its validation scores, and whether it was resumed."""
+
+    epochs: int
+    best_epoch: int
+    scores: tuple[float, ...]
+    resumed: bool
+
+
+def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:
+    """A generator seeded by all of `parts` (seed, epoch, purpose)."""
+    seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+def train(objective: Objective, *, optimiser: OptimiserConfig, ema: EmaConfig, stopping: StoppingConfig, seed: int,
+          key: str, folder: Path | None = None, label: str = "training", progress: Progress = silent,
+          group: Processes | None = None) -> TrainingResult:
+    """Train an objective's module in place; it ends with the weights of the best validated epoch.
+
+    Args:
+        objective: What to train; its module's weights are already drawn.
+        optimiser: AdamW settings.
+        ema: Weight averaging.
+        stopping: Validation and early stopping.
+        seed: Seed of batches, negatives, noise.
+        key: Everything that determines the result; a checkpoint with another key is refused.
+        folder: Where checkpoint and metrics go; a checkpoint that lies there is resumed. None keeps nothing.
+        label: What the progress bar says.
+        progress: Shows progress.
+        group: The processes that train together.
+
+    Raises:
+        RunError: The checkpoint cannot be used or written.
+    """
+    return _Training(objective, optimiser, ema, stopping, seed, key, folder, group or Processes()).run(label, progress)
+
+
+class _Training:
+    def __init__(self, objective: Objective, optimiser: OptimiserConfig, ema: EmaConfig, stopping: StoppingConfig, seed: int,
+                 key: str, folder: Path | None, group: Processes) -> None:
+        self.objective, self.module, self.config = objective, objective.module, optimiser
+        self.ema, self.stopping, self.seed, self.group = ema, stopping, seed, group
+        self.device = next(self.module.parameters()).device
+        self.optimiser = torch.optim.AdamW(self.module.parameters(), lr=optimiser.learning_rate,
+                                           weight_decay=optimiser.weight_decay)
+        self.state = TrainingState(key=hashlib.sha256(key.encode()).hexdigest())
+        self.checkpoint = folder / "checkpoint.safetensors" if folder else None
+        self.resumed = self.checkpoint is not None and self.checkpoint.exists()
+        if self.resumed and self.checkpoint is not None:
+            self.state = load_checkpoint(self.checkpoint, self.state.key, self.module, self.optimiser)
+        elif ema.decay:
+            self.state.average = _copy(self.module)
+        self.group.wait()  # all have read before the first writes
+        self.log = MetricsLog(folder, self.state.epoch) if folder and group.first else None
+
+    def run(self, label: str, progress: Progress) -> TrainingResult:
+        steps = math.ceil(len(self.objective) / self.config.batch_size)
+        with progress(label, total=self.config.epochs * steps) as advance:
+            if self.state.epoch:
+                advance(self.state.epoch * steps, note=f"resumed after epoch {self.state.epoch}")
+            while not self.state.finished:
+                self._epoch(advance, steps)
+        if self.log:
+            self.log.close()
+        if self.state.best_weights:
+            self.module.load_state_dict(self.state.best_weights)
+        self.module.eval()
+        return TrainingResult(epochs=self.state.epoch, best_epoch=self.state.best_epoch, scores=tuple(self.state.best),
+                              resumed=self.resumed)
+
+    def _epoch(self, advance: Advance, steps: int) -> None:
+        started, state = time.monotonic(), self.state
+        order = torch.randperm(len(self.objective), generator=generator_for("cpu", self.seed, state.epoch, 0))
+        draws = generator_for(self.device, self.seed, state.epoch, 1)
+        sums: dict[str, list[float]] = {}
+        self.module.train()
+        for rows in order.split(self.config.batch_size):
+            for name, value in self._step(rows.to(self.device), draws, steps).items():
+                sums.setdefault(name, []).append(value)
+            advance(1, note=f"epoch {state.epoch + 1}, loss {sums['loss'][-1]:.4g}")
+        state.epoch += 1
+        record: dict[str, float] = {"epoch": state.epoch, "step": state.step, "learning_rate": self._rate(steps)}
+        record |= {name: sum(values) / len(values) for name, values in sums.items()}
+        record["train_seconds"] = time.monotonic() - started
+        if state.epoch % self.stopping.every == 0 or state.epoch == self.config.epochs:
+            record |= self._validate()
+        patience = self.stopping.patience
+        state.finished = state.epoch >= self.config.epochs or bool(patience and state.waited >= patience)
+        if self.checkpoint and self.group.first:
+            save_checkpoint(self.checkpoint, state, self.module, self.optimiser)
+        if self.log:
+            self.log.write(record)
+
+    def _step(self, rows: Tensor, draws: torch.Generator, steps: int) -> dict[str, float]:
+        for parameter_group in self.optimiser.param_groups:
+            parameter_group["lr"] = self._rate(steps)
+        self.optimiser.zero_grad(set_to_none=True)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"):
+            terms = self.objective.terms(rows, draws, self.group)
+        values: dict[str, Tensor] = {}
+        loss = torch.zeros((), device=self.device)
+        for name, term in terms.items():
+            count = self.group.sum(term.count).clamp_min(1)
+            loss = loss + term.weight * term.sum / count
+            values[name] = self.group.sum(term.sum.detach()) / count
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.group.sum_gradients(self.module.parameters())
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)
+        self.optimiser.step()
+        self.state.step += 1
+        self._average()
+        values["loss"] = sum((term.weight * values[name] for name, term in terms.items()),
+                             start=torch.zeros((), device=self.device))
+        return {name: float(value) for name, value in values.items()}
+
+    def _rate(self, steps: int) -> float:
+        if self.config.schedule == "constant":
+            return self.config.learning_rate
+        done = self.state.step / max(self.config.epochs * steps, 1)
+        return self.config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        if not self.state.average:
+            return
+        step, current = self.state.step, self.module.state_dict()
+        for name, tensor in self.state.average.items():
+            if step <= self.ema.warmup or not tensor.is_floating_point():
+                tensor.copy_(current[name])
+            elif step % self.ema.every == 0:
+                tensor.lerp_(current[name], 1 - self.ema.decay)
+
+    @torch.no_grad()
+    def _validate(self) -> dict[str, float]:
+        started, state = time.monotonic(), self.state
+        trained = _copy(self.module)
+        if state.average:
+            self.module.load_state_dict(state.average)
+        self.module.eval()
+        scores = self.objective.validate(self.group)
+        values = list(scores.values())
+        if not state.best or values > state.best:
+            state.best, state.best_epoch, state.waited = values, state.epoch, 0
+            state.best_weights = _copy(self.module)
+        else:
+            state.waited += 1
+        self.module.load_state_dict(trained)
+        return {**{f"val_{name}": value for name, value in scores.items()},
+                "val_seconds": time.monotonic() - started}
+
+
+def _copy(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
