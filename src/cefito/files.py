@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,10 +34,11 @@ def write_atomic(path: Path, fill: Callable[[Path], None], error: type[CefitoErr
         fill: Writes the whole content to the path it is given.
         error: Raised when the file cannot be written (full disk, no permission); the old file stays as it was.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = None
     try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        temporary = Path(name)
         fill(temporary)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -45,7 +48,8 @@ def write_atomic(path: Path, fill: Callable[[Path], None], error: type[CefitoErr
         raise error(f"{path}: could not be written ({problem.strerror or problem}); what stood there before is "
                     f"untouched. Free some disk space or choose another folder.") from problem
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -79,14 +83,18 @@ def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> 
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as problem:
         raise error(f"{path}: no such file. {remedy}") from problem
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+    except ValueError as problem:  # malformed JSON, not UTF-8, a number of thousands of digits
         raise error(f"{path}: not valid JSON ({problem}). {remedy}") from problem
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror}). {remedy}") from problem
 
 
-def load_npy(path: Path) -> NDArray[Any]:
+def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
     """Load an array from a .npy file; a pickled one is refused.
+
+    Args:
+        path: The file.
+        remedy: What to do about a missing file, the last sentence of the error message.
 
     Raises:
         DataError: The file is missing, truncated, or holds pickled objects.
@@ -94,40 +102,46 @@ def load_npy(path: Path) -> NDArray[Any]:
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError as problem:
-        raise DataError(f"{path}: no such file.") from problem
-    except (ValueError, EOFError, OSError) as problem:
+        raise DataError(f"{path}: no such file. {remedy}".rstrip()) from problem
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as problem:
         raise DataError(f"{path}: {_array_problem(problem)}") from problem
     if not isinstance(array, np.ndarray):
         array.close()
-        raise DataError(f"{path}: holds several arrays; expected one, as numpy.save writes it.")
+        raise DataError(f"{path}: holds several arrays; expected one. Save it again with numpy.save.")
     return array
 
 
-def load_npz(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, NDArray[Any]]:
     """Load the named members of a .npz archive; others are never opened.
+
+    Args:
+        path: The file.
+        names: Members to load.
+        remedy: What to do about a missing file or member, the last sentence of the error message.
 
     Raises:
         DataError: The file is missing or truncated, a member is missing or pickled.
     """
-    import zipfile
-
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:  # numpy leaves the file open where it is truncated
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise DataError(f"{path}: is one array; expected an archive. Save it again with numpy.savez.")
             missing = [name for name in names if name not in archive.files]
             if missing:
-                raise DataError(f"{path}: has no member '{missing[0]}' (found: {', '.join(archive.files) or 'none'}).")
+                raise DataError(f"{path}: has no member '{missing[0]}' (found: {', '.join(archive.files) or 'none'}). "
+                                f"{remedy}".rstrip())
             return {name: archive[name] for name in names}
     except FileNotFoundError as problem:
-        raise DataError(f"{path}: no such file.") from problem
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as problem:
+        raise DataError(f"{path}: no such file. {remedy}".rstrip()) from problem
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as problem:
         raise DataError(f"{path}: {_array_problem(problem)}") from problem
-    except AttributeError as problem:  # numpy.load gave a plain array
-        raise DataError(f"{path}: is one array; expected an archive as numpy.savez writes it.") from problem
 
 
 def _array_problem(problem: Exception) -> str:
     if "pickle" in str(problem).lower():
-        return "holds pickled objects, which are never loaded. Save it again as a plain numeric array."
+        return ("holds pickled objects, which are never loaded, or is no NumPy file at all. Save it again as plain "
+                "floating-point arrays.")
     return f"is truncated or not a NumPy file ({problem}). Make or copy it again."
 
 
@@ -144,8 +158,9 @@ def check_array(array: NDArray[Any], *, shape: tuple[int | None, ...], place: st
         DataError: Wrong kind of numbers, wrong shape, NaN or infinity (with the first row that holds one).
     """
     if array.dtype.kind != "f":
-        raise DataError(f"{place}: holds values of type {array.dtype}; expected floating-point numbers.")
-    if len(array.shape) != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
+        raise DataError(f"{place}: holds values of type {array.dtype}; expected floating-point numbers. Convert them, "
+                        f"for example with astype('float32').")
+    if array.ndim != len(shape) or any(want not in (None, got) for want, got in zip(shape, array.shape, strict=True)):
         wanted = "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"
         raise DataError(f"{place}: has shape {list(array.shape)}; expected {wanted}, one {rows} a line.")
     finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
@@ -159,12 +174,14 @@ def check_array(array: NDArray[Any], *, shape: tuple[int | None, ...], place: st
 def write_tensors(path: Path, tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> None:
     """Write tensors (NumPy or torch) as one safetensors file, atomically."""
     if all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
-        from safetensors.numpy import save
+        import safetensors.numpy
         contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        data = safetensors.numpy.save(contiguous, metadata=metadata)
     else:
-        from safetensors.torch import save
-        contiguous = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_bytes(path, save(contiguous, metadata=metadata))
+        import safetensors.torch
+        copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        data = safetensors.torch.save(copies, metadata=metadata)
+    write_bytes(path, data)
 
 
 def load_tensors(path: Path, framework: str, remedy: str, error: type[CefitoError] = DataError
@@ -184,7 +201,7 @@ def load_tensors(path: Path, framework: str, remedy: str, error: type[CefitoErro
             return {name: archive.get_tensor(name) for name in archive.keys()}, archive.metadata() or {}  # noqa: SIM118
     except FileNotFoundError as problem:
         raise error(f"{path}: no such file. {remedy}") from problem
-    except (SafetensorError, OSError) as problem:
+    except (SafetensorError, OSError, TypeError) as problem:  # TypeError: bfloat16, which NumPy does not know
         raise error(f"{path}: truncated or not a safetensors file ({problem}). {remedy}") from problem
 
 
@@ -212,12 +229,15 @@ def new_folder(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     except OSError as problem:
-        raise DataError(f"{target}: cannot be made ({problem.strerror}).") from problem
+        raise DataError(f"{target}: cannot be made ({problem.strerror}). Choose another folder.") from problem
     try:
         yield temporary
         temporary.chmod(0o755)
         temporary.replace(target)
-    except OSError as problem:
-        raise DataError(f"{target}: could not be written ({problem.strerror}); nothing was left there.") from problem
+    except (OSError, RunError) as problem:  # RunError: from a writer of this module, about a file in `temporary`
+        cause = problem.__cause__ if isinstance(problem, RunError) else problem
+        reason = cause.strerror if isinstance(cause, OSError) else None
+        raise DataError(f"{target}: could not be written ({reason or problem}); nothing was left there. Free some disk "
+                        f"space or choose another folder.") from problem
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

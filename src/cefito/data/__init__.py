@@ -1,4 +1,7 @@
-"""From annotated videos to windows: taxonomy, videos, the prepared data set, the embedded world, simulated observations."""
+"""From annotated videos to windows.
+
+Taxonomy and videos, the prepared data set, its sources, the embedded world, simulated observations.
+"""
 
 from cefito.data.prepared import PreparedDataset, open_dataset, verify_dataset, write_dataset
 from cefito.data.taxonomy import Action, Task, Taxonomy

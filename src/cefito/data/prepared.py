@@ -1,11 +1,11 @@
 """The prepared data set: the one folder format that everything downstream reads.
 
-    dataset.json              format version, name, observation dimension, provenance, SHA-256 of the other files
-    taxonomy.json             tasks and actions
-    videos.jsonl              one annotated video a line
-    features.safetensors      `start` and `end` [S, E]: the observation at the start and at the end of each of the S steps,
-                              in the order of videos.jsonl and of its steps
-    action_text.safetensors   `action_text` [K, W]: a text embedding a action (optional)
+- dataset.json: format version, name, observation dimension, provenance, SHA-256 of the other files
+- taxonomy.json: tasks and actions
+- videos.jsonl: one annotated video a line
+- features.safetensors: `start` and `end` [S, E], the observation at the start and at the end of each of the S steps,
+  in the order of videos.jsonl and of its steps
+- action_text.safetensors: `action_text` [K, W], a text embedding an action (optional)
 """
 
 from __future__ import annotations
@@ -96,34 +96,100 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
     annotations = read_annotations(folder)
     arrays, _ = load_tensors(folder / "features.safetensors", "np", _PREPARE)
     place = str(folder / "features.safetensors")
-    rows, width = annotations.step_count, header["observation_dim"]
     for name in ("start", "end"):
         if name not in arrays:
             raise DataError(f"{place}: has no tensor '{name}'. {_PREPARE}")
-        if len(arrays[name]) != rows:
-            raise DataError(f"{place}: '{name}' has {len(arrays[name])} rows, but videos.jsonl has {rows} steps. {_PREPARE}")
-        check_array(arrays[name], shape=(rows, width), place=f"{place}, '{name}'")
+    check_observations(annotations, start=arrays["start"], end=arrays["end"], place=place, remedy=_PREPARE)
+    if arrays["start"].shape[1] != header["observation_dim"]:
+        raise DataError(f"{place}: observations have {arrays['start'].shape[1]} features, but dataset.json says "
+                        f"{header['observation_dim']}. {_PREPARE}")
     text = None
     if "action_text.safetensors" in header["hashes"]:
         place = str(folder / "action_text.safetensors")
         tensors, _ = load_tensors(folder / "action_text.safetensors", "np", _PREPARE)
-        text = check_array(tensors["action_text"], shape=(len(annotations.taxonomy.actions), None), place=place)
-    return PreparedDataset(folder=folder, name=header["name"], annotations=annotations, start=arrays["start"],
-                           end=arrays["end"], action_text=text, provenance=header["provenance"], hashes=header["hashes"])
+        if "action_text" not in tensors:
+            raise DataError(f"{place}: has no tensor 'action_text'. {_PREPARE}")
+        text = tensors["action_text"]
+        check_action_text(annotations, text, place=place, remedy=_PREPARE)
+    return PreparedDataset(
+        folder=folder, name=header["name"], annotations=annotations, start=arrays["start"], end=arrays["end"],
+        action_text=text, provenance=header["provenance"], hashes=header["hashes"])
+
+
+def check_observations(annotations: Annotations, *, start: NDArray[Any], end: NDArray[Any], place: str,
+                       remedy: str) -> None:
+    """Check that observations are finite numbers and fit the annotations, row for step.
+
+    Args:
+        annotations: The videos; S steps.
+        start: Observations at the start of the steps, [S, E].
+        end: Observations at the end of the steps, [S, E].
+        place: File in which they stand, for the message.
+        remedy: What to do about rows that do not fit, the last sentence of the message.
+
+    Raises:
+        DataError: Wrong type or shape, no features (E = 0), rows ≠ steps, NaN or infinity (with the video and step).
+    """
+    steps = annotations.step_count
+    for name, array in (("start", start), ("end", end)):
+        if array.ndim == 2 and len(array) != steps:
+            raise DataError(f"{place}: '{name}' has {len(array)} rows, but videos.jsonl has {steps} steps in "
+                            f"{len(annotations.videos)} videos; each step takes one row. {remedy}")
+        if array.ndim == 2 and array.shape[1] == 0:
+            raise DataError(f"{place}: '{name}' has shape {list(array.shape)}, observations without features. {remedy}")
+        if array.ndim == 2 and array.dtype.kind == "f" and not np.isfinite(array).all():
+            row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
+            video, step = _owner(annotations, row)
+            raise DataError(f"{place}: row {row} of '{name}' holds NaN, infinity or a number too large for float32; it "
+                            f"belongs to video '{video.video_id}', step {step} (rows and steps counted from 0). "
+                            f"Extract it again or leave the video out.")
+        check_array(array, shape=(steps, None), place=f"{place}, '{name}'")
+    if start.shape != end.shape:
+        raise DataError(f"{place}: 'start' has shape {list(start.shape)} and 'end' {list(end.shape)}; both must be the "
+                        f"same. {remedy}")
+
+
+def check_action_text(annotations: Annotations, text: NDArray[Any], *, place: str, remedy: str) -> None:
+    """Check that text embeddings are finite numbers, one row an action.
+
+    Args:
+        annotations: Their taxonomy has K actions.
+        text: The embeddings, [K, W].
+        place: File in which they stand, for the message.
+        remedy: What to do about rows that do not fit, the last sentence of the message.
+
+    Raises:
+        DataError: Wrong type or shape, W = 0, rows ≠ actions, NaN or infinity.
+    """
+    actions = len(annotations.taxonomy.actions)
+    if text.ndim == 2 and (len(text) != actions or text.shape[1] == 0):
+        raise DataError(f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; each takes "
+                        f"one row of at least one number. {remedy}")
+    check_array(text, shape=(actions, None), place=place)
+
+
+def _owner(annotations: Annotations, row: int) -> tuple[Video, int]:
+    for video in annotations.videos:
+        if row < len(video.steps):
+            return video, row
+        row -= len(video.steps)
+    raise IndexError(row)
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
     path = folder / "dataset.json"
     if not path.exists() and (folder / "taxonomy.json").exists():
-        raise DataError(f"{folder}: holds annotations but is no prepared data set (no dataset.json). Prepare it first: "
-                        f"cefito data prepare custom {folder} OUT, or cefito data simulate {folder} OUT without features.")
+        raise DataError(f"{folder}: holds annotations but is no prepared data set (no dataset.json). Prepare it "
+                        f"first: cefito data prepare custom {folder} OUT, or without features cefito data "
+                        f"simulate {folder} OUT.")
     value = read_json(path, "Expected a prepared data set; make one with cefito data prepare.")
     expected = {"format_version": int, "name": str, "observation_dim": int, "provenance": dict, "hashes": dict}
     for key, kind in expected.items():
-        if not isinstance(value, dict) or not isinstance(value.get(key), kind):
+        if not isinstance(value, dict) or not isinstance(value.get(key), kind) or value[key] is True:
             raise DataError(f"{path}: entry '{key}' is missing or not of type {kind.__name__}. {_PREPARE}")
     if value["format_version"] != FORMAT_VERSION:
-        raise DataError(f"{path}: has format version {value['format_version']}, this cefito reads {FORMAT_VERSION}. {_PREPARE}")
+        raise DataError(f"{path}: has format version {value['format_version']}, this cefito reads {FORMAT_VERSION}. "
+                        f"{_PREPARE}")
     return dict(value)
 
 
@@ -145,17 +211,24 @@ def write_dataset(folder: Path | str, *, name: str, annotations: Annotations, st
         DataError: The folder is taken, the arrays do not fit the annotations, or the disk is full.
     """
     folder = Path(folder)
+    check_observations(annotations, start=start, end=end, place=f"{folder}, observations",
+                       remedy="Give one row a step, of one size.")
     with new_folder(folder) as temporary:
         write_json(temporary / "taxonomy.json", annotations.taxonomy.to_dict())
         write_videos(temporary / "videos.jsonl", annotations.videos)
         write_tensors(temporary / "features.safetensors", {"start": start, "end": end})
         if action_text is not None:
+            check_action_text(annotations, action_text, place=f"{folder}, action_text",
+                              remedy="Give one row an action.")
             write_tensors(temporary / "action_text.safetensors", {"action_text": action_text})
         hashes = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / "dataset.json", {
             "format_version": FORMAT_VERSION, "name": name, "observation_dim": int(start.shape[1]),
             "provenance": provenance, "hashes": hashes})
-        open_dataset(temporary)
+        try:
+            open_dataset(temporary)
+        except DataError as problem:
+            raise DataError(str(problem).replace(str(temporary), str(folder))) from problem
     return open_dataset(folder)
 
 
@@ -167,10 +240,14 @@ def verify_dataset(folder: Path | str) -> PreparedDataset:
     """
     folder = Path(folder)
     hashes = _read_header(folder)["hashes"]
+    unlisted = {"taxonomy.json", "videos.jsonl", "features.safetensors"} - hashes.keys()
+    if unlisted:
+        raise DataError(f"{folder / 'dataset.json'}: lists no hash of {sorted(unlisted)[0]}. {_PREPARE}")
     for name, expected in hashes.items():
         path = folder / name
-        if not path.exists():
+        if not path.is_file():
             raise DataError(f"{path}: no such file. {_PREPARE}")
         if sha256(path) != expected:
-            raise DataError(f"{path}: has changed since the data set was written (its SHA-256 differs from dataset.json). {_PREPARE}")
+            raise DataError(f"{path}: has changed since the data set was written (its SHA-256 differs from "
+                            f"dataset.json). {_PREPARE}")
     return open_dataset(folder)

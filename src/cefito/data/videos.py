@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.taxonomy import Taxonomy, is_id
 from cefito.errors import DataError
 from cefito.files import write_text
 
@@ -89,23 +89,25 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …], optional "in_protocol"}.
 
     Raises:
-        DataError: Missing file, malformed line, unknown task or action, a step that ends before it starts, a repeated video.
+        DataError: Missing file, malformed line, unknown task or action, a step that ends before it starts, a repeated
+            video.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() would also split at U+2028 inside a name
     except FileNotFoundError as problem:
         raise DataError(f"{path}: no such file. Expected one JSON object a line, one line a video.") from problem
     except (UnicodeDecodeError, OSError) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}).") from problem
+        raise DataError(f"{path}: cannot be read ({problem}). Expected UTF-8 text, one JSON object a line, "
+                        f"one line a video.") from problem
     videos: list[Video] = []
     seen: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         video = _video(line, taxonomy, place=f"{path}, line {number}")
         if video.video_id in seen:
-            raise DataError(f"{path}, line {number}: video '{video.video_id}' stands in line {seen[video.video_id]} already. "
-                            f"Remove or rename one of them.")
+            raise DataError(f"{path}, line {number}: video '{video.video_id}' stands in line {seen[video.video_id]} "
+                            f"already. Remove or rename one of them.")
         seen[video.video_id] = number
         videos.append(video)
     if not videos:
@@ -130,36 +132,39 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
 def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
     try:
         value = json.loads(line)
-    except json.JSONDecodeError as problem:
-        raise DataError(f"{place}: not valid JSON ({problem.msg} at column {problem.colno}). Mend or remove the line.") from problem
+    except ValueError as problem:
+        raise DataError(f"{place}: not valid JSON ({problem}). Mend or remove the line.") from problem
     try:
         video_id, split, task, raw = value["video_id"], value["split"], value["task_id"], value["steps"]
         steps = tuple(Step(start=float(start), end=float(end), action=action) for start, end, action in raw)
-    except (KeyError, TypeError, ValueError) as problem:
+        in_protocol = value.get("in_protocol", True)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
         raise DataError(f'{place}: not a video ({problem!r}). Expected {{"video_id", "split", "task_id", '
                         f'"steps": [[start_s, end_s, action_id], …]}}.') from problem
     if not isinstance(video_id, str) or not video_id:
-        raise DataError(f"{place}: video_id is {video_id!r}; expected a name.")
+        raise DataError(f"{place}: video_id is {video_id!r}; expected a name. Give the video one.")
     if split not in SPLITS:
-        raise DataError(f"{place}: split is {split!r}; expected one of {', '.join(SPLITS)}.")
-    if not _is_id(task, len(taxonomy.tasks)):
-        raise DataError(f"{place}: unknown task id {task!r}; the taxonomy has 0 to {len(taxonomy.tasks) - 1}.")
+        raise DataError(f"{place}: split is {split!r}; expected one of {', '.join(SPLITS)}. Mend the line.")
+    if not isinstance(in_protocol, bool):
+        raise DataError(f"{place}: in_protocol is {in_protocol!r}; expected true or false. Mend the line.")
+    if not is_id(task, len(taxonomy.tasks)):
+        raise DataError(f"{place}: unknown task id {task!r}; the taxonomy has 0 to {len(taxonomy.tasks) - 1}. "
+                        f"Add the task there or mend the id.")
     for number, step in enumerate(steps):
         _check_step(step, number, task, taxonomy, place)
-    return Video(video_id=video_id, split=split, task=task, steps=steps, in_protocol=bool(value.get("in_protocol", True)))
+    return Video(video_id=video_id, split=split, task=task, steps=steps, in_protocol=in_protocol)
 
 
 def _check_step(step: Step, number: int, task: int, taxonomy: Taxonomy, place: str) -> None:
-    if not _is_id(step.action, len(taxonomy.actions)):
-        raise DataError(f"{place}: step {number} (counted from 0) has the unknown action id {step.action!r}; the taxonomy "
-                        f"has 0 to {len(taxonomy.actions) - 1}.")
+    if not is_id(step.action, len(taxonomy.actions)):
+        raise DataError(f"{place}: step {number} (counted from 0) has the unknown action id {step.action!r}; the "
+                        f"taxonomy has 0 to {len(taxonomy.actions) - 1}. Add the action there or mend the id.")
     if step.action not in taxonomy.tasks[task].actions:
-        raise DataError(f"{place}: step {number} (counted from 0) has action {step.action}, which the taxonomy does not list "
-                        f"for task {task} ('{taxonomy.tasks[task].name}'). Add it there or mend the id.")
-    if not (math.isfinite(step.start) and math.isfinite(step.end)) or step.end < step.start:
-        raise DataError(f"{place}: step {number} (counted from 0) ends at {step.end} s, before it starts at {step.start} s. "
-                        f"Mend or remove it.")
-
-
-def _is_id(value: Any, size: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size
+        raise DataError(f"{place}: step {number} (counted from 0) has action {step.action}, which the taxonomy does "
+                        f"not list for task {task} ('{taxonomy.tasks[task].name}'). Add it there or mend the id.")
+    if not (math.isfinite(step.start) and math.isfinite(step.end)):
+        raise DataError(f"{place}: step {number} (counted from 0) runs from {step.start} s to {step.end} s; expected "
+                        f"numbers. Mend or remove it.")
+    if step.end < step.start:
+        raise DataError(f"{place}: step {number} (counted from 0) ends at {step.end} s, before it starts at "
+                        f"{step.start} s. Mend or remove it.")

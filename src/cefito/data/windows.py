@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cefito.data.prepared import PreparedDataset
 from cefito.data.taxonomy import Taxonomy
-from cefito.data.videos import Video
+from cefito.data.videos import SPLITS, Video
 from cefito.errors import DataError
 
 __all__ = ["HELD_OUT_SEED", "HELD_OUT_SHARE", "Windows", "count_windows", "cut_windows", "split_videos"]
@@ -78,8 +78,8 @@ class Windows:
 def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
     """Indices of the videos of each split, with a validation split in any case.
 
-    Where the data set has none, 10 % of the training videos are held out, stratified by task (at least one where a task has
-    five or more), by a fixed seed. Videos outside the protocol are left out.
+    Where the data set has none, 10 % of the training videos are held out, stratified by task (at least one where a task
+    has five or more), by a fixed seed. Videos outside the protocol are left out.
     """
     splits: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for index, video in enumerate(videos):
@@ -115,10 +115,12 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         split: "train", "val" or "test"; see `split_videos` for "val" where the data set has none.
 
     Raises:
-        DataError: The split gives no window.
+        DataError: The split is unknown or gives no window, or the horizon is below 1.
     """
     if horizon < 1:
         raise DataError(f"horizon {horizon}: expected a positive number of actions.")
+    if split not in SPLITS:
+        raise DataError(f"split '{split}': unknown. Choose one of {', '.join(SPLITS)}.")
     members = split_videos(dataset.videos)[split]
     video, start = [], []
     for index in members:
@@ -128,8 +130,9 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
     if not video:
         longest = max((len(dataset.videos[index].steps) for index in members), default=0)
         raise DataError(
-            f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} ({len(members)} videos, the longest has "
-            f"{longest} steps). " + ("Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."))
+            f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} ({len(members)} videos, the "
+            f"longest has {longest} steps). "
+            + ("Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."))
     rows = dataset.first_row[video] + np.asarray(start, dtype=np.int64)
     actions = np.array([[step.action for step in dataset.videos[index].steps[first:first + horizon]]
                         for index, first in zip(video, start, strict=True)], dtype=np.int64)

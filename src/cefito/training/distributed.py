@@ -60,16 +60,21 @@ class Processes:
 
 
 @contextmanager
-def processes(device: torch.device) -> Iterator[Processes]:
-    """Join the processes that torchrun started; a single process outside torchrun."""
+def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
+    """Join the processes that torchrun started; a single process outside torchrun.
+
+    Yields:
+        The processes, and the device of this one.
+    """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
-        yield Processes()
+        yield Processes(), device
         return
     if device.type == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Processes(rank=dist.get_rank(), world=world)
+        yield Processes(rank=dist.get_rank(), world=world), device
     finally:
         dist.destroy_process_group()

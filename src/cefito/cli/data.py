@@ -1,0 +1,134 @@
+"""`cefito data`: prepare, describe and check data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from cefito.cli.console import print_json, table, talk
+
+__all__ = ["app"]
+
+app = App(name="data", help="Prepare, describe and check data sets.")
+prepare = App(name="prepare", help="Turn annotations and features into a prepared data set.")
+app.command(prepare)
+
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+@prepare.command
+def custom(source: Path, target: Path, /, *, name: str | None = None) -> None:
+    """Prepare your own annotated videos with features extracted by any model.
+
+    Args:
+        source: Folder with taxonomy.json, videos.jsonl, features.npz and optionally action_text_features.npy.
+        target: Folder to write, which must not hold anything yet.
+        name: Name shown in tables; by default the one in taxonomy.json.
+    """
+    from cefito.data.sources.custom import prepare_custom
+
+    dataset = prepare_custom(source, target, name=name)
+    _written(target, dataset.name, dataset.fingerprint)
+
+
+@app.command
+def info(path: Path, /, *, json: Flag = False, shared_actions: Flag = False) -> None:
+    """Describe a prepared data set, or a folder with taxonomy.json and videos.jsonl.
+
+    Args:
+        path: Folder of either form.
+        json: Print JSON instead of tables.
+        shared_actions: Describe it in the taxonomy's shared vocabulary (CrossTask: 105 actions instead of 133).
+    """
+    from cefito.data.info import describe
+
+    value = describe(path, shared_actions=shared_actions)
+    if json:
+        print_json(value)
+        return
+    kind = "prepared data set" if value["kind"] == "prepared" else "annotations, not prepared yet"
+    facts = [("name", value["name"]), ("kind", kind),
+             *((key, value[key]) for key in ("tasks", "actions", "steps")),
+             *((f"{split} videos", f"{count['all']:,}" if count["all"] == count["in_protocol"] else
+                f"{count['all']:,}, of which {count['in_protocol']:,} in the protocol")
+               for split, count in value["videos"].items()),
+             ("observation size", value["observation_dim"]), ("action text size", value["action_text_dim"]),
+             ("observations", value.get("provenance", {}).get("observations")),
+             ("fingerprint", value.get("fingerprint"))]
+    table("Data set", ("what", "value"),
+          [(what, f"{fact:,}" if isinstance(fact, int) else fact) for what, fact in facts if fact is not None])
+    table("Windows", *_window_table(value))
+
+
+@app.command
+def check(path: Path, /, *, json: Flag = False) -> None:
+    """Check a prepared data set: its structure, its values and the SHA-256 of every file.
+
+    Args:
+        path: Folder of a prepared data set.
+        json: Print JSON instead of a table.
+    """
+    from cefito.data.prepared import verify_dataset
+
+    dataset = verify_dataset(path)
+    if json:
+        print_json({"ok": True, "name": dataset.name, "fingerprint": dataset.fingerprint, "files": dataset.hashes})
+    else:
+        table(f"{dataset.name}: whole and unchanged", ("file", "SHA-256"), sorted(dataset.hashes.items()))
+
+
+@app.command
+def simulate(source: Path, target: Path, /, *, like: str = "s3d", seed: int = 0,
+             shared_actions: Flag = False) -> None:
+    """Prepare annotated videos that have no features with SIMULATED observations.
+
+    Args:
+        source: Folder with taxonomy.json and videos.jsonl.
+        target: Folder to write, which must not hold anything yet.
+        like: Real features whose difficulty is matched.
+        seed: Seed of the simulation.
+        shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions instead of 133).
+    """
+    from cefito.data.simulate import simulate as run
+
+    calibration = run(source, target, like=like, seed=seed, shared_actions=shared_actions, progress=talk)
+    rows = calibration.rows()
+    table(f"Accuracy of a probe on simulated observations, per cent, beside what models read from {like}",
+          list(rows[0]), [list(row.values()) for row in rows])
+    talk(f"wrote {target}")
+
+
+@app.command
+def world(target: Path, /, *, seed: int = 0) -> None:
+    """Write the embedded world, a small SIMULATED data set to try everything on.
+
+    Args:
+        target: Folder to write, which must not hold anything yet.
+        seed: Seed of the simulation.
+    """
+    from cefito.data.synthetic import write_world
+
+    dataset = write_world(target, seed=seed)
+    _written(target, dataset.name, dataset.fingerprint)
+
+
+def _written(target: Path, name: str, fingerprint: str) -> None:
+    talk(f"wrote {target}: {name}, fingerprint {fingerprint[:12]}")
+
+
+def _window_table(value: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
+    splits = list(value["videos"])
+    held_out, candidates = value["held_out"], value["candidates"]
+    columns = ["horizon", *splits]
+    if held_out:
+        columns += ["train after hold-out", "val held out"]
+    columns += ["candidates, mean", "median"]
+    rows: list[list[object]] = []
+    for horizon, windows in value["windows"].items():
+        held = [held_out[horizon][split] for split in ("train", "val")] if held_out else []
+        numbers = candidates.get(horizon, {})
+        rows.append([int(horizon), *(windows[split] for split in splits), *held, numbers.get("mean"),
+                     numbers.get("median")])
+    return columns, rows

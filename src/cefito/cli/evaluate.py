@@ -1,0 +1,61 @@
+"""`cefito evaluate`: score a run on a split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cefito.cli.console import log_warnings, print_json, progress, table, talk
+
+__all__ = ["METRIC_COLUMNS", "evaluate", "metric_cells"]
+
+METRIC_COLUMNS = ("SR", "mAcc", "mIoU", "top-5 SR", "task")
+"""Heads of a table of scores, per cent."""
+
+
+def metric_cells(metrics: dict[str, float]) -> list[str]:
+    """Cells of one row under `METRIC_COLUMNS`."""
+    names = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
+    return [f"{metrics[name]:.2f}" if name in metrics else "–" for name in names]
+
+
+def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, Parameter(negative="")] = False,
+             sample: int | None = None, dataset: Path | None = None, device: str = "auto",
+             json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Score a run: success rate, mean accuracy, IoU, task accuracy, cost.
+
+    The scores are also kept in the run folder.
+
+    Args:
+        run: Run folder, as cefito train makes it.
+        split: train, val or test.
+        oracle_task: Plan with the true task of each window.
+        sample: Score a fixed random sample of so many windows.
+        dataset: Where the data set lies, if it has moved.
+        device: auto, cpu or cuda.
+        json: Print JSON instead of a table.
+    """
+    from cefito.data.videos import SPLITS
+    from cefito.errors import ConfigError
+    from cefito.evaluation.runs import evaluate_run
+    from cefito.planners.run import open_run, pick_device
+
+    if split not in SPLITS:
+        raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
+    with log_warnings():
+        opened = open_run(run, device=pick_device(device), progress=progress)
+        evaluation, path = evaluate_run(opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset)
+    if json:
+        print_json(evaluation)
+        return
+    task = "true task" if oracle_task else "predicted task"
+    of = f" of {evaluation['sampled_from']:,}" if evaluation["sampled_from"] != evaluation["windows"] else ""
+    table(f"{evaluation['dataset']}, {split}, T = {evaluation['horizon']}, {evaluation['windows']:,}{of} windows, {task}; "
+          "per cent", ("planner", *METRIC_COLUMNS), [[evaluation["planner"], *metric_cells(evaluation["metrics"])]])
+    fallback = evaluation["tasks_without_training"]
+    if fallback["tasks"]:
+        talk(f"{len(fallback['tasks'])} tasks had no training windows; {fallback['windows']} windows belong to them")
+    talk(f"{evaluation['seconds_per_query']:.3f} s and {evaluation['token_forwards_per_query']:,.0f} token forwards a query; "
+         f"kept in {path}")

@@ -1,0 +1,131 @@
+"""The whole of CEFITO once, on the embedded world: make it, train, plan, compare, show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.synthetic import write_world
+from cefito.data.windows import Windows, cut_windows
+from cefito.errors import RunError
+from cefito.evaluation.figures import EnergyCurve, draw_energies, draw_training
+from cefito.evaluation.score import Evaluation, evaluate_planner
+from cefito.files import write_json
+from cefito.planners.base import Planner, Queries
+from cefito.planners.frequent import FrequentPlanner
+from cefito.planners.nearest import NearestPlanner
+from cefito.planners.run import Run, train_run
+from cefito.progress import Progress, silent
+from cefito.search.problem import Plans
+from cefito.training.config import RunConfig, load_config
+
+__all__ = ["Example", "Quickstart", "run_quickstart"]
+
+HORIZON = 3
+EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Example:
+    """One test query with its best plans.
+
+    Attributes:
+        video: Video id.
+        start: Number of the first step, from 0.
+        task: Name of the true task.
+        predicted_task: Name of the predicted one.
+        truth: Names of the annotated actions.
+        plans: Energy and action names of each plan, best first.
+    """
+
+    video: str
+    start: int
+    task: str
+    predicted_task: str
+    truth: list[str]
+    plans: list[tuple[float, list[str]]]
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """What the quickstart made.
+
+    Attributes:
+        folder: Everything lies here.
+        run: The trained run.
+        evaluations: Scores of CEFITO, CEFITO with the true task, and the two simple planners.
+        examples: Some queries.
+        pictures: The pictures drawn.
+    """
+
+    folder: Path
+    run: Run
+    evaluations: list[Evaluation]
+    examples: list[Example]
+    pictures: list[Path]
+
+
+def run_quickstart(folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
+                   ) -> Quickstart:
+    """Make the embedded world, train on it, plan its test videos and compare with two simple planners.
+
+    Args:
+        folder: New folder for data set, run, scores and pictures.
+        seed: Seed of world and training.
+        config: Settings; the preset `quickstart` by default.
+        progress: Shows progress.
+
+    Raises:
+        RunError: The folder exists already.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder}: exists already. Choose another folder with --out, or remove it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    dataset = write_world(folder / "world", seed=seed)
+    run = train_run(dataset, folder / "run", config=config or load_config("quickstart"), horizon=HORIZON, seed=seed,
+                    progress=progress)
+    splits = {split: cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val", "test")}
+    evaluations, plans = _compare(run, splits, seed)
+    write_json(run.folder / "evaluation-test.json", [evaluation.to_dict() for evaluation in evaluations])
+    rows = np.linspace(0, len(splits["test"]) - 1, EXAMPLES + 2).round().astype(int)[1:-1].tolist()
+    examples = [_example(run, dataset, splits["test"], row, plans[row]) for row in rows]
+    write_json(run.folder / "examples.json", [vars(example) for example in examples])
+    pictures = [run.folder / "training.png", run.folder / "energies.png"]
+    draw_training(run.folder, pictures[0])
+    draw_energies([_curve(run, splits["test"], row) for row in rows], pictures[1])
+    return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=pictures)
+
+
+def _compare(run: Run, splits: dict[str, Windows], seed: int) -> tuple[list[Evaluation], list[Plans]]:
+    simple: list[Planner] = [NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)]
+    evaluation, plans = evaluate_planner(run.planner, splits["test"])
+    evaluations = [evaluation, evaluate_planner(run.planner, splits["test"], oracle_task=True)[0]]
+    for planner in simple:
+        planner.fit(splits["train"], splits["val"], seed=seed)
+        evaluations.append(evaluate_planner(planner, splits["test"])[0])
+    return evaluations, plans
+
+
+def _example(run: Run, dataset: PreparedDataset, test: Windows, row: int, plans: Plans) -> Example:
+    taxonomy = dataset.taxonomy
+    predicted = int(run.planner.predict_tasks(Queries.from_windows(test.subset([row])))[0])
+    return Example(
+        video=dataset.videos[int(test.video[row])].video_id, start=int(test.start[row]),
+        task=taxonomy.tasks[int(test.tasks[row])].name, predicted_task=taxonomy.tasks[predicted].name,
+        truth=taxonomy.names(test.actions[row]),
+        plans=[(float(energy), taxonomy.names(actions))
+               for energy, actions in zip(plans.energies, plans.actions, strict=True)])
+
+
+def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
+    query = Queries.from_windows(test.subset([row]))
+    space: Any = run.planner.space
+    task = int(run.planner.predict_tasks(query)[0])
+    everything = run.planner.plan(query, len(space.actions[task]) ** test.horizon)[0]
+    same = np.flatnonzero((everything.actions == test.actions[row]).all(axis=1))
+    return EnergyCurve(title=test.taxonomy.tasks[task].name, energies=everything.energies,
+                       truth_rank=int(same[0]) if len(same) else None)

@@ -1,0 +1,51 @@
+"""Scoring a run folder, and keeping the scores in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cefito.data.windows import cut_windows
+from cefito.evaluation.score import evaluate_planner
+from cefito.files import write_json
+from cefito.planners.run import Run
+
+__all__ = ["SAMPLE_SEED", "evaluate_run"]
+
+SAMPLE_SEED = 0
+"""Seed of the sample of windows, so that samples of one size are the same for all runs."""
+
+
+def evaluate_run(run: Run, *, split: str = "test", oracle_task: bool = False, sample: int | None = None,
+                 dataset: Path | None = None) -> tuple[dict[str, Any], Path]:
+    """Score a run on a split of its data set.
+
+    Args:
+        run: An opened run.
+        split: "train", "val" or "test".
+        oracle_task: Plan with the true tasks.
+        sample: Score a fixed random sample of so many windows.
+        dataset: Where the data set lies, if it has moved.
+
+    Returns:
+        The scores, and the file in the run folder that holds them.
+
+    Raises:
+        RunError: The data set is gone or another one.
+        DataError: The split gives no windows.
+    """
+    windows = cut_windows(run.dataset(dataset), horizon=run.planner.horizon, split=split)
+    chosen = windows.sample(sample, SAMPLE_SEED)
+    evaluation, _ = evaluate_planner(run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows))
+    space = run.planner.space
+    fallback = space.fallback if space else ()
+    value = evaluation.to_dict() | {
+        "seed": run.info["seed"], "preset": run.info["preset"], "actions_from": space.source if space else None,
+        "tasks_without_training": {"tasks": list(fallback), "windows": int(np.isin(chosen.tasks, fallback).sum())}}
+    name = "-".join(["evaluation", split, *(["oracle-task"] if oracle_task else []),
+                     *([f"sample-{len(chosen)}"] if len(chosen) < len(windows) else [])])
+    path = run.folder / f"{name}.json"
+    write_json(path, value)
+    return value, path

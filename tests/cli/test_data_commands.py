@@ -1,0 +1,275 @@
+import errno
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.cli import COMMANDS, build_app, console, main
+from cefito.data import open_dataset
+
+
+def one_line(text: str) -> str:
+    assert text.count("\n") == 1, text
+    assert text.endswith("\n")
+    return text.rstrip("\n")
+
+
+def test_help_lists_every_command(capsys):
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for name in COMMANDS:
+        assert re.search(rf"\b{name}\b", out)
+    assert main(["data", "--help"]) == 0
+    out = capsys.readouterr().out
+    for name in ("prepare", "info", "check", "simulate", "world"):
+        assert re.search(rf"\b{name}\b", out)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_can_be_loaded(name, capsys):
+    assert main([name, "--help"]) == 0
+    assert name in capsys.readouterr().out
+    assert COMMANDS[name][1].endswith(".")
+    assert build_app()[name] is not None
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("argv", [
+    ["nonsense"], ["data", "inf"], ["data", "info"], ["data", "info", "a", "b", "c"], ["data", "info", "x", "--bad"],
+    ["data", "simulate", "a", "b", "--seed", "many"], ["data", "prepare", "custom", "a"],
+])
+def test_wrong_calls_exit_2_with_one_line(argv, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert one_line(captured.err).startswith("error: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_did_you_mean(capsys):
+    assert main(["data", "inf", "x"]) == 2
+    assert 'Did you mean "info"?' in capsys.readouterr().err
+
+
+def test_prepare_check_info(make_source, tmp_path, capsys):
+    source, target = make_source(), tmp_path / "out"
+    assert main(["data", "prepare", "custom", str(source), str(target), "--name", "My kitchen"]) == 0
+    captured = capsys.readouterr()
+    dataset = open_dataset(target)
+    assert captured.out == ""
+    assert one_line(captured.err) == f"wrote {target}: My kitchen, fingerprint {dataset.fingerprint[:12]}"
+
+    assert main(["data", "check", str(target)]) == 0
+    captured = capsys.readouterr()
+    assert "My kitchen: whole and unchanged" in captured.out
+    assert dataset.hashes["videos.jsonl"] in captured.out
+    assert main(["data", "check", str(target), "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value == {"ok": True, "name": "My kitchen", "fingerprint": dataset.fingerprint, "files": dataset.hashes}
+
+    assert main(["data", "info", str(target)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = captured.out.splitlines()
+    assert "name              My kitchen" in lines
+    assert "kind              prepared data set" in lines
+    heads, cells = (re.split(r"\s\s+", line.strip()) for line in lines[lines.index("Windows") + 1:][:2])
+    found = dict(zip(heads, cells, strict=True))
+    assert (found["horizon"], found["train"], found["test"]) == ("3", "12", "6")
+    assert int(found["train after hold-out"]) + int(found["val held out"]) == 12
+    assert main(["data", "info", str(target), "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["fingerprint"] == dataset.fingerprint
+    assert value["windows"]["3"] == {"train": 12, "test": 6}
+
+
+def test_info_of_annotations(make_source, capsys):
+    assert main(["data", "info", str(make_source(features=None))]) == 0
+    out = capsys.readouterr().out
+    assert "annotations, not prepared yet" in out
+    assert "fingerprint" not in out
+
+
+def test_info_of_crosstask(shared_data, capsys):
+    assert main(["data", "info", str(shared_data / "crosstask"), "--shared-actions", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["actions"] == 105
+    assert value["windows"]["3"] == {"train": 10814, "test": 4531}
+
+
+def test_world_is_called_simulated(tmp_path, capsys):
+    assert main(["data", "world", str(tmp_path / "world"), "--seed", "3"]) == 0
+    assert "simulated" in one_line(capsys.readouterr().err)
+    assert "simulated" in open_dataset(tmp_path / "world").name
+    assert main(["data", "world", str(tmp_path / "world")]) == 2
+    assert "exists already" in one_line(capsys.readouterr().err)
+    assert main(["data", "info", str(tmp_path / "world")]) == 0
+    assert "observations      simulated" in capsys.readouterr().out.splitlines()
+
+
+def test_simulate_passes_its_options_on_and_prints_the_calibration(make_source, tmp_path, capsys, monkeypatch):
+    simulate = pytest.importorskip("cefito.data.simulate")
+    calls = []
+
+    class Calibration:
+        def rows(self):
+            return [{"quantity": "task", "simulated test": 93.81, "reference test": None}]
+
+    def run(source, target, *, like, seed, shared_actions, progress):
+        calls.append((source, target, like, seed, shared_actions))
+        progress("half way")
+        return Calibration()
+
+    monkeypatch.setattr(simulate, "simulate", run)
+    source, target = make_source(features=None), tmp_path / "out"
+    assert main(["data", "simulate", str(source), str(target), "--seed", "7", "--shared-actions"]) == 0
+    assert calls == [(source, target, "s3d", 7, True)]
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == ["half way", f"wrote {target}"]
+    assert captured.out.splitlines()[0].startswith("Accuracy of a probe on simulated observations")
+    assert captured.out.splitlines()[1:] == ["quantity  simulated test  reference test", "task               93.81"]
+
+
+def test_simulate_of_unknown_features(make_source, tmp_path, capsys):
+    assert main(["data", "simulate", str(make_source(features=None)), str(tmp_path / "out"), "--like", "nothing"]) == 2
+    assert "unknown features 'nothing'" in one_line(capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors_are_one_line_and_write_nothing(make_source, tmp_path, capsys):
+    arrays = {name: np.ones((35, 4), np.float32) for name in ("start", "end")}
+    arrays["end"][20, 1] = np.nan
+    source = make_source(features=arrays)
+    assert main(["data", "prepare", "custom", str(source), str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line = one_line(captured.err)
+    assert line.startswith(f"error: {source / 'features.npz'}: row 20 of 'end'")
+    assert "video 'f', step 1" in line
+    assert "Traceback" not in captured.err
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_target_that_is_not_empty(make_source, tmp_path, capsys):
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "mine").write_text("keep")
+    assert main(["data", "prepare", "custom", str(make_source()), str(target)]) == 2
+    assert "exists already" in one_line(capsys.readouterr().err)
+    assert [path.name for path in target.iterdir()] == ["mine"]
+
+
+def test_full_disk(make_source, tmp_path, capsys, monkeypatch):
+    source = make_source()
+
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["data", "prepare", "custom", str(source), str(tmp_path / "out")]) == 2
+    assert "out: could not be written (No space left on device)" in one_line(capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize("command", ["info", "check"])
+def test_folders_that_are_no_data_set(command, tmp_path, capsys):
+    assert main(["data", command, str(tmp_path / "nowhere")]) == 2
+    line = one_line(capsys.readouterr().err)
+    assert line.startswith(f"error: {tmp_path / 'nowhere' / 'dataset.json'}: no such file.")
+
+
+def test_check_of_a_changed_file(tiny_dataset, capsys):
+    path = tiny_dataset.folder / "videos.jsonl"
+    path.write_text(path.read_text().replace('"a"', '"z"'))
+    assert main(["data", "check", str(tiny_dataset.folder), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "videos.jsonl: has changed since" in one_line(captured.err)
+
+
+def test_interrupt_exits_130_with_one_line(tiny_dataset, capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cefito.data.info.describe", interrupted)
+    assert main(["data", "info", str(tiny_dataset.folder)]) == 130
+    assert one_line(capsys.readouterr().err) == "error: interrupted"
+
+
+def test_arguments_default_to_those_of_the_process(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["cefito", "data", "info", "/nowhere/at/all"])
+    assert main() == 2
+    assert "/nowhere/at/all" in one_line(capsys.readouterr().err)
+
+
+def test_plain_table(capsys):
+    console.table("Title", ("name", "number", "share"), [("a long name", 1234567, 0.12345), ("[b]x[/b]", None, True)])
+    assert capsys.readouterr().out.splitlines() == [
+        "Title", "name            number   share", "a long name  1,234,567  0.1235",
+        "[b]x[/b]                   yes"]
+    console.table("", ("name",), [])
+    assert capsys.readouterr().out == "name\n"
+    with pytest.raises(ValueError, match="does not have 2 cells"):
+        console.table("x", ("a", "b"), [("only one",)])
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_framed_table_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    console.table("Title", ("name", "number"), [("[b]x[/b]", 12)])
+    out = sys.stdout.getvalue()
+    assert "┃" in out
+    assert "[b]x[/b]" in out  # names are never read as markup
+    assert "12" in out
+
+
+def test_plain_progress_is_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch, capsys):
+    now = 100.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.progress("training", total=100) as advance:
+        for _ in range(50):
+            now += 0.5
+            advance(2, note="loss 0.25")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "training: 40/100, 4 it/s, 0:00:15 remaining, loss 0.25",
+        "training: 80/100, 4 it/s, 0:00:05 remaining, loss 0.25",
+        "training: 100/100, 4 it/s, loss 0.25"]
+
+
+def test_progress_of_unknown_length(monkeypatch, capsys):
+    with console.progress("reading") as advance:
+        advance()
+    assert re.fullmatch(r"reading: 1, \S+ it/s\n", capsys.readouterr().err)
+
+
+def test_progress_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with console.progress("training [x]", total=3) as advance:
+        for _ in range(3):
+            advance(note="loss 1")
+    out = sys.stderr.getvalue()
+    assert "training [x]" in out
+    assert "3/3" in out
+    assert "it/s" in out
+
+
+def test_json_refuses_nan(capsys):
+    with pytest.raises(ValueError, match="Out of range"):
+        console.print_json({"x": float("nan")})
+    console.print_json({"ü": 1})
+    assert json.loads(capsys.readouterr().out) == {"ü": 1}

@@ -1,0 +1,231 @@
+import errno
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data import open_dataset, read_annotations
+from cefito.data.sources.custom import prepare_custom
+from cefito.errors import DataError
+
+STEPS, ACTIONS = 35, 8
+
+
+def features(start=None, end=None):
+    generator = np.random.default_rng(1)
+    arrays = {name: generator.standard_normal((STEPS, 4)).astype(np.float32) for name in ("start", "end")}
+    return arrays | ({} if start is None else {"start": start}) | ({} if end is None else {"end": end})
+
+
+def left_behind(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "source")
+
+
+def test_prepared_holds_what_the_source_holds(make_source, tmp_path):
+    arrays, text = features(), np.arange(ACTIONS * 2, dtype=np.float16).reshape(ACTIONS, 2)
+    source = make_source(features=arrays, text=text)
+    dataset = prepare_custom(source, tmp_path / "new" / "out")
+    assert dataset.folder == tmp_path / "new" / "out"
+    assert dataset.name == "tiny"
+    assert dataset.annotations == read_annotations(source)
+    np.testing.assert_array_equal(dataset.start, arrays["start"])
+    np.testing.assert_array_equal(dataset.end, arrays["end"])
+    np.testing.assert_array_equal(dataset.action_text, text)
+    assert dataset.start.dtype == np.float32
+    assert dataset.action_text.dtype == np.float16
+    assert dataset.first_row.tolist() == [0, 3, 8, 12, 13, 19, 23, 23, 27, 31]
+
+
+def test_provenance_names_the_folder_but_no_path_and_repeats_exactly(make_source, tmp_path):
+    source = make_source()
+    first = prepare_custom(source, tmp_path / "one")
+    second = prepare_custom(source, tmp_path / "two", name="another name")
+    assert first.provenance["source"] == {"kind": "custom", "folder": "source"}
+    assert first.provenance["observations"] == "as given"
+    assert set(first.provenance) == {"observations", "source", "cefito"}
+    assert str(tmp_path) not in (first.folder / "dataset.json").read_text()
+    assert first.fingerprint == second.fingerprint
+    assert second.name == "another name"
+
+
+@pytest.mark.parametrize(("stored", "expected"), [
+    ("<f2", np.float16), ("<f4", np.float32), ("<f8", np.float32), (">f4", np.float32), (">f2", np.float16),
+])
+def test_precision(make_source, tmp_path, stored, expected):
+    values = np.random.default_rng(0).standard_normal((STEPS, 4)).astype(np.float16)
+    for order in "CF":
+        arrays = features(np.asarray(values.astype(stored), order=order), values.astype(stored))
+        dataset = prepare_custom(make_source(f"{stored}{order}", features=arrays), tmp_path / f"out{order}")
+        assert dataset.start.dtype == expected
+        np.testing.assert_array_equal(dataset.start, values)
+        np.testing.assert_array_equal(dataset.end, values)
+
+
+def bad_row(row, value, name="start", dtype=np.float32):
+    array = np.ones((STEPS, 4), dtype=dtype)
+    array[row, 2] = value
+    array[STEPS - 1, 0] = value
+    return features(**{name: array})
+
+
+@pytest.mark.parametrize(("arrays", "message"), [
+    (features(np.ones((STEPS - 1, 4))), "'start' has 34 rows, but videos.jsonl has 35 steps in 10 videos"),
+    (features(end=np.ones((STEPS + 2, 4))), "'end' has 37 rows, but videos.jsonl has 35 steps in 10 videos"),
+    (features(np.ones((STEPS, 4, 1))), r"'start': has shape \[35, 4, 1\]; expected \[35, any\]"),
+    (features(np.ones(STEPS)), r"'start': has shape \[35\]; expected \[35, any\]"),
+    (features(np.float32(3)), r"'start': has shape \[\]"),
+    (features(end=np.ones((STEPS, 5))), r"'start' has shape \[35, 4\] and 'end' \[35, 5\]; both must be the same"),
+    (features(np.ones((STEPS, 0)), np.ones((STEPS, 0))), r"'start' has shape \[35, 0\], observations without features"),
+    (features(np.ones((STEPS, 4), dtype=np.int64)), "'start': holds values of type int64; expected floating-point"),
+    (features(end=np.ones((STEPS, 4), dtype=bool)), "'end': holds values of type bool"),
+    (features(np.full((STEPS, 4), "x")), "'start': holds values of type <U1"),
+    # rows 3 to 7 are video b, 13 to 18 video e, 23 to 26 video h (g has no steps)
+    (bad_row(3, np.nan), r"row 3 of 'start' holds NaN.*video 'b', step 0 "),
+    (bad_row(7, np.inf, "end"), r"row 7 of 'end' holds NaN.*video 'b', step 4 "),
+    (bad_row(15, -np.inf), r"row 15 of 'start' holds NaN.*video 'e', step 2 "),
+    (bad_row(23, np.nan, dtype=np.float16), r"row 23 of 'start' holds NaN.*video 'h', step 0 "),
+    (bad_row(0, 1e300, dtype=np.float64), r"row 0 of 'start' holds .*too large for float32.*video 'a', step 0 "),
+    ({"start": features()["start"]}, r"has no member 'end' \(found: start\)"),
+    ({}, r"has no member 'start' \(found: none\)"),
+    (features(np.array([[object()] * 4] * STEPS, dtype=object)), "holds pickled objects, which are never loaded"),
+])
+def test_bad_features_are_refused_and_nothing_is_written(make_source, tmp_path, arrays, message):
+    source = make_source(features=arrays)
+    with pytest.raises(DataError, match=message) as caught:
+        prepare_custom(source, tmp_path / "out")
+    assert str(caught.value).startswith(str(source / "features.npz"))
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    (np.ones((ACTIONS - 1, 3)), r"has shape \[7, 3\], but taxonomy.json has 8 actions"),
+    (np.ones((ACTIONS, 0)), r"has shape \[8, 0\]"),
+    (np.ones((ACTIONS, 1, 3)), r"has shape \[8, 1, 3\]; expected \[8, any\]"),
+    (np.ones((ACTIONS, 3), dtype=np.int32), "holds values of type int32"),
+    (np.where(np.arange(24).reshape(ACTIONS, 3) == 16, np.nan, 1.0), "NaN or infinity, the first is row 5"),
+    (np.array([None] * ACTIONS), "holds pickled objects"),
+])
+def test_bad_action_text_is_refused(make_source, tmp_path, text, message):
+    source = make_source(text=text)
+    with pytest.raises(DataError, match=message) as caught:
+        prepare_custom(source, tmp_path / "out")
+    assert str(caught.value).startswith(str(source / "action_text_features.npy"))
+    assert left_behind(tmp_path) == []
+
+
+def damaged(name, damage):
+    def apply(source):
+        data = (source / name).read_bytes()
+        (source / name).write_bytes(damage(data))
+    return apply
+
+
+@pytest.mark.parametrize(("damage", "name", "message"), [
+    (damaged("features.npz", lambda data: data[:len(data) // 2]), "features.npz", "truncated or not a NumPy file"),
+    (damaged("features.npz", lambda data: data[:-5]), "features.npz", "truncated or not a NumPy file"),
+    (damaged("features.npz", lambda data: data[:300] + b"\x01" + data[301:]), "features.npz", "truncated or not"),
+    (damaged("features.npz", lambda data: data[:0]), "features.npz", "truncated or not a NumPy file"),
+    (damaged("features.npz", lambda data: b"some text" + data), "features.npz", "is no NumPy file at all"),
+    (damaged("features.npz", lambda data: pickle.dumps({"start": data})), "features.npz", "holds pickled objects"),
+    (damaged("action_text_features.npy", lambda data: data[:-7]), "action_text_features.npy", "truncated"),
+    (damaged("action_text_features.npy", lambda data: data[:20]), "action_text_features.npy", "truncated"),
+    (damaged("action_text_features.npy", pickle.dumps), "action_text_features.npy", "holds pickled objects"),
+    (damaged("taxonomy.json", lambda data: data[:-7]), "taxonomy.json", "not valid JSON"),
+    (damaged("videos.jsonl", lambda data: data[:-7]), "videos.jsonl, line 10", "not valid JSON"),
+    (lambda source: (source / "features.npz").unlink(), "features.npz", "no such file. Save `start` and `end`"),
+    (lambda source: (source / "taxonomy.json").unlink(), "taxonomy.json", "no such file. Expected"),
+    (lambda source: (source / "videos.jsonl").unlink(), "videos.jsonl", "no such file. Expected"),
+])
+def test_damaged_files_are_refused(make_source, tmp_path, damage, name, message):
+    source = make_source(text=np.ones((ACTIONS, 3), dtype=np.float32))
+    damage(source)
+    with pytest.raises(DataError, match=message) as caught:
+        prepare_custom(source, tmp_path / "out")
+    assert str(caught.value).startswith(str(source / name) + ": ")
+    assert left_behind(tmp_path) == []
+
+
+def test_wrong_kind_of_numpy_file(make_source, tmp_path):
+    source = make_source()
+    with (source / "features.npz").open("wb") as file:
+        np.save(file, np.ones(3))
+    with pytest.raises(DataError, match=r"features.npz: is one array; expected an archive"):
+        prepare_custom(source, tmp_path / "out")
+    with (source / "action_text_features.npy").open("wb") as file:
+        np.savez(file, text=np.ones(3))
+    with (source / "features.npz").open("wb") as file:
+        np.savez(file, **features())
+    with pytest.raises(DataError, match=r"action_text_features.npy: holds several arrays; expected one"):
+        prepare_custom(source, tmp_path / "out")
+
+
+def test_a_pickle_is_never_run(make_source, tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "exploded",))
+
+    source = make_source(features={"start": np.array([[Bomb()]], dtype=object), "end": np.ones((1, 1))})
+    with pytest.raises(DataError, match="pickled"):
+        prepare_custom(source, tmp_path / "out")
+    (source / "features.npz").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(DataError, match="pickled"):
+        prepare_custom(source, tmp_path / "out")
+    assert left_behind(tmp_path) == []
+
+
+def test_places_that_cannot_be_used(make_source, tmp_path):
+    source = make_source()
+    with pytest.raises(DataError, match=r"nowhere: no such folder. Give the one that holds"):
+        prepare_custom(tmp_path / "nowhere", tmp_path / "out")
+    with pytest.raises(DataError, match="name: is empty"):
+        prepare_custom(source, tmp_path / "out", name=" ")
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "mine.txt").write_text("keep")
+    with pytest.raises(DataError, match=r"taken: exists already. Choose another folder"):
+        prepare_custom(source, taken)
+    with pytest.raises(DataError, match=r"mine.txt: exists already"):
+        prepare_custom(source, taken / "mine.txt")
+    with pytest.raises(DataError, match="cannot be made"):
+        prepare_custom(source, taken / "mine.txt" / "below")
+    assert left_behind(tmp_path) == ["taken"]
+    assert [path.name for path in taken.iterdir()] == ["mine.txt"]
+    assert (taken / "mine.txt").read_text() == "keep"
+
+
+def test_an_empty_folder_may_be_filled(make_source, tmp_path):
+    (tmp_path / "out").mkdir()
+    prepare_custom(make_source(), tmp_path / "out")
+    assert open_dataset(tmp_path / "out").name == "tiny"
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
+def test_full_disk_leaves_nothing(make_source, tmp_path, monkeypatch, failing):
+    source = make_source()
+    write, count = Path.write_bytes, 0
+
+    def full(self, data):
+        nonlocal count
+        count += 1
+        if count == failing:
+            write(self, data[:len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DataError) as caught:
+        prepare_custom(source, tmp_path / "out")
+    expected = f"{tmp_path / 'out'}: could not be written (No space left on device); nothing was left there."
+    assert str(caught.value).startswith(expected)
+    assert "\n" not in str(caught.value)
+    assert left_behind(tmp_path) == []
+
+
+def test_captaincook4d(shared_data, tmp_path):
+    dataset = prepare_custom(shared_data / "captaincook4d", tmp_path / "out")
+    assert dataset.start.shape == dataset.end.shape == (5404, 256)
+    assert dataset.start.dtype == np.float16
+    assert dataset.provenance["source"] == {"kind": "custom", "folder": "captaincook4d"}
+    assert json.loads((dataset.folder / "dataset.json").read_text())["observation_dim"] == 256

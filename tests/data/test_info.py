@@ -1,0 +1,108 @@
+import json
+import subprocess
+import sys
+from statistics import mean, median
+
+import numpy as np
+import pytest
+
+from cefito.data.info import describe
+from cefito.data.sources.custom import prepare_custom
+from cefito.errors import DataError
+
+
+def test_prepared(tiny_dataset):
+    value = describe(tiny_dataset.folder)
+    assert json.loads(json.dumps(value)) == value
+    assert value["name"] == "tiny"
+    assert value["kind"] == "prepared"
+    assert (value["tasks"], value["actions"], value["steps"]) == (3, 8, 35)
+    assert value["videos"] == {"train": {"all": 7, "in_protocol": 7}, "test": {"all": 3, "in_protocol": 3}}
+    # train videos have 3, 5, 4, 1, 4, 4, 4 steps, test videos 6, 4, 0
+    assert value["windows"] == {"3": {"train": 12, "test": 6}, "4": {"train": 6, "test": 4},
+                                "5": {"train": 1, "test": 2}, "6": {"train": 0, "test": 1}}
+    # task 0 has five training videos, so one is held out
+    totals = {horizon: sum(held.values()) for horizon, held in value["held_out"].items()}
+    assert totals == {"3": 12, "4": 6, "5": 1, "6": 0}
+    # T = 3: four windows of a task with 4 actions, two of one with 3
+    assert value["candidates"]["3"] == {"mean": (4 * 4**3 + 2 * 3**3) / 6, "median": 64.0}
+    assert value["candidates"]["6"] == {"mean": 4096.0, "median": 4096.0}
+    assert (value["observation_dim"], value["action_text_dim"]) == (4, 3)
+    assert value["provenance"]["source"]["kind"] == "custom"
+    assert value["fingerprint"] == tiny_dataset.fingerprint
+
+
+def test_annotations(make_source, tiny_videos):
+    for video in tiny_videos:
+        video["split"] = "val" if video["video_id"] == "b" else "train"
+    tiny_videos[2]["in_protocol"] = False
+    value = describe(make_source(videos=tiny_videos, features=None))
+    assert value["kind"] == "annotations"
+    assert value["videos"] == {"train": {"all": 9, "in_protocol": 8}, "val": {"all": 1, "in_protocol": 1}}
+    assert value["windows"]["4"] == {"train": 7, "val": 2}
+    assert value["held_out"] is None
+    assert value["candidates"] == {}
+    assert value["observation_dim"] is None
+    assert value["action_text_dim"] is None
+    assert "fingerprint" not in value
+    assert "provenance" not in value
+
+
+def test_annotations_with_features_beside_them(make_source):
+    value = describe(make_source(text=np.ones((8, 5))))
+    assert (value["observation_dim"], value["action_text_dim"]) == (4, 5)
+
+
+def test_shared_actions(make_source, tiny_taxonomy, tmp_path):
+    tiny_taxonomy["map_8_to_3"] = [0, 0, 1, 1, 1, 1, 2, 2]
+    tiny_taxonomy["actions_3"] = [{"id": index, "name": f"group {index}"} for index in range(3)]
+    source = make_source(taxonomy=tiny_taxonomy, text=np.ones((8, 5), np.float32))
+    np.save(source / "action_text_features_3.npy", np.ones((3, 6)))
+    value = describe(source, shared_actions=True)
+    assert value["actions"] == 3
+    assert value["action_text_dim"] == 6
+    assert value["candidates"]["3"] == {"mean": (4 * 1 + 2 * 2**3) / 6, "median": 1.0}
+    prepared = prepare_custom(source, tmp_path / "out")
+    value = describe(prepared.folder, shared_actions=True)
+    assert value["actions"] == 3
+    assert value["action_text_dim"] is None  # its rows are the 8 actions
+    assert describe(prepared.folder)["actions"] == 8
+
+
+def test_what_cannot_be_described(make_source, tmp_path):
+    with pytest.raises(DataError, match=r"no such file. Expected a prepared data set"):
+        describe(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="has no shared action vocabulary"):
+        describe(make_source(), shared_actions=True)
+
+
+CANDIDATES = {"3": (623, 512), "4": (5996, 4096), "5": (59595, 32768), "6": (605094, 262144)}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_crosstask(shared_data, shared):
+    value = describe(shared_data / "crosstask", shared_actions=shared)
+    assert value["actions"] == (105 if shared else 133)
+    assert value["videos"] == {"train": {"all": 1943, "in_protocol": 1921}, "test": {"all": 805, "in_protocol": 797}}
+    assert value["windows"] == {"3": {"train": 10814, "test": 4531}, "4": {"train": 9021, "test": 3786},
+                                "5": {"train": 7350, "test": 3104}, "6": {"train": 5868, "test": 2499}}
+    assert value["action_text_dim"] == 768
+    for horizon, (average, middle) in CANDIDATES.items():
+        assert round(value["candidates"][horizon]["mean"]) == average
+        assert value["candidates"][horizon]["median"] == middle
+        assert sum(value["held_out"][horizon].values()) == value["windows"][horizon]["train"]
+        assert 0.08 < value["held_out"][horizon]["val"] / value["windows"][horizon]["train"] < 0.12
+
+
+def test_candidates_of_niv_counted_window_by_window(shared_data, real_annotations):
+    annotations = real_annotations("niv")
+    numbers = [len(annotations.taxonomy.tasks[video.task].actions) ** 4
+               for video in annotations.videos if video.split == "test" for first in range(len(video.steps) - 3)]
+    found = describe(shared_data / "niv")["candidates"]["4"]
+    assert found == {"mean": pytest.approx(mean(numbers)), "median": median(numbers)}
+
+
+def test_does_not_need_torch(make_source):
+    code = ("import sys; from cefito.data.info import describe; describe(sys.argv[1]); "
+            "sys.exit('torch' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code, str(make_source())], check=False).returncode == 0

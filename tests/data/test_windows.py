@@ -1,0 +1,201 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.data import (
+    Action,
+    Annotations,
+    PreparedDataset,
+    Step,
+    Task,
+    Taxonomy,
+    Video,
+    cut_windows,
+)
+from cefito.data.videos import SPLITS
+from cefito.data.windows import HELD_OUT_SHARE, count_windows, split_videos
+from cefito.errors import DataError
+
+TAXONOMY = Taxonomy(dataset="made", tasks=tuple(Task(index, f"task {index}", (0, 1, 2)) for index in range(3)),
+                    actions=tuple(Action(index, f"action {index}") for index in range(3)))
+
+
+def as_dataset(annotations: Annotations) -> PreparedDataset:
+    """A data set whose observations are the number of their row: at the start + 0, at the end + 0.5."""
+    rows = np.arange(annotations.step_count, dtype=np.float32)[:, None]
+    return PreparedDataset(folder=Path("made"), name="made", annotations=annotations, start=rows, end=rows + 0.5,
+                           action_text=None, provenance={}, hashes={})
+
+
+def reference(dataset: PreparedDataset, horizon: int, members: list[int]) -> list[tuple]:
+    """Windows by the slowest obvious way: count rows one by one, keep every run of `horizon` steps."""
+    found, row = [], 0
+    for index, video in enumerate(dataset.videos):
+        for first in range(len(video.steps)):
+            last = first + horizon - 1
+            if index in members and last < len(video.steps):
+                actions = [step.action for step in video.steps[first:last + 1]]
+                found.append((float(row + first), row + last + 0.5, actions, video.task, index, first))
+        row += len(video.steps)
+    return found
+
+
+videos_strategy = st.lists(st.builds(
+    lambda split, task, actions, in_protocol: (split, task, actions, in_protocol),
+    st.sampled_from(SPLITS), st.integers(0, 2), st.lists(st.integers(0, 2), max_size=8), st.booleans()),
+    min_size=1, max_size=25)
+
+
+def build(raw) -> Annotations:
+    videos = tuple(
+        Video(video_id=f"v{index}", split=split, task=task, in_protocol=in_protocol,
+              steps=tuple(Step(float(place), place + 1.0, action) for place, action in enumerate(actions)))
+        for index, (split, task, actions, in_protocol) in enumerate(raw))
+    return Annotations(taxonomy=TAXONOMY, videos=videos)
+
+
+@settings(deadline=None, max_examples=100)
+@given(raw=videos_strategy, horizon=st.integers(1, 6), split=st.sampled_from(SPLITS))
+def test_windows_are_those_of_the_slow_reference(raw, horizon, split):
+    dataset = as_dataset(build(raw))
+    members = split_videos(dataset.videos)[split]
+    expected = reference(dataset, horizon, members)
+    assert count_windows([dataset.videos[index] for index in members], horizon) == len(expected)
+    if not expected:
+        with pytest.raises(DataError, match=f"split '{split}' gives no windows of horizon {horizon}"):
+            cut_windows(dataset, horizon=horizon, split=split)
+        return
+    windows = cut_windows(dataset, horizon=horizon, split=split)
+    found = zip(windows.initial[:, 0].tolist(), windows.goal[:, 0].tolist(), windows.actions.tolist(),
+                windows.tasks.tolist(), windows.video.tolist(), windows.start.tolist(), strict=True)
+    assert list(found) == expected
+    assert len(windows) == len(expected)
+    assert windows.horizon == horizon
+    assert windows.split == split
+    assert windows.initial.dtype == windows.goal.dtype == np.float32
+    assert all(array.dtype == np.int64 for array in (windows.actions, windows.tasks, windows.video, windows.start))
+
+
+@settings(deadline=None, max_examples=100)
+@given(raw=videos_strategy)
+def test_splits_are_disjoint_stratified_and_stable(raw):
+    videos = build(raw).videos
+    parts = split_videos(videos)
+    assert split_videos(videos) == parts
+    everything = [index for split in SPLITS for index in parts[split]]
+    assert sorted(everything) == [index for index, video in enumerate(videos) if video.in_protocol]
+    assert len(set(everything)) == len(everything)
+    assert all(videos[index].split == "test" for index in parts["test"])
+    if any(video.split == "val" and video.in_protocol for video in videos):
+        assert all(videos[index].split == split for split in SPLITS for index in parts[split])
+        return
+    for task in range(3):
+        held = sum(videos[index].task == task for index in parts["val"])
+        kept = sum(videos[index].task == task for index in parts["train"])
+        assert held == (round(HELD_OUT_SHARE * (held + kept)) or (1 if held + kept >= 5 else 0))
+
+
+@pytest.mark.parametrize(("members", "held"), [(1, 0), (4, 0), (5, 1), (6, 1), (14, 1), (16, 2), (24, 2), (96, 10)])
+def test_size_of_the_hold_out(members, held):
+    parts = split_videos(build([("train", 1, [0, 1, 2], True)] * members).videos)
+    assert (len(parts["train"]), len(parts["val"])) == (members - held, held)
+
+
+def test_hold_out_does_not_depend_on_test_videos_or_steps():
+    raw = [("train", task, [0, 1, 2], True) for task in (0, 1, 2) for _ in range(20)]
+    first = split_videos(build(raw).videos)
+    longer = [(split, task, [*actions, 1], use) for split, task, actions, use in raw]
+    second = split_videos(build([*longer, ("test", 0, [1], True)]).videos)
+    assert first["val"] == second["val"]
+    assert [raw[index][1] for index in first["val"]] == [0, 0, 1, 1, 2, 2]
+
+
+def test_rows_of_tiny_windows(tiny_dataset):
+    windows = cut_windows(tiny_dataset, horizon=4, split="test")
+    assert windows.actions.tolist() == [[3, 4, 4, 5], [4, 4, 5, 2], [4, 5, 2, 3], [2, 1, 0, 1]]
+    assert windows.video.tolist() == [4, 4, 4, 5]
+    assert windows.start.tolist() == [0, 1, 2, 0]
+    np.testing.assert_array_equal(windows.initial, tiny_dataset.start[[13, 14, 15, 19]])
+    np.testing.assert_array_equal(windows.goal, tiny_dataset.end[[16, 17, 18, 22]])
+    assert windows.dataset == "tiny"
+    np.testing.assert_array_equal(windows.action_text, tiny_dataset.action_text)
+
+
+def test_subset_and_sample(tiny_dataset):
+    windows = cut_windows(tiny_dataset, horizon=2, split="test")
+    part = windows.subset([3, 0])
+    np.testing.assert_array_equal(part.goal, windows.goal[[3, 0]])
+    np.testing.assert_array_equal(part.actions, windows.actions[[3, 0]])
+    assert windows.sample(None, seed=0) is windows
+    assert windows.sample(len(windows), seed=0) is windows
+    one, other = windows.sample(4, seed=1), windows.sample(4, seed=1)
+    np.testing.assert_array_equal(one.initial, other.initial)
+    places = list(zip(one.video.tolist(), one.start.tolist(), strict=True))
+    assert len(set(places)) == 4
+    assert places == sorted(places)
+    assert any(windows.sample(4, seed=seed).start.tolist() != one.start.tolist() for seed in range(2, 8))
+
+
+def test_what_cannot_be_cut(tiny_dataset):
+    with pytest.raises(DataError, match=r"split 'test' gives no windows of horizon 7 \(3 videos, the longest has 6 "
+                                        r"steps\). Choose a shorter horizon"):
+        cut_windows(tiny_dataset, horizon=7, split="test")
+    with pytest.raises(DataError, match="horizon 0: expected a positive number"):
+        cut_windows(tiny_dataset, horizon=0, split="test")
+    with pytest.raises(DataError, match=r"split 'dev': unknown. Choose one of train, val, test"):
+        cut_windows(tiny_dataset, horizon=3, split="dev")
+    no_test = as_dataset(build([("train", 0, [0, 1, 2], True)]))
+    with pytest.raises(DataError, match=r"gives no windows of horizon 3 \(0 videos, .* Mark some videos as 'test'"):
+        cut_windows(no_test, horizon=3, split="test")
+
+
+COUNTS = {
+    "crosstask": {3: (10814, 4531), 4: (9021, 3786), 5: (7350, 3104), 6: (5868, 2499)},
+    "coin": {3: (13698, 5571), 4: (8537, 3391), 5: (5252, 2029), 6: (3395, 1309)},
+    "niv": {3: (697, 270), 4: (598, 228), 5: (499, 187), 6: (403, 148)},
+}
+
+
+@pytest.mark.parametrize(("name", "shared"), [
+    ("crosstask", False), ("crosstask", True), ("coin", False), ("niv", False)])
+def test_window_counts_of_the_protocol(real_annotations, name, shared):
+    annotations = real_annotations(name)
+    own = annotations
+    if shared:
+        annotations = annotations.in_shared_space()
+    dataset = as_dataset(annotations)
+    members = {split: [video for video in annotations.videos if video.split == split] for split in SPLITS}
+    assert not members["val"]
+    for horizon, (train, test) in COUNTS[name].items():
+        assert count_windows(members["train"], horizon) == train
+        assert count_windows(members["test"], horizon) == test
+        windows = {split: cut_windows(dataset, horizon=horizon, split=split) for split in SPLITS}
+        assert len(windows["test"]) == test
+        assert len(windows["train"]) + len(windows["val"]) == train
+        assert not set(windows["train"].video) & set(windows["val"].video)
+        # the row of the initial observation is the step that the window starts with
+        video, first = int(windows["val"].video[-1]), int(windows["val"].start[-1])
+        row = sum(len(entry.steps) for entry in annotations.videos[:video]) + first
+        assert windows["val"].initial[-1, 0] == row
+        assert windows["val"].goal[-1, 0] == row + horizon - 1 + 0.5
+        if shared:
+            original = [step.action for step in own.videos[video].steps[first:first + horizon]]
+            assert windows["val"].actions[-1].tolist() == [own.taxonomy.to_shared[action] for action in original]
+            assert int(windows["train"].actions.max()) < 105
+
+
+def test_hold_out_of_crosstask_covers_every_task(real_annotations):
+    annotations = real_annotations("crosstask")
+    parts = split_videos(annotations.videos)
+    assert {annotations.videos[index].task for index in parts["val"]} == set(range(18))
+    assert len(parts["test"]) == 797
+    assert len(parts["train"]) + len(parts["val"]) == 1921
+    assert abs(len(parts["val"]) - 192) <= 9
+
+
+def test_own_validation_split_is_kept(real_annotations):
+    parts = split_videos(real_annotations("captaincook4d").videos)
+    assert {split: len(members) for split, members in parts.items()} == {"train": 212, "val": 62, "test": 109}
