@@ -13,7 +13,7 @@ from cefito.data.observations import ObservationKnobs, action_looks, observe
 from cefito.errors import ConfigError
 
 SILENT = ObservationKnobs(task=0, progress=0, step=0, confusion_start=0, confusion_end=0, style=0, noise=0,
-                          hidden=64)
+                          noise_spread=0, hidden=64)
 NAMES = ["pour water", "pour milk", "cut", "pour water", "tighten screw", "wait"]
 TASKS = (Task(id=0, name="tea", actions=(0, 1, 2)), Task(id=1, name="repair", actions=(3, 4, 5)))
 TAXONOMY = Taxonomy(dataset="tiny", tasks=TASKS,

@@ -56,17 +56,17 @@ class ObservationKnobs:
         hidden: Number of hidden dimensions in which all this is added up.
     """
 
-    task: float = 3.0
+    task: float = 3.6
     progress: float = 1.0
     memory: float = 0.7
-    step: float = 4.4
-    confusion_start: float = 0.1
-    confusion_end: float = 0.22
+    step: float = 4.9
+    confusion_start: float = 0.11
+    confusion_end: float = 0.25
     shared_names: float = 0.8
     shared_words: float = 0.3
     style: float = 0.5
     noise: float = 1.0
-    noise_spread: float = 0.0
+    noise_spread: float = 0.4
     nonlinearity: float = 0.5
     hidden: int = 256
 

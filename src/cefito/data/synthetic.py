@@ -90,7 +90,8 @@ class WorldKnobs:
     alternative: float = 0.4
     observations: ObservationKnobs = field(default_factory=lambda: ObservationKnobs(
         task=5.0, progress=3.5, memory=0.8, step=9.0, confusion_start=0.05, confusion_end=0.08,
-        shared_names=0.8, shared_words=0.3, style=1.5, noise=1.0, nonlinearity=0.5, hidden=96))
+        shared_names=0.8, shared_words=0.3, style=1.5, noise=1.0, noise_spread=0.0, nonlinearity=0.5,
+        hidden=96))
     dim: int = 128
 
     def __post_init__(self) -> None:

@@ -70,8 +70,8 @@ def top_k_success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
         actual: Action ids [N, T].
     """
     plans = np.asarray(predicted)
-    if plans.ndim != 3:
-        raise ValueError(f"predicted has shape {list(plans.shape)}; expected [N, k, T]")
+    if plans.ndim != 3 or not plans.size:
+        raise ValueError(f"predicted has shape {list(plans.shape)}; expected [N, k, T], not empty")
     _, right = _pair(plans[:, 0], actual)
     return _percent(*_top_k(plans, right))
 

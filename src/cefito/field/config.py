@@ -23,6 +23,8 @@ class FieldConfig(Frozen):
         depth: Number of transformer blocks.
         heads: Attention heads a block.
         mlp_ratio: Hidden width of a block's MLP over D.
+        init: Deviation of new weights: "fixed" 0.02, or "fan_in", one over the root of a layer's inputs, which suits
+            narrow fields.
         dropout: Share of the residual branches' outputs that is zeroed in training (paper: none).
         action_encoding: "text" reads the data set's text embeddings, frozen; "learned" learns them; "auto" takes text where
             the data set has it.
@@ -36,6 +38,7 @@ class FieldConfig(Frozen):
     depth: int = Field(4, ge=1)
     heads: int = Field(6, ge=1)
     mlp_ratio: float = Field(4.0, gt=0)
+    init: Literal["fixed", "fan_in"] = "fixed"
     dropout: float = Field(0.0, ge=0, lt=1)
     action_encoding: Literal["auto", "text", "learned"] = "auto"
     action_dim: int = Field(512, ge=1)

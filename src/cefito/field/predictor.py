@@ -155,10 +155,14 @@ class Predictor(nn.Module):
         self.register_buffer("pos_embed", positions(2 * horizon + 1, width), persistent=False)
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: truncated normal of deviation 0.02, zero biases, unit norms; learned actions standard normal."""
+        """Draw all weights anew: truncated normal, zero biases; learned actions standard normal.
+
+        The deviation of a layer's weights is 0.02, or one over the root of its inputs where the configuration says so.
+        """
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02, generator=generator)
+                deviation = 0.02 if self.config.init == "fixed" else module.in_features ** -0.5
+                nn.init.trunc_normal_(module.weight, std=deviation, generator=generator)
                 nn.init.zeros_(module.bias)
         for token in (self.state_mask_token, self.action_mask_token):
             nn.init.trunc_normal_(token, std=0.02, generator=generator)
