@@ -1,0 +1,45 @@
+"""Procedure planning in instructional videos by searching a contrastive energy field (CEFITO).
+
+The names below are the public face; they are loaded when first used, so that `import cefito` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
+    from cefito.evaluation import Evaluation, evaluate_planner
+    from cefito.field import EnergyField, TaskClassifier
+    from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
+    from cefito.planners.run import Run, open_run, train_run
+    from cefito.search import ExhaustiveSearch, Plans, Problem
+    from cefito.training.config import RunConfig, load_config
+
+__version__ = version("cefito")
+
+_HOMES = {
+    "CefitoPlanner": "cefito.planners", "EnergyField": "cefito.field", "Evaluation": "cefito.evaluation",
+    "ExhaustiveSearch": "cefito.search", "FrequentPlanner": "cefito.planners", "NearestPlanner": "cefito.planners",
+    "Plans": "cefito.search", "PreparedDataset": "cefito.data", "Problem": "cefito.search",
+    "Queries": "cefito.planners", "Run": "cefito.planners.run", "RunConfig": "cefito.training.config",
+    "TaskClassifier": "cefito.field", "Windows": "cefito.data", "cut_windows": "cefito.data",
+    "evaluate_planner": "cefito.evaluation", "load_config": "cefito.training.config",
+    "open_dataset": "cefito.data", "open_run": "cefito.planners.run", "train_run": "cefito.planners.run",
+}
+
+__all__ = ["CefitoPlanner", "EnergyField", "Evaluation", "ExhaustiveSearch", "FrequentPlanner", "NearestPlanner", "Plans",
+           "PreparedDataset", "Problem", "Queries", "Run", "RunConfig", "TaskClassifier", "Windows", "cut_windows",
+           "evaluate_planner", "load_config", "open_dataset", "open_run", "train_run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cefito' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

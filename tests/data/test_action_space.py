@@ -11,7 +11,8 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError
 
-TAXONOMY = Taxonomy(dataset="toy", tasks=(Task(0, "tea", (0, 1, 2, 3)), Task(1, "toast", (2, 4)), Task(2, "tyre", (5,))),
+TASKS = (Task(0, "tea", (0, 1, 2, 3)), Task(1, "toast", (2, 4)), Task(2, "tyre", (5,)))
+TAXONOMY = Taxonomy(dataset="toy", tasks=TASKS,
                     actions=tuple(Action(index, f"action {index}") for index in range(6)))
 
 
@@ -45,17 +46,18 @@ def test_training_actions_may_be_missing_from_the_taxonomy():
 
 @pytest.mark.parametrize("source", ["training", "taxonomy"])
 def test_a_task_without_any_action(source):
-    bare = replace(TAXONOMY, tasks=(*TAXONOMY.tasks[:2], Task(2, "tyre", ())))
+    bare = replace(TAXONOMY, tasks=(*TASKS[:2], Task(2, "tyre", ())))
     with pytest.raises(DataError, match=r"task 2 \('tyre'\) has neither training windows nor actions"):
         action_space(windows([(0, [0, 1])], bare), source)
     assert action_space(windows([(2, [1, 0])], bare), "training").actions[2] == (0, 1)
 
 
-ROWS = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 5), min_size=2, max_size=2)), min_size=1, max_size=8)
+SEQUENCE = st.lists(st.integers(0, 5), min_size=2, max_size=2)
 
 
 @settings(max_examples=30, deadline=None)
-@given(rows=ROWS, source=st.sampled_from(["training", "taxonomy"]))
+@given(rows=st.lists(st.tuples(st.integers(0, 2), SEQUENCE), min_size=1, max_size=8),
+       source=st.sampled_from(["training", "taxonomy"]))
 def test_against_an_obvious_loop(rows, source):
     space = action_space(windows(rows), source)
     for task in TAXONOMY.tasks:

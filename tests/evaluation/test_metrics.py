@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -57,7 +59,8 @@ def cases(draw):
 def slow(plans, actual, tasks, actual_tasks):
     """Every metric by plain loops over windows."""
     count, horizon = len(actual), len(actual[0])
-    values = dict.fromkeys(("success_rate", "mean_accuracy", "mean_iou", "mean_iou_bitwise", "top_k", "task_accuracy"), 0.0)
+    names = ("success_rate", "mean_accuracy", "mean_iou", "mean_iou_bitwise", "top_k", "task_accuracy")
+    values = dict.fromkeys(names, 0.0)
     positions = [0.0] * horizon
     for k_plans, truth, task, true_task in zip(plans.tolist(), actual.tolist(), tasks, actual_tasks, strict=True):
         best = k_plans[0]
@@ -109,7 +112,7 @@ def test_sums_added_in_parts_equal_one_whole(case, parts):
     whole, split = MetricSums(top_k=top_k), MetricSums(top_k=top_k)
     whole.add(list(plans), actual, tasks=tasks, actual_tasks=actual_tasks)
     bounds = [0, *sorted(min(part, len(actual)) for part in parts), len(actual)]
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds):
         split.add(list(plans[first:last]), actual[first:last], tasks=tasks[first:last],
                   actual_tasks=actual_tasks[first:last])
     expected = all_metrics(*case)

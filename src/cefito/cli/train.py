@@ -52,7 +52,7 @@ def _settings(given: tuple[str, ...]) -> dict[str, str]:
     settings = {}
     for entry in given:
         key, sign, value = entry.partition("=")
-        if not sign:
+        if not sign or not key.strip():
             raise ConfigError(f"--set {entry}: expected KEY=VALUE, as in --set training.optimiser.epochs=20.")
         settings[key.strip()] = value.strip()
     return settings

@@ -82,9 +82,8 @@ def run_quickstart(folder: Path, *, seed: int = 0, config: RunConfig | None = No
     Raises:
         RunError: The folder exists already.
     """
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder}: exists already. Choose another folder with --out, or remove it.")
-    folder.mkdir(parents=True, exist_ok=True)
     dataset = write_world(folder / "world", seed=seed)
     run = train_run(dataset, folder / "run", config=config or load_config("quickstart"), horizon=HORIZON, seed=seed,
                     progress=progress)

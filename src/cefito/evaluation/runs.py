@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError
 from cefito.evaluation.score import evaluate_planner
 from cefito.files import write_json
 from cefito.planners.run import Run
@@ -33,9 +34,12 @@ def evaluate_run(run: Run, *, split: str = "test", oracle_task: bool = False, sa
         The scores, and the file in the run folder that holds them.
 
     Raises:
+        ConfigError: A sample below 1.
         RunError: The data set is gone or another one.
         DataError: The split gives no windows.
     """
+    if sample is not None and sample < 1:
+        raise ConfigError(f"sample of {sample} windows; expected at least 1.")
     windows = cut_windows(run.dataset(dataset), horizon=run.planner.horizon, split=split)
     chosen = windows.sample(sample, SAMPLE_SEED)
     evaluation, _ = evaluate_planner(run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows))

@@ -48,4 +48,4 @@ class TaskClassifier(nn.Module):
         if self.config.normalise:
             x = normalise(x)
         x = drop(torch.relu(self.fc2(drop(self.fc1(x)))))
-        return self.fc4(drop(self.fc3(x)).mean(dim=0))  # type: ignore[no-any-return]
+        return self.fc4(drop(torch.relu(self.fc3(x))).mean(dim=0))  # type: ignore[no-any-return]

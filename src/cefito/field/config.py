@@ -27,8 +27,11 @@ class FieldConfig(Frozen):
             narrow fields.
         dropout: Share of the residual branches' outputs that is zeroed in training (paper: none).
         action_encoding: "text" reads the data set's text embeddings, frozen; "learned" learns them; "auto" takes text where
-            the data set has it.
+            the data set has it, else learns them; "observed" takes the mean of each action's normalised training
+            observations (not in the paper: for data sets too small to learn embeddings).
         action_dim: Width of learned action embeddings.
+        goal_skip: Add the vector of the last action, times a learned factor, to each predicted state, so that the network
+            predicts a departure from what the action usually leaves behind (paper: no). Needs "observed".
         distance: "l2" is the paper's norm, "mean_square" the released code's mean over the features of the squared difference.
         centre: Subtract the training windows' mean observation before the layer norm (paper: no).
         goal_projection: Hidden width of a residual MLP on the normalised goal before the distance; 0 is off, as in the paper.
@@ -40,8 +43,9 @@ class FieldConfig(Frozen):
     mlp_ratio: float = Field(4.0, gt=0)
     init: Literal["fixed", "fan_in"] = "fixed"
     dropout: float = Field(0.0, ge=0, lt=1)
-    action_encoding: Literal["auto", "text", "learned"] = "auto"
+    action_encoding: Literal["auto", "text", "learned", "observed"] = "auto"
     action_dim: int = Field(512, ge=1)
+    goal_skip: bool = False
     distance: Literal["l2", "mean_square"] = "l2"
     centre: bool = False
     goal_projection: int = Field(0, ge=0)
@@ -50,6 +54,8 @@ class FieldConfig(Frozen):
     def _heads_divide_width(self) -> FieldConfig:
         if self.width % self.heads or self.width % 2:
             raise ValueError(f"width {self.width} must be even and divisible by the {self.heads} heads")
+        if self.goal_skip and self.action_encoding != "observed":
+            raise ValueError("goal_skip needs action_encoding = 'observed'")
         return self
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from cefito.field.config import FieldConfig
-from cefito.field.prefixes import PrefixTree
 from cefito.field.predictor import Dropout, Predictor, normalise
+from cefito.field.prefixes import PrefixTree
 
 __all__ = ["EnergyField", "GoalProjection"]
 
@@ -28,7 +28,7 @@ class GoalProjection(nn.Module):
 
     def forward(self, goal: Tensor) -> Tensor:
         """[B, E] → [B, E]."""
-        return goal + self.fc2(nn.functional.gelu(self.fc1(goal), approximate="tanh"))
+        return goal + self.fc2(nn.functional.gelu(self.fc1(goal), approximate="tanh"))  # type: ignore[no-any-return]
 
 
 class EnergyField(nn.Module):
@@ -39,17 +39,17 @@ class EnergyField(nn.Module):
         observation_dim: E.
         action_count: K.
         horizon: T.
-        action_text: Frozen text embeddings of the actions [K, W], or None to learn them.
+        action_vectors: Frozen vectors of the actions [K, W], or None to learn them.
     """
 
     mean: Tensor
 
     def __init__(self, *, config: FieldConfig, observation_dim: int, action_count: int, horizon: int,
-                 action_text: Tensor | None = None) -> None:
+                 action_vectors: Tensor | None = None) -> None:
         super().__init__()
         self.config = config
         self.predictor = Predictor(config=config, observation_dim=observation_dim, action_count=action_count,
-                                   horizon=horizon, action_text=action_text)
+                                   horizon=horizon, action_vectors=action_vectors)
         self.goal_projection = (GoalProjection(observation_dim, config.goal_projection)
                                 if config.goal_projection else None)
         self.register_buffer("mean", torch.zeros(observation_dim))
@@ -128,5 +128,5 @@ class EnergyField(nn.Module):
         for block in predictor.blocks[:-1]:
             x = block(x, mask=mask, dropout=dropout)
         x = predictor.blocks[-1](x, mask=mask, last=actions.shape[1], dropout=dropout)
-        goals = predictor.state_head(predictor.norm(x))
+        goals = predictor.head(x, tree.actions[-1])
         return tree.unsort(self.distance(goals, self.target(goal)[:, None]))

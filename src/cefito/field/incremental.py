@@ -28,24 +28,26 @@ class Prefixes:
         keys: Keys of each block [n, heads, 2 · depth + 1, D / heads], over all prefixes of all queries.
         values: Values, likewise.
         target: Where the goal lies for each prefix, in the coordinates of the distance [n, R].
-        offset: What the distance cannot reach, squared, for each prefix [n].
+        query: Query of each prefix [n].
+        offsets: For each query and last action the squared distance outside those coordinates [Q, K].
     """
 
     depth: int
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
     target: Tensor
-    offset: Tensor
+    query: Tensor
+    offsets: Tensor
 
     def __len__(self) -> int:
-        return len(self.offset)
+        return len(self.query)
 
     def narrow(self, first: int, count: int) -> Prefixes:
         """Some of the prefixes, without a copy."""
         part = slice(first, first + count)
         return Prefixes(depth=self.depth, keys=tuple(key[part] for key in self.keys),
                         values=tuple(value[part] for value in self.values), target=self.target[part],
-                        offset=self.offset[part])
+                        query=self.query[part], offsets=self.offsets)
 
 
 class IncrementalField:
@@ -67,7 +69,7 @@ class IncrementalField:
         self._masks = predictor.state_mask_token + place[2::2]  # [T, D]
         first = self._blocks[0].attn.qkv
         self._action_qkv, self._mask_qkv = first(normalise(self._actions)), first(normalise(self._masks))
-        # ‖W h + b − g‖² = ‖R h − Qᵀ(g − b)‖² + ‖(g − b) − Q Qᵀ(g − b)‖² with W = Q R, a sum of squares
+        # with W = Q R and c = g − b − skip, ‖W h − c‖² = ‖R h − Qᵀc‖² + ‖c − Q Qᵀc‖², a sum of squares
         weight, self._bias = predictor.state_head.weight, predictor.state_head.bias
         if weight.shape[0] > weight.shape[1]:
             basis, triangle = torch.linalg.qr(weight.double())
@@ -75,11 +77,13 @@ class IncrementalField:
             self._head = triangle.float()
         else:
             self._basis, self._head = None, weight
+        skip = predictor.skip()
+        self._skip = None if skip is None else skip.double()
 
     @property
     def device(self) -> torch.device:
         """Where observations and actions are expected."""
-        return self._head.device
+        return torch.device(self._head.device)
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """Energies [B] of full sequences, evaluated one by one; see `EnergyField.energy`."""
@@ -113,9 +117,19 @@ class IncrementalField:
             x = x + block.attn.proj(value.transpose(1, 2).flatten(-2))  # one key: attention is its value
             x = x + block.mlp(normalise(x))
         wanted = (self.field.target(goal) - self._bias).double()
-        target = wanted if self._basis is None else wanted @ self._basis
-        offset = (wanted.square().sum(dim=1) - target.square().sum(dim=1)).clamp_min(0)
-        return Prefixes(depth=0, keys=tuple(keys), values=tuple(values), target=target.float(), offset=offset.float())
+        offsets = self._outside(wanted)[:, None].expand(-1, predictor.action_count)
+        if self._skip is not None:
+            offsets = self._outside(wanted[:, None] - self._skip)
+        return Prefixes(depth=0, keys=tuple(keys), values=tuple(values), target=self._inside(wanted).float(),
+                        query=torch.arange(len(goal), device=goal.device), offsets=offsets.float())
+
+    def _inside(self, wanted: Tensor) -> Tensor:
+        """Coordinates of vectors […, E] in the reach of the state head […, R]."""
+        return wanted if self._basis is None else wanted @ self._basis
+
+    def _outside(self, wanted: Tensor) -> Tensor:
+        """Squared distance of vectors […, E] from that reach […]."""
+        return (wanted.square().sum(dim=-1) - self._inside(wanted).square().sum(dim=-1)).clamp_min(0)
 
     @torch.inference_mode()
     def extend(self, prefixes: Prefixes, actions: Tensor) -> Prefixes:
@@ -129,7 +143,8 @@ class IncrementalField:
             n · A prefixes, those of one parent together, in the order of `actions`.
         """
         count = len(actions)
-        keys, values = [], []
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
         x: Tensor | None = None
         for index, block in enumerate(self._blocks):
             x, key, value = self._children(block, index, x, prefixes, actions)
@@ -139,7 +154,7 @@ class IncrementalField:
                 kept.append(torch.cat([above, own.transpose(1, 2)], dim=3).flatten(0, 1))
         return Prefixes(depth=prefixes.depth + 1, keys=tuple(keys), values=tuple(values),
                         target=prefixes.target.repeat_interleave(count, dim=0),
-                        offset=prefixes.offset.repeat_interleave(count, dim=0))
+                        query=prefixes.query.repeat_interleave(count), offsets=prefixes.offsets)
 
     @torch.inference_mode()
     def leaf_energy(self, prefixes: Prefixes, actions: Tensor) -> Tensor:
@@ -156,9 +171,11 @@ class IncrementalField:
         for index, block in enumerate(self._blocks):
             x, _, _ = self._children(block, index, x, prefixes, actions, goal_only=index == len(self._blocks) - 1)
         assert x is not None
-        hidden = self.field.predictor.norm(x[:, :, -1])
-        squared = (F.linear(hidden, self._head) - prefixes.target[:, None]).square().sum(dim=-1)
-        return self.field.from_squared(squared + prefixes.offset[:, None])
+        target = prefixes.target[:, None]
+        if self._skip is not None:
+            target = target - self._inside(self._skip[actions]).float()
+        squared = (F.linear(self.field.predictor.norm(x[:, :, -1]), self._head) - target).square().sum(dim=-1)
+        return self.field.from_squared(squared + prefixes.offsets[prefixes.query][:, actions])
 
     def _children(self, block: Block, index: int, x: Tensor | None, prefixes: Prefixes, actions: Tensor, *,
                   goal_only: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -200,5 +217,5 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, cached_key: Tensor, cache
         own = own.masked_fill(torch.tensor([[False, True], [False, False]], device=own.device), -torch.inf)
     weights = torch.cat([above, own], dim=-1).softmax(dim=-1)
     length = cached_key.shape[-2]
-    from_cache = weights[..., :length].flatten(2, 3) @ cached_value
-    return from_cache.unflatten(2, (-1, tokens)) + weights[..., length:] @ value
+    from_cache: Tensor = weights[..., :length].flatten(2, 3) @ cached_value
+    return from_cache.unflatten(2, (-1, tokens)) + weights[..., length:] @ value  # type: ignore[no-any-return]

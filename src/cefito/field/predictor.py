@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +45,7 @@ class Attention(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """[B, L, D] → [B, heads, L, D / heads]."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)  # type: ignore[no-any-return]
 
 
 class Mlp(nn.Module):
@@ -117,32 +119,36 @@ class Predictor(nn.Module):
         observation_dim: E.
         action_count: K.
         horizon: T.
-        action_text: Frozen text embeddings [K, W]; None to learn them.
+        action_vectors: Frozen vectors of the actions [K, W], text embeddings or mean observations; None to learn them.
 
     Raises:
-        ConfigError: `action_encoding` is "text" and there is none, or the embeddings do not fit K.
+        ConfigError: The configured encoding needs vectors and there are none, or they do not fit K.
     """
 
     action_vectors: Tensor
     pos_embed: Tensor
 
     def __init__(self, *, config: FieldConfig, observation_dim: int, action_count: int, horizon: int,
-                 action_text: Tensor | None = None) -> None:
+                 action_vectors: Tensor | None = None) -> None:
         super().__init__()
-        if config.action_encoding == "text" and action_text is None:
-            raise ConfigError("action_encoding = 'text', but the data set has no text embeddings of its actions. Prepare it "
-                              "with action_text_features.npy or choose 'learned'.")
-        if action_text is not None and len(action_text) != action_count:
-            raise ConfigError(f"{len(action_text)} text embeddings for {action_count} actions; expected one an action.")
+        if config.action_encoding in ("text", "observed") and action_vectors is None:
+            raise ConfigError(f"action_encoding = '{config.action_encoding}', but no vectors of the actions are given. Prepare "
+                              "the data set with action_text_features.npy or choose 'learned'.")
+        if action_vectors is not None and len(action_vectors) != action_count:
+            raise ConfigError(f"{len(action_vectors)} vectors for {action_count} actions; expected one an action.")
         self.config, self.horizon = config, horizon
         self.observation_dim, self.action_count = observation_dim, action_count
         width = config.width
-        self.learned_actions = action_text is None or config.action_encoding == "learned"
-        if self.learned_actions:
+        self.learned_actions = action_vectors is None or config.action_encoding == "learned"
+        if self.learned_actions or action_vectors is None:
             self.action_vectors = nn.Parameter(torch.randn(action_count, config.action_dim))
         else:
-            assert action_text is not None
-            self.register_buffer("action_vectors", action_text.float())
+            self.register_buffer("action_vectors", action_vectors.float())
+        if config.action_encoding == "observed":
+            self.action_offsets = nn.Parameter(torch.empty(action_count, width))  # tells actions apart that look alike
+        if config.goal_skip:
+            self.skip_scale = nn.Parameter(torch.ones(()))
+        self._other_vectors: Tensor | None = None
         self.state_embed = nn.Linear(observation_dim, width)
         self.action_embed = nn.Linear(self.action_vectors.shape[1], width)
         self.state_mask_token = nn.Parameter(torch.empty(width))
@@ -164,18 +170,56 @@ class Predictor(nn.Module):
                 deviation = 0.02 if self.config.init == "fixed" else module.in_features ** -0.5
                 nn.init.trunc_normal_(module.weight, std=deviation, generator=generator)
                 nn.init.zeros_(module.bias)
+        self.norm.reset_parameters()
         for token in (self.state_mask_token, self.action_mask_token):
             nn.init.trunc_normal_(token, std=0.02, generator=generator)
         if self.learned_actions:
             nn.init.normal_(self.action_vectors, generator=generator)
+        if self.config.action_encoding == "observed":
+            nn.init.trunc_normal_(self.action_offsets, std=0.02, generator=generator)
+        if self.config.goal_skip:
+            nn.init.ones_(self.skip_scale)
 
     def parameter_count(self) -> int:
         """Number of learnable parameters; frozen text embeddings and positions are not counted."""
         return sum(parameter.numel() for parameter in self.parameters())
 
+    @contextmanager
+    def using(self, vectors: Tensor | None) -> Iterator[None]:
+        """Evaluate with other frozen vectors of the actions [K, W] for a while; None changes nothing."""
+        self._other_vectors = vectors
+        try:
+            yield
+        finally:
+            self._other_vectors = None
+
+    @property
+    def vectors(self) -> Tensor:
+        """The vectors of the actions in force, [K, W]."""
+        return self.action_vectors if self._other_vectors is None else self._other_vectors
+
     def action_tokens(self) -> Tensor:
         """Token of each action of the vocabulary, without position, [K, D]."""
-        return self.action_embed(self.action_vectors)  # type: ignore[no-any-return]
+        tokens = self.action_embed(self.vectors)
+        return tokens + self.action_offsets if self.config.action_encoding == "observed" else tokens  # type: ignore[no-any-return]
+
+    def skip(self) -> Tensor | None:
+        """What is added to the predicted state after each action, [K, E]; None where nothing is."""
+        return self.skip_scale * self.vectors if self.config.goal_skip else None
+
+    def head(self, x: Tensor, actions: Tensor) -> Tensor:
+        """Predicted states from the last block's state tokens.
+
+        Args:
+            x: Tokens […, D].
+            actions: The action before each state […].
+
+        Returns:
+            States […, E].
+        """
+        states = self.state_head(self.norm(x))
+        skip = self.skip()
+        return states if skip is None else states + F.embedding(actions, skip)  # type: ignore[no-any-return]
 
     def state_token(self, observation: Tensor) -> Tensor:
         """Token of each (centred) observation, without position, […, E] → […, D]."""
@@ -196,7 +240,7 @@ class Predictor(nn.Module):
         x = self._interleave(self.state_token(initial), F.embedding(actions, self.action_tokens()), slots)
         for block in self.blocks:
             x = block(x, dropout=dropout)
-        return self.state_head(self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
+        return self.head(x[:, 2::2], actions)
 
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Predicted goal [B, E] (paper, Eq. 1); the plain reference of every faster path. Arguments as in `states`."""

@@ -59,7 +59,7 @@ class PrefixTree:
                 new[:, 1:] |= ordered[:, 1:, level] != ordered[:, :-1, level]
             rank = new.cumsum(dim=1) - 1
             ranks.append(rank)
-            width = size if level == horizon - 1 else int(rank[:, -1].max()) + 1
+            width = size if level == horizon - 1 or not batch else int(rank[:, -1].max()) + 1
             # any candidate below a node tells its path; scatter leaves one of them
             member = torch.zeros(batch, width, dtype=torch.int64, device=actions.device)
             member.scatter_(1, rank, torch.arange(size, device=actions.device).expand(batch, -1))

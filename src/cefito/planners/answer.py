@@ -56,7 +56,10 @@ def query_from_files(video: str | None, initial: Path | None, goal: Path | None)
             array = array[0]
         if array.ndim != 1:
             raise DataError(f"{path}: has shape {list(array.shape)}; expected one observation [E].")
-        rows.append(check_array(array[None], shape=(1, None), place=str(path)).astype(np.float32))
+        if array.dtype.kind == "f":
+            with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused
+                array = array.astype(np.float32)
+        rows.append(check_array(array[None], shape=(1, None), place=str(path)))
     if rows[0].shape != rows[1].shape:
         raise DataError(f"{initial} has {rows[0].shape[1]} features, {goal} {rows[1].shape[1]}; expected equally many.")
     return Queries(initial=rows[0], goal=rows[1])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cefito.data.action_space import ActionSpace, action_space
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
-from cefito.errors import RunError
+from cefito.errors import ConfigError, DataError, RunError
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.files import load_tensors, read_json, write_json, write_tensors
@@ -28,6 +28,7 @@ from cefito.training.checkpoint import load_weights
 from cefito.training.config import RunConfig
 from cefito.training.distributed import Processes
 from cefito.training.objectives import FieldObjective
+from cefito.training.observations import ActionMeans
 from cefito.training.trainer import TrainingResult, generator_for, train
 
 __all__ = ["CefitoPlanner"]
@@ -96,11 +97,10 @@ class CefitoPlanner:
         self.space = action_space(train_windows, self.config.search.actions)
         self._warn_fallback()
         self.task_model.fit(train_windows, val, seed=seed, key=self.key)
-        text = train_windows.action_text
+        observed = torch.from_numpy(np.concatenate([train_windows.initial, train_windows.goal]).mean(axis=0))
         field = self._new_field(train_windows.initial.shape[1], train_windows.horizon,
-                                None if text is None else torch.from_numpy(text.astype(np.float32)))
-        observed = np.concatenate([train_windows.initial, train_windows.goal])
-        field.reset(generator_for("cpu", seed, 3), mean=torch.from_numpy(observed.mean(axis=0)))
+                                self._action_vectors(train_windows, observed))
+        field.reset(generator_for("cpu", seed, 3), mean=observed)
         field.to(self.device)
         training = self.config.training
         problems = _validation_problems(val, self.space, windows=training.stopping.windows,
@@ -115,10 +115,16 @@ class CefitoPlanner:
                             progress=self.progress, group=self.group)
         self.field, self._incremental = field, None
 
-    def _new_field(self, observation_dim: int, horizon: int, action_text: torch.Tensor | None) -> EnergyField:
+    def _action_vectors(self, windows: Windows, mean: torch.Tensor) -> torch.Tensor | None:
+        """Frozen vectors of the actions, as configured; None where they are learned."""
+        if self.config.field.action_encoding == "observed":
+            return ActionMeans(windows, mean if self.config.field.centre else torch.zeros_like(mean)).all()
+        return None if windows.action_text is None else torch.from_numpy(windows.action_text.astype(np.float32))
+
+    def _new_field(self, observation_dim: int, horizon: int, action_vectors: torch.Tensor | None) -> EnergyField:
         assert self.taxonomy is not None
         return EnergyField(config=self.config.field, observation_dim=observation_dim, horizon=horizon,
-                           action_count=len(self.taxonomy.actions), action_text=action_text)
+                           action_count=len(self.taxonomy.actions), action_vectors=action_vectors)
 
     def _score(self, field: EnergyField, problems: list[Problem], actual: NDArray[np.int64], group: Processes
                ) -> Mapping[str, float]:
@@ -193,13 +199,17 @@ class CefitoPlanner:
         Raises:
             RunError: Missing or damaged files.
         """
-        value = read_json(folder / "planner.json", _REMEDY, RunError)
+        path = folder / "planner.json"
+        value = read_json(path, _REMEDY, RunError)
         tensors, _ = load_tensors(folder / "field.safetensors", "pt", _REMEDY, RunError)
         self.config = saved_config(value, folder)
-        self.taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(folder / "planner.json"))
-        self.space = ActionSpace.from_dict(value["action_space"])
-        text = None if value["learned_actions"] else tensors.get("predictor.action_vectors")
-        field = self._new_field(value["observation_dim"], value["horizon"], text)
+        try:
+            self.taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(path))
+            self.space = ActionSpace.from_dict(value["action_space"])
+            vectors = None if value["learned_actions"] else tensors.get("predictor.action_vectors")
+            field = self._new_field(value["observation_dim"], value["horizon"], vectors)
+        except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as problem:
+            raise RunError(f"{path}: not a planner of this version ({problem!r}). {_REMEDY}") from problem
         load_weights(field, tensors, str(folder / "field.safetensors"))
         self.field, self._incremental = field.to(self.device).eval(), None
         self.task_model = TaskModel(config=self.config.classifier, training=self.config.classifier_training,
@@ -218,7 +228,7 @@ def saved_config(value: dict[str, Any], folder: Path) -> RunConfig:
 
     try:
         return RunConfig.model_validate(value["config"])
-    except (KeyError, ValidationError) as problem:
+    except (KeyError, TypeError, ValidationError) as problem:
         raise RunError(f"{folder / 'planner.json'}: settings of another version ({problem}). {_REMEDY}") from problem
 
 

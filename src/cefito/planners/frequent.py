@@ -38,7 +38,7 @@ class FrequentPlanner:
         """Count sequences, and fit the task model where that is still to do."""
         if not self.task_model.fitted:
             self.task_model.fit(train, val, seed=seed)
-        self._horizon = train.horizon
+        self._horizon, self._counts = train.horizon, {}
         for task in np.unique(train.tasks):
             counter = Counter(tuple(row) for row in train.actions[train.tasks == task].tolist())
             self._counts[int(task)] = [(list(actions), count) for actions, count in counter.most_common()]
@@ -62,6 +62,8 @@ class FrequentPlanner:
 
     def save(self, folder: Path) -> None:
         """Write counts and task model."""
+        if not self._counts:
+            raise RunError("this planner has not been fitted; there is nothing to save.")
         write_json(folder / "frequent.json", {"horizon": self._horizon,
                                               "counts": {str(task): rows for task, rows in self._counts.items()}})
         self.task_model.save(folder)

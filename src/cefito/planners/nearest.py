@@ -39,7 +39,7 @@ class NearestPlanner:
         if queries.tasks is not None:
             return queries.tasks
         nearest = [block.argmin(axis=1) for _, block in self._distances(queries)]
-        return self._tasks[np.concatenate(nearest)]
+        return np.asarray(self._tasks[np.concatenate(nearest)])
 
     def plan(self, queries: Queries, top_k: int) -> list[Plans]:
         """The sequences of the nearest windows, without repeats."""

@@ -1,10 +1,10 @@
 """A run folder: a trained planner with all that is needed to repeat it.
 
-    run.json                  data set (name, place, fingerprint), horizon, seed, versions, how the trainings went
-    planner.json              settings, action space, taxonomy
-    field.safetensors         weights of the energy field;  classifier.safetensors  of the task classifier
-    classifier/, field/       metrics.jsonl, TensorBoard events and checkpoint of each training
-    evaluation-*.json         scores, as `cefito evaluate` writes them
+run.json                  data set (name, place, fingerprint), horizon, seed, versions, how the trainings went
+planner.json              settings, action space, taxonomy
+field.safetensors         weights of the energy field;  classifier.safetensors  of the task classifier
+classifier/, field/       metrics.jsonl, TensorBoard events and checkpoint of each training
+evaluation-*.json         scores, as `cefito evaluate` writes them
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cefito.data.observations import check_seed
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import cut_windows
 from cefito.errors import DataError, RunError
@@ -59,8 +60,8 @@ class Run:
         dataset = open_dataset(place)
         if dataset.fingerprint != self.info["dataset"]["fingerprint"]:
             raise RunError(f"{self.folder}: was made with another data set than {place} ('{dataset.name}', fingerprint "
-                           f"{dataset.fingerprint[:12]}…; the run has {self.info['dataset']['fingerprint'][:12]}…). Give the one "
-                           f"it was trained on, or train a new run.")
+                           f"{dataset.fingerprint[:12]}…; the run has {self.info['dataset']['fingerprint'][:12]}…). "
+                           "Give the one it was trained on, or train a new run.")
         return dataset
 
 
@@ -96,9 +97,11 @@ def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, hori
         group: The processes that train together; the first one writes.
 
     Raises:
+        ConfigError: A seed that the generators cannot take.
         DataError: A split gives no windows.
         RunError: The folder holds something else, or a run with another data set, settings or seed.
     """
+    check_seed(seed)
     group = group or Processes()
     info: dict[str, Any] = {
         "format_version": 1,
@@ -110,12 +113,15 @@ def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, hori
     val = cut_windows(dataset, horizon=horizon, split="val")
     _claim(folder, info)
     group.wait()
-    if group.first:
+    if group.first and not (folder / _FILE).exists():  # a finished run stays one until its files are replaced
         write_json(folder / _FILE, {**info, "finished": False})
     planner = CefitoPlanner(config=config, device=device or torch.device("cpu"), folder=folder, key=dataset.fingerprint,
                             progress=progress, group=group)
     planner.fit(train, val, seed=seed)
-    assert planner.result and planner.task_model.result and planner.field and planner.space
+    assert planner.result is not None
+    assert planner.task_model.result is not None
+    assert planner.field is not None
+    assert planner.space is not None
     results = {"classifier": planner.task_model.result, "field": planner.result}
     info |= {
         "finished": True, "windows": {"train": len(train), "val": len(val)},
@@ -133,6 +139,8 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
     path = folder / _FILE
     if path.exists():
         old = read_json(path, "Remove the folder to train anew.", RunError)
+        if not isinstance(old, dict):
+            raise RunError(f"{path}: not a run of this version. Remove the folder to train anew.")
         for key in ("dataset", "horizon", "seed", "config"):
             ours, theirs = info[key], old.get(key)
             if key == "dataset" and isinstance(theirs, dict):
@@ -141,7 +149,7 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
                 raise RunError(f"{folder}: holds a run with another {key}, which cannot be resumed with this one. Choose "
                                "another folder or remove it.")
         return
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -161,7 +169,7 @@ def open_run(folder: Path | str, *, device: torch.device | None = None, progress
         raise RunError(f"{folder}: its training has not finished. Go on with it by the same cefito train command.")
     try:
         config = RunConfig.model_validate(info["config"])
-        info["dataset"]["fingerprint"], info["dataset"]["path"], info["horizon"]
+        info["dataset"]["fingerprint"], info["dataset"]["path"], info["seed"], info["preset"]
     except (KeyError, TypeError, ValueError, DataError) as problem:
         raise RunError(f"{folder / _FILE}: not a run of this version ({problem!r}). Train it again.") from problem
     planner = CefitoPlanner(config=config, device=device or torch.device("cpu"), progress=progress)

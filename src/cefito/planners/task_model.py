@@ -77,7 +77,7 @@ class TaskModel:
 
     @torch.inference_mode()
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
-        """log p(task | observations), [N, |C|].
+        """Log p(task | observations), [N, |C|].
 
         Raises:
             RunError: Not fitted, or observations of another dimension.
@@ -95,7 +95,7 @@ class TaskModel:
         """The given tasks where there are any, else the likeliest ones, [N]."""
         if queries.tasks is not None:
             return queries.tasks
-        return self.log_probabilities(queries).argmax(axis=1).astype(np.int64)
+        return np.asarray(self.log_probabilities(queries).argmax(axis=1), dtype=np.int64)
 
     def save(self, folder: Path) -> None:
         """Write the weights."""

@@ -139,6 +139,7 @@ class Best:
 
     def add(self, energies: Tensor, first_rank: int) -> None:
         """Take in the energies [M] of leaves whose ranks follow each other from `first_rank`."""
+        energies = energies.nan_to_num(nan=torch.inf, posinf=torch.inf)  # of a field that diverged in training
         if len(energies) > self.top_k:
             bound = energies.topk(self.top_k, largest=False).values[-1]
             index = (energies <= bound).nonzero().flatten()  # ascending, so that the stable sort below keeps ties by rank

@@ -103,7 +103,8 @@ class AuxiliaryConfig(Frozen):
 
     Attributes:
         weight: λ; 0 is off.
-        goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the "predicted" one (released code).
+        goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the "predicted" one (released
+            code).
         negatives: Reconstruct every negative's own actions too, half the weight on them (released code).
     """
 

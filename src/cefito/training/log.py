@@ -37,7 +37,8 @@ class MetricsLog:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
         except OSError as problem:
-            raise RunError(f"{self.path}: could not be written ({problem.strerror}). Free some disk space and resume.") from problem
+            raise RunError(f"{self.path}: could not be written ({problem.strerror}). Free some disk space and "
+                           "resume.") from problem
         if self._events is not None:
             for name, value in values.items():
                 if name != "epoch":

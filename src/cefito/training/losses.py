@@ -15,9 +15,9 @@ __all__ = ["adaptive_margins", "softmax_contrastive", "triplet"]
 
 
 def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig) -> Tensor:
-    """Margin of each triplet: small where the negative uses the positive's actions, large where it uses others.
+    r"""Margin of each triplet: small where the negative uses the positive's actions, large where it uses others.
 
-    τ = low + (high − low) · severity, severity = |A⁻ \\ A⁺| / |A⁻| over the sets of distinct actions (paper, Eq. 3). The
+    τ = low + (high − low) · severity, severity = |A⁻ \ A⁺| / |A⁻| over the sets of distinct actions (paper, Eq. 3). The
     released CrossTask T = 3 preset mixes in the fraction of differing positions, weighed by `config.order`.
 
     Args:

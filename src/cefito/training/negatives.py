@@ -136,7 +136,7 @@ class NegativeSampler:
             self._place_dense(codes, given, tasks, truth, dense, hard, generator)
         given[:, 2] = hard
         given[:, 3] = count - given.sum(dim=1)
-        self._fill(codes, given, tasks, truth, dense, generator)
+        self._fill(codes, given, tasks, truth, generator)
         return codes, given
 
     def _decode(self, codes: Tensor) -> Tensor:
@@ -183,8 +183,7 @@ class NegativeSampler:
         self._place(part, given[dense], candidates, free, hard[dense], generator)
         codes[dense] = part
 
-    def _fill(self, codes: Tensor, given: Tensor, tasks: Tensor, truth: Tensor, dense: Tensor,
-              generator: torch.Generator) -> None:
+    def _fill(self, codes: Tensor, given: Tensor, tasks: Tensor, truth: Tensor, generator: torch.Generator) -> None:
         """Draw the remaining hard and the easy negatives, again and again where one has come before."""
         last_hard = given[:, :3].sum(dim=1)[:, None]
         place = torch.arange(codes.shape[1], device=self.device)

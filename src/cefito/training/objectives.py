@@ -16,10 +16,12 @@ from cefito.training.config import ClassifierTrainingConfig, FieldTrainingConfig
 from cefito.training.distributed import Processes
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
 from cefito.training.negatives import ActionSets, NegativeSampler
-from cefito.training.observations import Observations
+from cefito.training.observations import ActionMeans, Observations
 from cefito.training.trainer import Term
 
 __all__ = ["ClassifierObjective", "FieldObjective", "FieldScore"]
+
+_LEFT_OUT = 0.3  # share of the videos left out of the actions' mean observations at each step
 
 FieldScore = Callable[[EnergyField, Processes], Mapping[str, float]]
 
@@ -40,6 +42,7 @@ class FieldObjective:
         self.module, self.config, self.score = field, config, score
         device = next(field.parameters()).device
         self.observations = Observations(train, config.augmentation, device)
+        self.means = ActionMeans(train, field.mean) if field.config.action_encoding == "observed" else None
         self.actions = torch.from_numpy(train.actions).to(device)
         self.tasks = torch.from_numpy(train.tasks).to(device)
         self.sampler = NegativeSampler(config=config.negatives, actions=ActionSets.build(actions, device),
@@ -52,9 +55,15 @@ class FieldObjective:
         """Contrastive and auxiliary loss of a batch; everything is drawn for the whole batch, then shared out."""
         initial, goal = self.observations.draw(rows, generator)
         negatives = self.sampler.sample(self.actions[rows], self.tasks[rows], generator)
+        vectors = self.means.without(rows, _LEFT_OUT, generator) if self.means else None
         initial, goal, positives, negatives = (
             group.share(part) for part in (initial, goal, self.actions[rows], negatives))
         dropout = Dropout(self.module.config.dropout, generator) if self.module.config.dropout else None
+        with self.module.predictor.using(vectors):
+            return self._terms(initial, goal, positives, negatives, dropout)
+
+    def _terms(self, initial: Tensor, goal: Tensor, positives: Tensor, negatives: Tensor, dropout: Dropout | None
+               ) -> Mapping[str, Term]:
         candidates = torch.cat([positives[:, None], negatives], dim=1)
         weight = self.config.auxiliary.weight
         terms: dict[str, Term] = {}
@@ -85,7 +94,8 @@ class FieldObjective:
         """Pass 1 for [B, E] and [B, M, T] → [B, M, T, E]."""
         count = candidates.shape[1]
         centred = self.module.centred(initial).repeat_interleave(count, dim=0)
-        return self.module.predictor.states(centred, candidates.flatten(0, 1), dropout=dropout).unflatten(0, (-1, count))
+        states = self.module.predictor.states(centred, candidates.flatten(0, 1), dropout=dropout)
+        return states.unflatten(0, (-1, count))  # type: ignore[no-any-return]
 
     def _auxiliary(self, initial: Tensor, goal: Tensor, states: Tensor, actions: Tensor, weight: float,
                    dropout: Dropout | None) -> Term:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from cefito.data.windows import Windows
+from cefito.field.predictor import normalise
 from cefito.training.config import AugmentationConfig
 
-__all__ = ["Observations"]
+__all__ = ["ActionMeans", "Observations"]
 
 
 class Observations:
@@ -68,3 +69,38 @@ class _Groups:
         draw = torch.rand(2, len(rows), generator=generator, device=rows.device)
         other = self.members[self.first[rows] + (draw[0] * self.size[rows]).long()]
         return torch.where(draw[1] < share, other, rows)
+
+
+class ActionMeans:
+    """The mean normalised observation of each action, over the ends of training windows.
+
+    An initial observation shows the window's first action, a goal its last. Training draws means from which the batch's own
+    videos, and a random part of the others, are left out; else a window would recognise itself in them.
+
+    Args:
+        windows: Training windows.
+        mean: Subtracted before normalisation [E].
+    """
+
+    def __init__(self, windows: Windows, mean: Tensor) -> None:
+        self.count = len(windows.taxonomy.actions)
+        self.actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
+        both = torch.cat([torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)]).to(mean.device)
+        self.observations = normalise(both - mean)
+        self.video = torch.from_numpy(windows.video).to(mean.device).repeat(2)
+
+    def all(self) -> Tensor:
+        """Means over all training windows [K, E]; zero for actions that end none."""
+        return self._mean(torch.ones(len(self.actions), device=self.actions.device))
+
+    def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
+        """Means [K, E] without the videos of some windows and without a random share of the others."""
+        keep = torch.rand(int(self.video.max()) + 1, generator=generator, device=self.actions.device) >= share
+        keep[self.video[rows]] = False
+        return self._mean(keep[self.video].float())
+
+    def _mean(self, weight: Tensor) -> Tensor:
+        sums = torch.zeros(self.count, self.observations.shape[1], device=weight.device)
+        sums.index_add_(0, self.actions, self.observations * weight[:, None])
+        counts = torch.zeros(self.count, device=weight.device).index_add_(0, self.actions, weight)
+        return sums / counts.clamp_min(1)[:, None]

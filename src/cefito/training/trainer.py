@@ -42,7 +42,9 @@ class Term:
 class Objective(Protocol):
     """What is trained, on what, towards what."""
 
-    module: nn.Module
+    @property
+    def module(self) -> nn.Module:
+        """What is trained."""
 
     def __len__(self) -> int:
         """Number of training examples."""
@@ -150,10 +152,10 @@ class _Training:
             record |= self._validate()
         patience = self.stopping.patience
         state.finished = state.epoch >= self.config.epochs or bool(patience and state.waited >= patience)
+        if self.log:  # before the checkpoint: a line too many is dropped on resuming, one too few would be lost
+            self.log.write(record)
         if self.checkpoint and self.group.first:
             save_checkpoint(self.checkpoint, state, self.module, self.optimiser)
-        if self.log:
-            self.log.write(record)
 
     def _step(self, rows: Tensor, draws: torch.Generator, steps: int) -> dict[str, float]:
         for parameter_group in self.optimiser.param_groups:
@@ -167,7 +169,7 @@ class _Training:
             count = self.group.sum(term.count).clamp_min(1)
             loss = loss + term.weight * term.sum / count
             values[name] = self.group.sum(term.sum.detach()) / count
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.group.sum_gradients(self.module.parameters())
         if self.config.clip:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)

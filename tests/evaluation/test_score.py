@@ -1,0 +1,192 @@
+import json
+import logging
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cefito.data.sources.custom import prepare_custom
+from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.evaluation import evaluate_planner, metrics
+from cefito.evaluation.runs import evaluate_run
+from cefito.planners.run import open_run, train_run
+from cefito.search.problem import Effort, Plans
+from cefito.training.config import load_config
+
+TINY = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
+        "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
+        "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
+        "classifier_training.optimiser.learning_rate": 0.02}
+CONFIG = load_config("paper", overrides=TINY)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+
+
+@pytest.fixture(scope="module")
+def trained(world, tmp_path_factory):
+    return train_run(world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=4)
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the finished run, to be written into."""
+    return open_run(shutil.copytree(trained.folder, tmp_path / "run"))
+
+
+def files(run):
+    return sorted(path.name for path in run.folder.glob("*.json") if path.name.startswith("evaluation"))
+
+
+class Says:
+    """A planner whose plans and tasks are given; the effort of each window is its number."""
+
+    name = "says"
+
+    def __init__(self, plans, tasks=None, exact=True):
+        self.plans, self.tasks, self.exact, self.asked = plans, tasks, exact, []
+
+    def predict_tasks(self, queries):
+        return queries.tasks if queries.tasks is not None else self.tasks
+
+    def plan(self, queries, top_k):
+        self.asked.append((queries.tasks is not None, top_k))
+        return [Plans(actions=plan[:top_k], energies=np.arange(len(plan[:top_k]), dtype=float),
+                      evaluated=Effort(token_forwards=10 * row, leaves=row), exact=self.exact or row > 0)
+                for row, plan in enumerate(self.plans)]
+
+
+def test_scores_of_given_plans(world):
+    windows = cut_windows(world, horizon=3, split="test").subset(range(4))
+    truth = windows.actions
+    wrong = truth[:, ::-1] + 1
+    plans = [truth[:1], np.stack([wrong[1], truth[1]]), np.empty((0, 3), np.int64), wrong[3:4]]
+    tasks = windows.tasks.copy()
+    tasks[2] += 1
+    planner = Says(plans, tasks)
+    evaluation, given = evaluate_planner(planner, windows, top_k=2, sampled_from=50)
+    assert [plan.actions.tolist() for plan in given] == [plan.tolist() for plan in plans]
+    assert planner.asked == [(False, 2)]
+    assert (evaluation.planner, evaluation.split, evaluation.horizon) == ("says", "test", 3)
+    assert "simulated" in evaluation.dataset
+    assert (evaluation.windows, evaluation.sampled_from, evaluation.without_plan) == (4, 50, 1)
+    assert evaluation.exact is True
+    assert evaluation.oracle_task is False
+    assert (evaluation.token_forwards_per_query, evaluation.leaves_per_query) == (15, 1.5)
+    assert evaluation.seconds_per_query > 0
+    best = np.stack([truth[0], wrong[1], [-1] * 3, wrong[3]])
+    assert evaluation.metrics["success_rate"] == metrics.success_rate(best, truth) == 25
+    assert evaluation.metrics["top_2_success_rate"] == 50
+    assert evaluation.metrics["mean_accuracy"] == metrics.mean_accuracy(best, truth)
+    assert evaluation.metrics["mean_iou"] == pytest.approx(metrics.mean_iou(best, truth))
+    assert evaluation.metrics["position_accuracy"] == metrics.position_accuracy(best, truth).tolist()
+    assert evaluation.metrics["task_accuracy"] == 75
+    assert json.loads(json.dumps(evaluation.to_dict())) == evaluation.to_dict()
+
+
+def test_an_oracle_is_told_the_task_and_a_planner_may_have_none(world):
+    windows = cut_windows(world, horizon=3, split="test").subset(range(3))
+    plans = [row[None] for row in windows.actions]
+    evaluation, _ = evaluate_planner(Says(plans, exact=False), windows)
+    assert "task_accuracy" not in evaluation.metrics
+    assert evaluation.exact is False
+    assert evaluation.sampled_from == evaluation.windows == 3
+    planner = Says(plans)
+    evaluation, _ = evaluate_planner(planner, windows, oracle_task=True)
+    assert planner.asked == [(True, 5)]
+    assert evaluation.oracle_task is True
+    assert evaluation.metrics["task_accuracy"] == 100
+    assert evaluation.metrics["success_rate"] == evaluation.metrics["top_5_success_rate"] == 100
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_scores_of_a_run_are_kept_in_its_folder(run, world, split):
+    value, path = evaluate_run(run, split=split)
+    assert path == run.folder / f"evaluation-{split}.json"
+    assert json.loads(path.read_text()) == value
+    windows = cut_windows(world, horizon=3, split=split)
+    assert (value["planner"], value["split"], value["horizon"]) == ("CEFITO", split, 3)
+    assert value["windows"] == value["sampled_from"] == len(windows)
+    assert (value["seed"], value["preset"], value["actions_from"]) == (4, "paper", "training")
+    assert value["tasks_without_training"] == {"tasks": [], "windows": 0}
+    expected, _ = evaluate_planner(run.planner, windows)
+    assert value["metrics"] == expected.metrics
+    assert value["metrics"]["success_rate"] <= value["metrics"]["top_5_success_rate"] <= 100
+
+
+def test_the_scores_are_those_of_the_plans(run, world):
+    windows = cut_windows(world, horizon=3, split="test")
+    evaluation, plans = evaluate_planner(run.planner, windows, oracle_task=True)
+    best = np.stack([plan.actions[0] for plan in plans])
+    assert evaluation.metrics["success_rate"] == metrics.success_rate(best, windows.actions)
+    assert evaluation.metrics["mean_iou_bitwise"] == pytest.approx(metrics.mean_iou_bitwise(best, windows.actions))
+    assert evaluation.metrics["top_5_success_rate"] == metrics.top_k_success_rate(
+        np.stack([plan.actions for plan in plans]), windows.actions)
+    assert evaluation.leaves_per_query == np.mean([len(run.planner.space.actions[task]) ** 3 for task in windows.tasks])
+
+
+def test_oracle_and_sample(run, world):
+    value, path = evaluate_run(run, oracle_task=True)
+    assert path.name == "evaluation-test-oracle-task.json"
+    assert value["metrics"]["task_accuracy"] == 100
+    value, path = evaluate_run(run, sample=7)
+    assert path.name == "evaluation-test-sample-7.json"
+    windows = cut_windows(world, horizon=3, split="test")
+    assert (value["windows"], value["sampled_from"]) == (7, len(windows))
+    again, _ = evaluate_run(run, sample=7)
+    assert again["metrics"] == value["metrics"]
+    assert evaluate_run(run, sample=7, oracle_task=True)[1].name == "evaluation-test-oracle-task-sample-7.json"
+    value, path = evaluate_run(run, sample=100_000)
+    assert path.name == "evaluation-test.json"
+    assert value["windows"] == value["sampled_from"] == len(windows)
+
+
+@pytest.mark.parametrize("sample", [0, -3])
+def test_a_sample_of_nothing(run, sample):
+    with pytest.raises(ConfigError, match=f"sample of {sample} windows; expected at least 1"):
+        evaluate_run(run, sample=sample)
+    assert files(run) == []
+
+
+def test_splits_without_windows(make_source, tiny_videos, tmp_path):
+    tiny_videos[-1]["split"] = "val"
+    dataset = prepare_custom(make_source(videos=[video for video in tiny_videos if video["split"] != "test"]),
+                             tmp_path / "data")
+    run = train_run(dataset, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    with pytest.raises(DataError, match=r"split 'test' gives no windows of horizon 3 .*Mark some videos as 'test'"):
+        evaluate_run(run)
+    with pytest.raises(DataError, match=r"split 'dev': unknown\. Choose one of train, val, test"):
+        evaluate_run(run, split="dev")
+    assert files(run) == []
+
+
+def test_tasks_without_training_windows_are_counted(make_source, tiny_videos, tmp_path, caplog):
+    tiny_videos[-1]["split"], tiny_videos[2]["split"] = "val", "test"  # the only tyre with steps
+    dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
+    with caplog.at_level(logging.WARNING, logger="cefito"):
+        run = train_run(dataset, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert "1 tasks have no training windows" in caplog.text
+    assert "2 ('tyre')" in caplog.text
+    assert run.info["tasks_without_training"] == [2]
+    value, _ = evaluate_run(run)
+    assert value["tasks_without_training"] == {"tasks": [2], "windows": 2}
+    assert value["windows"] == 2 + 4 + 2
+    assert evaluate_run(run, split="val")[0]["tasks_without_training"] == {"tasks": [2], "windows": 0}
+    assert evaluate_run(run, oracle_task=True)[0]["without_plan"] == 0
+
+
+def test_where_the_data_set_lies(run, world, tmp_path):
+    moved = shutil.copytree(world.folder, tmp_path / "moved")
+    gone = replace(run, info={**run.info, "dataset": {**run.info["dataset"], "path": str(tmp_path / "gone")}})
+    with pytest.raises(RunError, match="Say where it is with --dataset"):
+        evaluate_run(gone)
+    other = write_world(tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    with pytest.raises(RunError, match="made with another data set"):
+        evaluate_run(run, dataset=other.folder)
+    assert files(run) == []
+    assert evaluate_run(gone, dataset=moved)[0]["metrics"] == evaluate_run(run)[0]["metrics"]

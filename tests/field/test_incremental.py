@@ -1,0 +1,104 @@
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.field import EnergyField, FieldConfig, IncrementalField
+
+
+def make(seed: int = 0, *, horizon: int = 3, observation_dim: int = 24, skip: bool = False, **settings: object
+         ) -> EnergyField:
+    """A field over 6 actions whose every parameter is random and matters."""
+    config = FieldConfig(**{"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, "goal_skip": skip,
+                            "action_encoding": "observed" if skip else "auto", **settings})
+    generator = torch.Generator().manual_seed(seed)
+    field = EnergyField(config=config, observation_dim=observation_dim, action_count=6, horizon=horizon,
+                        action_vectors=torch.randn(6, observation_dim, generator=generator) if skip else None)
+    field.reset(generator, mean=torch.randn(observation_dim, generator=generator))
+    with torch.no_grad():
+        for parameter in field.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * max(parameter.shape, default=1) ** -0.5)
+    return field
+
+
+def observations(field: EnergyField, queries: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (queries, field.predictor.observation_dim)
+    return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+
+
+def every_energy(field: EnergyField, initial: torch.Tensor, goal: torch.Tensor, allowed: list[int]) -> torch.Tensor:
+    """Energies of all of A^T by full forwards, [Q, A^T]."""
+    sequences = torch.tensor(list(itertools.product(allowed, repeat=field.horizon)))
+    with torch.no_grad():
+        return torch.stack([field.energy(one.expand(len(sequences), -1), other.expand(len(sequences), -1), sequences)
+                            for one, other in zip(initial, goal, strict=True)])
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10_000), horizon=st.integers(1, 4), observation_dim=st.sampled_from([8, 16, 24]),
+       depth=st.integers(1, 3), distance=st.sampled_from(["l2", "mean_square"]), projection=st.sampled_from([0, 5]),
+       centre=st.booleans(), skip=st.booleans(), queries=st.integers(1, 3), allowed=st.sets(st.integers(0, 5), min_size=1, max_size=4))
+def test_the_walk_gives_the_energies_of_full_sequences(
+        seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries, allowed):
+    field = make(seed, horizon=horizon, observation_dim=observation_dim, depth=depth, distance=distance,
+                 goal_projection=projection, centre=centre, skip=skip)
+    initial, goal = observations(field, queries, seed)
+    incremental, actions = IncrementalField(field), torch.tensor(sorted(allowed))
+    prefixes = incremental.root(initial, goal)
+    for level in range(horizon - 1):
+        assert prefixes.depth == level
+        assert len(prefixes) == queries * len(allowed) ** level
+        prefixes = incremental.extend(prefixes, actions)
+    found = incremental.leaf_energy(prefixes, actions).view(queries, -1)
+    torch.testing.assert_close(found, every_energy(field, initial, goal, sorted(allowed)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
+    field = make()
+    incremental, actions = IncrementalField(field), torch.tensor([0, 2, 5])
+    prefixes = incremental.extend(incremental.root(*observations(field, 2)), actions)
+    whole = incremental.leaf_energy(incremental.extend(prefixes, actions), actions)
+    part = prefixes.narrow(2, 3)  # the last of one query and the first two of the next
+    assert len(part) == 3
+    torch.testing.assert_close(incremental.leaf_energy(incremental.extend(part, actions), actions), whole[6:15])
+
+
+def test_energy_is_that_of_the_field():
+    field = make()
+    initial, goal = observations(field, 2)
+    actions = torch.tensor([[0, 1, 2], [3, 3, 3]])
+    incremental = IncrementalField(field)
+    found = incremental.energy(initial, goal, actions)
+    assert torch.equal(found, field.energy(initial, goal, actions))
+    assert not found.requires_grad
+    assert incremental.horizon == 3
+    assert incremental.device == torch.device("cpu")
+
+
+def test_weights_are_as_when_built():
+    """A field that is trained on needs a new one."""
+    field = make()
+    initial, goal = observations(field, 1)
+    with torch.no_grad():
+        field.predictor.state_head.weight.mul_(2)
+        field.predictor.action_embed.weight.mul_(-1)
+    incremental, actions = IncrementalField(field), torch.arange(3)
+    prefixes = incremental.extend(incremental.extend(incremental.root(initial, goal), actions), actions)
+    torch.testing.assert_close(incremental.leaf_energy(prefixes, actions).view(1, -1),
+                               every_energy(field, initial, goal, [0, 1, 2]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_memory_of_a_child_covers_what_it_keeps(depth):
+    field = make(horizon=4, depth=3)
+    incremental, actions = IncrementalField(field), torch.arange(2)
+    prefixes = incremental.root(*observations(field, 1))
+    for _ in range(depth + 1):
+        prefixes = incremental.extend(prefixes, actions)
+    kept = sum(tensor.numel() * tensor.element_size() for tensor in (*prefixes.keys, *prefixes.values)) / len(prefixes)
+    inner, leaf = (incremental.bytes_per_child(depth, leaf=leaf) for leaf in (False, True))
+    assert kept < inner
+    assert leaf < inner < incremental.bytes_per_child(depth + 1, leaf=False)

@@ -1,0 +1,120 @@
+import itertools
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.field.prefixes import PrefixTree
+
+
+@st.composite
+def batches(draw):
+    """Distinct candidates [B, M, T] and K."""
+    actions, horizon, batch = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    everything = np.array(list(itertools.product(range(actions), repeat=horizon)))
+    count = draw(st.integers(1, min(10, len(everything))))
+    generator = np.random.default_rng(draw(st.integers(0, 1000)))
+    rows = np.stack([generator.permutation(everything)[:count] for _ in range(batch)])
+    return torch.from_numpy(rows), actions
+
+
+def distinct_prefixes(rows: list[list[int]], level: int) -> int:
+    return len({tuple(row[:level + 1]) for row in rows})
+
+
+@settings(deadline=None, max_examples=100)
+@given(batches())
+def test_one_node_for_each_distinct_prefix(case):
+    rows, actions = case
+    tree = PrefixTree.build(rows, action_count=actions)
+    widths = [max(distinct_prefixes(query, level) for query in rows.tolist()) for level in range(rows.shape[2])]
+    assert [level.shape[1] for level in tree.actions] == widths
+    assert tree.length == 1 + 2 * sum(widths)
+
+
+@settings(deadline=None, max_examples=100)
+@given(batches())
+def test_a_goal_sees_its_own_path_and_nothing_else(case):
+    rows, actions = case
+    _, count, horizon = rows.shape
+    tree = PrefixTree.build(rows, action_count=actions)
+    mask = tree.mask()[:, 0]
+    widths = [level.shape[1] for level in tree.actions]
+    starts = [1 + 2 * sum(widths[:level]) for level in range(horizon)]
+    for query, leaf in itertools.product(range(len(rows)), range(count)):
+        seen = set(mask[query, starts[-1] + count + leaf].nonzero().flatten().tolist())
+        path = []
+        expected = {0}
+        for level in range(horizon):
+            node, = (column - starts[level] for column in seen
+                     if starts[level] <= column < starts[level] + widths[level])
+            path.append(int(tree.actions[level][query, node]))
+            expected |= {starts[level] + node, starts[level] + widths[level] + node}
+        assert seen == expected
+        assert path == rows[query, tree.order[query, leaf]].tolist()
+        # the leaf's action sees the same but for the goal
+        action = set(mask[query, starts[-1] + leaf].nonzero().flatten().tolist())
+        assert action == seen - {starts[-1] + count + leaf}
+
+
+@settings(deadline=None, max_examples=100)
+@given(batches())
+def test_every_token_sees_what_it_would_in_its_own_sequence(case):
+    """x_s, the pairs of its ancestors, itself and, of a state, its action; so 2t + 2 tokens, or 2t + 3."""
+    rows, actions = case
+    tree = PrefixTree.build(rows, action_count=actions)
+    seen = tree.mask()[:, 0].sum(dim=2)
+    first = 1
+    for level, nodes in enumerate(tree.actions):
+        width = nodes.shape[1]
+        assert (seen[:, first:first + width] == 2 * level + 2).all()
+        assert (seen[:, first + width:first + 2 * width] == 2 * level + 3).all()
+        first += 2 * width
+    assert (seen[:, 0] == 1).all()
+
+
+@settings(deadline=None, max_examples=100)
+@given(batches())
+def test_padding_is_seen_by_nobody(case):
+    rows, actions = case
+    tree = PrefixTree.build(rows, action_count=actions)
+    mask = tree.mask()[:, 0].clone()
+    first = 1
+    for level, nodes in enumerate(tree.actions):
+        width = nodes.shape[1]
+        for query, own in enumerate(rows.tolist()):
+            for node in range(distinct_prefixes(own, level), width):
+                pair = [first + node, first + width + node]
+                mask[query, pair] = False  # what padding sees does not matter
+                assert not mask[query][:, pair].any()
+        first += 2 * width
+
+
+def test_sharing_shortens():
+    rows = torch.tensor([[[0, 1, 2], [0, 1, 3], [0, 2, 2], [0, 1, 0]]])
+    tree = PrefixTree.build(rows, action_count=4)
+    assert [level.shape[1] for level in tree.actions] == [1, 2, 4]
+    assert tree.length == 15 < 4 * 7
+
+
+def test_packed_tokens():
+    rows = torch.tensor([[[1, 0], [0, 2], [1, 2]]])
+    tree = PrefixTree.build(rows, action_count=3)
+    table, root = torch.tensor([[10.0], [20.0], [30.0]]), torch.tensor([[1.0]])
+    place = torch.tensor([[0.1], [0.2], [0.3], [0.4], [0.5]])
+    packed = tree.pack(root, table, torch.tensor([5.0]), place)
+    expected = [1.1, 10.2, 20.2, 5.3, 5.3, 30.4, 10.4, 30.4, 5.5, 5.5, 5.5]
+    torch.testing.assert_close(packed[0, :, 0], torch.tensor(expected))
+
+
+@settings(deadline=None, max_examples=50)
+@given(batches())
+def test_leaves_come_back_in_the_candidates_order(case):
+    rows, actions = case
+    tree = PrefixTree.build(rows, action_count=actions)
+    powers = actions ** torch.arange(rows.shape[2] - 1, -1, -1)
+    codes = rows @ powers
+    leaves = codes.gather(1, tree.order)
+    assert torch.equal(leaves, codes.sort(dim=1).values)
+    assert torch.equal(tree.unsort(leaves), codes)

@@ -1,0 +1,380 @@
+import errno
+import json
+import platform
+import shutil
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data import Annotations
+from cefito.data.prepared import write_dataset
+from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.planners import Queries
+from cefito.planners.run import open_run, pick_device, train_run
+from cefito.training import trainer
+from cefito.training.config import load_config
+
+TINY = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 2,
+        "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
+        "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
+        "classifier_training.optimiser.learning_rate": 0.02}
+CONFIG = load_config("paper", overrides=TINY)
+WEIGHTS = ("field.safetensors", "classifier.safetensors")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+
+
+@pytest.fixture(scope="module")
+def trained(world, tmp_path_factory):
+    """A finished run, not to be changed."""
+    return train_run(world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=0)
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    """A copy of the finished run, to be changed."""
+    return Path(shutil.copytree(trained.folder, tmp_path / "copy"))
+
+
+def snapshot(folder):
+    """Every file by its content, but for TensorBoard's, of which every opening adds one."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
+            if path.is_file() and "tensorboard" not in path.parts}
+
+
+def same_weights(left, right):
+    return all((left / name).read_bytes() == (right / name).read_bytes() for name in WEIGHTS)
+
+
+def queries(world, split="test"):
+    return Queries.from_windows(cut_windows(world, horizon=3, split=split))
+
+
+def other_world(world, folder, *, keep=bool, change=None):
+    """The same data set with some videos only, or with other observations of some."""
+    videos, parts = [], {"start": [], "end": []}
+    for index, video in enumerate(world.videos):
+        if keep(video):
+            rows = slice(world.first_row[index], world.first_row[index] + len(video.steps))
+            videos.append(video)
+            for name, part in parts.items():
+                part.append(change(video, getattr(world, name)[rows]) if change else getattr(world, name)[rows])
+    return write_dataset(folder, name=world.name, provenance=world.provenance,
+                         annotations=Annotations(taxonomy=world.taxonomy, videos=tuple(videos)),
+                         **{name: np.concatenate(part) for name, part in parts.items()})
+
+
+def test_an_opened_run_plans_as_the_trained_one(trained, world):
+    opened = open_run(str(trained.folder))
+    assert opened.info == json.loads(json.dumps(trained.info))
+    assert opened.planner.config == CONFIG
+    assert opened.planner.horizon == 3
+    ours, theirs = trained.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3)
+    for left, right in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(left.actions, right.actions)
+        np.testing.assert_array_equal(left.energies, right.energies)
+
+
+def test_what_a_run_folder_holds(trained, world):
+    assert {path.name for path in trained.folder.iterdir()} == {
+        "run.json", "planner.json", "field.safetensors", "classifier.safetensors", "classifier", "field"}
+    info = json.loads((trained.folder / "run.json").read_text())
+    assert info["finished"] is True
+    assert info["dataset"] == {"name": world.name, "path": str(world.folder.resolve()),
+                               "fingerprint": world.fingerprint}
+    assert (info["horizon"], info["seed"], info["preset"]) == (3, 0, "paper")
+    assert info["config"] == CONFIG.model_dump(mode="json")
+    assert info["versions"] == {"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__,
+                                "python": platform.python_version()}
+    assert info["parameters"] == sum(part.numel() for part in trained.planner.field.parameters()) > 0
+    assert info["windows"] == {split: len(cut_windows(world, horizon=3, split=split)) for split in ("train", "val")}
+    assert info["tasks_without_training"] == []
+    for name, epochs in (("field", 2), ("classifier", 2)):
+        assert info["training"][name]["epochs"] == epochs
+        assert 1 <= info["training"][name]["best_epoch"] <= epochs
+        assert info["training"][name]["resumed"] is False
+        lines = [json.loads(line) for line in (trained.folder / name / "metrics.jsonl").read_text().splitlines()]
+        assert [line["epoch"] for line in lines] == [1, 2]
+        assert all(np.isfinite(value) for line in lines for value in line.values())
+        assert all("loss" in line for line in lines)
+        first = {"field": "val_success_rate", "classifier": "val_task_accuracy"}[name]
+        assert info["training"][name]["scores"][0] == max(line[first] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["field", "classifier"])
+def test_tensorboard_events(trained, name):
+    pytest.importorskip("tensorboard")
+    assert list((trained.folder / name / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_a_data_set_that_has_moved(trained, world, tmp_path):
+    assert trained.dataset().fingerprint == world.fingerprint
+    moved = Path(shutil.copytree(world.folder, tmp_path / "moved"))
+    assert trained.dataset(moved).folder == moved
+    info = trained.info["dataset"] | {"path": str(tmp_path / "gone")}
+    gone = replace(trained, info={**trained.info, "dataset": info})
+    with pytest.raises(RunError, match=r"no longer at .*gone\. Say where it is with --dataset"):
+        gone.dataset()
+    assert gone.dataset(moved).fingerprint == world.fingerprint
+    with pytest.raises(DataError, match="nowhere"):
+        trained.dataset(tmp_path / "nowhere")
+
+
+def test_another_data_set(trained, tmp_path):
+    other = write_world(tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    with pytest.raises(RunError, match=f"another data set than .*{other.fingerprint[:12]}"):
+        trained.dataset(other.folder)
+
+
+def stopping_after(steps):
+    """A progress that interrupts the work after so many pieces."""
+    left = steps
+
+    @contextmanager
+    def progress(description, *, total=None):
+        def advance(count=1, *, note=""):
+            nonlocal left
+            left -= count
+            if left < 0:
+                raise KeyboardInterrupt
+
+        yield advance
+
+    return progress
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
+    """Either training has 2 epochs of one step: interrupted in the classifier, then in the field."""
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
+    with pytest.raises(RunError, match=r"has not finished\. Go on with it by the same cefito train command"):
+        open_run(folder)
+    train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    assert same_weights(folder, trained.folder)
+    assert open_run(folder).info["finished"] is True
+    for name in ("field", "classifier"):
+        lines = (folder / name / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+
+
+def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, monkeypatch):
+    def no_step(*_, **__):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(trainer._Training, "_step", no_step)
+    before = snapshot(folder)
+    again = train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    assert again.planner.result.resumed
+    after = snapshot(folder)
+    assert {name for name in before if before[name] != after[name]} == {"run.json"}
+    assert after.keys() == before.keys()
+    assert same_weights(folder, trained.folder)
+    assert open_run(folder).info["training"]["field"]["scores"] == list(trained.planner.result.scores)
+
+
+def test_a_finished_run_stays_one_while_training_is_called_again(folder, world, monkeypatch):
+    monkeypatch.setattr("cefito.planners.run.CefitoPlanner.fit", lambda *_, **__: open_run(folder) and 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    open_run(folder)
+
+
+def test_same_seed_same_weights_elsewhere(trained, world, tmp_path):
+    train_run(world, tmp_path / "same", config=CONFIG, horizon=3, seed=0)
+    train_run(world, tmp_path / "other", config=CONFIG, horizon=3, seed=1)
+    assert same_weights(tmp_path / "same", trained.folder)
+    for name in WEIGHTS:
+        assert (tmp_path / "other" / name).read_bytes() != (trained.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["absent", "poisoned", "relabelled"])
+def test_training_never_sees_the_test_split(kind, trained, world, tmp_path):
+    if kind == "absent":
+        other = other_world(world, tmp_path / "data", keep=lambda video: video.split != "test")
+    elif kind == "poisoned":
+        other = other_world(world, tmp_path / "data",
+                            change=lambda video, rows: rows * 1000 if video.split == "test" else rows)
+    else:
+        videos = tuple(replace(video, steps=video.steps[::-1])
+                       if video.split == "test" else video for video in world.videos)
+        other = write_dataset(tmp_path / "data", name=world.name, annotations=Annotations(world.taxonomy, videos),
+                              start=world.start, end=world.end, provenance={})
+    assert other.fingerprint != world.fingerprint
+    run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert same_weights(run.folder, trained.folder)
+    assert run.info["training"] == trained.info["training"]
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_training_does_see_the_other_splits(split, trained, world, tmp_path):
+    other = other_world(world, tmp_path / "data",
+                        change=lambda video, rows: rows[::-1] if video.split == split else rows)
+    run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert run.info["training"] != trained.info["training"]
+
+
+@pytest.mark.parametrize(("what", "change"), [
+    ("seed", {"seed": 1}), ("horizon", {"horizon": 2}),
+    ("config", {"config": load_config("paper", overrides={**TINY, "training.optimiser.epochs": 3})})])
+def test_a_folder_with_another_run_is_refused(what, change, folder, world):
+    before = snapshot(folder)
+    with pytest.raises(RunError, match=f"holds a run with another {what}, .*Choose another folder or remove it"):
+        train_run(world, folder, **{"config": CONFIG, "horizon": 3, "seed": 0, **change})
+    assert snapshot(folder) == before
+
+
+def test_a_folder_with_a_run_of_another_data_set_is_refused(folder, world, tmp_path):
+    before = snapshot(folder)
+    other = other_world(world, tmp_path / "data", keep=lambda video: video.split != "test")
+    with pytest.raises(RunError, match="holds a run with another dataset"):
+        train_run(other, folder, config=CONFIG, horizon=3, seed=0)
+    assert snapshot(folder) == before
+
+
+def test_foreign_folders_are_refused(world, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("keep")
+    (tmp_path / "file").write_text("keep")
+    for name in ("mine", "file"):
+        with pytest.raises(RunError, match=f"{name}: is not empty and holds no run. Choose another folder"):
+            train_run(world, tmp_path / name, config=CONFIG, horizon=3, seed=0)
+    with pytest.raises(RunError, match="cannot be made"):
+        train_run(world, tmp_path / "file" / "below", config=CONFIG, horizon=3, seed=0)
+    assert snapshot(tmp_path) == {"mine/thesis.tex": b"keep", "file": b"keep"}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"finished": true}'])
+def test_a_damaged_run_file(content, folder, world):
+    (folder / "run.json").write_text(content)
+    with pytest.raises(RunError, match=r"run\.json" if content != '{"finished": true}' else "run"):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    with pytest.raises(RunError, match=r"run\.json|has not finished"):
+        open_run(folder)
+
+
+@pytest.mark.parametrize("key", ["dataset", "config", "seed", "preset"])
+def test_a_run_file_that_lacks_an_entry(key, folder):
+    info = json.loads((folder / "run.json").read_text())
+    del info[key]
+    (folder / "run.json").write_text(json.dumps(info))
+    with pytest.raises(RunError, match=r"run\.json: not a run of this version"):
+        open_run(folder)
+
+
+@pytest.mark.parametrize("name", ["field.safetensors", "classifier.safetensors", "planner.json", "run.json"])
+@pytest.mark.parametrize("damage", ["halved", "one byte short", "empty", "garbage", "gone", "folder"])
+def test_damaged_files_name_themselves(name, damage, folder):
+    path = folder / name
+    content = path.read_bytes().rstrip(b"\n")
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "gone":
+        path.write_bytes({"halved": content[:len(content) // 2], "one byte short": content[:-1], "empty": b"",
+                          "garbage": b"\x80\x04garbage" * 20}[damage])
+    with pytest.raises(RunError, match=name.replace(".", r"\.")):
+        open_run(folder)
+
+
+def test_no_run_at_all(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(RunError, match=r"run\.json: no such file\. Expected a run folder as cefito train makes it"):
+            open_run(path)
+
+
+def test_a_horizon_longer_than_every_video(world, tmp_path):
+    with pytest.raises(DataError, match=r"split 'train' gives no windows of horizon 50 .*Choose a shorter horizon"):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=50, seed=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("horizon", [0, -1])
+def test_no_horizon(horizon, world, tmp_path):
+    with pytest.raises(DataError, match=f"horizon {horizon}: expected a positive number"):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=horizon, seed=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", [-1, 2 ** 63])
+def test_a_seed_that_generators_cannot_take(seed, world, tmp_path):
+    with pytest.raises(ConfigError, match=f"seed {seed}"):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=seed)
+    assert list(tmp_path.iterdir()) == []
+
+
+def full_disk(monkeypatch, *names):
+    """Files of these names can no longer be written."""
+    write = Path.write_bytes
+
+    def write_bytes(self, data):
+        if any(self.name.startswith(f".{name}.") for name in names):
+            write(self, data[:10])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+
+
+@pytest.mark.parametrize("name", [*WEIGHTS, "planner.json", "run.json", "checkpoint.safetensors", "metrics.jsonl"])
+def test_a_full_disk_leaves_the_files_that_were_there(name, folder, world, monkeypatch):
+    if name == "checkpoint.safetensors":  # one that still has to be written
+        shutil.rmtree(folder / "field")
+    before = snapshot(folder)
+    full_disk(monkeypatch, name)
+    with pytest.raises(RunError, match=f"{name}: could not be written .No space left on device"):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    after = snapshot(folder)
+    after.pop("field/metrics.jsonl", None)
+    before.pop("field/metrics.jsonl", None)
+    assert after == before
+    open_run(folder)
+
+
+def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(trained, world, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        full_disk(patch, "planner.json")
+        with pytest.raises(RunError, match=r"planner\.json: could not be written"):
+            train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    with pytest.raises(RunError, match="has not finished"):
+        open_run(tmp_path / "run")
+    assert train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0).planner.result.resumed
+    assert same_weights(tmp_path / "run", trained.folder)
+    assert list((tmp_path / "run").rglob(".*")) == []
+
+
+def test_without_tensorboard(trained, world, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert same_weights(run.folder, trained.folder)
+    assert not (run.folder / "field" / "tensorboard").exists()
+
+
+def test_validation_is_held_out_where_there_is_no_such_split(tiny_dataset, tmp_path):
+    assert all(video.split != "val" for video in tiny_dataset.videos)
+    run = train_run(tiny_dataset, tmp_path / "run", config=CONFIG, horizon=1, seed=0)
+    assert run.info["windows"] == {"train": 24, "val": 1}
+    assert open_run(run.folder).planner.horizon == 1
+
+
+def test_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device() == pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(RunError, match=r"PyTorch sees no GPU here\. Use --device cpu"):
+        pick_device("cuda")
+    with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu or cuda"):
+        pick_device("abacus")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert pick_device() == torch.device("cuda")

@@ -1,0 +1,276 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.windows import Windows
+from cefito.errors import RunError
+from cefito.evaluation import evaluate_planner
+from cefito.field.config import ClassifierConfig
+from cefito.planners import FrequentPlanner, NearestPlanner, Queries, TaskModel
+from cefito.planners.nearest import _BLOCK
+from cefito.training.config import ClassifierTrainingConfig, OptimiserConfig
+
+TASKS, ACTIONS = 3, 5
+TAXONOMY = Taxonomy(dataset="toy",
+                    tasks=tuple(Task(index, f"task {index}", tuple(range(ACTIONS))) for index in range(TASKS)),
+                    actions=tuple(Action(index, f"action {index}") for index in range(ACTIONS)))
+
+
+def make_windows(initial, goal, actions, tasks) -> Windows:
+    count = len(actions)
+    return Windows(initial=np.array(initial, np.float32), goal=np.array(goal, np.float32),
+                   actions=np.array(actions, np.int64), tasks=np.array(tasks, np.int64),
+                   video=np.arange(count), start=np.zeros(count, np.int64), taxonomy=TAXONOMY, action_text=None,
+                   dataset="toy", split="train")
+
+
+def random_windows(count: int, seed: int, *, tasks: int = TASKS, horizon: int = 2, width: int = 3, grid: bool = False
+                   ) -> Windows:
+    """Windows of random observations; those on a grid of few integers have equal distances and repeats."""
+    generator = np.random.default_rng(seed)
+    initial, goal = (generator.integers(0, 2, (count, width)) if grid else generator.standard_normal((count, width))
+                     for _ in range(2))
+    return make_windows(initial, goal, generator.integers(0, ACTIONS, (count, horizon)),
+                        generator.integers(0, tasks, count))
+
+
+class KnowsTask:
+    """A task model that says what it is told."""
+
+    fitted = True
+
+    def __init__(self, tasks=()):
+        self.tasks = np.array(tasks, np.int64)
+
+    def predict(self, queries):
+        return self.tasks if queries.tasks is None else queries.tasks
+
+
+def trained_task_model(train: Windows, val: Windows) -> TaskModel:
+    model = untrained_task_model()
+    model.fit(train, val, seed=0)
+    return model
+
+
+def untrained_task_model() -> TaskModel:
+    training = ClassifierTrainingConfig(optimiser=OptimiserConfig(epochs=2, learning_rate=0.05))
+    return TaskModel(config=ClassifierConfig(hidden=(8, 16, 8)), training=training)
+
+
+def same(left, right) -> bool:
+    return len(left) == len(right) and all(
+        np.array_equal(a.actions, b.actions) and np.array_equal(a.energies, b.energies)
+        and a.evaluated == b.evaluated and a.exact == b.exact for a, b in zip(left, right, strict=True))
+
+
+def nearest_by_loop(train: Windows, queries: Queries, row: int, top_k: int) -> list[tuple[float, list[int]]]:
+    """All windows by distance, then by place; the first of each sequence."""
+    ranked = sorted(
+        (float(np.linalg.norm(np.concatenate([train.initial[index] - queries.initial[row],
+                                              train.goal[index] - queries.goal[row]]).astype(np.float64))), index)
+        for index in range(len(train)) if queries.tasks is None or train.tasks[index] == queries.tasks[row])
+    found: dict[tuple[int, ...], float] = {}
+    for distance, index in ranked:
+        found.setdefault(tuple(train.actions[index].tolist()), distance)
+    return [(distance, list(actions)) for actions, distance in found.items()][:top_k]
+
+
+@settings(max_examples=40, deadline=None)
+@given(count=st.integers(1, 12), seed=st.integers(0, 10_000), top_k=st.integers(1, 6), oracle=st.booleans(),
+       grid=st.booleans())
+def test_nearest_against_a_loop(count, seed, top_k, oracle, grid):
+    train, queried = random_windows(count, seed, grid=grid), random_windows(4, seed + 1, grid=grid)
+    planner = NearestPlanner()
+    planner.fit(train, queried, seed=0)
+    queries = Queries.from_windows(queried, oracle_task=oracle)
+    plans = planner.plan(queries, top_k)
+    for row, plan in enumerate(plans):
+        expected = nearest_by_loop(train, queries, row, top_k)
+        assert plan.actions.tolist() == [actions for _, actions in expected]
+        assert plan.actions.shape == (len(expected), train.horizon)
+        np.testing.assert_allclose(plan.energies, [distance for distance, _ in expected], rtol=1e-4, atol=1e-3)
+        assert plan.exact
+
+
+def test_nearest_by_hand():
+    train = make_windows([[0], [0], [1], [0]], [[0], [3], [0], [0]], [[0, 1], [1, 1], [2, 2], [3, 3]], [0, 1, 1, 2])
+    planner = NearestPlanner()
+    planner.fit(train, train, seed=0)
+    query = np.zeros((1, 1), np.float32)
+    plan = planner.plan(Queries(initial=query, goal=query), 3)[0]
+    assert plan.actions.tolist() == [[0, 1], [3, 3], [2, 2]]  # the first two are as near; the earlier one leads
+    assert plan.energies.tolist() == [0, 0, 1]
+    assert planner.predict_tasks(Queries(initial=query, goal=query)).tolist() == [0]
+    known = Queries(initial=query, goal=query, tasks=np.array([1]))
+    assert planner.plan(known, 3)[0].actions.tolist() == [[2, 2], [1, 1]]
+    assert planner.plan(known, 3)[0].energies.tolist() == [1, 3]
+    assert planner.predict_tasks(known).tolist() == [1]
+
+
+def test_nearest_does_not_list_a_sequence_twice():
+    train = make_windows([[0], [1], [2]], [[0], [1], [2]], [[0, 1], [0, 1], [2, 2]], [0, 0, 0])
+    planner = NearestPlanner()
+    planner.fit(train, train, seed=0)
+    plan = planner.plan(Queries.from_windows(train.subset([0])), 5)[0]
+    assert plan.actions.tolist() == [[0, 1], [2, 2]]
+    assert plan.energies[0] == 0
+
+
+def test_nearest_of_more_queries_than_a_block():
+    train, queried = random_windows(20, 1), random_windows(_BLOCK + 3, 2)
+    planner = NearestPlanner()
+    planner.fit(train, train, seed=0)
+    for oracle in (False, True):
+        queries = Queries.from_windows(queried, oracle_task=oracle)
+        plans, tasks = planner.plan(queries, 1), planner.predict_tasks(queries)
+        assert len(plans) == len(tasks) == len(queried)
+        for row in (0, _BLOCK - 1, _BLOCK, _BLOCK + 2):
+            assert plans[row].actions.tolist() == [actions for _, actions in nearest_by_loop(train, queries, row, 1)]
+            own = train.tasks[(train.actions == plans[row].actions[0]).all(axis=1)]
+            assert tasks[row] in own
+
+
+@settings(max_examples=30, deadline=None)
+@given(count=st.integers(1, 25), seed=st.integers(0, 10_000), top_k=st.integers(1, 4))
+def test_frequent_against_a_counter(count, seed, top_k):
+    train = random_windows(count, seed)
+    planner = FrequentPlanner(task_model=KnowsTask())
+    planner.fit(train, train, seed=0)
+    observations = np.zeros((TASKS, 3), np.float32)
+    plans = planner.plan(Queries(initial=observations, goal=observations, tasks=np.arange(TASKS)), top_k)
+    for task, plan in enumerate(plans):
+        rows = [tuple(row) for row in train.actions[train.tasks == task].tolist()]
+        counter = Counter(rows)
+        order = sorted(counter, key=lambda row: (-counter[row], rows.index(row)))[:top_k]
+        assert plan.actions.tolist() == [list(row) for row in order]
+        np.testing.assert_allclose(plan.energies, [-np.log(counter[row] / len(rows)) for row in order])
+        assert np.all(np.diff(plan.energies) >= 0)
+
+
+def test_frequent_by_hand():
+    train = make_windows(np.zeros((5, 1)), np.zeros((5, 1)), [[3, 3], [0, 1], [0, 1], [2, 2], [4, 4]], [0, 0, 0, 0, 1])
+    planner = FrequentPlanner(task_model=KnowsTask([1, 0]))
+    planner.fit(train, train, seed=0)
+    queries = Queries(initial=np.zeros((2, 1), np.float32), goal=np.zeros((2, 1), np.float32))
+    ones, zeros = planner.plan(queries, 5)
+    assert planner.predict_tasks(queries).tolist() == [1, 0]
+    assert zeros.actions.tolist() == [[0, 1], [3, 3], [2, 2]]
+    np.testing.assert_allclose(zeros.energies, [np.log(2), np.log(4), np.log(4)])
+    assert ones.actions.tolist() == [[4, 4]]
+    assert ones.energies.tolist() == [0]
+
+
+def test_fitting_again_forgets():
+    planner = FrequentPlanner(task_model=KnowsTask())
+    train = random_windows(20, 1)
+    planner.fit(train, train, seed=0)
+    planner.fit(train.subset(np.flatnonzero(train.tasks == 1)), train, seed=0)
+    zero = np.zeros((TASKS, 3), np.float32)
+    assert [bool(len(plan)) for plan in planner.plan(Queries(initial=zero, goal=zero, tasks=np.arange(TASKS)), 2)] == [
+        False, True, False]
+
+
+@pytest.mark.parametrize("planner", [NearestPlanner(), FrequentPlanner(task_model=KnowsTask())])
+def test_tasks_without_training_windows_get_no_plan(planner):
+    train, queried = random_windows(10, 1, tasks=2), random_windows(8, 2)
+    planner.fit(train, train, seed=0)
+    plans = planner.plan(Queries.from_windows(queried, oracle_task=True), 3)
+    for task, plan in zip(queried.tasks, plans, strict=True):
+        assert plan.actions.shape[1] == 2
+        assert len(plan) == len(plan.energies)
+        assert (len(plan) == 0) == (task == 2)
+    evaluation, _ = evaluate_planner(planner, queried, oracle_task=True)
+    assert evaluation.without_plan == (queried.tasks == 2).sum() > 0
+    assert evaluation.metrics["task_accuracy"] == 100
+
+
+def test_nearest_round_trip(tmp_path):
+    train, queries = random_windows(12, 3), Queries.from_windows(random_windows(5, 4))
+    planner, loaded = NearestPlanner(), NearestPlanner()
+    planner.fit(train, train, seed=0)
+    planner.save(tmp_path)
+    loaded.load(tmp_path)
+    assert same(planner.plan(queries, 3), loaded.plan(queries, 3))
+    assert planner.predict_tasks(queries).tolist() == loaded.predict_tasks(queries).tolist()
+
+
+def test_frequent_round_trip(tmp_path):
+    train, queries = random_windows(30, 3), Queries.from_windows(random_windows(15, 4))
+    planner = FrequentPlanner(task_model=trained_task_model(train, train))
+    planner.fit(train, train, seed=0)
+    planner.save(tmp_path)
+    loaded = FrequentPlanner(task_model=untrained_task_model())
+    loaded.load(tmp_path)
+    assert same(planner.plan(queries, 3), loaded.plan(queries, 3))
+    assert planner.predict_tasks(queries).tolist() == loaded.predict_tasks(queries).tolist()
+
+
+def test_frequent_fits_its_task_model_only_where_that_is_to_do():
+    train, other = random_windows(30, 3), random_windows(30, 7)
+    planner = FrequentPlanner(task_model=untrained_task_model())
+    planner.fit(train, train, seed=0)
+    model = planner.task_model
+    queries = Queries.from_windows(random_windows(15, 4))
+    before = model.log_probabilities(queries)
+    np.testing.assert_array_equal(before, trained_task_model(train, train).log_probabilities(queries))
+    planner.fit(other, other, seed=1)
+    np.testing.assert_array_equal(model.log_probabilities(queries), before)
+
+
+@pytest.mark.parametrize("make", [NearestPlanner, lambda: FrequentPlanner(task_model=KnowsTask([0])),
+                                  lambda: FrequentPlanner(task_model=untrained_task_model())])
+def test_not_fitted(make, tmp_path):
+    query = Queries.from_windows(random_windows(1, 0))
+    with pytest.raises(RunError, match="not been fitted"):
+        make().plan(query, 1)
+    with pytest.raises(RunError, match="not been fitted"):
+        make().save(tmp_path)
+    with pytest.raises(RunError, match="no such file"):
+        make().load(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_task_model_not_fitted(tmp_path):
+    model = untrained_task_model()
+    assert not model.fitted
+    with pytest.raises(RunError, match="not been trained"):
+        model.predict(Queries.from_windows(random_windows(1, 0)))
+    with pytest.raises(RunError, match="not been trained"):
+        model.save(tmp_path)
+
+
+def test_task_model_of_another_observation_size():
+    model = trained_task_model(random_windows(6, 0), random_windows(6, 0))
+    with pytest.raises(RunError, match="observations have 4 features; this run was trained on 3"):
+        model.predict(Queries.from_windows(random_windows(2, 0, width=4)))
+    known = Queries.from_windows(random_windows(2, 0, width=4), oracle_task=True)
+    assert model.predict(known).tolist() == known.tasks.tolist()
+
+
+def test_task_model_learns_what_can_be_told_apart():
+    train = random_windows(60, 5)
+    looks = np.eye(TASKS, dtype=np.float32)[train.tasks]
+    train = make_windows(looks, looks, train.actions, train.tasks)
+    training = ClassifierTrainingConfig(optimiser=OptimiserConfig(epochs=15, learning_rate=0.02, batch_size=16))
+    model = TaskModel(config=ClassifierConfig(hidden=(8, 16, 8)), training=training)
+    model.fit(train, train, seed=0)
+    assert model.predict(Queries.from_windows(train)).tolist() == train.tasks.tolist()
+    probabilities = np.exp(model.log_probabilities(Queries.from_windows(train)))
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
+def test_damaged_files_name_themselves(content, tmp_path):
+    (tmp_path / "windows.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"windows\.safetensors"):
+        NearestPlanner().load(tmp_path)
+    (tmp_path / "frequent.json").write_bytes(content)
+    with pytest.raises(RunError, match=r"frequent\.json"):
+        FrequentPlanner(task_model=untrained_task_model()).load(tmp_path)
+    (tmp_path / "classifier.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"classifier\.safetensors"):
+        untrained_task_model().load(tmp_path)

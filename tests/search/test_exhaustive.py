@@ -1,0 +1,286 @@
+import itertools
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.errors import ConfigError
+from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.search import ExhaustiveSearch, NaiveSearch, Plans, Problem
+
+SEARCHES = [NaiveSearch(), NaiveSearch(batch=5), ExhaustiveSearch(), ExhaustiveSearch(memory_mib=1e-9),
+            ExhaustiveSearch(memory_mib=200 / 2 ** 20)]
+
+
+@dataclass(frozen=True)
+class Node:
+    """Prefixes of the dummy field: (initial, goal, actions so far)."""
+
+    rows: tuple[tuple[float, float, tuple[int, ...]], ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def narrow(self, first: int, count: int) -> "Node":
+        return Node(self.rows[first:first + count])
+
+
+@dataclass
+class DummyField:
+    """A field without a network: any function of (initial, goal, sequence), which records what is asked of it."""
+
+    horizon: int
+    function: object
+    child_bytes: int = 1
+    device: torch.device = torch.device("cpu")
+    children: list[tuple[int, int]] = field(default_factory=list)  # (depth, number computed at once)
+
+    def energy(self, initial, goal, actions):
+        return torch.tensor([float(self.function(float(one[0]), float(other[0]), tuple(row)))
+                             for one, other, row in zip(initial, goal, actions.tolist(), strict=True)])
+
+    def root(self, initial, goal):
+        return Node(tuple((float(one[0]), float(other[0]), ()) for one, other in zip(initial, goal, strict=True)))
+
+    def extend(self, prefixes, actions):
+        self._record(prefixes, actions)
+        assert len(prefixes.rows[0][2]) < self.horizon - 1
+        return Node(tuple((one, other, (*before, action)) for one, other, before in prefixes.rows
+                          for action in actions.tolist()))
+
+    def leaf_energy(self, prefixes, actions):
+        self._record(prefixes, actions)
+        return torch.tensor([[float(self.function(one, other, (*before, action))) for action in actions.tolist()]
+                             for one, other, before in prefixes.rows])
+
+    def bytes_per_child(self, depth, *, leaf):
+        return self.child_bytes * (1 if leaf else depth + 2)
+
+    def _record(self, prefixes, actions):
+        self.children.append((len(prefixes.rows[0][2]), len(prefixes) * len(actions)))
+
+
+def problem(goal: float, actions: Sequence[int], initial: float = 0.0) -> Problem:
+    return Problem(initial=np.array([initial], np.float32), goal=np.array([goal], np.float32), actions=tuple(actions))
+
+
+def scrambled(initial: float, goal: float, sequence: tuple[int, ...]) -> int:
+    """An energy without any structure, with many ties."""
+    return zlib.crc32(repr((initial, goal, sequence)).encode()) % 17
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_a_hidden_sequence_is_found(search):
+    """Every digit of the goal is a wanted action; the energy counts the differing ones."""
+
+    def differing(_, goal, sequence):
+        return sum(str(action) != digit for action, digit in zip(sequence, f"{int(goal):03d}", strict=True))
+
+    problems = [problem(314, [1, 3, 4, 8]), problem(888, [1, 3, 4, 8]), problem(27, [0, 2, 7])]
+    found = search.search(DummyField(3, differing), problems, 1)
+    assert [plans.actions.tolist() for plans in found] == [[[3, 1, 4]], [[8, 8, 8]], [[0, 2, 7]]]
+    assert all(plans.energies.tolist() == [0] and plans.exact for plans in found)
+
+
+@settings(deadline=None, max_examples=40)
+@given(horizon=st.integers(1, 4), top_k=st.integers(1, 100), memory=st.sampled_from([1, 20, 60, 200, 1000, 10 ** 6]),
+       batch=st.sampled_from([1, 7, 64, 4096]),
+       queries=st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 9), min_size=1, max_size=3)), max_size=5),
+       equal=st.booleans())
+def test_plans_are_those_of_a_sorted_list_of_everything(horizon, top_k, memory, batch, queries, equal):
+    problems = [problem(goal, sorted(queries[0][1] if equal else allowed)) for goal, allowed in queries]
+    for search in (NaiveSearch(batch=batch), ExhaustiveSearch(memory_mib=memory / 2 ** 20)):
+        found = search.search(DummyField(horizon, scrambled), problems, top_k)
+        assert len(found) == len(problems)
+        for one, plans in zip(problems, found, strict=True):
+            everything = sorted((scrambled(0.0, float(one.goal[0]), sequence), sequence)
+                                for sequence in itertools.product(one.actions, repeat=horizon))[:top_k]
+            assert plans.actions.tolist() == [list(sequence) for _, sequence in everything]
+            assert plans.energies.tolist() == [energy for energy, _ in everything]
+            assert plans.exact
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_ties_are_ordered_by_action_ids(search):
+    plans, = search.search(DummyField(3, lambda *_: 1.5), [problem(0, [2, 5, 6])], 11)
+    expected = list(itertools.product([2, 5, 6], repeat=3))[:11]
+    assert plans.actions.tolist() == [list(sequence) for sequence in expected]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_more_plans_than_there_are(search):
+    plans, = search.search(DummyField(2, scrambled), [problem(0, [1, 4])], 100)
+    assert sorted(plans.actions.tolist()) == [[1, 1], [1, 4], [4, 1], [4, 4]]
+    assert plans.energies.tolist() == sorted(plans.energies.tolist())
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_nothing_to_search(search):
+    assert search.search(DummyField(2, scrambled), [], 3) == []
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_what_cannot_be_searched(search):
+    dummy = DummyField(2, scrambled)
+    with pytest.raises(ConfigError, match="no action at all"):
+        search.search(dummy, [problem(0, [1]), problem(0, [])], 1)
+    with pytest.raises(ConfigError, match="ascending without repeats"):
+        search.search(dummy, [problem(0, [2, 1])], 1)
+    with pytest.raises(ConfigError, match="top_k is 0"):
+        search.search(dummy, [problem(0, [1])], 0)
+
+
+@pytest.mark.parametrize("memory", [0, -1])
+def test_memory_must_be_positive(memory):
+    with pytest.raises(ConfigError, match="expected a positive number"):
+        ExhaustiveSearch(memory_mib=memory)
+
+
+@settings(deadline=None, max_examples=60)
+@given(horizon=st.integers(1, 4), size=st.integers(1, 4), queries=st.integers(1, 4), bound=st.integers(1, 5000))
+def test_memory_bound_is_kept(horizon, size, queries, bound):
+    """Levels together never hold more than the bound, or one prefix's children where the bound is less than that."""
+    dummy = DummyField(horizon, scrambled, child_bytes=10)
+    ExhaustiveSearch(memory_mib=bound / 2 ** 20).search(dummy, [problem(goal, range(size)) for goal in range(queries)], 1)
+    for depth in range(horizon):
+        most = max(count for level, count in dummy.children if level == depth)
+        each = dummy.bytes_per_child(depth, leaf=depth == horizon - 1)
+        assert most == size or most * each <= bound / horizon
+    assert sum(count for _, count in dummy.children) == queries * sum(size ** level for level in range(1, horizon + 1))
+
+
+def test_a_generous_bound_takes_every_level_at_once():
+    dummy = DummyField(3, scrambled, child_bytes=10)
+    ExhaustiveSearch(memory_mib=1).search(dummy, [problem(goal, [0, 1]) for goal in range(5)], 1)
+    assert dummy.children == [(0, 10), (1, 20), (2, 40)]
+
+
+def test_different_actions_are_walked_apart_and_answers_keep_their_places():
+    dummy = DummyField(2, scrambled)
+    problems = [problem(0, [0, 1]), problem(1, [0, 1, 2]), problem(2, [0, 1])]
+    found = ExhaustiveSearch().search(dummy, problems, 1)
+    assert dummy.children == [(0, 4), (1, 8), (0, 3), (1, 9)]
+    for one, plans in zip(problems, found, strict=True):
+        alone, = NaiveSearch().search(dummy, [one], 1)
+        assert plans.actions.tolist() == alone.actions.tolist()
+
+
+@pytest.mark.parametrize(("horizon", "size"), [(1, 5), (3, 4), (4, 2), (5, 1)])
+def test_effort(horizon, size):
+    dummy = DummyField(horizon, scrambled)
+    problems = [problem(goal, range(size)) for goal in range(3)]
+    for plans in ExhaustiveSearch().search(dummy, problems, 1):
+        assert plans.evaluated.leaves == size ** horizon
+        assert plans.evaluated.token_forwards == 1 + 2 * sum(count for _, count in dummy.children) // 3
+        assert plans.evaluated.token_forwards == 1 + 2 * sum(size ** level for level in range(1, horizon + 1))
+    for plans in NaiveSearch().search(dummy, problems, 1):
+        assert plans.evaluated.leaves == size ** horizon
+        assert plans.evaluated.token_forwards == size ** horizon * (2 * horizon + 1)
+
+
+def make_field(seed: int, *, horizon: int, observation_dim: int, distance: str, projection: int,
+               trained: bool = False) -> EnergyField:
+    """A field over 8 actions: random and uneven, or trained for a few steps from fresh weights."""
+    config = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6, distance=distance, goal_projection=projection)
+    made = EnergyField(config=config, observation_dim=observation_dim, action_count=8, horizon=horizon)
+    generator = torch.Generator().manual_seed(seed)
+    made.reset(generator)
+    if trained:
+        train_briefly(made, generator)
+        return made
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
+    return made
+
+
+def train_briefly(made: EnergyField, generator: torch.Generator) -> None:
+    """Some steps towards goals that are a sum of what the actions do, each a little less than the next."""
+    effect = torch.randn(8, made.predictor.observation_dim, generator=generator)
+    weight = torch.arange(1.0, made.horizon + 1)
+    optimiser = torch.optim.Adam(made.parameters(), lr=3e-3)
+    for _ in range(20):
+        actions = torch.randint(8, (8, 6, made.horizon), generator=generator)
+        goal = torch.einsum("bte,t->be", effect[actions[:, 0]], weight)
+        logits = -made.candidate_energies(torch.zeros_like(goal), goal, actions)
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(logits, torch.zeros(8, dtype=torch.int64)).backward()
+        optimiser.step()
+
+
+def random_problems(seed: int, observation_dim: int, sets: Sequence[Sequence[int]]) -> list[Problem]:
+    generator = np.random.default_rng(seed)
+    return [Problem(initial=generator.standard_normal(observation_dim).astype(np.float32),
+                    goal=generator.standard_normal(observation_dim).astype(np.float32), actions=tuple(allowed))
+            for allowed in sets]
+
+
+def assert_same(fast: Plans, slow: Plans, made: EnergyField, one: Problem) -> None:
+    """The same energies, and the same sequences but where energies are equal to rounding."""
+    np.testing.assert_allclose(fast.energies, slow.energies, rtol=1e-5)
+    initial, goal = (torch.from_numpy(part).expand(len(fast), -1) for part in (one.initial, one.goal))
+    with torch.no_grad():
+        energies = made.energy(initial, goal, torch.from_numpy(fast.actions)).numpy()
+    np.testing.assert_allclose(fast.energies, energies, rtol=1e-5)
+    assert len({tuple(row) for row in fast.actions.tolist()}) == len(fast)
+    for rank in np.flatnonzero((fast.actions != slow.actions).any(axis=1)):
+        near = [other for other in (rank - 1, rank + 1) if 0 <= other < len(slow)]
+        assert min(abs(slow.energies[rank] - slow.energies[other]) for other in near) < 1e-5 * slow.energies[rank]
+
+
+SETS = [[0, 2, 5], [0, 2, 5], [1, 3, 4, 6], [0, 2, 5], [7], [1, 3, 4, 6]]
+
+
+@pytest.mark.parametrize(("horizon", "projection", "trained"), [(3, 0, False), (3, 6, False), (4, 6, True)])
+@pytest.mark.parametrize("observation_dim", [12, 40])  # below and above the width
+@pytest.mark.parametrize("distance", ["l2", "mean_square"])
+def test_exhaustive_equals_naive(horizon, distance, observation_dim, projection, trained):
+    made = make_field(horizon, horizon=horizon, observation_dim=observation_dim, distance=distance, projection=projection,
+                      trained=trained)
+    incremental, problems = IncrementalField(made), random_problems(horizon, observation_dim, SETS)
+    slow = NaiveSearch(batch=100).search(incremental, problems, 10)
+    child = incremental.bytes_per_child(1, leaf=False)
+    for memory in (1e-9, 5 * 3 * child * horizon / 2 ** 20, 256):  # one prefix, five of level 1, all at once
+        fast = ExhaustiveSearch(memory_mib=memory).search(incremental, problems, 10)
+        for one, ours, theirs in zip(problems, fast, slow, strict=True):
+            assert_same(ours, theirs, made, one)
+            assert ours.actions[0].tolist() == theirs.actions[0].tolist()
+
+
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 10_000), horizon=st.integers(3, 5), observation_dim=st.sampled_from([8, 16, 30]),
+       distance=st.sampled_from(["l2", "mean_square"]), parents=st.integers(1, 40), top_k=st.integers(1, 300),
+       sets=st.lists(st.sampled_from([(0, 1), (2, 3, 7), (0, 1, 4)]), min_size=1, max_size=4))
+def test_exhaustive_equals_naive_for_any_bound(seed, horizon, observation_dim, distance, parents, top_k, sets):
+    """Bounds for so many prefixes of the last level but one put chunk boundaries anywhere, inside queries too."""
+    made = make_field(seed, horizon=horizon, observation_dim=observation_dim, distance=distance, projection=0)
+    incremental, problems = IncrementalField(made), random_problems(seed, observation_dim, sets)
+    memory = parents * 3 * incremental.bytes_per_child(horizon - 1, leaf=True) * horizon / 2 ** 20
+    fast = ExhaustiveSearch(memory_mib=memory).search(incremental, problems, top_k)
+    slow = NaiveSearch().search(incremental, problems, top_k)
+    for one, ours, theirs in zip(problems, fast, slow, strict=True):
+        assert len(ours) == min(top_k, len(one.actions) ** horizon)
+        assert_same(ours, theirs, made, one)
+
+
+def test_a_trained_field_finds_the_true_sequence_more_often():
+    """The brief training above is no sham: it must lower the rank of the truth."""
+    ranks = []
+    for trained in (False, True):
+        made = make_field(0, horizon=3, observation_dim=12, distance="mean_square", projection=0)
+        generator = torch.Generator().manual_seed(0)
+        made.reset(generator)
+        effect = torch.randn(8, 12, generator=torch.Generator().set_state(generator.get_state()))
+        if trained:
+            train_briefly(made, generator)
+        actions = torch.randint(4, (20, 3), generator=torch.Generator().manual_seed(9))
+        goals = torch.einsum("bte,t->be", effect[actions], torch.arange(1.0, 4)).numpy()
+        problems = [Problem(initial=np.zeros(12, np.float32), goal=goal, actions=(0, 1, 2, 3)) for goal in goals]
+        found = ExhaustiveSearch().search(IncrementalField(made), problems, 64)
+        ranks.append(np.mean([plans.actions.tolist().index(row) for plans, row in zip(found, actions.tolist(), strict=True)]))
+    assert ranks[1] < ranks[0]
