@@ -10,9 +10,9 @@ import pytest
 from cefito import planners, search
 
 TESTS = Path(__file__).parent
-METHODS = [getattr(module, name) for module, method in ((search, "search"), (planners, "plan")) for name in module.__all__
-           if inspect.isclass(getattr(module, name)) and hasattr(getattr(module, name), method)
-           and not getattr(getattr(module, name), "_is_protocol", False)]
+METHODS = [thing for module, method in ((search, "search"), (planners, "plan"))
+           for thing in (getattr(module, name) for name in module.__all__)
+           if inspect.isclass(thing) and hasattr(thing, method) and not getattr(thing, "_is_protocol", False)]
 
 
 def test_there_are_methods():
@@ -22,5 +22,6 @@ def test_there_are_methods():
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
 def test_every_method_has_a_test(method):
     name = f"{method.__name__}("
-    naming = [path for path in TESTS.rglob("test_*.py") if path != Path(__file__) and name in path.read_text(encoding="utf-8")]
+    naming = [path for path in TESTS.rglob("test_*.py")
+              if path != Path(__file__) and name in path.read_text(encoding="utf-8")]
     assert naming, f"{method.__module__}.{method.__name__} is constructed by no test"

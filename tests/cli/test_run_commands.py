@@ -148,14 +148,14 @@ def test_train_with_an_own_preset_that_is_no_toml(world, tmp_path, fails):
 def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys):
     tiny_videos[-1]["split"], tiny_videos[2]["split"] = "val", "test"
     dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
-    warning = ("warning: 1 tasks have no training windows and may use all actions that the taxonomy lists for them: "
-               "2 ('tyre')")
+    warning = ("warning: tasks without training windows, which may use all actions that the taxonomy lists for them: "
+               "1, 2 ('tyre')")
     captured = succeeds(capsys, "train", dataset.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset", "paper",
                         *TINY)
     assert warning in captured.err.splitlines()
     captured = succeeds(capsys, "evaluate", tmp_path / "run", "--oracle-task")
     assert warning in captured.err.splitlines()
-    assert "1 tasks had no training windows; 2 windows belong to them" in captured.err.splitlines()
+    assert "tasks without training windows: 1; windows that belong to them: 2" in captured.err.splitlines()
     captured = succeeds(capsys, "plan", tmp_path / "run", "--video", "c", "--task", 2, "--json")
     assert captured.err.splitlines() == [warning]
     assert len(json.loads(captured.out)["plans"]) == 5

@@ -61,7 +61,7 @@ def test_evaluations(made):
             evaluation.metrics)
     assert made.evaluations[1].metrics["task_accuracy"] == 100
     assert made.evaluations[0].metrics["task_accuracy"] == made.evaluations[3].metrics["task_accuracy"]
-    kept = json.loads((made.run.folder / "evaluation-test.json").read_text())
+    kept = json.loads((made.run.folder / "comparison-test.json").read_text())
     assert kept == [evaluation.to_dict() for evaluation in made.evaluations]
 
 

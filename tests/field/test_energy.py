@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import EnergyField, FieldConfig
-from cefito.field.prefixes import PrefixTree
 from cefito.field.predictor import Dropout
+from cefito.field.prefixes import PrefixTree
 
 E = 10
 
@@ -60,8 +60,8 @@ def test_observations_are_normalised():
     field = make()
     initial, goal = observations(3)
     actions = torch.tensor([[0, 1, 2]]).expand(3, -1)
-    torch.testing.assert_close(field.energy(initial, goal, actions), field.energy(5 * initial + 2, 3 * goal - 1, actions),
-                               rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(field.energy(initial, goal, actions),
+                               field.energy(5 * initial + 2, 3 * goal - 1, actions), rtol=1e-4, atol=1e-4)
 
 
 def test_a_new_goal_projection_is_the_identity():

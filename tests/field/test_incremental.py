@@ -40,7 +40,8 @@ def every_energy(field: EnergyField, initial: torch.Tensor, goal: torch.Tensor, 
 @settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 10_000), horizon=st.integers(1, 4), observation_dim=st.sampled_from([8, 16, 24]),
        depth=st.integers(1, 3), distance=st.sampled_from(["l2", "mean_square"]), projection=st.sampled_from([0, 5]),
-       centre=st.booleans(), skip=st.booleans(), queries=st.integers(1, 3), allowed=st.sets(st.integers(0, 5), min_size=1, max_size=4))
+       centre=st.booleans(), skip=st.booleans(), queries=st.integers(1, 3),
+       allowed=st.sets(st.integers(0, 5), min_size=1, max_size=4))
 def test_the_walk_gives_the_energies_of_full_sequences(
         seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries, allowed):
     field = make(seed, horizon=horizon, observation_dim=observation_dim, depth=depth, distance=distance,

@@ -46,7 +46,9 @@ def slow_forward(predictor: Predictor, tokens: np.ndarray) -> np.ndarray:
 
     x = list(tokens)
     for block in range(predictor.config.depth):
-        query, key, value = zip(*(np.split(linear(f"blocks.{block}.attn.qkv", norm(token)), 3) for token in x), strict=True)
+        normed = [norm(token) for token in x]
+        query, key, value = zip(*(np.split(linear(f"blocks.{block}.attn.qkv", token), 3) for token in normed),
+                                strict=True)
         attended = []
         for place in range(len(x)):
             parts = []
@@ -57,7 +59,8 @@ def slow_forward(predictor: Predictor, tokens: np.ndarray) -> np.ndarray:
                 parts.append(sum(s * value[other][own] for other, s in enumerate(share / share.sum())))
             attended.append(np.concatenate(parts))
         x = [token + linear(f"blocks.{block}.attn.proj", mixed) for token, mixed in zip(x, attended, strict=True)]
-        x = [token + linear(f"blocks.{block}.mlp.fc2", gelu(linear(f"blocks.{block}.mlp.fc1", norm(token)))) for token in x]
+        hidden = [gelu(linear(f"blocks.{block}.mlp.fc1", norm(token))) for token in x]
+        x = [token + linear(f"blocks.{block}.mlp.fc2", inner) for token, inner in zip(x, hidden, strict=True)]
     return np.stack([norm(token) * weights["norm.weight"] + weights["norm.bias"] for token in x])
 
 
@@ -69,8 +72,10 @@ def test_size_of_the_papers_predictor():
 
 def test_parameter_names_are_those_of_the_authors_checkpoints():
     config = FieldConfig(width=24, depth=4, heads=6)
-    predictor = Predictor(config=config, observation_dim=30, action_count=7, horizon=3, action_vectors=torch.zeros(7, 512))
-    layers = {"state_embed": (24, 30), "action_embed": (24, 512), "norm": (24,), "state_head": (30, 24), "action_head": (7, 24)}
+    predictor = Predictor(config=config, observation_dim=30, action_count=7, horizon=3,
+                          action_vectors=torch.zeros(7, 512))
+    layers = {"state_embed": (24, 30), "action_embed": (24, 512), "norm": (24,),
+              "state_head": (30, 24), "action_head": (7, 24)}
     for block in range(4):
         layers |= {f"blocks.{block}.attn.qkv": (72, 24), f"blocks.{block}.attn.proj": (24, 24),
                    f"blocks.{block}.mlp.fc1": (96, 24), f"blocks.{block}.mlp.fc2": (24, 96)}
@@ -107,7 +112,8 @@ def test_states_are_those_of_the_slow_transformer():
         tokens = [weights["state_embed.weight"] @ start + weights["state_embed.bias"]]
         for action in actions[row].tolist():
             vector = weights["action_vectors"][action]
-            tokens += [weights["action_embed.weight"] @ vector + weights["action_embed.bias"], weights["state_mask_token"]]
+            tokens += [weights["action_embed.weight"] @ vector + weights["action_embed.bias"],
+                       weights["state_mask_token"]]
         out = slow_forward(predictor, np.stack(tokens) + place)[2::2]
         expected = out @ weights["state_head.weight"].T + weights["state_head.bias"]
         np.testing.assert_allclose(states[row], expected, rtol=1e-4, atol=1e-5)
@@ -151,7 +157,8 @@ def test_what_actions_leave_behind_is_added():
     with torch.no_grad():
         skipping.skip_scale.fill_(0.5)
     initial, actions = draw()
-    torch.testing.assert_close(skipping.states(initial, actions), plain.states(initial, actions) + 0.5 * vectors[actions])
+    torch.testing.assert_close(skipping.states(initial, actions),
+                               plain.states(initial, actions) + 0.5 * vectors[actions])
 
 
 def test_other_vectors_for_a_while():
@@ -204,7 +211,8 @@ def test_frozen_text_is_not_trained_and_learned_actions_are():
 
 
 @pytest.mark.parametrize(("encoding", "given_text", "learned"), [
-    ("auto", True, False), ("auto", False, True), ("text", True, False), ("learned", True, True), ("learned", False, True)])
+    ("auto", True, False), ("auto", False, True), ("text", True, False), ("learned", True, True),
+    ("learned", False, True)])
 def test_choice_of_the_encoding(encoding, given_text, learned):
     config = CONFIG.model_copy(update={"action_encoding": encoding})
     predictor = make(config=config, vectors=torch.zeros(K, 9) if given_text else None)

@@ -235,8 +235,8 @@ def test_tasks_without_training_windows(splits, world, caplog):
     with caplog.at_level(logging.WARNING, logger="cefito"):
         planner.fit(splits["train"].subset(keep), splits["val"], seed=0)
     assert planner.space.fallback == (4,)
-    assert caplog.messages == ["1 tasks have no training windows and may use all actions that the taxonomy lists for "
-                               "them: 4 ('Pickle Cucumbers')"]
+    assert caplog.messages == ["tasks without training windows, which may use all actions that the taxonomy lists for "
+                               "them: 1, 4 ('Pickle Cucumbers')"]
     rows = np.flatnonzero(splits["test"].tasks == 4)
     evaluation, plans = evaluate_planner(planner, splits["test"].subset(rows), oracle_task=True)
     assert evaluation.without_plan == 0

@@ -37,7 +37,7 @@ class DummyField:
     horizon: int
     function: object
     child_bytes: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     children: list[tuple[int, int]] = field(default_factory=list)  # (depth, number computed at once)
 
     def energy(self, initial, goal, actions):
@@ -146,7 +146,8 @@ def test_memory_must_be_positive(memory):
 def test_memory_bound_is_kept(horizon, size, queries, bound):
     """Levels together never hold more than the bound, or one prefix's children where the bound is less than that."""
     dummy = DummyField(horizon, scrambled, child_bytes=10)
-    ExhaustiveSearch(memory_mib=bound / 2 ** 20).search(dummy, [problem(goal, range(size)) for goal in range(queries)], 1)
+    problems = [problem(goal, range(size)) for goal in range(queries)]
+    ExhaustiveSearch(memory_mib=bound / 2 ** 20).search(dummy, problems, 1)
     for depth in range(horizon):
         most = max(count for level, count in dummy.children if level == depth)
         each = dummy.bytes_per_child(depth, leaf=depth == horizon - 1)
@@ -186,7 +187,8 @@ def test_effort(horizon, size):
 def make_field(seed: int, *, horizon: int, observation_dim: int, distance: str, projection: int,
                trained: bool = False) -> EnergyField:
     """A field over 8 actions: random and uneven, or trained for a few steps from fresh weights."""
-    config = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6, distance=distance, goal_projection=projection)
+    config = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6, distance=distance,
+                         goal_projection=projection)
     made = EnergyField(config=config, observation_dim=observation_dim, action_count=8, horizon=horizon)
     generator = torch.Generator().manual_seed(seed)
     made.reset(generator)
@@ -240,8 +242,8 @@ SETS = [[0, 2, 5], [0, 2, 5], [1, 3, 4, 6], [0, 2, 5], [7], [1, 3, 4, 6]]
 @pytest.mark.parametrize("observation_dim", [12, 40])  # below and above the width
 @pytest.mark.parametrize("distance", ["l2", "mean_square"])
 def test_exhaustive_equals_naive(horizon, distance, observation_dim, projection, trained):
-    made = make_field(horizon, horizon=horizon, observation_dim=observation_dim, distance=distance, projection=projection,
-                      trained=trained)
+    made = make_field(horizon, horizon=horizon, observation_dim=observation_dim, distance=distance,
+                      projection=projection, trained=trained)
     incremental, problems = IncrementalField(made), random_problems(horizon, observation_dim, SETS)
     slow = NaiveSearch(batch=100).search(incremental, problems, 10)
     child = incremental.bytes_per_child(1, leaf=False)
@@ -282,5 +284,6 @@ def test_a_trained_field_finds_the_true_sequence_more_often():
         goals = torch.einsum("bte,t->be", effect[actions], torch.arange(1.0, 4)).numpy()
         problems = [Problem(initial=np.zeros(12, np.float32), goal=goal, actions=(0, 1, 2, 3)) for goal in goals]
         found = ExhaustiveSearch().search(IncrementalField(made), problems, 64)
-        ranks.append(np.mean([plans.actions.tolist().index(row) for plans, row in zip(found, actions.tolist(), strict=True)]))
+        ranks.append(np.mean([plans.actions.tolist().index(row)
+                              for plans, row in zip(found, actions.tolist(), strict=True)]))
     assert ranks[1] < ranks[0]

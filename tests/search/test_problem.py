@@ -18,8 +18,8 @@ def problem(*actions: int) -> Problem:
 
 
 @settings(deadline=None, max_examples=200)
-@given(energies=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, float("inf")]), min_size=9, max_size=9), top_k=st.integers(1, 12),
-       cuts=st.sets(st.integers(1, 8)))
+@given(energies=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, float("inf")]), min_size=9, max_size=9),
+       top_k=st.integers(1, 12), cuts=st.sets(st.integers(1, 8)))
 def test_best_is_a_stable_sort_however_it_is_fed(energies, top_k, cuts):
     best = Best(top_k)
     for first, last in itertools.pairwise([0, *sorted(cuts), 9]):

@@ -56,6 +56,6 @@ def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, 
           "per cent", ("planner", *METRIC_COLUMNS), [[evaluation["planner"], *metric_cells(evaluation["metrics"])]])
     fallback = evaluation["tasks_without_training"]
     if fallback["tasks"]:
-        talk(f"{len(fallback['tasks'])} tasks had no training windows; {fallback['windows']} windows belong to them")
+        talk(f"tasks without training windows: {len(fallback['tasks'])}; windows that belong to them: {fallback['windows']}")
     talk(f"{evaluation['seconds_per_query']:.3f} s and {evaluation['token_forwards_per_query']:,.0f} token forwards a query; "
          f"kept in {path}")

@@ -55,7 +55,7 @@ def draw_training(run: Path, target: Path) -> None:
         ("energy field", "field", "val_success_rate", "success rate, validation (%)"))]
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     for axis, (title, lines, score, label) in zip(axes, parts, strict=True):
-        axis.plot([line["epoch"] for line in lines], [line["loss"] for line in lines], color=_BLUE)
+        axis.plot([line["epoch"] for line in lines], [line["loss"] for line in lines], color=_BLUE, marker=".", markersize=4)
         axis.set(title=title, xlabel="epoch", ylabel="training loss", ylim=(0, None))
         axis.yaxis.label.set_color(_BLUE)
         scored = [line for line in lines if score in line]

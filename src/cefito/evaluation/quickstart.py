@@ -14,13 +14,14 @@ from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.evaluation.figures import EnergyCurve, draw_energies, draw_training
 from cefito.evaluation.score import Evaluation, evaluate_planner
+from cefito.field.incremental import IncrementalField
 from cefito.files import write_json
 from cefito.planners.base import Planner, Queries
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.run import Run, train_run
 from cefito.progress import Progress, silent
-from cefito.search.problem import Plans
+from cefito.search.problem import Plans, Problem
 from cefito.training.config import RunConfig, load_config
 
 __all__ = ["Example", "Quickstart", "run_quickstart"]
@@ -89,8 +90,8 @@ def run_quickstart(folder: Path, *, seed: int = 0, config: RunConfig | None = No
                     progress=progress)
     splits = {split: cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val", "test")}
     evaluations, plans = _compare(run, splits, seed)
-    write_json(run.folder / "evaluation-test.json", [evaluation.to_dict() for evaluation in evaluations])
-    rows = np.linspace(0, len(splits["test"]) - 1, EXAMPLES + 2).round().astype(int)[1:-1].tolist()
+    write_json(run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations])
+    rows = _example_rows(splits["test"])
     examples = [_example(run, dataset, splits["test"], row, plans[row]) for row in rows]
     write_json(run.folder / "examples.json", [vars(example) for example in examples])
     pictures = [run.folder / "training.png", run.folder / "energies.png"]
@@ -109,6 +110,13 @@ def _compare(run: Run, splits: dict[str, Windows], seed: int) -> tuple[list[Eval
     return evaluations, plans
 
 
+def _example_rows(test: Windows) -> list[int]:
+    """The middle window of each of a few tasks, spread over the tasks."""
+    tasks = np.unique(test.tasks)
+    chosen = tasks[np.linspace(0, len(tasks) - 1, min(EXAMPLES, len(tasks))).round().astype(int)]
+    return [int(rows[len(rows) // 2]) for rows in (np.flatnonzero(test.tasks == task) for task in chosen)]
+
+
 def _example(run: Run, dataset: PreparedDataset, test: Windows, row: int, plans: Plans) -> Example:
     taxonomy = dataset.taxonomy
     predicted = int(run.planner.predict_tasks(Queries.from_windows(test.subset([row])))[0])
@@ -124,7 +132,10 @@ def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
     query = Queries.from_windows(test.subset([row]))
     space: Any = run.planner.space
     task = int(run.planner.predict_tasks(query)[0])
-    everything = run.planner.plan(query, len(space.actions[task]) ** test.horizon)[0]
+    field: Any = run.planner.field
+    problem = Problem(initial=query.initial[0], goal=query.goal[0], actions=space.actions[task])
+    size = len(problem.actions) ** test.horizon
+    everything = run.planner.search.search(IncrementalField(field), [problem], size)[0]
     same = np.flatnonzero((everything.actions == test.actions[row]).all(axis=1))
     return EnergyCurve(title=test.taxonomy.tasks[task].name, energies=everything.energies,
                        truth_rank=int(same[0]) if len(same) else None)

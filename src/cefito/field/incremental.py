@@ -25,7 +25,7 @@ class Prefixes:
 
     Attributes:
         depth: Actions so far.
-        keys: Keys of each block [n, heads, 2 · depth + 1, D / heads], over all prefixes of all queries.
+        keys: Keys of each block [n, 2 · depth + 1, D], over all prefixes of all queries.
         values: Values, likewise.
         target: Where the goal lies for each prefix, in the coordinates of the distance [n, R].
         query: Query of each prefix [n].
@@ -69,6 +69,10 @@ class IncrementalField:
         self._masks = predictor.state_mask_token + place[2::2]  # [T, D]
         first = self._blocks[0].attn.qkv
         self._action_qkv, self._mask_qkv = first(normalise(self._actions)), first(normalise(self._masks))
+        heads, width = field.config.heads, field.config.width
+        self._scale = (width // heads) ** -0.5
+        # which head each of the D coordinates belongs to, [D, heads]
+        self._membership = torch.eye(heads, device=place.device).repeat_interleave(width // heads, dim=0)
         # with W = Q R and c = g − b − skip, ‖W h − c‖² = ‖R h − Qᵀc‖² + ‖c − Q Qᵀc‖², a sum of squares
         weight, self._bias = predictor.state_head.weight, predictor.state_head.bias
         if weight.shape[0] > weight.shape[1]:
@@ -111,10 +115,10 @@ class IncrementalField:
         x = (predictor.state_token(self.field.centred(initial)) + predictor.pos_embed[0])[:, None]
         keys, values = [], []
         for block in self._blocks:
-            _, key, value = (block.attn.split(part) for part in block.attn.qkv(normalise(x)).chunk(3, dim=-1))
+            _, key, value = block.attn.qkv(normalise(x)).chunk(3, dim=-1)
             keys.append(key)
             values.append(value)
-            x = x + block.attn.proj(value.transpose(1, 2).flatten(-2))  # one key: attention is its value
+            x = x + block.attn.proj(value)  # one key: attention is its value
             x = x + block.mlp(normalise(x))
         wanted = (self.field.target(goal) - self._bias).double()
         offsets = self._outside(wanted)[:, None].expand(-1, predictor.action_count)
@@ -148,10 +152,10 @@ class IncrementalField:
         x: Tensor | None = None
         for index, block in enumerate(self._blocks):
             x, key, value = self._children(block, index, x, prefixes, actions)
-            # [n, H, A, 2, d] → each child's own two keys behind its parent's
             for kept, own, cache in ((keys, key, prefixes.keys[index]), (values, value, prefixes.values[index])):
-                above = cache[:, None].expand(-1, count, -1, -1, -1)
-                kept.append(torch.cat([above, own.transpose(1, 2)], dim=3).flatten(0, 1))
+                above = cache[:, None].expand(-1, count, -1, -1)
+                own = own.expand(len(prefixes), -1, -1, -1)
+                kept.append(torch.cat([above, own], dim=2).flatten(0, 1))  # each child's own pair behind its parent's
         return Prefixes(depth=prefixes.depth + 1, keys=tuple(keys), values=tuple(values),
                         target=prefixes.target.repeat_interleave(count, dim=0),
                         query=prefixes.query.repeat_interleave(count), offsets=prefixes.offsets)
@@ -179,43 +183,54 @@ class IncrementalField:
 
     def _children(self, block: Block, index: int, x: Tensor | None, prefixes: Prefixes, actions: Tensor, *,
                   goal_only: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """One block over the two tokens of every child; returns tokens [n, A, 2 or 1, D] and their keys and values."""
-        depth, n, count = prefixes.depth, len(prefixes), len(actions)
+        """One block over the two tokens of every child; returns tokens [n, A, 2 or 1, D] and their keys and values.
+
+        In the first block all parents' children project alike, and keys and values are those of one parent [1, A, 2, D].
+        """
+        depth, count, width = prefixes.depth, len(actions), self.field.config.width
         if x is None:
-            pair = torch.stack([self._actions[depth, actions], self._masks[depth].expand(count, -1)], dim=1)
-            qkv = torch.stack([self._action_qkv[depth, actions], self._mask_qkv[depth].expand(count, -1)], dim=1)
-            x, qkv = pair.expand(n, -1, -1, -1), qkv.expand(n, -1, -1, -1)
+            x = torch.stack([self._actions[depth, actions], self._masks[depth].expand(count, -1)], dim=1)[None]
+            qkv = torch.stack([self._action_qkv[depth, actions], self._mask_qkv[depth].expand(count, -1)], dim=1)[None]
+            query, key, value = qkv.chunk(3, dim=-1)
         else:
-            qkv = block.attn.qkv(normalise(x))
-        # [n, A, 2, 3 D] → three times [n, heads, A, 2, D / heads]
-        query, key, value = (part.unflatten(-1, (block.attn.heads, -1)).movedim(-2, 1) for part in qkv.chunk(3, dim=-1))
+            normed = normalise(x)
+            weight, bias = block.attn.qkv.weight, block.attn.qkv.bias
+            query = F.linear(normed[:, :, 1:] if goal_only else normed, weight[:width], bias[:width])
+            key, value = F.linear(normed, weight[width:], bias[width:]).chunk(2, dim=-1)
         if goal_only:
-            query, x = query[..., 1:, :], x[:, :, 1:]
-        mixed = _attend(query, key, value, prefixes.keys[index], prefixes.values[index])
-        x = x + block.attn.proj(mixed.movedim(1, -2).flatten(-2))
+            query, x = query[:, :, -1:], x[:, :, 1:]
+        mixed = self._attend(query * self._scale, key, value, prefixes.keys[index], prefixes.values[index])
+        x = x + block.attn.proj(mixed)
         return x + block.mlp(normalise(x)), key, value
 
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, cached_key: Tensor, cached_value: Tensor) -> Tensor:
+        """Attention of each child's tokens to the parent's cache and, causally, to the child's own pair.
 
-def _attend(query: Tensor, key: Tensor, value: Tensor, cached_key: Tensor, cached_value: Tensor) -> Tensor:
-    """Attention of each child's tokens to the parent's cache and, causally, to the child's own pair.
+        Heads are never split off: the cache is spread over heads instead, zero outside a head's coordinates, so that all
+        products are plain matrix products in the layout of the tokens.
 
-    Args:
-        query: [n, H, A, 2, d], or [n, H, A, 1, d] for the state token alone.
-        key: Keys of the pair [n, H, A, 2, d].
-        value: Values of the pair, likewise.
-        cached_key: The parent's keys [n, H, L, d].
-        cached_value: The parent's values, likewise.
+        Args:
+            query: Scaled queries [n or 1, A, t, D]; t = 2, or 1 for the state token alone.
+            key: Keys of the pair [n or 1, A, 2, D].
+            value: Values of the pair, likewise.
+            cached_key: The parent's keys [n, L, D].
+            cached_value: The parent's values, likewise.
 
-    Returns:
-        [n, H, A, 2 or 1, d].
-    """
-    tokens, width = query.shape[-2:]
-    query = query * width ** -0.5
-    above = (query.flatten(2, 3) @ cached_key.transpose(-1, -2)).unflatten(2, (-1, tokens))  # [n, H, A, tokens, L]
-    own = query @ key.transpose(-1, -2)  # [n, H, A, tokens, 2]
-    if tokens == 2:
-        own = own.masked_fill(torch.tensor([[False, True], [False, False]], device=own.device), -torch.inf)
-    weights = torch.cat([above, own], dim=-1).softmax(dim=-1)
-    length = cached_key.shape[-2]
-    from_cache: Tensor = weights[..., :length].flatten(2, 3) @ cached_value
-    return from_cache.unflatten(2, (-1, tokens)) + weights[..., length:] @ value  # type: ignore[no-any-return]
+        Returns:
+            [n, A, t, D].
+        """
+        member = self._membership
+        n, length, width = cached_key.shape
+        count, tokens, heads = query.shape[1], query.shape[2], member.shape[1]
+        spread_key = (cached_key.transpose(1, 2)[..., None] * member[:, None]).flatten(2)  # [n, D, L · heads]
+        spread_value = (cached_value[:, :, None] * member.T).flatten(1, 2)  # [n, L · heads, D]
+        above = (query.flatten(1, 2) @ spread_key).view(n, count, tokens, length, heads)
+        own = torch.full((len(query), count, tokens, 2, heads), -torch.inf, device=query.device)
+        own[:, :, :, 0] = (query * key[:, :, :1]) @ member
+        own[:, :, -1:, 1] = (query[:, :, -1:] * key[:, :, 1:]) @ member  # the action does not see the state behind it
+        weights = torch.cat([above, own.expand(n, -1, -1, -1, -1)], dim=3).softmax(dim=3)
+        from_cache = weights[:, :, :, :length].reshape(n, count * tokens, length * heads) @ spread_value
+        mixed = from_cache.view(n, count, tokens, width)
+        mixed = mixed.addcmul_(weights[:, :, :, length] @ member.T, value[:, :, :1])
+        mixed[:, :, -1:].addcmul_(weights[:, :, -1:, length + 1] @ member.T, value[:, :, 1:])
+        return mixed

@@ -141,8 +141,8 @@ class CefitoPlanner:
         if self.space and self.space.fallback:
             assert self.taxonomy is not None
             names = [f"{task} ('{self.taxonomy.tasks[task].name}')" for task in self.space.fallback[:3]]
-            logger.warning("%d tasks have no training windows and may use all actions that the taxonomy lists for them: "
-                           "%s%s", len(self.space.fallback), ", ".join(names), ", …" if len(self.space.fallback) > 3 else "")
+            logger.warning("tasks without training windows, which may use all actions that the taxonomy lists for them: "
+                           "%d, %s%s", len(self.space.fallback), ", ".join(names), ", …" if len(self.space.fallback) > 3 else "")
 
     def _ready(self) -> tuple[EnergyField, ActionSpace]:
         if self.field is None or self.space is None:

@@ -212,8 +212,10 @@ def load_config(preset: str, *, dataset: str = "", horizon: int = 0, overrides: 
                           f"See the shipped paper.toml for all settings.") from problem
 
 
-def _read_preset(preset: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Settings with their bases merged in, and the variants, bases' first."""
+def _read_preset(preset: str, above: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Settings with their bases merged in, and the variants, bases' first; `above` are the presets that build on this one."""
+    if preset in above:
+        raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
     if preset.endswith(".toml"):
         path: Any = Path(preset)
     else:
@@ -226,9 +228,14 @@ def _read_preset(preset: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
         raise ConfigError(f"preset '{preset}': cannot be read ({problem}).") from problem
     base, variants = value.pop("base", None), value.pop("variant", [])
+    if not isinstance(variants, list) or not all(
+            isinstance(variant, dict) and isinstance(variant.get("dataset", ""), str) for variant in variants):
+        raise ConfigError(f"preset '{preset}': variants must be tables [[variant]], their data set a name.")
     if base is None:
         return value, variants
-    under, earlier = _read_preset(base)
+    if not isinstance(base, str):
+        raise ConfigError(f"preset '{preset}': base {base!r} must be the name of a preset.")
+    under, earlier = _read_preset(base, (*above, preset))
     return _merged(under, value), earlier + variants
 
 

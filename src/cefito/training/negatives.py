@@ -86,13 +86,16 @@ class NegativeSampler:
         horizon: T.
 
     Raises:
-        SamplingError: K^T does not fit 63 bits.
+        SamplingError: K^T does not fit 63 bits, or there are not so many sequences.
     """
 
     def __init__(self, *, config: NegativesConfig, actions: ActionSets, action_count: int, horizon: int) -> None:
         if action_count ** horizon >= 2 ** 63:
             raise SamplingError(f"{action_count} actions at horizon {horizon} give more than 2^63 sequences; "
                                 "choose a shorter horizon.")
+        if config.count >= float((actions.sizes.double() ** horizon).sum()):
+            raise SamplingError(f"{config.count} negatives were asked for, but all tasks together have fewer sequences of "
+                                f"{horizon} actions. Ask for fewer.")
         self.config, self.actions, self.horizon, self.action_count = config, actions, horizon, action_count
         self.device = actions.table.device
         self.weights = torch.tensor([action_count ** (horizon - 1 - level) for level in range(horizon)],

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
 from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from cefito.training.config import EmaConfig, OptimiserConfig, StoppingConfig
@@ -169,6 +170,9 @@ class _Training:
             count = self.group.sum(term.count).clamp_min(1)
             loss = loss + term.weight * term.sum / count
             values[name] = self.group.sum(term.sum.detach()) / count
+        if not bool(torch.isfinite(loss)):
+            raise RunError(f"the loss became {float(loss)} at step {self.state.step + 1} (epoch {self.state.epoch + 1}); the "
+                           "training has diverged. Lower the learning rate, as in --set training.optimiser.learning_rate=1e-4.")
         loss.backward()
         self.group.sum_gradients(self.module.parameters())
         if self.config.clip:

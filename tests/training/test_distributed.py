@@ -1,0 +1,136 @@
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from cefito.files import load_tensors
+from cefito.training.distributed import Processes, processes
+from cefito.training.log import read_metrics
+
+# Steps of the field objective whose gradients are written down, by one process or by those of torchrun. Eleven windows
+# in batches of five leave a last batch of one, of which the second process gets nothing.
+SCRIPT = '''
+import sys
+from pathlib import Path
+import numpy as np
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.windows import Windows
+from cefito.field import ClassifierConfig, EnergyField, FieldConfig, TaskClassifier
+from cefito.files import write_tensors
+from cefito.training.config import (ClassifierTrainingConfig, EmaConfig, FieldTrainingConfig, OptimiserConfig,
+                                    StoppingConfig)
+from cefito.training.distributed import processes
+from cefito.training.objectives import ClassifierObjective, FieldObjective
+from cefito.training.trainer import train
+
+actions = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
+taxonomy = Taxonomy(dataset="made", tasks=tuple(Task(task, str(task), own) for task, own in actions.items()),
+                    actions=tuple(Action(index, str(index)) for index in range(7)))
+draw = np.random.default_rng(0)
+tasks = np.arange(11) % 2
+data = Windows(initial=draw.standard_normal((11, 6), np.float32), goal=draw.standard_normal((11, 6), np.float32),
+               actions=np.stack([draw.choice(actions[int(task)], size=3) for task in tasks]), tasks=tasks,
+               video=np.arange(11), start=np.zeros(11, np.int64), taxonomy=taxonomy, action_text=None, dataset="made",
+               split="train")
+losses = {
+    "mean": {"loss": {"kind": "triplet", "reduction": "mean", "margin": {"low": 0.2, "high": 1.0}}},
+    "violating": {"loss": {"reduction": "violating"}, "auxiliary": {"negatives": True, "goal": "predicted"}},
+    "softmax": {"loss": {"kind": "softmax", "temperature": 0.5}, "auxiliary": {"weight": 0.5}},
+}
+found = {}
+
+
+def settings():
+    return {"optimiser": OptimiserConfig(epochs=1, batch_size=5, clip=1.0, learning_rate=0.01),
+            "ema": EmaConfig(decay=0.5), "stopping": StoppingConfig(), "seed": 0, "key": ""}
+
+
+with processes(torch.device("cpu")) as (group, _):
+    for name, loss in losses.items():
+        field = EnergyField(config=FieldConfig(width=16, heads=2, depth=2, mlp_ratio=2, action_dim=5),
+                            observation_dim=6, action_count=7, horizon=3)
+        field.reset(torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            for index, parameter in enumerate(field.parameters()):
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
+        config = FieldTrainingConfig.model_validate({"negatives": {"count": 8}, **loss,
+                                                     "augmentation": {"noise": 0.2, "swap": 0.3}})
+        objective = FieldObjective(field=field, train=data, actions=actions, config=config,
+                                   score=lambda field, group: {"score": 0.0})
+        names, step = {id(parameter): key for key, parameter in field.named_parameters()}, 0
+
+        def look(optimiser, *_):
+            global step
+            step += 1
+            for parameter in optimiser.param_groups[0]["params"]:
+                found[f"{name}.{step}.{names[id(parameter)]}"] = parameter.grad.clone()
+
+        handle = register_optimizer_step_pre_hook(look)
+        folder = Path(sys.argv[2]) / name
+        if group.first:
+            folder.mkdir(parents=True)
+        group.wait()
+        train(objective, group=group, folder=folder, **settings())
+        handle.remove()
+    classifier = TaskClassifier(config=ClassifierConfig(hidden=(4, 4, 4)), observation_dim=6, task_count=2)
+    classifier.reset(torch.Generator().manual_seed(0))
+    objective = ClassifierObjective(classifier=classifier, train=data, val=data, config=ClassifierTrainingConfig())
+    train(objective, group=group, **settings())
+    found |= {f"classifier.{key}": tensor for key, tensor in classifier.state_dict().items()}
+    write_tensors(Path(sys.argv[1] + f"-{group.rank}.safetensors"), found)
+'''
+
+
+def test_one_process():
+    with processes(torch.device("cpu")) as (group, device):
+        assert group == Processes(rank=0, world=1)
+        assert device == torch.device("cpu")
+    assert group.first
+    value = torch.tensor([1.0, 2.0])
+    assert group.sum(value) is value
+    assert group.share(value) is not None
+    assert group.share(value).tolist() == [1, 2]
+    group.wait()
+    group.sum_gradients([])
+
+
+@pytest.mark.parametrize(("rows", "world"), [(7, 2), (1, 3), (0, 2), (6, 3)])
+def test_shares_are_a_partition(rows, world):
+    shares = [Processes(rank=rank, world=world).share(torch.arange(rows)).tolist() for rank in range(world)]
+    assert sorted(row for share in shares for row in share) == list(range(rows))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert [Processes(rank=rank, world=world).first for rank in range(world)] == [True] + [False] * (world - 1)
+
+
+@pytest.mark.slow
+def test_two_processes_compute_the_gradients_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+                           str(script), str(tmp_path / "two"), str(tmp_path / "two-runs")], env=environment,
+                          capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / "one"), str(tmp_path / "one-runs")])
+    runpy.run_path(str(script))
+    one, two, second = (load_tensors(tmp_path / f"{name}.safetensors", "pt", "")[0]
+                        for name in ("one-0", "two-0", "two-1"))
+    assert one.keys() == two.keys() == second.keys()
+    assert {key.split(".")[1] for key in one if not key.startswith("classifier")} == {"1", "2", "3"}
+    for key, expected in one.items():
+        assert torch.equal(two[key], second[key]), key
+        # later steps begin from weights that Adam moved by the rounding of gradients that are nothing but rounding
+        tolerance = 1e-6 if ".1." in key else 1e-3
+        torch.testing.assert_close(two[key], expected, rtol=100 * tolerance, atol=tolerance,
+                                   msg=lambda text, key=key: f"{key}: {text}")
+    for name in ("mean", "violating", "softmax"):
+        ours, theirs = (read_metrics(tmp_path / f"{folder}-runs" / name / "metrics.jsonl") for folder in ("two", "one"))
+        assert len(ours) == len(theirs) == 1
+        for key in ("loss", "contrastive", "auxiliary"):
+            assert ours[0][key] == pytest.approx(theirs[0][key], rel=1e-3)

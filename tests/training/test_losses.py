@@ -1,0 +1,90 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.training.config import MarginConfig
+from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
+from cefito.training.reference import margin
+
+sequences = st.integers(1, 6).flatmap(lambda horizon: st.lists(
+    st.lists(st.integers(0, 4), min_size=horizon, max_size=horizon), min_size=2, max_size=8))
+energies = st.lists(st.lists(st.floats(0, 5, width=32), min_size=4, max_size=4), min_size=1, max_size=5)
+
+
+@settings(deadline=None, max_examples=200)
+@given(rows=sequences, low=st.floats(0, 0.2), high=st.floats(0.2, 1), order=st.sampled_from([0.0, 0.3, 0.7, 1.0]))
+def test_margins_are_those_of_the_sets(rows, low, high, order):
+    positive, *negatives = rows
+    found = adaptive_margins(torch.tensor([positive, positive]), torch.tensor([negatives, negatives]),
+                             MarginConfig(low=low, high=high, order=order))
+    expected = [margin(positive, negative, low=low, high=high, order=order) for negative in negatives]
+    assert found[0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(("negative", "severity"), [
+    ([1, 2, 3], 0), ([3, 2, 1], 0), ([1, 1, 1], 0), ([4, 5, 6], 1), ([4, 4, 4], 1), ([1, 4, 4], 1 / 2),
+    ([1, 2, 4], 1 / 3)])
+def test_margins_by_hand(negative, severity):
+    """The margin grows from 0.01 to 0.1 with the share of the negative's distinct actions that the positive lacks."""
+    found = adaptive_margins(torch.tensor([[1, 2, 3]]), torch.tensor([[negative]]), MarginConfig())
+    assert found.item() == pytest.approx(0.01 + 0.09 * severity)
+
+
+def test_released_margin_by_hand():
+    config = MarginConfig(low=0.05, high=0.15, order=0.7)
+    found = adaptive_margins(torch.tensor([[1, 2, 3]]), torch.tensor([[[3, 2, 1], [1, 2, 4]]]), config)
+    assert found[0].tolist() == pytest.approx([0.05 + 0.1 * 0.7 * 2 / 3, 0.05 + 0.1 * (0.3 / 3 + 0.7 / 3)])
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows=energies, reduction=st.sampled_from(["mean", "violating"]))
+def test_triplet_is_that_of_explicit_loops(rows, reduction):
+    values = torch.tensor(rows)
+    margins = torch.linspace(0, 1, 3).expand(len(rows), -1)
+    total, count = 0.0, 0
+    for row in values.tolist():
+        for negative, bound in zip(row[1:], margins[0].tolist(), strict=True):
+            loss = max(row[0] - negative + bound, 0.0)
+            total += loss
+            count += 1 if reduction == "mean" or loss > 0 else 0
+    found, divisor = triplet(values[:, 0], values[:, 1:], margins, reduction)
+    assert found.item() == pytest.approx(total, rel=1e-5, abs=1e-5)
+    # rounding may move a loss of nearly nothing to either side
+    near = sum(abs(row[0] - negative + bound) < 1e-6 for row in values.tolist()
+               for negative, bound in zip(row[1:], margins[0].tolist(), strict=True))
+    assert abs(int(divisor) - count) <= (near if reduction == "violating" else 0)
+
+
+def test_triplet_by_hand():
+    positive, negative = torch.tensor([1.0, 2.0]), torch.tensor([[0.5, 3.0], [2.05, 2.5]])
+    margins = torch.full((2, 2), 0.1)
+    for reduction, count in (("mean", 4), ("violating", 2)):
+        found = triplet(positive, negative, margins, reduction)
+        assert found[0].item() == pytest.approx(0.6 + 0.05)
+        assert found[1].item() == count
+
+
+def test_only_violating_triplets_have_gradients():
+    positive = torch.tensor([1.0], requires_grad=True)
+    negative = torch.tensor([[0.9, 5.0]], requires_grad=True)
+    triplet(positive, negative, torch.full((1, 2), 0.1), "mean")[0].backward()
+    assert positive.grad.tolist() == [1]
+    assert negative.grad.tolist() == [[-1, 0]]
+
+
+@settings(deadline=None, max_examples=100)
+@given(rows=energies, temperature=st.floats(0.05, 3))
+def test_softmax_is_a_log_sum_exp(rows, temperature):
+    values = torch.tensor(rows)
+    total = 0.0
+    for row in values.double().tolist():
+        logits = [-energy / temperature for energy in row]
+        top = max(logits)
+        total += top + math.log(sum(math.exp(logit - top) for logit in logits)) - logits[0]
+    found, count = softmax_contrastive(values[:, 0], values[:, 1:], temperature)
+    assert found.item() == pytest.approx(total, rel=1e-4, abs=1e-4)
+    assert int(count) == len(rows)

@@ -1,0 +1,439 @@
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.errors import RunError
+from cefito.files import load_tensors
+from cefito.training import trainer as trainer_module
+from cefito.training.config import EmaConfig, OptimiserConfig, StoppingConfig
+from cefito.training.distributed import Processes
+from cefito.training.log import MetricsLog, read_metrics
+from cefito.training.trainer import Term, TrainingResult, generator_for, train
+
+Weights = dict[str, Tensor]
+
+
+class Regression:
+    """Least squares on ten points, with noise from the given generator; scores are scripted or the negative loss.
+
+    Attributes:
+        seen: Weights at the beginning of each step.
+        validated: Weights at each validation.
+        batches: The rows of each step.
+    """
+
+    def __init__(self, scores: list[tuple[float, ...]] | None = None, examples: int = 10, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.x = torch.randn(examples, 3, generator=generator)
+        self.y = self.x @ torch.tensor([1.0, -2.0, 0.5]) + 0.3
+        self.module = nn.Linear(3, 1)
+        self.module.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        with torch.no_grad():
+            for parameter in self.module.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        self.scores = scores
+        self.seen: list[Weights] = []
+        self.validated: list[Weights] = []
+        self.batches: list[list[int]] = []
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Mapping[str, Term]:
+        assert self.module.training
+        self.seen.append(copy(self.module))
+        self.batches.append(rows.tolist())
+        self.module.calls += 1
+        noise = 0.1 * torch.randn(len(rows), 3, generator=generator)
+        rows = group.share(rows)
+        errors = self.module(self.x[rows] + noise)[:, 0] - self.y[rows]
+        return {"squares": Term(1.0, errors.square().sum(), torch.tensor(len(rows))),
+                "size": Term(0.01, self.module.weight.square().sum(), torch.tensor(1))}
+
+    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
+        assert not self.module.training
+        self.validated.append(copy(self.module))
+        if self.scores is not None:
+            return dict(zip(("first", "second"), self.scores[len(self.validated) - 1], strict=False))
+        return {"negative_loss": -float((self.module(self.x)[:, 0] - self.y).square().mean())}
+
+
+def copy(module: nn.Module) -> Weights:
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def same(ours: Weights, theirs: Weights) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+def run(objective: Regression, *, folder: Path | None = None, key: str = "k", seed: int = 5,
+        ema: EmaConfig | None = None, stopping: StoppingConfig | None = None, **optimiser: object) -> TrainingResult:
+    settings = {"epochs": 6, "batch_size": 4, "learning_rate": 0.05, "weight_decay": 0.0, **optimiser}
+    return train(objective, optimiser=OptimiserConfig(**settings), ema=ema or EmaConfig(),
+                 stopping=stopping or StoppingConfig(patience=0), seed=seed, key=key, folder=folder)
+
+
+@contextmanager
+def watched_steps() -> Iterator[list[tuple[float, float]]]:
+    """(learning rate, norm of the gradient) of every optimisation step."""
+    steps: list[tuple[float, float]] = []
+
+    def look(optimiser: torch.optim.Optimizer, *_: object) -> None:
+        group, = optimiser.param_groups
+        norm = torch.cat([parameter.grad.flatten() for parameter in group["params"]]).norm()
+        steps.append((group["lr"], float(norm)))
+
+    handle = register_optimizer_step_pre_hook(look)
+    try:
+        yield steps
+    finally:
+        handle.remove()
+
+
+def test_training_lowers_the_loss():
+    objective = Regression()
+    before = float((objective.module(objective.x)[:, 0] - objective.y).square().mean().detach())
+    result = run(objective, epochs=1, batch_size=10, learning_rate=0.01)
+    assert -result.scores[0] < before
+    assert run(Regression(), epochs=60).scores[0] > -0.1
+
+
+def test_every_example_once_an_epoch_in_another_order():
+    objective = Regression()
+    result = run(objective, epochs=3)
+    assert [len(batch) for batch in objective.batches] == [4, 4, 2] * 3
+    epochs = [[row for batch in objective.batches[first:first + 3] for row in batch] for first in (0, 3, 6)]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert result == TrainingResult(epochs=3, best_epoch=result.best_epoch, scores=result.scores, resumed=False)
+
+
+def test_the_seed_decides():
+    one, other, third = Regression(), Regression(), Regression()
+    run(one)
+    run(other)
+    run(third, seed=6)
+    assert same(copy(one.module), copy(other.module))
+    assert not same(copy(one.module), copy(third.module))
+
+
+def test_generators_differ_by_every_part():
+    draws = {tuple(torch.rand(3, generator=generator_for("cpu", *parts)).tolist())
+             for parts in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2 ** 40, 0, 0)]}
+    assert len(draws) == 6
+    one, other = (torch.rand(3, generator=generator_for("cpu", 2, 3)) for _ in range(2))
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("every", "warmup"), [(1, 0), (1, 4), (3, 2), (2, 5)])
+def test_average_is_that_of_a_slow_loop(every, warmup):
+    """A copy through the warm-up, then a step towards the weights at every n-th step."""
+    objective = Regression()
+    run(objective, ema=EmaConfig(decay=0.9, every=every, warmup=warmup))
+    weights = objective.seen  # at the beginning of step n + 1, that is, after step n
+    average = weights[0]
+    for step in range(1, len(weights)):
+        if step <= warmup:
+            average = weights[step]
+        elif step % every == 0:
+            average = {name: tensor if name == "calls" else 0.9 * average[name] + 0.1 * tensor
+                       for name, tensor in weights[step].items()}
+        if step % 3 == 0:
+            for name, tensor in objective.validated[step // 3 - 1].items():
+                if name != "calls":
+                    torch.testing.assert_close(tensor, average[name])
+
+
+def test_without_an_average_the_weights_themselves_are_validated():
+    objective = Regression()
+    run(objective)
+    for epoch in range(1, 6):
+        assert same(objective.validated[epoch - 1], objective.seen[3 * epoch])
+
+
+def test_training_goes_on_from_the_trained_weights():
+    """Validation of the average leaves no trace in training."""
+    plain, averaged = Regression(), Regression()
+    run(plain)
+    run(averaged, ema=EmaConfig(decay=0.9, every=1, warmup=0))
+    assert all(same(one, other) for one, other in zip(plain.seen, averaged.seen, strict=True))
+    assert not same(plain.validated[-1], averaged.validated[-1])
+
+
+@pytest.mark.parametrize(("scores", "best"), [
+    ([(1,), (3,), (2,), (3,)], 2), ([(1,), (2,), (3,), (4,)], 4), ([(4,), (3,), (2,), (1,)], 1),
+    ([(1, 5), (2, 1), (2, 4), (2, 3)], 3), ([(0, -9.0), (0, -8.0), (0, -8.0), (-1, 0)], 2)])
+def test_the_best_epoch_is_kept(scores, best):
+    objective = Regression([tuple(map(float, score)) for score in scores])
+    result = run(objective, epochs=4, ema=EmaConfig(decay=0.5, every=1, warmup=0))
+    assert result.best_epoch == best
+    assert result.scores == tuple(scores[best - 1])
+    assert same(copy(objective.module), objective.validated[best - 1])
+    assert not objective.module.training
+
+
+@pytest.mark.parametrize(("patience", "every", "epochs", "validations"), [
+    (1, 1, 3, 3), (2, 1, 6, 6), (0, 1, 9, 9), (1, 2, 6, 3), (2, 3, 9, 3), (0, 4, 9, 3)])
+def test_early_stopping(patience, every, epochs, validations):
+    """Scores get better at the 1st, 2nd and 4th validation; the last epoch is always validated."""
+    objective = Regression([(1.0,), (2.0,), (0.0,), (3.0,), (0.0,), (0.0,), (0.0,), (0.0,), (0.0,)])
+    result = run(objective, epochs=9, stopping=StoppingConfig(patience=patience, every=every))
+    assert result.epochs == epochs
+    assert len(objective.validated) == validations
+
+
+def test_learning_rates():
+    with watched_steps() as steps:
+        run(Regression(), epochs=2)
+    assert [rate for rate, _ in steps] == [0.05] * 6
+    with watched_steps() as steps:
+        run(Regression(), epochs=2, schedule="cosine")
+    expected = [0.05 * (1 + math.cos(math.pi * step / 6)) / 2 for step in range(6)]
+    assert [rate for rate, _ in steps] == pytest.approx(expected)
+
+
+def test_clipping():
+    with watched_steps() as steps:
+        run(Regression(), epochs=2)
+    free = [norm for _, norm in steps]
+    assert max(free) > 0.5
+    with watched_steps() as steps:
+        run(Regression(), epochs=2, clip=0.5)
+    assert [norm <= 0.5 + 1e-5 for _, norm in steps] == [True] * 6
+    assert steps[0][1] == pytest.approx(min(free[0], 0.5), rel=1e-4)
+
+
+def test_weight_decay_is_decoupled():
+    """Weights shrink by the rate times the decay, whatever their gradient."""
+    plain, decayed = Regression(), Regression()
+    run(plain, epochs=1, batch_size=10)
+    run(decayed, epochs=1, batch_size=10, weight_decay=0.5)
+    start = plain.seen[0]["weight"]
+    torch.testing.assert_close(plain.validated[0]["weight"] - decayed.validated[0]["weight"], 0.05 * 0.5 * start)
+
+
+def test_the_loss_is_weighted_sums_over_counts(tmp_path):
+    objective = Regression()
+    run(objective, folder=tmp_path, epochs=1, batch_size=10)
+    line, = read_metrics(tmp_path / "metrics.jsonl")
+    assert line["size"] == pytest.approx(float(objective.seen[0]["weight"].square().sum()))
+    assert line["loss"] == pytest.approx(line["squares"] + 0.01 * line["size"])
+    assert (line["epoch"], line["step"], line["learning_rate"]) == (1, 1, 0.05)
+    after = objective.validated[0]
+    errors = objective.x @ after["weight"][0] + after["bias"] - objective.y
+    assert line["val_negative_loss"] == pytest.approx(-float(errors.square().mean()))
+
+
+def test_a_count_of_zero_is_no_division():
+    class Nothing(Regression):
+        def terms(self, rows, generator, group):  # noqa: ARG002
+            return {"none": Term(1.0, 0 * self.module.weight.sum() + 0 * self.module.bias.sum(), torch.tensor(0))}
+
+    objective = Nothing()
+    run(objective, epochs=1)
+    assert all(tensor.isfinite().all() for tensor in objective.module.state_dict().values())
+
+
+class KilledError(BaseException):
+    """Stands for a kill; nothing in the library catches it."""
+
+
+FULL = {"ema": EmaConfig(decay=0.8, every=2, warmup=3), "stopping": StoppingConfig(patience=3, every=2), "epochs": 8,
+        "weight_decay": 0.1, "schedule": "cosine", "clip": 1.0}
+
+
+def epochs_logged(folder: Path) -> list[int]:
+    return [line["epoch"] for line in read_metrics(folder / "metrics.jsonl")]
+
+
+@pytest.mark.parametrize("place", [(MetricsLog, "write"), (trainer_module, "save_checkpoint"), (Regression, "terms"),
+                                   (Regression, "validate")], ids=lambda place: place[1])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, place, after):
+    """Killed before or after every single call of what reads weights or writes files, and resumed each time."""
+    for folder in ("whole", "killed"):
+        (tmp_path / folder).mkdir()
+    whole = Regression()
+    expected = run(whole, folder=tmp_path / "whole", **FULL)
+    owner, name = place
+    original, kills = getattr(owner, name), 0
+    for allowed in range(1, 100):
+        calls = 0
+
+        def dying(*args, allowed=allowed, **kwargs):
+            nonlocal calls
+            calls += 1
+            if calls == allowed and not after:
+                raise KilledError
+            result = original(*args, **kwargs)
+            if calls == allowed:
+                raise KilledError
+            return result
+
+        monkeypatch.setattr(owner, name, dying)
+        objective = Regression()
+        if (tmp_path / "killed" / "checkpoint.safetensors").exists():
+            with torch.no_grad():
+                objective.module.weight.fill_(9.0)  # the checkpoint must replace all weights
+        try:
+            result = run(objective, folder=tmp_path / "killed", **FULL)
+        except KilledError:
+            kills += 1
+            continue
+        break
+    assert kills >= 3
+    assert (result.epochs, result.best_epoch, result.scores) == (expected.epochs, expected.best_epoch, expected.scores)
+    assert same(copy(objective.module), copy(whole.module))
+    assert epochs_logged(tmp_path / "killed") == list(range(1, expected.epochs + 1))
+
+
+def test_a_finished_training_is_not_repeated(tmp_path):
+    objective, again = Regression(), Regression()
+    first = run(objective, folder=tmp_path)
+    second = run(again, folder=tmp_path)
+    assert again.batches == []
+    assert same(copy(objective.module), copy(again.module))
+    assert second.resumed
+    assert not first.resumed
+    assert second.scores == first.scores
+
+
+def test_another_training_is_refused(tmp_path):
+    run(Regression(), folder=tmp_path, epochs=1)
+    with pytest.raises(RunError, match="another data set, other settings or another seed"):
+        run(Regression(), folder=tmp_path, key="other")
+
+
+def test_a_full_disk_keeps_what_was_saved(tmp_path, monkeypatch):
+    """Training ends with an error, and goes on from the last good epoch once there is room."""
+    whole = Regression()
+    run(whole)
+    fsync, calls = os.fsync, []
+
+    def full_later(handle):
+        calls.append(handle)
+        if len(calls) > 4:
+            raise OSError(28, "No space left on device")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", full_later)
+    with pytest.raises(RunError, match="No space left on device"):
+        run(Regression(), folder=tmp_path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    resumed = Regression()
+    assert run(resumed, folder=tmp_path).resumed
+    assert 0 < len(resumed.validated) < 6
+    assert same(copy(resumed.module), copy(whole.module))
+    assert epochs_logged(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+def test_lines_cut_short_or_ahead_are_dropped(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"epoch": 1}\n{"epoch": 2}\n{"epoch": 3}\n{"epo')
+    assert [line["epoch"] for line in read_metrics(path)] == [1, 2, 3]
+    log = MetricsLog(tmp_path, 2)
+    log.write({"epoch": 3, "loss": 0.5})
+    log.close()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"epoch": 1}, {"epoch": 2}, {"epoch": 3, "loss": 0.5}]
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run(Regression(), folder=tmp_path, epochs=3)
+    events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    assert set(events.Tags()["scalars"]) == set(lines[0]) - {"epoch"}
+    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx([line["loss"] for line in lines])
+
+
+# Trains into the folders it is told to, each in a process of its own, forked so that libraries are loaded once.
+SCRIPT = """
+import os
+import sys
+from pathlib import Path
+import torch
+from torch.utils.tensorboard import SummaryWriter
+from cefito.data import open_dataset
+from cefito.planners.run import train_run
+from cefito.training.config import load_config
+
+torch.optim.AdamW([torch.zeros(1)])
+config = load_config("paper", overrides={
+    "field.width": 16, "field.heads": 2, "field.depth": 1, "field.action_dim": 8, "field.dropout": 0.1,
+    "field.centre": True,
+    "classifier.hidden": [8, 8, 8], "classifier.dropout": 0.1,
+    "classifier_training.optimiser.epochs": 8, "classifier_training.optimiser.batch_size": 8,
+    "classifier_training.augmentation.noise": 0.1, "classifier_training.ema.decay": 0.9,
+    "training.optimiser.epochs": 10, "training.optimiser.batch_size": 16, "training.optimiser.schedule": "cosine",
+    "training.ema.decay": 0.9, "training.ema.every": 2, "training.ema.warmup": 5, "training.stopping.windows": 10,
+    "training.negatives.count": 8, "training.negatives.permuted": 0.2, "training.negatives.edited": 0.2,
+    "training.augmentation.noise": 0.1, "training.augmentation.swap": 0.2})
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        train_run(open_dataset(Path(sys.argv[1])), Path(line.strip()), config=config, horizon=3, seed=3)
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def logged(path: Path) -> int:
+    return len(read_metrics(path)) if path.exists() else 0
+
+
+@pytest.mark.slow
+def test_real_kills_change_nothing(tmp_path):
+    """A run killed with SIGKILL at random moments of both trainings ends with the very same weights."""
+    pytest.importorskip("tensorboard")
+    write_world(tmp_path / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=12))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "data")], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}) as trainer:
+
+        def start(folder: Path) -> int:
+            trainer.stdin.write(f"{folder}\n")
+            trainer.stdin.flush()
+            return int(trainer.stdout.readline())
+
+        def ended() -> int:
+            return int(trainer.stdout.readline())
+
+        start(whole)
+        assert ended() == 0
+        moment = random.Random(0)
+        for part, lines in (("classifier", 1), ("classifier", 5), ("field", 1), ("field", 4), ("field", 7)):
+            child, deadline = start(killed), time.monotonic() + 60
+            while logged(killed / part / "metrics.jsonl") < lines and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(moment.uniform(0, 0.1))
+            os.kill(child, signal.SIGKILL)
+            assert ended() == -signal.SIGKILL
+            assert logged(killed / part / "metrics.jsonl") >= lines
+        start(killed)
+        assert ended() == 0
+    for name in ("field.safetensors", "classifier.safetensors"):
+        ours, theirs = (load_tensors(folder / name, "pt", "")[0] for folder in (killed, whole))
+        assert same(ours, theirs), name
+    for part, epochs in (("classifier", 8), ("field", 10)):
+        assert epochs_logged(killed / part) == epochs_logged(whole / part) == list(range(1, epochs + 1))
+    infos = [json.loads((folder / "run.json").read_text())["training"] for folder in (killed, whole)]
+    assert infos[0]["field"] == {**infos[1]["field"], "resumed": True}
