@@ -1,6 +1,7 @@
 """CEFITO beside two simple planners on a prepared data set: several seeds, chosen on validation, scored once on test.
 
-Each seed is trained into its own run folder below --work and resumed from there. Scores are with the predicted and with
+Each seed is trained into its own run folder below --work and resumed from there; its scores are kept there too, so that seeds
+can be run side by side and gathered by one more call with all of them. Scores are with the predicted and with
 the true task; the search of a window whose task was predicted rightly is not repeated.
 
     python benchmarks/accuracy.py DATASET --horizon 3 --seeds 0 1 2 --out benchmarks/results/NAME.json
@@ -25,6 +26,7 @@ from cefito.data import cut_windows, open_dataset
 from cefito.data.windows import Windows
 from cefito.evaluation import MetricSums, evaluate_planner
 from cefito.evaluation.runs import SAMPLE_SEED
+from cefito.files import write_json
 from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
 from cefito.planners.run import pick_device, train_run
 from cefito.training.config import load_config
@@ -84,14 +86,19 @@ def main() -> None:
     runs, simple = [], {}
     for seed in given.seeds:
         folder = given.work / f"{dataset.name}-T{given.horizon}-{given.preset}-seed{seed}"
+        kept = folder / f"accuracy-{len(test)}.json"
         started = time.perf_counter()
         run = train_run(dataset, folder, config=config, horizon=given.horizon, seed=seed,
                         device=pick_device(given.device), progress=progress)
         trained = time.perf_counter() - started
         lines = read_metrics(folder / "field" / "metrics.jsonl")
-        runs.append({"seed": seed, "parameters": run.info["parameters"], "training": run.info["training"],
-                     "training_seconds": trained, "epoch_seconds": mean(line["train_seconds"] for line in lines),
-                     **score_cefito(run.planner, test)})
+        if not kept.exists():
+            write_json(kept, {
+                "seed": seed, "parameters": run.info["parameters"], "training": run.info["training"],
+                "training_seconds": trained, "epoch_seconds": mean(line["train_seconds"] for line in lines),
+                **score_cefito(run.planner, test),
+                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+        runs.append(json.loads(kept.read_text(encoding="utf-8")))
         talk(f"seed {seed}: " + json.dumps(runs[-1]["scores"]))
         if not simple:
             for planner in (NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)):
@@ -101,7 +108,7 @@ def main() -> None:
             "dataset": dataset.name, "fingerprint": dataset.fingerprint, "horizon": given.horizon,
             "test_windows": len(test), "sampled_from": len(splits["test"]), "preset": given.preset,
             "overrides": overrides, "config": config.model_dump(mode="json"), "summary": summary(runs), "runs": runs,
-            "simple": simple, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+            "simple": simple}
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({"summary": result["summary"], "simple": simple}, indent=1))

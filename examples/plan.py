@@ -1,4 +1,4 @@
-"""Train on a data set and plan one test query, in Python: python examples/plan.py DATA RUN"""
+"""Train on a data set and plan one test query, in Python: python examples/plan.py DATA RUN."""
 
 from __future__ import annotations
 

@@ -13,8 +13,10 @@ from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.search import ExhaustiveSearch, NaiveSearch, Plans, Problem
 
-SEARCHES = [NaiveSearch(), NaiveSearch(batch=5), ExhaustiveSearch(), ExhaustiveSearch(memory_mib=1e-9),
-            ExhaustiveSearch(memory_mib=200 / 2 ** 20)]
+SEARCHES = {"naive": NaiveSearch(), "naive in batches": NaiveSearch(batch=5), "exhaustive": ExhaustiveSearch(),
+            "exhaustive one by one": ExhaustiveSearch(memory_mib=1e-9),
+            "exhaustive in chunks": ExhaustiveSearch(memory_mib=200 / 2 ** 20)}
+every_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES.keys())
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def scrambled(initial: float, goal: float, sequence: tuple[int, ...]) -> int:
     return zlib.crc32(repr((initial, goal, sequence)).encode()) % 17
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@every_search
 def test_a_hidden_sequence_is_found(search):
     """Every digit of the goal is a wanted action; the energy counts the differing ones."""
 
@@ -105,26 +107,26 @@ def test_plans_are_those_of_a_sorted_list_of_everything(horizon, top_k, memory, 
             assert plans.exact
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@every_search
 def test_ties_are_ordered_by_action_ids(search):
     plans, = search.search(DummyField(3, lambda *_: 1.5), [problem(0, [2, 5, 6])], 11)
     expected = list(itertools.product([2, 5, 6], repeat=3))[:11]
     assert plans.actions.tolist() == [list(sequence) for sequence in expected]
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@every_search
 def test_more_plans_than_there_are(search):
     plans, = search.search(DummyField(2, scrambled), [problem(0, [1, 4])], 100)
     assert sorted(plans.actions.tolist()) == [[1, 1], [1, 4], [4, 1], [4, 4]]
     assert plans.energies.tolist() == sorted(plans.energies.tolist())
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@every_search
 def test_nothing_to_search(search):
     assert search.search(DummyField(2, scrambled), [], 3) == []
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@every_search
 def test_what_cannot_be_searched(search):
     dummy = DummyField(2, scrambled)
     with pytest.raises(ConfigError, match="no action at all"):

@@ -170,14 +170,23 @@ def test_shortage(config, positive, expected):
     check_row([tuple(row) for row in drawn], expected, positive, 1, SETS)
 
 
-@pytest.mark.parametrize(("actions", "message"), [
-    ({0: (0, 1)}, "no other task to draw easy ones from"),
-    ({0: (0, 1), 1: (1, 2)}, "task 0 cannot be given 12 distinct negatives at horizon 2"),
+@pytest.mark.parametrize(("count", "actions", "message"), [
+    (12, {0: (0, 1), 1: (1, 2)}, "12 negatives were asked for, but all tasks together have fewer sequences of 2 actions"),
+    (3, {0: (0, 1)}, "no other task to draw easy ones from"),
+    # eight sequences, but (1, 1) twice among them
+    (7, {0: (0, 1), 1: (1, 2)}, "task 0 cannot be given 7 distinct negatives at horizon 2"),
 ])
-def test_impossible(actions, message):
-    config = NegativesConfig(count=12)
+def test_impossible(count, actions, message):
     with pytest.raises(SamplingError, match=message):
-        sampler(config, actions, 2).sample(torch.tensor([[0, 1]]), torch.tensor([0]), generator())
+        sampler(NegativesConfig(count=count, hard=0.5), actions, 2).sample(torch.tensor([[0, 1]]), torch.tensor([0]),
+                                                                           generator())
+
+
+def test_all_there_are():
+    """Six other sequences, and all of them wanted."""
+    drawn = sampler(NegativesConfig(count=6, hard=0.5), {0: (0, 1), 1: (1, 2)}, 2).sample(
+        torch.tensor([[0, 1]]), torch.tensor([0]), generator())
+    assert sorted(map(tuple, drawn[0].tolist())) == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)]
 
 
 def test_a_single_task_suffices_where_no_easy_ones_are_wanted():

@@ -70,6 +70,14 @@ def test_swaps_stay_within_task_and_action():
             assert found == alike
 
 
+def test_a_goal_from_another_window_is_swapped_with_its_own_like():
+    made = windows()
+    observations = Observations(made, AugmentationConfig(swap=1.0), CPU)
+    drawn = {observations.draw(torch.tensor([0]), generator(seed), torch.tensor([2]))[1].numpy().tobytes()
+             for seed in range(30)}
+    assert drawn == {made.goal[row].tobytes() for row in (1, 2)}  # windows of task 0 that end with action 2
+
+
 @pytest.mark.parametrize("share", [0.25, 0.75])
 def test_share_of_swaps(share):
     made = windows(copies=500)

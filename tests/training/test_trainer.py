@@ -34,6 +34,7 @@ class Regression:
         seen: Weights at the beginning of each step.
         validated: Weights at each validation.
         batches: The rows of each step.
+        noises: The noise of each step.
     """
 
     def __init__(self, scores: list[tuple[float, ...]] | None = None, examples: int = 10, seed: int = 0) -> None:
@@ -49,6 +50,7 @@ class Regression:
         self.seen: list[Weights] = []
         self.validated: list[Weights] = []
         self.batches: list[list[int]] = []
+        self.noises: list[Tensor] = []
 
     def __len__(self) -> int:
         return len(self.x)
@@ -59,6 +61,7 @@ class Regression:
         self.batches.append(rows.tolist())
         self.module.calls += 1
         noise = 0.1 * torch.randn(len(rows), 3, generator=generator)
+        self.noises.append(noise)
         rows = group.share(rows)
         errors = self.module(self.x[rows] + noise)[:, 0] - self.y[rows]
         return {"squares": Term(1.0, errors.square().sum(), torch.tensor(len(rows))),
@@ -112,13 +115,14 @@ def test_training_lowers_the_loss():
     assert run(Regression(), epochs=60).scores[0] > -0.1
 
 
-def test_every_example_once_an_epoch_in_another_order():
+def test_every_epoch_has_each_example_once_in_another_order_with_other_noise():
     objective = Regression()
     result = run(objective, epochs=3)
     assert [len(batch) for batch in objective.batches] == [4, 4, 2] * 3
     epochs = [[row for batch in objective.batches[first:first + 3] for row in batch] for first in (0, 3, 6)]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
+    assert len({tuple(noise[0].tolist()) for noise in objective.noises}) == 9
     assert result == TrainingResult(epochs=3, best_epoch=result.best_epoch, scores=result.scores, resumed=False)
 
 

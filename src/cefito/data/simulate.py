@@ -128,7 +128,8 @@ def simulate(source: Path, target: Path, *, like: str = "s3d", seed: int = 0, sh
     reference = _reference(source / REFERENCE_FILE, annotations)
     talk(f"simulating observations of {annotations.step_count} steps in {len(annotations.videos)} videos")
     start, end = observe(annotations, LIKE[like], dim=OBSERVATION_DIM, seed=seed)
-    name = f"{annotations.taxonomy.dataset}-simulated"
+    vocabulary = f"-{len(written.taxonomy.actions)}" if shared_actions else ""
+    name = f"{annotations.taxonomy.dataset}{vocabulary}-simulated"
     test, train = _measure(annotations, start, end, seed=seed, progress=talk)
     calibration = Calibration(
         dataset=name, like=like, seed=seed, horizon=CALIBRATION_HORIZON,

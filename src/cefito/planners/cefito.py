@@ -35,7 +35,8 @@ __all__ = ["CefitoPlanner"]
 
 logger = logging.getLogger(__name__)
 _REMEDY = "Train the run again (cefito train)."
-_TOGETHER = 64  # queries handed to the search at once, so that progress is seen
+_TOGETHER = 64  # most queries handed to the search at once
+_CANDIDATES = 500_000  # and fewer where they have more candidates than this, so that progress is seen
 
 
 class CefitoPlanner:
@@ -142,7 +143,8 @@ class CefitoPlanner:
             assert self.taxonomy is not None
             names = [f"{task} ('{self.taxonomy.tasks[task].name}')" for task in self.space.fallback[:3]]
             logger.warning("tasks without training windows, which may use all actions that the taxonomy lists for them: "
-                           "%d, %s%s", len(self.space.fallback), ", ".join(names), ", …" if len(self.space.fallback) > 3 else "")
+                           "%d, %s%s", len(self.space.fallback), ", ".join(names),
+                           ", …" if len(self.space.fallback) > len(names) else "")
 
     def _ready(self) -> tuple[EnergyField, ActionSpace]:
         if self.field is None or self.space is None:
@@ -175,8 +177,10 @@ class CefitoPlanner:
         order = np.argsort(tasks, kind="stable")  # those of one task together
         plans: dict[int, Plans] = {}
         with self.progress("planning", total=len(problems)) as advance:
-            for first in range(0, len(order), _TOGETHER):
-                rows = [int(row) for row in order[first:first + _TOGETHER]]
+            while len(plans) < len(order):
+                largest = len(problems[order[len(plans)]].actions) ** field.horizon
+                together = max(1, min(_TOGETHER, _CANDIDATES // largest))
+                rows = [int(row) for row in order[len(plans):len(plans) + together]]
                 found = self.search.search(self._incremental, [problems[row] for row in rows], top_k)
                 plans.update(zip(rows, found, strict=True))
                 advance(len(rows))
