@@ -171,7 +171,7 @@ def test_shortage(config, positive, expected):
 
 
 @pytest.mark.parametrize(("count", "actions", "message"), [
-    (12, {0: (0, 1), 1: (1, 2)}, "12 negatives were asked for, but all tasks together have fewer sequences of 2 actions"),
+    (12, {0: (0, 1), 1: (1, 2)}, "12 negatives were asked for, but all tasks together have fewer sequences of 2"),
     (3, {0: (0, 1)}, "no other task to draw easy ones from"),
     # eight sequences, but (1, 1) twice among them
     (7, {0: (0, 1), 1: (1, 2)}, "task 0 cannot be given 7 distinct negatives at horizon 2"),

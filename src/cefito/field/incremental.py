@@ -122,8 +122,9 @@ class IncrementalField:
             x = x + block.mlp(normalise(x))
         wanted = (self.field.target(goal) - self._bias).double()
         offsets = self._outside(wanted)[:, None].expand(-1, predictor.action_count)
-        if self._skip is not None:
-            offsets = self._outside(wanted[:, None] - self._skip)
+        if self._skip is not None:  # ‖c − s‖² by parts, so that no [Q, K, E] is made
+            shared = wanted @ self._skip.T - self._inside(wanted) @ self._inside(self._skip).T
+            offsets = (offsets + self._outside(self._skip) - 2 * shared).clamp_min(0)
         return Prefixes(depth=0, keys=tuple(keys), values=tuple(values), target=self._inside(wanted).float(),
                         query=torch.arange(len(goal), device=goal.device), offsets=offsets.float())
 

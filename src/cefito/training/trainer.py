@@ -170,9 +170,12 @@ class _Training:
             count = self.group.sum(term.count).clamp_min(1)
             loss = loss + term.weight * term.sum / count
             values[name] = self.group.sum(term.sum.detach()) / count
-        if not bool(torch.isfinite(loss)):
-            raise RunError(f"the loss became {float(loss)} at step {self.state.step + 1} (epoch {self.state.epoch + 1}); the "
-                           "training has diverged. Lower the learning rate, as in --set training.optimiser.learning_rate=1e-4.")
+        values["loss"] = sum((term.weight * values[name] for name, term in terms.items()),
+                             start=torch.zeros((), device=self.device))
+        if not bool(torch.isfinite(values["loss"])):  # over all processes, so that all stop
+            raise RunError(f"the loss became {float(values['loss'])} at step {self.state.step + 1} (epoch "
+                           f"{self.state.epoch + 1}); the training has diverged. Lower the learning rate, as in "
+                           "--set training.optimiser.learning_rate=1e-4.")
         loss.backward()
         self.group.sum_gradients(self.module.parameters())
         if self.config.clip:
@@ -180,8 +183,6 @@ class _Training:
         self.optimiser.step()
         self.state.step += 1
         self._average()
-        values["loss"] = sum((term.weight * values[name] for name, term in terms.items()),
-                             start=torch.zeros((), device=self.device))
         return {name: float(value) for name, value in values.items()}
 
     def _rate(self, steps: int) -> float:
