@@ -95,18 +95,17 @@ def main() -> None:
     for seed in given.seeds:
         folder = given.work / f"{dataset.name}-T{given.horizon}-{given.preset}-seed{seed}"
         kept = folder / f"accuracy-{len(test)}.json"
-        started = time.perf_counter()
         run = train_run(dataset, folder, config=config, horizon=given.horizon, seed=seed,
                         device=pick_device(given.device), progress=progress)
-        trained = time.perf_counter() - started
         lines = read_metrics(folder / "field" / "metrics.jsonl")
         if not kept.exists():
             write_json(kept, {
                 "seed": seed, "parameters": run.info["parameters"], "training": run.info["training"],
-                "training_seconds": trained, "epoch_seconds": mean(line["train_seconds"] for line in lines),
                 **score_cefito(run.planner, test),
                 "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
-        runs.append(json.loads(kept.read_text(encoding="utf-8")))
+        runs.append({**json.loads(kept.read_text(encoding="utf-8")),
+                     "epoch_seconds": mean(line["train_seconds"] for line in lines),
+                     "training_seconds": sum(line["train_seconds"] + line.get("val_seconds", 0) for line in lines)})
         talk(f"seed {seed}: " + json.dumps(runs[-1]["scores"]))
         if not simple:
             for planner in (NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)):
