@@ -30,9 +30,9 @@ def make_windows(initial, goal, actions, tasks) -> Windows:
 
 def random_windows(count: int, seed: int, *, tasks: int = TASKS, horizon: int = 2, width: int = 3, grid: bool = False
                    ) -> Windows:
-    """Windows of random observations; those on a grid of few integers have equal distances and repeats."""
+    """Windows of random observations; on a grid they are unit vectors, which have equal distances and repeats."""
     generator = np.random.default_rng(seed)
-    initial, goal = (generator.integers(0, 2, (count, width)) if grid else generator.standard_normal((count, width))
+    initial, goal = (np.eye(width)[generator.integers(0, width, count)] if grid else generator.standard_normal((count, width))
                      for _ in range(2))
     return make_windows(initial, goal, generator.integers(0, ACTIONS, (count, horizon)),
                         generator.integers(0, tasks, count))
@@ -67,11 +67,15 @@ def same(left, right) -> bool:
         and a.evaluated == b.evaluated and a.exact == b.exact for a, b in zip(left, right, strict=True))
 
 
+def unit(observation):
+    return observation.astype(np.float64) / max(np.linalg.norm(observation.astype(np.float64)), 1e-30)
+
+
 def nearest_by_loop(train: Windows, queries: Queries, row: int, top_k: int) -> list[tuple[float, list[int]]]:
     """All windows by distance, then by place; the first of each sequence."""
     ranked = sorted(
-        (float(np.linalg.norm(np.concatenate([train.initial[index] - queries.initial[row],
-                                              train.goal[index] - queries.goal[row]]).astype(np.float64))), index)
+        (float(np.linalg.norm(np.concatenate([unit(train.initial[index]) - unit(queries.initial[row]),
+                                              unit(train.goal[index]) - unit(queries.goal[row])]))), index)
         for index in range(len(train)) if queries.tasks is None or train.tasks[index] == queries.tasks[row])
     found: dict[tuple[int, ...], float] = {}
     for distance, index in ranked:
@@ -102,12 +106,12 @@ def test_nearest_by_hand():
     planner.fit(train, train, seed=0)
     query = np.zeros((1, 1), np.float32)
     plan = planner.plan(Queries(initial=query, goal=query), 3)[0]
-    assert plan.actions.tolist() == [[0, 1], [3, 3], [2, 2]]  # the first two are as near; the earlier one leads
+    assert plan.actions.tolist() == [[0, 1], [3, 3], [1, 1]]  # of those as near the earlier one leads; length is no matter
     assert plan.energies.tolist() == [0, 0, 1]
     assert planner.predict_tasks(Queries(initial=query, goal=query)).tolist() == [0]
     known = Queries(initial=query, goal=query, tasks=np.array([1]))
-    assert planner.plan(known, 3)[0].actions.tolist() == [[2, 2], [1, 1]]
-    assert planner.plan(known, 3)[0].energies.tolist() == [1, 3]
+    assert planner.plan(known, 3)[0].actions.tolist() == [[1, 1], [2, 2]]
+    assert planner.plan(known, 3)[0].energies.tolist() == [1, 1]
     assert planner.predict_tasks(known).tolist() == [1]
 
 
