@@ -1,0 +1,166 @@
+"""Costs of sequences that add up along a chain, and the exact k cheapest sequences under them.
+
+A prior over sequences and the logits of single steps both have this form, so they can be summed, pruned and searched alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import ConfigError
+
+__all__ = ["Chain", "Cheapest"]
+
+Children = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Cheapest:
+    """The cheapest sequences found.
+
+    Attributes:
+        sequences: Places of actions in the set of allowed ones [k, T], cheapest first, ties in their order.
+        costs: Their costs [k].
+        bound: No other sequence costs less than this; infinite where there is no other.
+        complete: Whether the list provably holds the k cheapest sequences.
+    """
+
+    sequences: NDArray[np.int64]
+    costs: NDArray[np.float64]
+    bound: float
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Costs over sequences of T of A allowed actions.
+
+    Attributes:
+        costs: For each step the cost of its action given those before it; one axis of size A for each of the last actions, the
+            step's own action on the last axis: [A], then [A, A], then at most [A, A, A]. An infinite cost forbids.
+    """
+
+    costs: tuple[NDArray[np.float64], ...]
+
+    def __post_init__(self) -> None:
+        for step, cost in enumerate(self.costs):
+            if not 1 <= cost.ndim <= min(step + 1, 3) or set(cost.shape) != {self.size}:
+                raise ConfigError(f"chain: costs of step {step + 1} have shape {list(cost.shape)}; expected one to "
+                                  f"{min(step + 1, 3)} axes of {self.size}.")
+
+    @classmethod
+    def free(cls, horizon: int, size: int) -> Chain:
+        """No sequence costs anything."""
+        return cls(costs=tuple(np.zeros(size) for _ in range(horizon)))
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return len(self.costs)
+
+    @property
+    def size(self) -> int:
+        """A, the number of allowed actions."""
+        return len(self.costs[0])
+
+    def __add__(self, other: Chain) -> Chain:
+        return Chain(costs=tuple(_added(one, two) for one, two in zip(self.costs, other.costs, strict=True)))
+
+    def __mul__(self, factor: float) -> Chain:
+        """All costs times a factor; what is forbidden stays forbidden."""
+        return Chain(costs=tuple(np.where(np.isinf(cost), cost, factor * cost) for cost in self.costs))
+
+    def step(self, step: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Costs of one step's actions [n], given sequences of at least step + 1 actions [n, …]."""
+        cost = self.costs[step]
+        result: NDArray[np.float64] = cost[tuple(sequences[:, step + 1 - cost.ndim + axis] for axis in range(cost.ndim))]
+        return result
+
+    def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Costs of every action after prefixes [n, t] with t < T, as [n, A]."""
+        step = prefixes.shape[1]
+        cost = self.costs[step]
+        above = tuple(prefixes[:, step + 1 - cost.ndim + axis] for axis in range(cost.ndim - 1))
+        return cost[above] if above else np.broadcast_to(cost, (len(prefixes), self.size))
+
+    def cost(self, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Costs of full sequences [n, T]."""
+        return np.asarray(sum(self.step(step, sequences) for step in range(self.horizon)))
+
+    def to_go(self) -> list[NDArray[np.float64]]:
+        """For each number t of actions done, 0..T, the least cost of all that follow, given the last min(t, 2) actions."""
+        remaining = [np.zeros((self.size,) * min(self.horizon, 2))]
+        for step in range(self.horizon - 1, -1, -1):
+            known = min(step, 2)  # actions before this step that its best continuation may depend on
+            after = remaining[0]  # given the last min(step + 1, 2) actions, this step's among them
+            total = _spread(self.costs[step], known + 1) + _spread(after, known + 1)
+            remaining.insert(0, total.min(axis=-1))
+        return remaining
+
+    def completions(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The cheapest full sequence that begins with each prefix [n, t], as [n, T]."""
+        remaining = self.to_go()
+        while prefixes.shape[1] < self.horizon:
+            after = self.children(prefixes) + _ahead(remaining[prefixes.shape[1] + 1], prefixes)
+            prefixes = np.concatenate([prefixes, after.argmin(axis=1)[:, None]], axis=1)
+        return prefixes
+
+    def cheapest(self, count: int, children: Children | None = None, *, most: int = 1 << 17) -> Cheapest:
+        """The `count` cheapest sequences.
+
+        Prefixes are kept by their cost plus the least cost of what can follow. Without `children` that sum is attained by
+        some sequence, so that no more than `count` prefixes of a length can belong to the cheapest, and keeping `count` is
+        exact. With it the sum is a lower bound only; more are kept, up to `most`, until none that was dropped can matter.
+
+        Args:
+            count: How many; fewer are returned where there are not so many.
+            children: Which actions may follow prefixes [n, t], as [n, A].
+            most: Prefixes kept at most.
+        """
+        remaining = self.to_go()
+        width = count
+        while True:
+            found = self._kept(count, width, remaining, children)
+            if found.complete or width >= most:
+                return found
+            width = min(4 * width, most)
+
+    def _kept(self, count: int, width: int, remaining: Sequence[NDArray[np.float64]], children: Children | None) -> Cheapest:
+        prefixes, costs = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
+        bound = np.inf
+        for step in range(self.horizon):
+            after = costs[:, None] + self.children(prefixes)
+            if children is not None:
+                after = np.where(children(prefixes), after, np.inf)
+            total = (after + _ahead(remaining[step + 1], prefixes)).ravel()
+            possible = np.flatnonzero(np.isfinite(total))
+            keep = count if step == self.horizon - 1 else width
+            order = possible[total[possible].argsort(kind="stable")]
+            if len(order) > keep:
+                bound = min(bound, float(total[order[keep]]))
+                order = np.sort(order[:keep]) if step < self.horizon - 1 else order[:keep]  # in the order of ids, for ties
+            prefixes = np.concatenate([prefixes[order // self.size], (order % self.size)[:, None]], axis=1)
+            costs = after.ravel()[order]
+        complete = bound == np.inf or (len(costs) == count and costs[-1] <= bound)
+        return Cheapest(sequences=prefixes, costs=costs, bound=bound, complete=complete)
+
+
+def _spread(cost: NDArray[np.float64], axes: int) -> NDArray[np.float64]:
+    """Put further axes before those of a cost table."""
+    return cost.reshape((1,) * (axes - cost.ndim) + cost.shape)
+
+
+def _added(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
+    axes = max(one.ndim, two.ndim)
+    return _spread(one, axes) + _spread(two, axes)
+
+
+def _ahead(remaining: NDArray[np.float64], prefixes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Least cost of what follows every action after prefixes [n, t], as [n, A] or broadcast to it."""
+    if remaining.ndim == 2 and prefixes.shape[1]:
+        return np.asarray(remaining[prefixes[:, -1]])
+    return np.asarray(remaining.reshape(1, -1)) if remaining.ndim == 1 else remaining.min(axis=0, keepdims=True)
