@@ -98,7 +98,7 @@ class Chain:
             known = min(step, 2)  # actions before this step that its best continuation may depend on
             after = remaining[0]  # given the last min(step + 1, 2) actions, this step's among them
             total = _spread(self.costs[step], known + 1) + _spread(after, known + 1)
-            remaining.insert(0, total.min(axis=-1))
+            remaining.insert(0, np.broadcast_to(total, (self.size,) * (known + 1)).min(axis=-1))
         return remaining
 
     def completions(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -160,7 +160,5 @@ def _added(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def _ahead(remaining: NDArray[np.float64], prefixes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Least cost of what follows every action after prefixes [n, t], as [n, A] or broadcast to it."""
-    if remaining.ndim == 2 and prefixes.shape[1]:
-        return np.asarray(remaining[prefixes[:, -1]])
-    return np.asarray(remaining.reshape(1, -1)) if remaining.ndim == 1 else remaining.min(axis=0, keepdims=True)
+    """Least cost of what follows every action after prefixes [n, t], as [n, A] or [A]."""
+    return np.asarray(remaining[prefixes[:, -1]]) if remaining.ndim == 2 else remaining
