@@ -12,7 +12,7 @@ __all__ = ["Advance", "Progress", "silent"]
 class Advance(Protocol):
     """Reports that work was done."""
 
-    def __call__(self, count: int = 1, *, note: str = "") -> None:
+    def __call__(self, count: float = 1, *, note: str = "") -> None:
         """Add `count` to the work done; `note` (a loss, say) stands behind the bar until the next one."""
 
 
@@ -27,7 +27,7 @@ class Progress(Protocol):
 def silent(description: str, *, total: int | None = None) -> Iterator[Advance]:  # noqa: ARG001
     """Show nothing."""
 
-    def advance(count: int = 1, *, note: str = "") -> None:
+    def advance(count: float = 1, *, note: str = "") -> None:
         pass
 
     yield advance

@@ -57,6 +57,7 @@ class Says:
     def plan(self, queries, top_k):
         self.asked.append((queries.tasks is not None, top_k))
         return [Plans(actions=plan[:top_k], energies=np.arange(len(plan[:top_k]), dtype=float),
+                      scores=np.arange(len(plan[:top_k]), dtype=float),
                       evaluated=Effort(token_forwards=10 * row, leaves=row), exact=self.exact or row > 0)
                 for row, plan in enumerate(self.plans)]
 

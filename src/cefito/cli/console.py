@@ -117,7 +117,7 @@ def _bar(description: str, total: int | None) -> Iterator[Advance]:
     with Progress(*columns, console=Console(file=sys.stderr)) as bar:
         task = bar.add_task(description, total=total, note="")
 
-        def advance(count: int = 1, *, note: str = "") -> None:
+        def advance(count: float = 1, *, note: str = "") -> None:
             bar.update(task, advance=count, note=note)
 
         yield advance
@@ -135,7 +135,7 @@ def _lines(description: str, total: int | None) -> Iterator[Advance]:
             parts.append(f"{_clock((total - done) / rate)} remaining")
         talk(", ".join([*parts, latest] if latest else parts))
 
-    def advance(count: int = 1, *, note: str = "") -> None:
+    def advance(count: float = 1, *, note: str = "") -> None:
         nonlocal done, latest, said
         done, latest = done + count, note
         if time.monotonic() - said >= PLAIN_INTERVAL:

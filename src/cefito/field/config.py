@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-__all__ = ["ClassifierConfig", "FieldConfig", "Frozen"]
+__all__ = ["ClassifierConfig", "FieldConfig", "Frozen", "ProposalConfig"]
 
 
 class Frozen(BaseModel):
@@ -73,3 +73,21 @@ class ClassifierConfig(Frozen):
     normalise: bool = False
     centre: bool = False
     dropout: float = Field(0.0, ge=0, lt=1)
+
+
+class ProposalConfig(Frozen):
+    """The proposal network, which guesses each step's action from both observations (not in the paper).
+
+    Attributes:
+        hidden: Widths of the two hidden layers.
+        action_dim: Width of the learned action vectors, shared by all steps.
+        normalise: Layer-normalise the observations first.
+        centre: Subtract the training windows' mean observation first.
+        dropout: Share of the observations' features, and of hidden units, zeroed in training.
+    """
+
+    hidden: tuple[PositiveInt, PositiveInt] = (256, 256)
+    action_dim: int = Field(128, ge=1)
+    normalise: bool = True
+    centre: bool = True
+    dropout: float = Field(0.6, ge=0, lt=1)

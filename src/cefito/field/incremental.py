@@ -73,6 +73,9 @@ class IncrementalField:
         self._scale = (width // heads) ** -0.5
         # which head each of the D coordinates belongs to, [D, heads]
         self._membership = torch.eye(heads, device=place.device).repeat_interleave(width // heads, dim=0)
+        # what the two tokens of a child see: all above, the action not the state behind it
+        self._pair_mask = torch.ones(2, 2 * self.horizon + 1, dtype=torch.bool, device=place.device)
+        self._pair_mask[0, -1] = False
         # with W = Q R and c = g − b − skip, ‖W h − c‖² = ‖R h − Qᵀc‖² + ‖c − Q Qᵀc‖², a sum of squares
         weight, self._bias = predictor.state_head.weight, predictor.state_head.bias
         if weight.shape[0] > weight.shape[1]:
@@ -94,14 +97,27 @@ class IncrementalField:
         with torch.inference_mode():
             return self.field.energy(initial, goal, actions)
 
-    def bytes_per_child(self, depth: int, *, leaf: bool) -> int:
-        """Memory that one child of a prefix of the given depth takes while it is computed and, unless a leaf, kept."""
+    def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
+        """Memory that one child of a prefix of the given depth takes while it is computed and, unless a leaf, kept.
+
+        Args:
+            depth: Actions of the parent.
+            leaf: Whether the child is a full sequence.
+            each: Whether the child is computed by `extend_each`, which copies its parent's keys and values.
+        """
         width, heads = self.field.config.width, self.field.config.heads
         hidden = round(self.field.config.mlp_ratio * width)
         # two tokens: stream, norm, q, k, v, mixed, MLP twice; attention scores twice; the next level's cache
         working = 2 * (6 * width + 2 * hidden) + 4 * heads * (2 * depth + 3)
+        copied = 4 * (2 * depth + 3) * width if each else 0
         kept = 0 if leaf else 2 * len(self._blocks) * (2 * depth + 3) * width
-        return 4 * (working + kept)
+        return 4 * (working + copied + kept)
+
+    @property
+    def flops_per_token(self) -> int:
+        """Floating-point operations that one token costs, attention to its few predecessors left out."""
+        config = self.field.config
+        return round(2 * len(self._blocks) * config.width ** 2 * (4 + 2 * config.mlp_ratio))
 
     @torch.inference_mode()
     def root(self, initial: Tensor, goal: Tensor) -> Prefixes:
@@ -162,6 +178,41 @@ class IncrementalField:
                         query=prefixes.query.repeat_interleave(count), offsets=prefixes.offsets)
 
     @torch.inference_mode()
+    def extend_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Prefixes:
+        """Continue chosen prefixes, each by an action of its own.
+
+        Args:
+            prefixes: Prefixes of depth < T − 1.
+            parents: Which of them each child continues [m]; ascending, so that queries stay together.
+            actions: The action of each child [m].
+
+        Returns:
+            m prefixes.
+        """
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
+        x: Tensor | None = None
+        for index, block in enumerate(self._blocks):
+            x, key, value = self._each(block, index, x, prefixes, parents, actions)
+            keys.append(key)
+            values.append(value)
+        return Prefixes(depth=prefixes.depth + 1, keys=tuple(keys), values=tuple(values), target=prefixes.target[parents],
+                        query=prefixes.query[parents], offsets=prefixes.offsets)
+
+    @torch.inference_mode()
+    def leaf_energy_each(self, prefixes: Prefixes, parents: Tensor, actions: Tensor) -> Tensor:
+        """Energies [m] of full sequences that end chosen prefixes, each by an action of its own; see `extend_each`."""
+        x: Tensor | None = None
+        for index, block in enumerate(self._blocks):
+            x, _, _ = self._each(block, index, x, prefixes, parents, actions, goal_only=index == len(self._blocks) - 1)
+        assert x is not None
+        target = prefixes.target[parents]
+        if self._skip is not None:
+            target = target - self._inside(self._skip[actions]).float()
+        squared = (F.linear(self.field.predictor.norm(x[:, -1]), self._head) - target).square().sum(dim=-1)
+        return self.field.from_squared(squared + prefixes.offsets[prefixes.query[parents], actions])
+
+    @torch.inference_mode()
     def leaf_energy(self, prefixes: Prefixes, actions: Tensor) -> Tensor:
         """Energies of the full sequences that end every prefix by every action.
 
@@ -202,6 +253,29 @@ class IncrementalField:
             query, x = query[:, :, -1:], x[:, :, 1:]
         mixed = self._attend(query * self._scale, key, value, prefixes.keys[index], prefixes.values[index])
         x = x + block.attn.proj(mixed)
+        return x + block.mlp(normalise(x)), key, value
+
+    def _each(self, block: Block, index: int, x: Tensor | None, prefixes: Prefixes, parents: Tensor, actions: Tensor, *,
+              goal_only: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """One block over the two tokens of chosen children; tokens [m, 2 or 1, D], all keys and values [m, 2 · depth + 3, D]."""
+        depth, count, width = prefixes.depth, len(actions), self.field.config.width
+        if x is None:
+            x = torch.stack([self._actions[depth, actions], self._masks[depth].expand(count, -1)], dim=1)
+            qkv = torch.stack([self._action_qkv[depth, actions], self._mask_qkv[depth].expand(count, -1)], dim=1)
+            query, key, value = qkv.chunk(3, dim=-1)
+        else:
+            normed = normalise(x)
+            weight, bias = block.attn.qkv.weight, block.attn.qkv.bias
+            query = F.linear(normed[:, 1:] if goal_only else normed, weight[:width], bias[:width])
+            key, value = F.linear(normed, weight[width:], bias[width:]).chunk(2, dim=-1)
+        mask = self._pair_mask[:, -(2 * depth + 3):]
+        if goal_only:
+            query, x, mask = query[:, -1:], x[:, 1:], mask[1:]
+        key = torch.cat([prefixes.keys[index][parents], key], dim=1)
+        value = torch.cat([prefixes.values[index][parents], value], dim=1)
+        split = block.attn.split
+        mixed = F.scaled_dot_product_attention(split(query), split(key), split(value), attn_mask=mask)
+        x = x + block.attn.proj(mixed.transpose(-3, -2).flatten(-2))
         return x + block.mlp(normalise(x)), key, value
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, cached_key: Tensor, cached_value: Tensor) -> Tensor:

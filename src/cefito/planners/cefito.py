@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,19 @@ from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.base import Queries
+from cefito.planners.hypotheses import Hypotheses, Hypothesis, merged
+from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
+from cefito.planners.weights import PAPER, Weights
 from cefito.progress import Progress, silent
+from cefito.search.auto import make_search
+from cefito.search.constraints import Constraints
 from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.problem import Plans, Problem, Search
+from cefito.search.prior import NGramPrior
+from cefito.search.problem import Plans, Problem, Search, Watch
+from cefito.search.space import Space
 from cefito.training.checkpoint import load_weights
-from cefito.training.config import RunConfig
+from cefito.training.config import RunConfig, SearchConfig
 from cefito.training.distributed import Processes
 from cefito.training.objectives import FieldObjective
 from cefito.training.observations import ActionMeans
@@ -49,7 +57,7 @@ class CefitoPlanner:
         key: What else determines the result (the data set's fingerprint); guards checkpoints.
         progress: Shows progress of training and planning.
         group: The processes that train together.
-        search: Another search than exhaustive search within the configured memory.
+        search: Another search than the configured one.
     """
 
     def __init__(self, *, config: RunConfig, device: torch.device | str = "cpu", folder: Path | None = None,
@@ -57,10 +65,13 @@ class CefitoPlanner:
                  search: Search | None = None) -> None:
         self.config, self.device, self.folder, self.key = config, torch.device(device), folder, key
         self.progress, self.group = progress, group or Processes()
-        self.search = search or ExhaustiveSearch(memory_mib=config.search.memory_mib)
+        self._given_search = search
         self.task_model = TaskModel(config=config.classifier, training=config.classifier_training, device=device,
                                     folder=self._part("classifier"), progress=progress, group=group)
+        self.proposal = ProposalModel(config=config.proposal, training=config.proposal_training, device=device,
+                                      folder=self._part("proposal"), progress=progress, group=group)
         self.field: EnergyField | None = None
+        self.hypotheses: Hypotheses | None = None
         self.space: ActionSpace | None = None
         self.taxonomy: Taxonomy | None = None
         self.result: TrainingResult | None = None
@@ -76,6 +87,23 @@ class CefitoPlanner:
         """T of the trained field."""
         return self._ready()[0].horizon
 
+    @property
+    def search(self) -> Search:
+        """The search in use."""
+        settings = self.config.search
+        return self._given_search or make_search(
+            settings.method, memory_mib=settings.memory_mib, budget_gflop=settings.budget_gflop, proposals=settings.proposals,
+            refinements=settings.refinements, width=settings.width, diversity=settings.diversity)
+
+    def use(self, settings: SearchConfig) -> None:
+        """Search in another way from now on; where actions come from stays as it was trained.
+
+        Args:
+            settings: All settings of the search.
+        """
+        kept = settings.model_copy(update={"actions": self.config.search.actions})
+        self.config = self.config.model_copy(update={"search": kept})
+
     def _part(self, name: str) -> Path | None:
         if self.folder is None:
             return None
@@ -83,7 +111,9 @@ class CefitoPlanner:
         return self.folder / name
 
     def fit(self, train_windows: Windows, val: Windows, *, seed: int) -> None:
-        """Train task classifier and field; both keep the epoch that does best on the validation windows.
+        """Train task classifier, proposal network and field, and fit the prior and the weights of the objective.
+
+        The networks keep the epoch that does best on the validation windows; the weights are fitted on these.
 
         Args:
             train_windows: Training windows.
@@ -109,12 +139,20 @@ class CefitoPlanner:
         objective = FieldObjective(
             field=field, train=train_windows, actions=dict(enumerate(self.space.actions)), config=training,
             score=lambda trained, group: self._score(trained, *problems, group))
+        self.proposal.fit(train_windows, val, actions=dict(enumerate(self.space.actions)), seed=seed, key=self.key)
         settings = [self.config.field.model_dump(), training.model_dump(), self.config.search.actions]
         self.result = train(objective, optimiser=training.optimiser, ema=training.ema, stopping=training.stopping,
                             seed=seed, folder=self._part("field"), label="energy field",
                             key=json.dumps(["field", self.key, seed, train_windows.horizon, settings]),
                             progress=self.progress, group=self.group)
-        self.field, self._incremental = field, None
+        self.field, self._incremental = field.eval(), IncrementalField(field)
+        prior = NGramPrior.tuned(train_windows.actions, train_windows.tasks, action_count=len(self.taxonomy.actions),
+                                 actions=self.space.actions, val_sequences=val.actions, val_tasks=val.tasks)
+        self.hypotheses = Hypotheses(space=self.space, task_model=self.task_model, prior=prior, proposal=self.proposal)
+        with self.progress("fitting the objective", total=1) as advance:
+            self.hypotheses.fit(self._incremental, val, windows=self.config.search.fitting_windows,
+                                memory_mib=self.config.search.memory_mib)
+            advance()
 
     def _action_vectors(self, windows: Windows, mean: torch.Tensor) -> torch.Tensor | None:
         """Frozen vectors of the actions, as configured; None where they are learned."""
@@ -131,7 +169,8 @@ class CefitoPlanner:
                ) -> Mapping[str, float]:
         """Success rate and mean accuracy, per cent, of plans for validation problems; shared out over the processes."""
         mine = group.share(torch.arange(len(problems))).tolist()
-        plans = self.search.search(IncrementalField(field), [problems[index] for index in mine], 1)
+        search = ExhaustiveSearch(memory_mib=self.config.search.memory_mib)
+        plans = search.search(IncrementalField(field), [problems[index] for index in mine], 1)
         right = np.array([plan.actions[0] for plan in plans]).reshape(-1, actual.shape[1]) == actual[mine]
         sums = torch.tensor([right.all(axis=1).sum(), right.mean(axis=1).sum()], dtype=torch.float64,
                             device=self.device)
@@ -146,56 +185,78 @@ class CefitoPlanner:
                            "%d, %s%s", len(self.space.fallback), ", ".join(names),
                            ", …" if len(self.space.fallback) > len(names) else "")
 
-    def _ready(self) -> tuple[EnergyField, ActionSpace]:
-        if self.field is None or self.space is None:
+    def _ready(self) -> tuple[EnergyField, Hypotheses]:
+        if self.field is None or self.hypotheses is None:
             raise RunError("this planner has not been fitted; call fit or load first.")
-        return self.field, self.space
+        return self.field, self.hypotheses
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The classifier's prediction [N], or the given tasks."""
+        """The classifier's prediction [N], or the given tasks; where several tasks are searched, plans name their own."""
         return self.task_model.predict(queries)
 
-    def plan(self, queries: Queries, top_k: int) -> list[Plans]:
-        """The sequences of lowest energy among those of each query's task.
+    @property
+    def weights(self) -> Weights:
+        """Weights of the objective in force."""
+        _, hypotheses = self._ready()
+        settings = self.config.search
+        weights = PAPER if settings.objective == "energy" else hypotheses.weights
+        if settings.objective == "energy" and settings.tasks != 1:
+            weights = replace(weights, task=hypotheses.weights.task / max(hypotheses.weights.energy, 1e-9))
+        return weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
+
+    def plan(self, queries: Queries, top_k: int, *, constraints: Constraints = Constraints(),
+             stop: Callable[[], bool] | None = None) -> list[Plans]:
+        """The best sequences among those of each query's likeliest tasks.
 
         Args:
             queries: Observations, perhaps with tasks.
             top_k: Plans a query; fewer where there are not so many sequences.
+            constraints: What every plan must satisfy.
+            stop: Asked now and then; once it says so, the best met so far is returned.
 
         Raises:
             RunError: Not fitted, or observations of another dimension.
+            ConfigError: No sequence of any likely task satisfies the constraints.
         """
-        field, space = self._ready()
+        field, hypotheses = self._ready()
         if queries.initial.shape[1] != field.predictor.observation_dim:
             raise RunError(f"observations have {queries.initial.shape[1]} features; this run was trained on "
                            f"{field.predictor.observation_dim}.")
         if self._incremental is None:
             self._incremental = IncrementalField(field)
-        tasks = self.predict_tasks(queries)
-        problems = [Problem(initial=queries.initial[row], goal=queries.goal[row], actions=space.actions[task])
-                    for row, task in enumerate(tasks)]
-        order = np.argsort(tasks, kind="stable")  # those of one task together
-        plans: dict[int, Plans] = {}
+        settings = self.config.search
+        tasks = hypotheses.of(queries, settings.tasks or hypotheses.tasks)
+        problems = hypotheses.problems(queries, tasks, weights=self.weights, constraints=constraints,
+                                       pruning=settings.pruning if settings.pruning >= 0 else None)
+        if constraints:
+            tasks, problems = _feasible(tasks, problems, field.horizon, len(queries))
+        order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # those of one task together
+        found: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
+        search = self.search
         with self.progress("planning", total=len(problems)) as advance:
-            while len(plans) < len(order):
-                largest = len(problems[order[len(plans)]].actions) ** field.horizon
+            watch = Watch(advance=advance, stop=stop) if stop else Watch(advance=advance)
+            while order:
+                largest = len(problems[order[0]].actions) ** field.horizon
                 together = max(1, min(_TOGETHER, _CANDIDATES // largest))
-                rows = [int(row) for row in order[len(plans):len(plans) + together]]
-                found = self.search.search(self._incremental, [problems[row] for row in rows], top_k)
-                plans.update(zip(rows, found, strict=True))
-                advance(len(rows))
-        return [plans[row] for row in range(len(problems))]
+                rows, order = order[:together], order[together:]
+                for row, plans in zip(rows, search.search(self._incremental, [problems[row] for row in rows], top_k, watch),
+                                      strict=True):
+                    found[tasks[row].query].append((tasks[row], plans))
+        return [merged(parts, top_k) for parts in found]
 
     def save(self, folder: Path) -> None:
         """Write weights, action space, taxonomy and settings."""
-        field, space = self._ready()
+        field, hypotheses = self._ready()
         assert self.taxonomy is not None
         write_tensors(folder / "field.safetensors", field.state_dict())
         self.task_model.save(folder)
+        self.proposal.save(folder)
+        write_tensors(folder / "prior.safetensors", hypotheses.prior.to_arrays())
         write_json(folder / "planner.json", {
             "planner": "cefito", "horizon": field.horizon, "observation_dim": field.predictor.observation_dim,
             "learned_actions": field.predictor.learned_actions, "config": self.config.model_dump(mode="json"),
-            "action_space": space.to_dict(), "taxonomy": self.taxonomy.to_dict()})
+            "action_space": hypotheses.space.to_dict(), "taxonomy": self.taxonomy.to_dict(),
+            "weights": vars(hypotheses.weights), "guide": vars(hypotheses.guide), "tasks": hypotheses.tasks})
 
     def load(self, folder: Path) -> None:
         """Read them back; the settings in the folder replace those given.
@@ -219,6 +280,16 @@ class CefitoPlanner:
         self.task_model = TaskModel(config=self.config.classifier, training=self.config.classifier_training,
                                     device=self.device)
         self.task_model.load(folder)
+        self.proposal = ProposalModel(config=self.config.proposal, training=self.config.proposal_training,
+                                      device=self.device)
+        self.proposal.load(folder)
+        arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
+        try:
+            self.hypotheses = Hypotheses(
+                space=self.space, task_model=self.task_model, prior=NGramPrior.from_arrays(arrays), proposal=self.proposal,
+                weights=Weights(**value["weights"]), guide=Weights(**value["guide"]), tasks=int(value["tasks"]))
+        except (KeyError, TypeError, ValueError, ConfigError) as problem:
+            raise RunError(f"{folder}: the prior or its weights are not of this version ({problem!r}). {_REMEDY}") from problem
         self._warn_fallback()
 
 
@@ -234,6 +305,24 @@ def saved_config(value: dict[str, Any], folder: Path) -> RunConfig:
         return RunConfig.model_validate(value["config"])
     except (KeyError, TypeError, ValidationError) as problem:
         raise RunError(f"{folder / 'planner.json'}: settings of another version ({problem}). {_REMEDY}") from problem
+
+
+def _feasible(tasks: list[Hypothesis], problems: list[Problem], horizon: int, queries: int
+              ) -> tuple[list[Hypothesis], list[Problem]]:
+    """The hypotheses under which the constraints can be satisfied; of each query there must be one."""
+    kept, refusals = [], {}
+    for one, problem in zip(tasks, problems, strict=True):
+        try:
+            Space(problem, horizon)
+        except ConfigError as refusal:
+            refusals.setdefault(one.query, refusal)
+        else:
+            kept.append((one, problem))
+    left = {one.query for one, _ in kept}
+    for query in range(queries):
+        if query not in left:
+            raise refusals[query]
+    return [one for one, _ in kept], [problem for _, problem in kept]
 
 
 def _validation_problems(val: Windows, space: ActionSpace, *, windows: int, candidates: int

@@ -56,9 +56,9 @@ class FrequentPlanner:
     def _best(self, counts: list[tuple[list[int], int]], top_k: int) -> Plans:
         total = sum(count for _, count in counts)
         best = counts[:top_k]
+        energies = -np.log([count / total for _, count in best])
         return Plans(actions=np.array([actions for actions, _ in best], dtype=np.int64).reshape(-1, self._horizon),
-                     energies=-np.log([count / total for _, count in best]), evaluated=Effort(0, len(counts)),
-                     exact=True)
+                     energies=energies, scores=energies, evaluated=Effort(0, len(counts)), exact=True)
 
     def save(self, folder: Path) -> None:
         """Write counts and task model."""

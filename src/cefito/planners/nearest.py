@@ -59,8 +59,9 @@ class NearestPlanner:
             if len(chosen) == top_k or not np.isfinite(distances[index]):
                 break
             chosen.setdefault(tuple(self._actions[index].tolist()), float(distances[index]))
+        energies = np.array(list(chosen.values()))
         return Plans(actions=np.array(list(chosen), dtype=np.int64).reshape(-1, self._actions.shape[1]),
-                     energies=np.array(list(chosen.values())), evaluated=Effort(0, len(distances)), exact=True)
+                     energies=energies, scores=energies, evaluated=Effort(0, len(distances)), exact=True)
 
     def _distances(self, queries: Queries) -> list[tuple[int, NDArray[np.float32]]]:
         if self._pairs is None:

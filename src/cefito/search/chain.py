@@ -101,11 +101,18 @@ class Chain:
             remaining.insert(0, np.broadcast_to(total, (self.size,) * (known + 1)).min(axis=-1))
         return remaining
 
-    def completions(self, prefixes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The cheapest full sequence that begins with each prefix [n, t], as [n, T]."""
+    def completions(self, prefixes: NDArray[np.int64], children: Children | None = None) -> NDArray[np.int64]:
+        """Full sequences [n, T] that begin with prefixes [n, t] and are cheap: the cheapest, unless `children` forbids some.
+
+        Args:
+            prefixes: Prefixes.
+            children: Which actions may follow prefixes [n, t], as [n, A]; at least one after each.
+        """
         remaining = self.to_go()
         while prefixes.shape[1] < self.horizon:
             after = self.children(prefixes) + _ahead(remaining[prefixes.shape[1] + 1], prefixes)
+            if children is not None:
+                after = np.where(children(prefixes), after, np.inf)
             prefixes = np.concatenate([prefixes, after.argmin(axis=1)[:, None]], axis=1)
         return prefixes
 

@@ -1,8 +1,9 @@
-"""Exact search: all of A^T by a walk of the tree of prefixes, within a memory bound.
+"""Exact search: all allowed sequences by a walk of the tree of prefixes, within a memory bound.
 
 A prefix's keys and values are computed once for all its continuations, which costs two tokens a node instead of 2T + 1 a
 candidate. Levels that fit the bound are expanded whole; others in chunks, depth first. Queries that allow the same actions are
-walked together as far as the bound permits.
+walked together as far as the bound permits. Where constraints or infinite costs forbid sequences, only the children that lead to
+an allowed one are computed.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.errors import ConfigError
-from cefito.search.problem import Best, Effort, IncrementalEnergies, Plans, Problem, StateT, check_problems
+from cefito.search.problem import CACHE_MIB, Best, Effort, IncrementalEnergies, Plans, Problem, Watch, places
+from cefito.search.space import Space, compiled
 
 __all__ = ["ExhaustiveSearch"]
 
 
 class ExhaustiveSearch:
-    """Exhaustive enumeration of A^T by prefixes; returns what `NaiveSearch` returns.
+    """Enumeration of all allowed sequences by prefixes; returns what `NaiveSearch` returns.
 
     Args:
         memory_mib: Bound on the memory of the prefixes held and of the children being computed, in MiB.
@@ -31,75 +34,113 @@ class ExhaustiveSearch:
         ConfigError: A bound that is not positive.
     """
 
-    def __init__(self, *, memory_mib: float = 256) -> None:
-        if memory_mib <= 0:
+    def __init__(self, *, memory_mib: float = 1024) -> None:
+        if not memory_mib > 0:
             raise ConfigError(f"memory bound of {memory_mib} MiB; expected a positive number.")
         self.memory_mib = memory_mib
 
-    def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int) -> list[Plans]:
-        """The `top_k` sequences of lowest energy of each problem, in the order of the problems.
+    def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
+               ) -> list[Plans]:
+        """The `top_k` sequences of lowest score of each problem, in the order of the problems.
+
+        Stopped early, a problem not yet begun gives no plan.
 
         Raises:
-            ConfigError: A problem without actions, or top_k below 1.
+            ConfigError: A problem that no search could solve, or top_k below 1.
         """
-        check_problems(problems, top_k)
-        alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for index, problem in enumerate(problems):
-            alike[problem.actions].append(index)
+        spaces = compiled(problems, field.horizon, top_k)
+        alike: dict[tuple[tuple[int, ...], bool], list[int]] = defaultdict(list)
+        for index, space in enumerate(spaces):
+            alike[space.problem.actions, space.free].append(index)
         found: dict[int, Plans] = {}
-        for actions, members in alike.items():
-            together = max(1, self._parents(field, 0, len(actions), whole=True))
+        for (actions, free), members in alike.items():
+            leaves = len(actions) ** field.horizon
+            together = max(1, self._room(field) // (leaves * field.bytes_per_child(field.horizon - 1, leaf=True, each=not free)))
             for first in range(0, len(members), together):
                 group = members[first:first + together]
-                plans = self._walk_group(field, [problems[index] for index in group], top_k)
-                found.update(zip(group, plans, strict=True))
+                walk = _Walk(field, [spaces[index] for index in group], top_k, self._room(field), watch)
+                found.update(zip(group, walk.plans(), strict=True))
         return [found[index] for index in range(len(problems))]
 
-    def _parents(self, field: IncrementalEnergies[Any], depth: int, size: int, *, whole: bool = False) -> int:
-        """How many prefixes of this depth may be continued at once; with `whole`, all the way down."""
-        last = field.horizon - 1
-        each = self.memory_mib * 2 ** 20 / field.horizon  # every level on the way holds its own part
-        if whole:
-            leaves = size ** (field.horizon - depth)
-            return int(each // (leaves * field.bytes_per_child(last, leaf=True)))
-        return int(each // (size * field.bytes_per_child(depth, leaf=depth == last)))
-
-    def _walk_group(self, field: IncrementalEnergies[StateT], group: Sequence[Problem], top_k: int) -> list[Plans]:
-        allowed = torch.tensor(group[0].actions, device=field.device)
-        initial, goal = (torch.from_numpy(np.stack(rows)).to(field.device)
-                         for rows in ([p.initial for p in group], [p.goal for p in group]))
-        walk = _Walk(self, field, allowed, [Best(top_k) for _ in group])
-        walk.visit(field.root(initial, goal), depth=0, first=0)
-        size, horizon = len(allowed), field.horizon
-        effort = Effort(token_forwards=1 + 2 * sum(size ** level for level in range(1, horizon + 1)),
-                        leaves=size ** horizon)
-        return [best.plans(problem, horizon, effort, exact=True)
-                for best, problem in zip(walk.best, group, strict=True)]
+    def _room(self, field: IncrementalEnergies[Any]) -> int:
+        """Bytes for each level; every level on the way down holds its own part. On a CPU all of them fit the cache."""
+        bound = min(self.memory_mib, CACHE_MIB) if field.device.type == "cpu" else self.memory_mib
+        return int(bound * 2 ** 20 / field.horizon)
 
 
 class _Walk:
-    """One walk of the trees of some queries that allow the same actions."""
+    """One walk of the trees of some queries that allow the same actions, all of them freely or none."""
 
-    def __init__(self, search: ExhaustiveSearch, field: IncrementalEnergies[Any], allowed: Tensor,
-                 best: list[Best]) -> None:
-        self.search, self.field, self.allowed, self.best = search, field, allowed, best
-        self.size, self.last = len(allowed), field.horizon - 1
+    def __init__(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, room: int, watch: Watch) -> None:
+        self.field, self.spaces, self.room, self.watch = field, spaces, room, watch
+        self.size, self.free, self.last = spaces[0].size, spaces[0].free, field.horizon - 1
+        self.actions = torch.tensor(spaces[0].problem.actions, device=field.device)
+        self.best = [Best(top_k) for _ in spaces]
+        self.nodes, self.leaves = np.zeros(len(spaces), dtype=np.int64), np.zeros(len(spaces), dtype=np.int64)
+        self.stopped = False
 
-    def visit(self, prefixes: Any, *, depth: int, first: int) -> None:
-        """Visit all leaves below prefixes that follow each other in the order of (query, rank) from `first`."""
-        step = max(1, self.search._parents(self.field, depth, self.size))
+    def plans(self) -> list[Plans]:
+        """Walk, and give the plans of each query."""
+        if not self.watch.stop():
+            initial, goal = (torch.from_numpy(np.stack(rows)).to(self.field.device)
+                             for rows in ([space.problem.initial for space in self.spaces],
+                                          [space.problem.goal for space in self.spaces]))
+            count = len(self.spaces)
+            self._visit(self.field.root(initial, goal), np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
+        else:
+            self.stopped = True
+        return [best.plans(space.problem, self.field.horizon, Effort(token_forwards=1 + 2 * int(nodes), leaves=int(leaves)),
+                           exact=not self.stopped)
+                for best, space, nodes, leaves in zip(self.best, self.spaces, self.nodes, self.leaves, strict=True)]
+
+    def _visit(self, prefixes: Any, query: NDArray[np.int64], rank: NDArray[np.int64], *, depth: int) -> None:
+        """Visit all leaves below prefixes, given the query and the rank of each; those of a query stand together."""
+        leaf = depth == self.last
+        step = max(1, self.room // (self.size * self.field.bytes_per_child(depth, leaf=leaf, each=not self.free)))
         for start in range(0, len(prefixes), step):
+            if self.stopped:
+                return
             chunk = prefixes.narrow(start, min(step, len(prefixes) - start))
-            if depth < self.last:
-                self.visit(self.field.extend(chunk, self.allowed), depth=depth + 1, first=(first + start) * self.size)
-            else:
-                self._collect(self.field.leaf_energy(chunk, self.allowed).flatten(), (first + start) * self.size)
+            own, above = query[start:start + step], rank[start:start + step]
+            parents, place = self._children(own, above, depth)
+            own, ranks = own[parents], above[parents] * self.size + place
+            self.nodes += np.bincount(own, minlength=len(self.spaces))
+            if leaf:
+                self._collect(self._leaves(chunk, parents, place), own, ranks)
+                self.stopped = self.watch.stop()
+            elif len(ranks):
+                self._visit(self._extended(chunk, parents, place), own, ranks, depth=depth + 1)
 
-    def _collect(self, energies: Tensor, first: int) -> None:
-        leaves = self.size ** (self.last + 1)
-        done = 0
-        while done < len(energies):
-            query, rank = divmod(first + done, leaves)
-            count = min(len(energies) - done, leaves - rank)
-            self.best[query].add(energies[done:done + count], rank)
-            done += count
+    def _children(self, query: NDArray[np.int64], rank: NDArray[np.int64], depth: int
+                  ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Parent and place of every child to compute."""
+        if self.free:
+            return np.repeat(np.arange(len(rank)), self.size), np.tile(np.arange(self.size), len(rank))
+        above = places(rank, self.size, depth)
+        allowed = np.concatenate([self.spaces[one].children(above[query == one]) for one in np.unique(query)])
+        parents, place = np.nonzero(allowed)
+        return parents, place
+
+    def _each(self, parents: NDArray[np.int64], place: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(parents).to(self.field.device), self.actions[torch.from_numpy(place).to(self.field.device)]
+
+    def _extended(self, prefixes: Any, parents: NDArray[np.int64], place: NDArray[np.int64]) -> Any:
+        if self.free:
+            return self.field.extend(prefixes, self.actions)
+        return self.field.extend_each(prefixes, *self._each(parents, place))
+
+    def _leaves(self, prefixes: Any, parents: NDArray[np.int64], place: NDArray[np.int64]) -> Tensor:
+        if self.free:
+            return self.field.leaf_energy(prefixes, self.actions).flatten()
+        return self.field.leaf_energy_each(prefixes, *self._each(parents, place))
+
+    def _collect(self, energies: Tensor, query: NDArray[np.int64], rank: NDArray[np.int64]) -> None:
+        energies = energies.cpu()
+        for one in np.unique(query):
+            first, behind = np.searchsorted(query, [one, one + 1])
+            space, part = self.spaces[one], energies[first:behind]
+            ranks = rank[first:behind]
+            scores = None if space.objective.pure else space.scores(part, places(ranks, self.size, self.last + 1))
+            self.best[one].add(part, torch.from_numpy(ranks), scores)
+            self.leaves[one] += behind - first
+            self.watch.advance((behind - first) / self.size ** (self.last + 1))

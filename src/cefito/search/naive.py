@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
-from cefito.search.problem import Best, Effort, Field, Plans, Problem, check_problems
+from cefito.search.problem import Best, Effort, Field, Plans, Problem, Watch, places
+from cefito.search.space import Space, compiled
 
 __all__ = ["NaiveSearch"]
 
 
 class NaiveSearch:
-    """Exhaustive enumeration of A^T by full forwards.
+    """Enumeration of the allowed part of A^T by full forwards.
 
     Args:
         batch: Candidates a forward.
@@ -21,24 +23,34 @@ class NaiveSearch:
     def __init__(self, *, batch: int = 4096) -> None:
         self.batch = batch
 
-    def search(self, field: Field, problems: Sequence[Problem], top_k: int) -> list[Plans]:
-        """The `top_k` sequences of lowest energy of each problem.
+    def search(self, field: Field, problems: Sequence[Problem], top_k: int, watch: Watch = Watch()) -> list[Plans]:
+        """The `top_k` sequences of lowest score of each problem.
 
         Raises:
-            ConfigError: A problem without actions, or top_k below 1.
+            ConfigError: A problem that no search could solve, or top_k below 1.
         """
-        check_problems(problems, top_k)
-        return [self._one(field, problem, top_k) for problem in problems]
+        return [self._one(field, space, top_k, watch) for space in compiled(problems, field.horizon, top_k)]
 
-    def _one(self, field: Field, problem: Problem, top_k: int) -> Plans:
-        horizon, allowed = field.horizon, torch.tensor(problem.actions, device=field.device)
+    def _one(self, field: Field, space: Space, top_k: int, watch: Watch) -> Plans:
+        problem, horizon = space.problem, field.horizon
         initial = torch.from_numpy(problem.initial).to(field.device)
         goal = torch.from_numpy(problem.goal).to(field.device)
-        total, best = len(allowed) ** horizon, Best(top_k)
-        powers = len(allowed) ** torch.arange(horizon - 1, -1, -1, device=field.device)
+        allowed = np.asarray(problem.actions)
+        total, leaves, best = space.size ** horizon, 0, Best(top_k)
         for first in range(0, total, self.batch):
-            ranks = torch.arange(first, min(first + self.batch, total), device=field.device)
-            actions = allowed[ranks[:, None] // powers % len(allowed)]
-            best.add(field.energy(initial.expand(len(ranks), -1), goal.expand(len(ranks), -1), actions), first)
-        effort = Effort(token_forwards=total * (2 * horizon + 1), leaves=total)
-        return best.plans(problem, horizon, effort, exact=True)
+            if leaves and watch.stop():
+                break
+            ranks = np.arange(first, min(first + self.batch, total))
+            sequences = places(ranks, space.size, horizon)
+            if not space.free:
+                kept = space.allows(sequences)
+                sequences, ranks = sequences[kept], ranks[kept]
+            actions = torch.from_numpy(allowed[sequences]).to(field.device)
+            energies = field.energy(initial.expand(len(ranks), -1), goal.expand(len(ranks), -1), actions).cpu()
+            best.add(energies, torch.from_numpy(ranks), space.scores(energies, sequences))
+            leaves += len(ranks)
+            watch.advance(min(self.batch, total - first) / total)
+        else:
+            first = total
+        effort = Effort(token_forwards=leaves * (2 * horizon + 1), leaves=leaves)
+        return best.plans(problem, horizon, effort, exact=first == total)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.errors import ConfigError
+from cefito.search.chain import Chain
+from cefito.search.constraints import Constraints
 
-__all__ = ["Best", "Effort", "Field", "IncrementalEnergies", "Plans", "Problem", "Search", "check_problems"]
+__all__ = ["Best", "Effort", "Field", "IncrementalEnergies", "Objective", "Plans", "Problem", "Search", "Watch"]
+
+CACHE_MIB = 16
+"""Working memory of a search on a CPU, about the share of the last cache that a core can count on; more is slower."""
 
 
 class PrefixState(Protocol):
@@ -55,23 +60,65 @@ class IncrementalEnergies(Field, Protocol[StateT]):
     def leaf_energy(self, prefixes: StateT, actions: Tensor, /) -> Tensor:
         """Energies [n, A] of the sequences that end n prefixes by each action."""
 
-    def bytes_per_child(self, depth: int, *, leaf: bool) -> int:
-        """Memory that one child of a prefix of this depth takes."""
+    def extend_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> StateT:
+        """Chosen prefixes [m], each continued by an action of its own [m]."""
+
+    def leaf_energy_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> Tensor:
+        """Energies [m] of the sequences that end chosen prefixes [m], each by an action of its own [m]."""
+
+    def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
+        """Memory that one child of a prefix of this depth takes; `each` if by `extend_each`."""
+
+    @property
+    def flops_per_token(self) -> int:
+        """Floating-point operations that one token forward costs."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised: energy / temperature + cost of the chain + offset. The default is the paper's, the energy alone.
+
+    Attributes:
+        temperature: Divides the energy.
+        chain: Costs of sequences besides their energy, over the places of the allowed actions; infinite where a sequence is
+            not allowed. None costs nothing.
+        offset: Added to every score; tells hypotheses of different problems apart.
+    """
+
+    temperature: float = 1.0
+    chain: Chain | None = None
+    offset: float = 0.0
+
+    @property
+    def pure(self) -> bool:
+        """Whether the score is the energy."""
+        return self.temperature == 1 and self.chain is None and self.offset == 0
+
+    def score(self, energies: NDArray[np.floating[Any]], costs: NDArray[np.float64] | float) -> NDArray[np.float64]:
+        """Scores of sequences with these energies and costs of the chain."""
+        return energies.astype(np.float64) / self.temperature + costs + self.offset
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One query and the actions it may use.
+    """One query, the actions it may use and what makes a sequence good.
 
     Attributes:
         initial: Initial observation [E].
         goal: Goal observation [E].
         actions: Allowed action ids, ascending, without repeats.
+        constraints: What every plan must satisfy.
+        objective: What is minimised.
+        guide: Where to look first, for searches that do not look everywhere: costs over the places of the allowed actions,
+            low where sequences are likely. None takes the objective's chain.
     """
 
     initial: NDArray[np.float32]
     goal: NDArray[np.float32]
     actions: tuple[int, ...]
+    constraints: Constraints = Constraints()
+    objective: Objective = Objective()
+    guide: Chain | None = None
 
 
 @dataclass(frozen=True)
@@ -86,74 +133,99 @@ class Effort:
     token_forwards: int
     leaves: int
 
+    def __add__(self, other: Effort) -> Effort:
+        return Effort(self.token_forwards + other.token_forwards, self.leaves + other.leaves)
+
 
 @dataclass(frozen=True)
 class Plans:
-    """The best sequences of one problem, lowest energy first, ties by action ids.
+    """The best sequences of one problem, lowest score first, ties by action ids.
 
     Attributes:
         actions: Action ids [k, T].
         energies: Their energies [k].
+        scores: Their values under the objective [k]; the energies where the objective is the energy alone.
         evaluated: What the search cost.
-        exact: True only if no allowed sequence outside the list can have a lower energy than one inside.
+        exact: True only if no allowed sequence outside the list can have a lower score than one inside.
+        tasks: The task that each plan was found for [k], where a planner searched several.
     """
 
     actions: NDArray[np.int64]
     energies: NDArray[np.float64]
+    scores: NDArray[np.float64]
     evaluated: Effort
     exact: bool
+    tasks: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
 
 
-class Search(Protocol):
-    """Finds sequences of low energy."""
+def _ignore(count: float = 1) -> None:
+    pass
 
-    def search(self, field: Any, problems: Sequence[Problem], top_k: int) -> list[Plans]:
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a search tells while it works, and how it is told to stop.
+
+    Attributes:
+        advance: Called with the part of a problem that was done; the parts of n problems add up to n.
+        stop: Asked now and then; once it says so, the search returns the best it has met, marked as not exact.
+    """
+
+    advance: Callable[[float], None] = field(default=_ignore)
+    stop: Callable[[], bool] = field(default=_never)
+
+
+class Search(Protocol):
+    """Finds sequences of low score."""
+
+    def search(self, field: Any, problems: Sequence[Problem], top_k: int, watch: Watch = Watch()) -> list[Plans]:
         """Solve each problem; the k best sequences of each."""
 
 
-def check_problems(problems: Sequence[Problem], top_k: int) -> None:
-    """Refuse problems that no search could solve.
-
-    Raises:
-        ConfigError: No allowed action, unsorted or repeated ones, or top_k below 1.
-    """
-    if top_k < 1:
-        raise ConfigError(f"top_k is {top_k}; expected at least 1.")
-    for problem in problems:
-        if not problem.actions:
-            raise ConfigError("a problem allows no action at all; give at least one.")
-        if list(problem.actions) != sorted(set(problem.actions)):
-            raise ConfigError(f"allowed actions {list(problem.actions)} must be ascending without repeats.")
-
-
 class Best:
-    """The k best leaves met so far, by energy, then by rank (the place in the enumeration by action ids)."""
+    """The k best sequences met so far, by score, then by rank (the place in the enumeration by action ids)."""
 
     def __init__(self, top_k: int) -> None:
         self.top_k = top_k
-        self.energies = torch.empty(0)
+        self.scores = torch.empty(0, dtype=torch.float64)
+        self.energies = torch.empty(0, dtype=torch.float64)
         self.ranks = torch.empty(0, dtype=torch.int64)
 
-    def add(self, energies: Tensor, first_rank: int) -> None:
-        """Take in the energies [M] of leaves whose ranks follow each other from `first_rank`."""
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def add(self, energies: Tensor, ranks: Tensor, scores: Tensor | None = None) -> None:
+        """Take in sequences of distinct ranks [M] with their energies [M] and, where they differ, scores [M]."""
         energies = energies.nan_to_num(nan=torch.inf, posinf=torch.inf)  # of a field that diverged in training
-        if len(energies) > self.top_k:
-            bound = energies.topk(self.top_k, largest=False).values[-1]
-            index = (energies <= bound).nonzero().flatten()  # ascending, so that the stable sort below keeps ties by rank
-        else:
-            index = torch.arange(len(energies), device=energies.device)
-        merged = torch.cat([self.energies.to(energies.device), energies[index]])
-        ranks = torch.cat([self.ranks.to(energies.device), index + first_rank])
-        order = merged.argsort(stable=True)[:self.top_k]
-        self.energies, self.ranks = merged[order], ranks[order]
+        scores = energies if scores is None else scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        if len(scores) > self.top_k:
+            bound = scores.topk(self.top_k, largest=False).values[-1]
+            kept = (scores <= bound).nonzero().flatten()
+            scores, energies, ranks = scores[kept], energies[kept], ranks[kept]
+        scores, energies, ranks = (torch.cat([old, new.to(old)]) for old, new in
+                                   ((self.scores, scores), (self.energies, energies), (self.ranks, ranks)))
+        order = ranks.argsort(stable=True)
+        order = order[scores[order].argsort(stable=True)][:self.top_k]
+        self.scores, self.energies, self.ranks = scores[order], energies[order], ranks[order]
 
     def plans(self, problem: Problem, horizon: int, effort: Effort, *, exact: bool) -> Plans:
         """Decode the ranks into action ids."""
-        size = len(problem.actions)
-        ranks = self.ranks.cpu().numpy()
-        digits = np.stack([ranks // size ** (horizon - 1 - level) % size for level in range(horizon)], axis=1)
-        return Plans(actions=np.asarray(problem.actions, dtype=np.int64)[digits],
-                     energies=self.energies.double().cpu().numpy(), evaluated=effort, exact=exact)
+        return Plans(actions=np.asarray(problem.actions, dtype=np.int64)[places(self.ranks.numpy(), len(problem.actions), horizon)],
+                     energies=self.energies.numpy(), scores=self.scores.numpy(), evaluated=effort, exact=exact)
+
+
+def places(ranks: NDArray[np.int64], size: int, length: int) -> NDArray[np.int64]:
+    """The digits to the base A of the ranks [n] of sequences of some length, as [n, length]."""
+    return ranks[:, None] // size ** np.arange(length - 1, -1, -1, dtype=np.int64) % size
+
+
+def ranks(places: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The ranks [n] of sequences of places [n, length]."""
+    return places @ size ** np.arange(places.shape[1] - 1, -1, -1, dtype=np.int64)

@@ -15,12 +15,12 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from cefito.errors import ConfigError
-from cefito.field.config import ClassifierConfig, FieldConfig, Frozen
+from cefito.field.config import ClassifierConfig, FieldConfig, Frozen, ProposalConfig
 from cefito.training.negatives import NegativesConfig
 
 __all__ = ["AugmentationConfig", "AuxiliaryConfig", "ClassifierTrainingConfig", "EmaConfig", "FieldTrainingConfig",
-           "LossConfig", "MarginConfig", "OptimiserConfig", "RunConfig", "SearchConfig", "StoppingConfig", "load_config",
-           "preset_names"]
+           "LossConfig", "MarginConfig", "OptimiserConfig", "ProposalTrainingConfig", "RunConfig", "SearchConfig",
+           "StoppingConfig", "load_config", "preset_names"]
 
 
 class OptimiserConfig(Frozen):
@@ -154,16 +154,49 @@ class ClassifierTrainingConfig(Frozen):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
 
 
+class ProposalTrainingConfig(Frozen):
+    """How the proposal network is trained (not in the paper; chosen on the validation split of captaincook4d)."""
+
+    optimiser: OptimiserConfig = OptimiserConfig(epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0,
+                                                 schedule="cosine")
+    ema: EmaConfig = EmaConfig(decay=0.99, every=1, warmup=100)
+    stopping: StoppingConfig = StoppingConfig(every=2, patience=0, windows=0)
+    augmentation: AugmentationConfig = AugmentationConfig(noise=0.3, swap=0.8)
+
+
 class SearchConfig(Frozen):
     """How plans are searched.
 
     Attributes:
         actions: A(c) from the "training" windows (paper) or from the "taxonomy" (released code).
         memory_mib: Memory bound of the search, MiB.
+        method: "exhaustive" (paper), "guided", "beam", or "auto": exhaustive while a problem fits the budget, else guided.
+        budget_gflop: Of "auto": most operations of an exhaustive search, 10⁹.
+        proposals: Of "guided": likeliest sequences that are re-scored.
+        refinements: Of "guided": combinations of changes evaluated a round.
+        width: Of "beam": prefixes kept.
+        diversity: Of "beam": what each better sibling adds to a prefix's score.
+        objective: "energy" alone (paper), or "fitted": with the prior over sequences, the proposal network's step probabilities
+            and the task's probability, weighted as fits the validation split best.
+        tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation split.
+        pruning: Allow only transitions seen in training windows of the task and so many likely others; -1 allows all (paper).
+        prior_weight: Weight of the prior instead of the fitted or the paper's one; -1 keeps that.
+        fitting_windows: Validation windows that weights are fitted on; 0 for all.
     """
 
     actions: Literal["training", "taxonomy"] = "training"
-    memory_mib: float = Field(256, gt=0)
+    memory_mib: float = Field(1024, gt=0)
+    method: Literal["auto", "exhaustive", "guided", "beam", "naive"] = "exhaustive"
+    budget_gflop: float = Field(500, ge=0)
+    proposals: int = Field(128, ge=1)
+    refinements: int = Field(64, ge=0)
+    width: int = Field(32, ge=1)
+    diversity: float = Field(0.0, ge=0)
+    objective: Literal["energy", "fitted"] = "energy"
+    tasks: int = Field(1, ge=0)
+    pruning: int = Field(-1, ge=-1)
+    prior_weight: float = -1.0
+    fitting_windows: int = Field(200, ge=0)
 
 
 class RunConfig(Frozen):
@@ -174,6 +207,8 @@ class RunConfig(Frozen):
     training: FieldTrainingConfig = FieldTrainingConfig()
     classifier: ClassifierConfig = ClassifierConfig()
     classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
+    proposal: ProposalConfig = ProposalConfig()
+    proposal_training: ProposalTrainingConfig = ProposalTrainingConfig()
     search: SearchConfig = SearchConfig()
 
 

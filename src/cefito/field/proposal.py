@@ -1,0 +1,68 @@
+"""The proposal network: which action is likely at each step between two observations (not in the paper)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cefito.field.config import ProposalConfig
+from cefito.field.predictor import Dropout, normalise
+
+__all__ = ["ProposalNetwork"]
+
+
+class ProposalNetwork(nn.Module):
+    """Logits of each step's action: a two-layer MLP on both observations, and a linear path past it.
+
+    Both give each step a query, which is compared with one learned vector an action, shared by the steps. The observations
+    show the first and the last action, which a linear map can recognise; without that path unseen videos fare worse.
+
+    Args:
+        config: Widths and options.
+        observation_dim: E.
+        action_count: K.
+        horizon: T.
+    """
+
+    mean: Tensor
+
+    def __init__(self, *, config: ProposalConfig, observation_dim: int, action_count: int, horizon: int) -> None:
+        super().__init__()
+        self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
+        first, second = config.hidden
+        queries = horizon * config.action_dim
+        self.fc1 = nn.Linear(2 * observation_dim, first)
+        self.fc2 = nn.Linear(first, second)
+        self.fc3 = nn.Linear(second, queries, bias=False)
+        self.linear = nn.Linear(2 * observation_dim, queries, bias=False)
+        self.action_vectors = nn.Parameter(torch.zeros(action_count, config.action_dim))
+        self.bias = nn.Parameter(torch.zeros(horizon, action_count))
+        self.register_buffer("mean", torch.zeros(observation_dim))
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw all weights anew: Kaiming-uniform layers, normal action vectors of about unit length, zero biases."""
+        for layer in (self.fc1, self.fc2, self.fc3, self.linear):
+            nn.init.kaiming_uniform_(layer.weight, a=5 ** 0.5, generator=generator)
+        for bias in (self.fc1.bias, self.fc2.bias, self.bias):
+            nn.init.zeros_(bias)
+        nn.init.normal_(self.action_vectors, std=self.config.action_dim ** -0.5, generator=generator)
+
+    def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+        """Logits of each step's action over all actions, [B, E] and [B, E] → [B, T, K].
+
+        Args:
+            initial: Initial observations.
+            goal: Goal observations.
+            dropout: In training, drops features of the observations and hidden units.
+        """
+        drop = dropout or (lambda x: x)
+        x = torch.stack([initial, goal], dim=1)
+        if self.config.centre:
+            x = x - self.mean
+        if self.config.normalise:
+            x = normalise(x)
+        x = drop(x.flatten(1))
+        hidden = drop(torch.relu(self.fc1(x)))
+        hidden = drop(torch.relu(self.fc2(hidden)))
+        queries = self.fc3(hidden) + self.linear(x)
+        return queries.unflatten(1, (self.horizon, -1)) @ self.action_vectors.T + self.bias  # type: ignore[no-any-return]

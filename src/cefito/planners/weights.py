@@ -1,0 +1,96 @@
+"""Weights of the objective's terms: a log-linear model of the true sequence among candidates, fitted on validation windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PAPER", "TERMS", "Weights", "fit_weights"]
+
+TERMS = ("energy", "prior", "proposal", "task")
+_RIDGE = 0.1
+_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Weights:
+    """score = energy · E − prior · log p(sequence | task) − proposal · Σ log q(step) − task · log p(task), lower is better.
+
+    Attributes:
+        energy: Of the energy; one over the temperature.
+        prior: Of the prior over sequences.
+        proposal: Of the proposal network's step probabilities.
+        task: Of the task classifier; matters where several tasks are searched.
+    """
+
+    energy: float = 1.0
+    prior: float = 0.0
+    proposal: float = 0.0
+    task: float = 0.0
+
+
+PAPER = Weights()
+"""The energy alone (paper, Eq. 4)."""
+
+
+def fit_weights(features: Sequence[NDArray[np.float64]], truth: Sequence[int]) -> NDArray[np.float64]:
+    """Non-negative weights w under which p(candidate) ∝ exp(−features · w) makes the true candidates likeliest.
+
+    The likelihood is concave in w and is maximised by Newton steps, with a small ridge; terms that would get a negative weight
+    are left out.
+
+    Args:
+        features: For each query the features of its candidates [n, F].
+        truth: Row of the true candidate of each query.
+
+    Returns:
+        Weights [F]; zeros where there is no query.
+    """
+    count = features[0].shape[1] if features else 0
+    used = list(range(count))
+    while used:
+        weights = _maximised([part[:, used] for part in features], truth)
+        if (weights >= 0).all():
+            result = np.zeros(count)
+            result[used] = weights
+            return result
+        used.remove(used[int(weights.argmin())])
+    return np.zeros(count)
+
+
+def _maximised(features: Sequence[NDArray[np.float64]], truth: Sequence[int]) -> NDArray[np.float64]:
+    rows = np.concatenate(features)
+    first = np.cumsum([0, *(len(part) for part in features[:-1])])
+    of = np.repeat(np.arange(len(features)), [len(part) for part in features])
+    scale = rows.std(axis=0) + 1e-12
+    rows = rows / scale
+    true = rows[first + np.asarray(truth)]
+
+    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        logits = -rows @ weights
+        top = np.maximum.reduceat(logits, first)
+        exponentials = np.exp(logits - top[of])
+        total = np.add.reduceat(exponentials, first)
+        value = float((np.log(total) + top + true @ weights).sum() + _RIDGE / 2 * weights @ weights)
+        return value, exponentials / total[of]
+
+    weights = np.zeros(rows.shape[1])
+    value, share = loss(weights)
+    for _ in range(_STEPS):
+        mean = np.add.reduceat(share[:, None] * rows, first)
+        gradient = (true - mean).sum(axis=0) + _RIDGE * weights
+        curvature = (share[:, None] * rows).T @ rows - mean.T @ mean + _RIDGE * np.eye(len(weights))
+        step = np.linalg.solve(curvature, gradient)
+        size = 1.0
+        while True:
+            new, new_share = loss(weights - size * step)
+            if new <= value or size < 1e-6:
+                break
+            size /= 2
+        if not new < value - 1e-9 * max(1.0, abs(value)):
+            break
+        weights, value, share = weights - size * step, new, new_share
+    return np.asarray(weights / scale)

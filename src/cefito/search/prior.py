@@ -1,0 +1,479 @@
+"""A prior over sequences given the task: smoothed n-grams of actions, counted in training windows.
+
+Let n(…) count steps of the task's training windows, only those whose action is among the A allowed ones, s₁, s₂, s₃ be the
+strengths of the three levels, and d, c, a the actions of three consecutive steps of a window. Each level is interpolated with
+the one below it, the mean of a Dirichlet posterior (MacKay and Peto 1995, "A hierarchical Dirichlet language model"; Witten
+and Bell 1991 is the case of a strength that differs by context):
+
+    p₁(a)       = (n(a) + s₁ / A) / (n() + s₁)
+    p₂(a | c)   = (n(c, a) + s₂ b₂(a | c)) / (n(c) + s₂)
+    p₃(a | d,c) = (n(d, c, a) + s₃ b₃(a | d, c)) / (n(d, c) + s₃)
+
+Procedures repeat an action at once, or go straight back to the one before, at a rate of their own, whatever the frequency of
+that action otherwise. What a level backs off to therefore treats these apart, and the others in proportion to the level below:
+
+    b₂(c | c)   = ρ,   b₂(a | c) = (1 − ρ) p₁(a) / (1 − p₁(c))        for a ≠ c
+    b₃(a | d,c) = λ(a) p₂(a | c) / (1 + (λ − 1) p₂(d | c))            λ(a) = λ for a = d, else 1; all p₂(a | c) where d = c
+
+A repeat gets a share ρ, the rate of a = c among the steps with a step before them. A return has its odds under p₂ multiplied
+by λ: a constant share would throw away what pairs tell of it (in COIN a quarter of all steps are returns, of few pairs).
+λ = odds(σ) / odds(σ'), where σ is the rate of a = d among the steps with two different actions before them, and σ' what pairs
+alone let expect, the mean of n(c, d) / n(c) over the same steps. All rates are taken over the counted steps of all tasks, as
+(k + ½) / (m + 1) for k of m steps, then for each task as (k + 20 · overall rate) / (m + 20). With a single allowed action, all
+probability is its own.
+
+The start of a window is a context of its own: the first step has p₂ with n(start, a) and b₂ = p₁, the second p₃ with
+n(start, c, a) and b₃ = p₂. Order 2 stops at p₂, order 1 at p₁, whatever went before. A task without training windows has
+n = 0 everywhere: uniform but for ρ and λ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cefito.errors import ConfigError
+from cefito.search.chain import Chain
+
+__all__ = ["DEFAULT_ORDER", "DEFAULT_STRENGTHS", "GRID", "NGramPrior"]
+
+DEFAULT_ORDER = 3
+DEFAULT_STRENGTHS = (3.0, 10.0, 10.0)
+GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
+RATE_STRENGTH = 20.0  # steps that the rate over all tasks weighs in that of one task
+START = -1  # in the place of an action: before the window
+TABLES_KEPT = 256
+
+Ids = NDArray[np.int64]
+Reals = NDArray[np.float64]
+Strengths = tuple[float, float, float]
+Task = int | Ids
+
+
+class _Tally:
+    """How often steps of each kind were counted.
+
+    Args:
+        events: Task, action two steps before, action before and action of steps [M, 4], `START` before the window.
+        counts: How often each was seen [M].
+        base: More than the largest action id + 1.
+    """
+
+    def __init__(self, events: Ids, counts: Ids, base: int) -> None:
+        self.base = base
+        columns = {"": (0,), "a": (0, 3), "c": (0, 2), "ca": (0, 2, 3), "dc": (0, 1, 2), "dca": (0, 1, 2, 3)}
+        self._sums: dict[str, tuple[Ids, Ids]] = {}
+        for name, places in columns.items():
+            keys, inverse = np.unique(self._key(*(events[:, place] for place in places)), return_inverse=True)
+            sums = np.zeros(len(keys) + 1, dtype=np.int64)  # the last one for what was never seen
+            np.add.at(sums, inverse.ravel(), counts)
+            self._sums[name] = np.append(keys, np.iinfo(np.int64).max), sums
+
+    def __call__(self, name: str, *ids: ArrayLike) -> Reals:
+        """Counts of steps by task and what `name` says: "" nothing else, "dca" the whole event; ids broadcast."""
+        keys, sums = self._sums[name]
+        wanted = self._key(*ids)
+        place = np.searchsorted(keys, wanted)
+        return np.where(keys[place] == wanted, sums[place], 0).astype(np.float64)
+
+    def _key(self, *ids: ArrayLike) -> Ids:
+        key: Ids = np.asarray(ids[0], dtype=np.int64)
+        for part in ids[1:]:
+            key = key * self.base + (np.asarray(part, dtype=np.int64) + 1)
+        return key
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """The formulas of the module; task, a, c and d are ids that broadcast.
+
+    Attributes:
+        tally: Counts of steps to allowed actions.
+        sizes: A of each task [C].
+        repeats: ρ of each task [C].
+        returns: λ of each task [C].
+        order: Level at which they stop.
+        strengths: s₁, s₂, s₃.
+    """
+
+    tally: _Tally
+    sizes: Ids
+    repeats: Reals
+    returns: Reals
+    order: int
+    strengths: Strengths
+
+    def step(self, step: int, task: Task, sequences: Sequence[Ids]) -> Reals:
+        """Probability of the action of a step, given the actions of all steps up to it."""
+        a = sequences[step]
+        if self.order == 1:
+            return self.single(task, a)
+        if step == 0:
+            return self.first(task, a)
+        c = sequences[step - 1]
+        if self.order == 2:
+            return self.pair(task, c, a)
+        if step == 1:
+            return self._interpolated(3, self.tally("dca", task, START, c, a), self.tally("dc", task, START, c),
+                                      self.pair(task, c, a))
+        return self.triple(task, sequences[step - 2], c, a)
+
+    def single(self, task: Task, a: Ids) -> Reals:
+        """p₁(a)."""
+        return self._interpolated(1, self.tally("a", task, a), self.tally("", task), 1 / self.sizes[task])
+
+    def first(self, task: Task, a: Ids) -> Reals:
+        """p₂(a | start)."""
+        return self._interpolated(2, self.tally("ca", task, START, a), self.tally("c", task, START), self.single(task, a))
+
+    def pair(self, task: Task, c: Ids, a: Ids) -> Reals:
+        """p₂(a | c)."""
+        return self._interpolated(2, self.tally("ca", task, c, a), self.tally("c", task, c), self._below_pair(task, c, a))
+
+    def triple(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
+        """p₃(a | d, c)."""
+        factor = np.where(d == c, 1.0, self.returns[task])
+        below = np.where(a == d, factor, 1.0) * self.pair(task, c, a) / (1 + (factor - 1) * self.pair(task, c, d))
+        return self._interpolated(3, self.tally("dca", task, d, c, a), self.tally("dc", task, d, c), below)
+
+    def _below_pair(self, task: Task, c: Ids, a: Ids) -> Reals:
+        size, seen = self.sizes[task], self.tally("", task)
+        others = self._interpolated(1, seen - self.tally("a", task, c), seen, 1 - 1 / size)
+        others = np.where(size > 1, others, 1.0)
+        share = np.where(size > 1, self.repeats[task], 1.0)
+        return np.asarray(np.where(a == c, share, (1 - share) * self.single(task, a) / others))
+
+    def _interpolated(self, level: int, count: Reals, total: Reals, below: Reals) -> Reals:
+        strength = self.strengths[level - 1]
+        return np.asarray((count + strength * below) / (total + strength))
+
+
+class NGramPrior:
+    """Smoothed n-grams of actions for each task; make one by `fit`, `tuned` or `from_arrays`.
+
+    Attributes:
+        order: Actions that an n-gram spans, 1 to 3.
+        strengths: s₁, s₂, s₃ of the formulas above; levels beyond the order are not used.
+        actions: Allowed action ids, position = task id.
+        action_count: K, the number of actions of all tasks.
+    """
+
+    def __init__(self, *, events: Ids, counts: Ids, actions: Sequence[tuple[int, ...]], action_count: int, order: int,
+                 strengths: Sequence[float]) -> None:
+        if order not in (1, 2, 3):
+            raise ConfigError(f"prior: order is {order}; expected 1, 2 or 3.")
+        if len(strengths) != 3 or not all(0 < strength < np.inf for strength in strengths):
+            raise ConfigError(f"prior: strengths are {list(strengths)}; expected three positive numbers, for single actions, "
+                              "pairs and triples.")
+        self.order, self.action_count = order, action_count
+        self.strengths: Strengths = (float(strengths[0]), float(strengths[1]), float(strengths[2]))
+        self.actions = tuple(tuple(int(action) for action in row) for row in actions)
+        for task, row in enumerate(self.actions):
+            _check_actions(row, action_count, f"the actions of task {task}")
+        self._events, self._counts = events, counts
+        self._allowed = np.zeros((len(self.actions), action_count), dtype=np.bool_)
+        for task, row in enumerate(self.actions):
+            self._allowed[task, list(row)] = True
+        self._levels = self._make_levels()
+        self._tables: dict[tuple[int, tuple[int, ...]], tuple[Reals, ...]] = {}
+
+    @classmethod
+    def fit(cls, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]], *, action_count: int,
+            actions: Sequence[tuple[int, ...]], order: int = DEFAULT_ORDER,
+            strengths: Sequence[float] = DEFAULT_STRENGTHS) -> NGramPrior:
+        """Count training windows.
+
+        Args:
+            sequences: Actions of training windows [N, T]; where windows overlap, their steps count in each.
+            tasks: Their tasks [N].
+            action_count: K, the number of actions of all tasks.
+            actions: Allowed action ids of each task, position = task id. Steps to others are not counted.
+            order: Actions that an n-gram spans, 1 to 3.
+            strengths: s₁, s₂, s₃.
+
+        Raises:
+            ConfigError: Arrays of another shape or kind, ids out of range, no windows, a task without allowed actions,
+                or settings out of range.
+        """
+        sequences, tasks = _check_sequences(sequences, tasks, action_count, len(actions))
+        if not len(sequences):
+            raise ConfigError("prior: there are no training windows to count; give at least one.")
+        horizon = sequences.shape[1]
+        padded = np.pad(sequences, ((0, 0), (2, 0)), constant_values=START)
+        rows = np.concatenate([np.column_stack([tasks, padded[:, step:step + 3]]) for step in range(horizon)])
+        events, counts = np.unique(rows, axis=0, return_counts=True)
+        return cls(events=events, counts=counts.astype(np.int64), actions=actions, action_count=action_count, order=order,
+                   strengths=strengths)
+
+    @classmethod
+    def tuned(cls, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]], *, action_count: int,
+              actions: Sequence[tuple[int, ...]], val_sequences: NDArray[np.integer[Any]],
+              val_tasks: NDArray[np.integer[Any]], orders: Sequence[int] = (1, 2, 3),
+              grid: Sequence[float] = GRID) -> NGramPrior:
+        """Count training windows, and choose order and strengths by the mean log-likelihood of validation windows.
+
+        For each order the strengths are improved one by one, from the defaults, until none changes. Validation windows with
+        an action that their task does not allow say nothing, since no setting gives them a probability; without any others
+        the defaults stay. Ties go to the lower order and to the value met first.
+
+        Args:
+            sequences: Actions of training windows [N, T].
+            tasks: Their tasks [N].
+            action_count: K, the number of actions of all tasks.
+            actions: Allowed action ids of each task, position = task id.
+            val_sequences: Actions of validation windows [M, T'].
+            val_tasks: Their tasks [M].
+            orders: Orders to choose from.
+            grid: Strengths to choose from.
+
+        Raises:
+            ConfigError: As `fit`, for either set of windows but that there may be no validation windows; or nothing usable
+                to choose from.
+        """
+        if not orders or not set(orders) <= {1, 2, 3} or not grid or not all(0 < value < np.inf for value in grid):
+            raise ConfigError(f"prior: cannot choose from orders {list(orders)} and strengths {list(grid)}; expected one or "
+                              "more of 1, 2, 3 and one or more positive numbers.")
+        fitted = cls.fit(sequences, tasks, action_count=action_count, actions=actions, order=max(orders))
+        val_sequences, val_tasks = _check_sequences(val_sequences, val_tasks, action_count, len(actions))
+        usable = fitted._allowed[val_tasks[:, None], val_sequences].all(axis=1)
+        if not usable.any():
+            return fitted._with(DEFAULT_ORDER if DEFAULT_ORDER in orders else max(orders), DEFAULT_STRENGTHS)
+        rows, row_tasks = val_sequences[usable], val_tasks[usable]
+
+        def score(order: int, strengths: Strengths) -> float:
+            levels = replace(fitted._levels, order=order, strengths=strengths)
+            return float(_log_probability(levels, rows, row_tasks).mean())
+
+        best, chosen = -np.inf, (DEFAULT_ORDER, DEFAULT_STRENGTHS)
+        for order in sorted(orders):
+            strengths, highest, changed = DEFAULT_STRENGTHS, score(order, DEFAULT_STRENGTHS), True
+            while changed:
+                changed = False
+                for level in range(order):
+                    for value in grid:
+                        other: Any = (*strengths[:level], value, *strengths[level + 1:])
+                        if (likelihood := score(order, other)) > highest:
+                            strengths, highest, changed = other, likelihood, True
+            if highest > best:
+                best, chosen = highest, (order, strengths)
+        return fitted._with(*chosen)
+
+    def log_probability(self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]) -> Reals:
+        """Log-probabilities [n] of sequences [n, T] of the given tasks [n]; −∞ where the task does not allow an action.
+
+        Raises:
+            ConfigError: Arrays of another shape or kind, or ids out of range.
+        """
+        sequences, tasks = _check_sequences(sequences, tasks, self.action_count, len(self.actions))
+        result = np.full(len(sequences), -np.inf)
+        usable = self._allowed[tasks[:, None], sequences].all(axis=1)
+        result[usable] = _log_probability(self._levels, sequences[usable], tasks[usable])
+        return result
+
+    def step_log_probabilities(self, task: int, prefix: NDArray[np.integer[Any]],
+                               actions: tuple[int, ...] | None = None) -> Reals:
+        """Log-probabilities [n, A] of every action after prefixes [n, t] of one task.
+
+        Args:
+            task: Task id.
+            prefix: Places of actions in `actions`, as in `Chain`, not their ids.
+            actions: As in `chain`.
+
+        Raises:
+            ConfigError: As `chain`, prefixes of another shape, or places out of range.
+        """
+        prefix = np.asarray(prefix)
+        size = len(self.actions_of(task, actions))
+        if prefix.ndim != 2 or prefix.dtype.kind not in "iu" or (prefix.size and not 0 <= prefix.min() <= prefix.max() < size):
+            raise ConfigError(f"prior: prefixes have shape {list(prefix.shape)} and type {prefix.dtype}; expected two axes of "
+                              f"places of actions, 0 to {size - 1}.")
+        return -self.chain(task, prefix.shape[1] + 1, actions).children(prefix.astype(np.int64))
+
+    def chain(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> Chain:
+        """−log p of sequences of one task.
+
+        The tables of a task are kept; steps from the third on share one, of A³ numbers for order 3.
+
+        Args:
+            task: Task id.
+            horizon: T ≥ 1.
+            actions: Action ids to plan with, in any order; the task's allowed ones for None. The formulas hold with these in
+                the place of the allowed ones: steps to others are not counted, and those never seen get what smoothing
+                leaves them.
+
+        Returns:
+            The costs, their axes in the order of `actions`.
+
+        Raises:
+            ConfigError: No such task or action, repeated actions, none at all, or a horizon below 1.
+        """
+        _check_horizon(horizon)
+        ids = self.actions_of(task, actions)
+        if (task, ids) not in self._tables:
+            if len(self._tables) >= TABLES_KEPT:
+                del self._tables[next(iter(self._tables))]
+            self._tables[task, ids] = self._make_tables(task, ids)
+        tables = self._tables[task, ids]
+        return Chain(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
+
+    def pruned(self, task: int, horizon: int, extra: int, actions: tuple[int, ...] | None = None) -> Chain:
+        """Zero cost for the likely transitions, infinite for all others.
+
+        Likely after an action are those that followed it in a training window of the task, and the `extra` others of highest
+        p₂ after it (p₁ for order 1), ties in the order of actions; likewise for starts of windows. An action that ended all
+        its windows has no more than `extra` successors. Where no step of the task was counted, everything is free.
+
+        Args:
+            task: Task id.
+            horizon: T ≥ 1.
+            extra: Transitions that were never seen to allow after each action, and at the start.
+            actions: As in `chain`.
+
+        Raises:
+            ConfigError: As `chain`, or a negative number of extra transitions.
+        """
+        _check_horizon(horizon)
+        if extra < 0:
+            raise ConfigError(f"prior: extra is {extra}; expected 0 or more transitions.")
+        row = self.actions_of(task, actions)
+        ids, levels = np.array(row, dtype=np.int64), self._levels_of(task, row)
+        if not levels.tally("", task):
+            return Chain.free(horizon, len(ids))
+        levels = replace(levels, order=min(self.order, 2))
+        pairs = np.broadcast_to(levels.step(1, task, [ids[:, None], ids]), (len(ids), len(ids)))
+        start = _kept(levels.tally("ca", task, START, ids) > 0, levels.step(0, task, [ids]), extra)
+        later = _kept(levels.tally("ca", task, ids[:, None], ids) > 0, pairs, extra)
+        return Chain(costs=(start, *[later] * (horizon - 1)))
+
+    def actions_of(self, task: int, actions: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """The action ids that the axes of a chain of this task stand for.
+
+        Raises:
+            ConfigError: No such task, or actions that `chain` cannot use.
+        """
+        if not 0 <= task < len(self.actions):
+            raise ConfigError(f"prior: there is no task {task}; expected 0 to {len(self.actions) - 1}.")
+        if actions is None:
+            return self.actions[task]
+        ids = tuple(int(action) for action in actions)
+        _check_actions(ids, self.action_count, "the actions to plan with")
+        return ids
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """For a safetensors file; `from_arrays` reads it back."""
+        return {"events": self._events, "counts": self._counts,
+                "actions": np.array([action for row in self.actions for action in row], dtype=np.int64),
+                "sizes": np.array([len(row) for row in self.actions], dtype=np.int64),
+                "strengths": np.array(self.strengths), "settings": np.array([self.order, self.action_count], dtype=np.int64)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> NGramPrior:
+        """From what `to_arrays` gave; other arrays are ignored.
+
+        Raises:
+            ConfigError: An array is missing or does not fit the others.
+        """
+        try:
+            events, counts, flat, sizes, strengths, settings = (
+                arrays[name] for name in ("events", "counts", "actions", "sizes", "strengths", "settings"))
+        except KeyError as problem:
+            raise ConfigError(f"prior: array {problem} is missing; fit the prior again.") from problem
+        if (events.shape != (*counts.shape, 4) or flat.shape != (sizes.sum(),) or settings.shape != (2,)
+                or any(array.dtype != np.int64 for array in (events, counts, flat, sizes, settings))
+                or not _within(events[:, 1:], START, settings[1]) or not _within(events[:, 0], 0, len(sizes))):
+            raise ConfigError("prior: the saved arrays do not fit each other; fit the prior again.")
+        ends = np.cumsum(sizes)
+        return cls(events=events, counts=counts, order=int(settings[0]), action_count=int(settings[1]),
+                   actions=[tuple(flat[end - size:end].tolist()) for end, size in zip(ends, sizes, strict=True)],
+                   strengths=strengths.tolist())
+
+    def _with(self, order: int, strengths: Strengths) -> NGramPrior:
+        return NGramPrior(events=self._events, counts=self._counts, actions=self.actions, action_count=self.action_count,
+                          order=order, strengths=strengths)
+
+    def _make_levels(self) -> _Levels:
+        counted = self._allowed[self._events[:, 0], self._events[:, 3]]
+        events, counts = self._events[counted], self._counts[counted]
+        tally = _Tally(events, counts, self.action_count + 1)
+        task, d, c, a = events.T
+        after, between = c != START, (d != START) & (d != c)
+        expected = tally("ca", task, c, d) / tally("c", task, c)
+
+        def rates(hits: NDArray[Any], among: NDArray[np.bool_]) -> Reals:
+            number, total = (np.bincount(task, weights=counts * part, minlength=len(self.actions))
+                             for part in (hits * among, among))
+            overall = (number.sum() + 0.5) / (total.sum() + 1)
+            return np.asarray((number + RATE_STRENGTH * overall) / (total + RATE_STRENGTH))
+
+        return _Levels(tally=tally, sizes=np.array([len(row) for row in self.actions], dtype=np.int64),
+                       repeats=rates(c == a, after), returns=_odds(rates(d == a, between)) / _odds(rates(expected, between)),
+                       order=self.order, strengths=self.strengths)
+
+    def _levels_of(self, task: int, actions: tuple[int, ...]) -> _Levels:
+        """The levels for one task with other actions in the place of its allowed ones."""
+        if actions == self.actions[task]:
+            return self._levels
+        chosen = (self._events[:, 0] == task) & np.isin(self._events[:, 3], actions)
+        sizes = self._levels.sizes.copy()
+        sizes[task] = len(actions)
+        return replace(self._levels, sizes=sizes,
+                       tally=_Tally(self._events[chosen], self._counts[chosen], self.action_count + 1))
+
+    def _make_tables(self, task: int, actions: tuple[int, ...]) -> tuple[Reals, ...]:
+        """−log p of the first, second and all later steps."""
+        levels, ids = self._levels_of(task, actions), np.array(actions, dtype=np.int64)
+        steps = [ids[:, None, None], ids[:, None], ids]
+        tables = []
+        for step in range(3):
+            axes = min(step + 1, self.order)
+            cost = -np.log(levels.step(step, task, steps[2 - step:]))
+            tables.append(np.ascontiguousarray(np.broadcast_to(cost, (len(ids),) * axes)))
+        return tuple(tables)
+
+
+def _log_probability(levels: _Levels, sequences: Ids, tasks: Ids) -> Reals:
+    columns = list(sequences.T)
+    return np.asarray(sum(np.log(levels.step(step, tasks, columns)) for step in range(len(columns))))
+
+
+def _odds(rate: Reals) -> Reals:
+    return rate / (1 - rate)
+
+
+def _kept(seen: NDArray[np.bool_], likelihood: Reals, extra: int) -> Reals:
+    """Zero for what was seen and the likeliest `extra` others of each row, infinite for the rest."""
+    order = np.where(seen, -np.inf, -likelihood).argsort(axis=-1, kind="stable")
+    rank = order.argsort(axis=-1, kind="stable")
+    return np.where(rank < seen.sum(axis=-1, keepdims=True) + extra, 0.0, np.inf)
+
+
+def _within(ids: NDArray[np.integer[Any]], least: int, below: int) -> bool:
+    return not ids.size or bool(least <= ids.min() and ids.max() < below)
+
+
+def _check_horizon(horizon: int) -> None:
+    if horizon < 1:
+        raise ConfigError(f"prior: horizon is {horizon}; expected at least 1.")
+
+
+def _check_actions(actions: tuple[int, ...], action_count: int, what: str) -> None:
+    if not actions or len(set(actions)) != len(actions) or not all(0 <= action < action_count for action in actions):
+        raise ConfigError(f"prior: {what} are {list(actions)}; expected one or more different ids from 0 to "
+                          f"{action_count - 1}.")
+
+
+def _check_sequences(sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]], action_count: int,
+                     task_count: int) -> tuple[Ids, Ids]:
+    sequences, tasks = np.asarray(sequences), np.asarray(tasks)
+    if sequences.ndim != 2 or not sequences.shape[1] or tasks.shape != sequences.shape[:1]:
+        raise ConfigError(f"prior: sequences have shape {list(sequences.shape)} and tasks {list(tasks.shape)}; expected "
+                          "[N, T] with T of at least 1, and [N].")
+    for ids, count, what in ((sequences, action_count, "actions"), (tasks, task_count, "tasks")):
+        if ids.dtype.kind not in "iu" or not _within(ids, 0, count):
+            raise ConfigError(f"prior: {what} of type {ids.dtype} with ids out of range or not whole; expected whole numbers "
+                              f"from 0 to {count - 1}.")
+    return sequences.astype(np.int64), tasks.astype(np.int64)

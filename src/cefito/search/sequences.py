@@ -1,0 +1,73 @@
+"""Energies of any set of full sequences, shared prefixes computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cefito.search.problem import CACHE_MIB, IncrementalEnergies
+from cefito.search.space import Space
+
+__all__ = ["SequenceEnergies"]
+
+
+class SequenceEnergies:
+    """Evaluates sequences of several queries together.
+
+    Args:
+        field: The field.
+        spaces: The queries.
+        memory_mib: Bound on the memory of one batch, in MiB.
+
+    Attributes:
+        tokens: Token forwards spent on each query so far [Q].
+        leaves: Sequences evaluated for each query so far [Q].
+    """
+
+    def __init__(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], memory_mib: float) -> None:
+        self.field, self.spaces = field, spaces
+        initial, goal = (torch.from_numpy(np.stack(rows)).to(field.device)
+                         for rows in ([space.problem.initial for space in spaces], [space.problem.goal for space in spaces]))
+        self.root = field.root(initial, goal)
+        self.tokens = np.ones(len(spaces), dtype=np.int64)
+        self.leaves = np.zeros(len(spaces), dtype=np.int64)
+        last = field.horizon - 1
+        each = sum(field.bytes_per_child(depth, leaf=depth == last, each=True) for depth in range(field.horizon))
+        bound = min(memory_mib, CACHE_MIB) if field.device.type == "cpu" else memory_mib
+        self._most = max(1, int(bound * 2 ** 20 / each))
+
+    def __call__(self, query: NDArray[np.int64], sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Energies [M] of sequences of places [M, T] of the given queries [M]; not a number counts as infinite."""
+        energies = np.empty(len(query))
+        order = np.lexsort((*sequences.T[::-1], query))
+        for first in range(0, len(order), self._most):
+            part = order[first:first + self._most]
+            energies[part] = self._walk(query[part], sequences[part])
+        return np.nan_to_num(energies, nan=np.inf, posinf=np.inf)
+
+    def _walk(self, query: NDArray[np.int64], sequences: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Energies of sequences sorted by query and actions."""
+        device, horizon = self.field.device, self.field.horizon
+        new = np.r_[True, query[1:] != query[:-1]]  # where a node of the level above begins
+        parent = query
+        prefixes = self.root
+        for depth in range(horizon):
+            new = new | np.r_[True, sequences[1:, depth] != sequences[:-1, depth]]
+            if depth == horizon - 1:
+                new = np.ones_like(new)
+            nodes = np.flatnonzero(new)
+            ids = np.array([self.spaces[one].problem.actions[place] for one, place in
+                            zip(query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True)], dtype=np.int64)
+            parents, actions = torch.from_numpy(parent[nodes]).to(device), torch.from_numpy(ids).to(device)
+            np.add.at(self.tokens, query[nodes], 2)
+            if depth == horizon - 1:
+                np.add.at(self.leaves, query, 1)
+                energies: NDArray[np.float32] = self.field.leaf_energy_each(prefixes, parents, actions).float().cpu().numpy()
+                return energies
+            prefixes = self.field.extend_each(prefixes, parents, actions)
+            parent = np.cumsum(new) - 1
+        raise AssertionError

@@ -1,0 +1,97 @@
+"""A problem compiled for a search: which sequences it allows, and what they cost besides their energy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.errors import ConfigError
+from cefito.search.chain import Chain, Cheapest
+from cefito.search.constraints import Feasible
+from cefito.search.problem import Problem
+
+__all__ = ["Space", "compiled"]
+
+
+class Space:
+    """The sequences of a problem, by the places of their actions among the allowed ones.
+
+    Args:
+        problem: The problem.
+        horizon: T.
+
+    Raises:
+        ConfigError: No allowed action, unsorted or repeated ones, chains of another size, or no sequence that satisfies all.
+    """
+
+    def __init__(self, problem: Problem, horizon: int) -> None:
+        if not problem.actions:
+            raise ConfigError("a problem allows no action at all; give at least one.")
+        if list(problem.actions) != sorted(set(problem.actions)):
+            raise ConfigError(f"allowed actions {list(problem.actions)} must be ascending without repeats.")
+        self.problem, self.horizon, self.size = problem, horizon, len(problem.actions)
+        self.objective = problem.objective
+        if not self.objective.temperature > 0:
+            raise ConfigError(f"temperature {self.objective.temperature} of an objective; expected a positive number.")
+        for name, chain in (("objective", self.objective.chain), ("guide", problem.guide)):
+            if chain is not None and (chain.size, chain.horizon) != (self.size, horizon):
+                raise ConfigError(f"the {name}'s chain is for {chain.size} actions and {chain.horizon} steps; expected "
+                                  f"{self.size} and {horizon}.")
+        self._feasible = Feasible(problem.constraints, problem.actions, horizon) if problem.constraints else None
+        forbidding = self.objective.chain is not None and any(np.isinf(cost).any() for cost in self.objective.chain.costs)
+        self._ahead = self.objective.chain.to_go() if forbidding and self.objective.chain else None
+        self.free = self._feasible is None and not forbidding
+        if forbidding and not len(self.cheapest(Chain.free(horizon, self.size), 1).costs):
+            raise ConfigError("no sequence of the allowed actions satisfies the constraints and has a finite cost. Allow more "
+                              "transitions or drop a constraint.")
+
+    @property
+    def guide(self) -> Chain:
+        """Where to look first."""
+        return self.problem.guide or self.objective.chain or Chain.free(self.horizon, self.size)
+
+    def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which actions may follow prefixes [n, t], as [n, A]."""
+        allowed = np.ones((len(prefixes), self.size), dtype=np.bool_)
+        if self._feasible is not None:
+            allowed &= self._feasible.children(prefixes)
+        if self._ahead is not None and self.objective.chain is not None:
+            after = self._ahead[prefixes.shape[1] + 1]
+            finite = np.isfinite(after[prefixes[:, -1]] if after.ndim == 2 else after)
+            allowed &= np.isfinite(self.objective.chain.children(prefixes)) & finite
+        return allowed
+
+    def allows(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which full sequences [n, T] are allowed, as [n]."""
+        allowed = np.ones(len(sequences), dtype=np.bool_)
+        if self._feasible is not None:
+            allowed &= self._feasible.valid(sequences)
+        if self._ahead is not None and self.objective.chain is not None:
+            allowed &= np.isfinite(self.objective.chain.cost(sequences))
+        return allowed
+
+    def cheapest(self, guide: Chain, count: int) -> Cheapest:
+        """The `count` allowed sequences that are cheapest under a guide."""
+        return guide.cheapest(count, None if self.free else self.children)
+
+    def scores(self, energies: Tensor, sequences: NDArray[np.int64]) -> Tensor | None:
+        """Scores of allowed sequences [n, T] of these energies [n]; None where they are the energies."""
+        if self.objective.pure:
+            return None
+        costs = 0.0 if self.objective.chain is None else self.objective.chain.cost(sequences)
+        return torch.from_numpy(self.objective.score(energies.cpu().numpy(), costs))
+
+
+def compiled(problems: Sequence[Problem], horizon: int, top_k: int) -> list[Space]:
+    """Compile all problems before any is searched.
+
+    Raises:
+        ConfigError: top_k below 1, or a problem that no search could solve.
+    """
+    if top_k < 1:
+        raise ConfigError(f"top_k is {top_k}; expected at least 1.")
+    return [Space(problem, horizon) for problem in problems]

@@ -1,0 +1,420 @@
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cefito.errors import ConfigError
+from cefito.files import load_tensors, write_tensors
+from cefito.search.prior import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID, NGramPrior
+
+ACTION_COUNT = 6
+ACTIONS = ((0, 1, 2), (5, 1, 3), (4,), (2, 5))  # in no order; task 3 never has windows
+START = "start"
+
+
+@dataclass
+class Corpus:
+    """Windows as lists; arrays where the library wants them."""
+
+    rows: list[list[int]]
+    owners: list[int]
+
+    @property
+    def sequences(self):
+        return np.array(self.rows)
+
+    @property
+    def tasks(self):
+        return np.array(self.owners)
+
+    def fit(self, **settings):
+        return NGramPrior.fit(self.sequences, self.tasks, action_count=ACTION_COUNT, actions=ACTIONS, **settings)
+
+
+@st.composite
+def corpora(draw):
+    horizon = draw(st.integers(1, 5))
+    owners = draw(st.lists(st.sampled_from([0, 0, 1, 2]), min_size=1, max_size=12))
+    # now and then an action that the task does not allow
+    rows = [draw(st.lists(st.sampled_from(ACTIONS[task] * 4 + (3,)), min_size=horizon, max_size=horizon)) for task in owners]
+    return Corpus(rows, owners)
+
+
+settings_of_priors = {"order": st.integers(1, 3), "strengths": st.tuples(*[st.sampled_from([1e-3, 0.3, 1.0, 30.0])] * 3)}
+# task 0: 0 1 2 a lot, one return and one repeat; task 1: its own; task 2: a single action
+SMALL = Corpus([[0, 1, 2], [0, 1, 2], [0, 1, 0], [1, 1, 2], [5, 1, 3], [5, 3, 3], [4, 4, 4]], [0, 0, 0, 0, 1, 1, 2])
+
+
+def reference(corpus: Corpus, task: int, actions, order: int, strengths, context: list[int]) -> dict[int, float]:
+    """p(a | the actions so far, task), from the formulas of the module, by counting words in dictionaries."""
+
+    def counted(of, allowed):
+        """Steps as (two before, before, action)."""
+        found = []
+        for row, owner in zip(corpus.rows, corpus.owners, strict=True):
+            padded = [START, START, *row]
+            if owner == of:
+                found += [tuple(padded[step:step + 3]) for step in range(len(row)) if row[step] in allowed]
+        return found
+
+    def rates(measure):
+        """Rate of what `measure` gives for (steps of the task, step), a number or None for no part in it, in this task."""
+        parts = {}
+        for of, allowed in enumerate(ACTIONS):
+            steps = counted(of, allowed)
+            parts[of] = [value for step in steps if (value := measure(steps, step)) is not None]
+        overall = (sum(map(sum, parts.values())) + 0.5) / (sum(map(len, parts.values())) + 1)
+        return (sum(parts[task]) + 20 * overall) / (len(parts[task]) + 20)
+
+    def is_between(d, c):
+        return START not in (d, c) and d != c
+
+    def share_of_pair(steps, c, d):
+        after = Counter(last for _, before, last in steps if before == c)
+        return after[d] / after.total()
+
+    repeat = rates(lambda _, step: None if step[1] == START else float(step[2] == step[1]))
+    returned = rates(lambda _, step: float(step[2] == step[0]) if is_between(*step[:2]) else None)
+    expected = rates(lambda steps, step: share_of_pair(steps, step[1], step[0]) if is_between(*step[:2]) else None)
+    factor = (returned / (1 - returned)) / (expected / (1 - expected))
+
+    steps = counted(task, actions)
+
+    def interpolated(level, matching, below):
+        count, strength = Counter(step[2] for step in matching), strengths[level - 1]
+        return {a: (count[a] + strength * below[a]) / (len(matching) + strength) for a in actions}
+
+    single = interpolated(1, steps, {a: 1 / len(actions) for a in actions})
+    if order == 1:
+        return single
+    d, c = [START, START, *context][-2:]
+    if c == START or len(actions) == 1:
+        below = single
+    else:
+        below = {a: repeat if a == c else (1 - repeat) * single[a] / sum(single[b] for b in actions if b != c) for a in actions}
+    pair = interpolated(2, [step for step in steps if step[1] == c], below)
+    if order == 2 or c == START:
+        return pair
+    weight = {a: pair[a] * (factor if a == d and is_between(d, c) else 1) for a in actions}
+    below = {a: weight[a] / sum(weight.values()) for a in actions}
+    return interpolated(3, [step for step in steps if step[:2] == (d, c)], below)
+
+
+@settings(deadline=None, max_examples=80)
+@given(corpus=corpora(), task=st.integers(0, 3), chosen=st.sampled_from([None, (2, 0), (3, 4, 0, 5), (1,)]),
+       **settings_of_priors)
+@example(corpus=SMALL, task=0, chosen=None, order=3, strengths=(1.0, 1.0, 1.0))
+@example(corpus=SMALL, task=2, chosen=None, order=3, strengths=(1.0, 1.0, 1.0))
+@example(corpus=SMALL, task=0, chosen=(3, 2, 1), order=3, strengths=(1.0, 1.0, 1.0))
+def test_every_distribution_sums_to_one_and_is_the_reference(corpus, task, chosen, order, strengths):
+    prior = corpus.fit(order=order, strengths=strengths)
+    ids = prior.actions_of(task, chosen)
+    chain = prior.chain(task, 4, chosen)
+    assert [cost.ndim for cost in chain.costs] == [min(step + 1, order) for step in range(4)]
+    for length in range(4):
+        for places in itertools.product(range(len(ids)), repeat=length):
+            probabilities = np.exp(-chain.children(np.array([places], dtype=np.int64).reshape(1, length)))[0]
+            assert probabilities.sum() == pytest.approx(1, abs=1e-9)
+            expected = reference(corpus, task, ids, order, strengths, [ids[place] for place in places])
+            np.testing.assert_allclose(probabilities, [expected[action] for action in ids], rtol=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(corpus=corpora(), horizon=st.integers(1, 4), **settings_of_priors)
+@example(corpus=SMALL, horizon=4, order=3, strengths=(1.0, 2.0, 3.0))
+def test_costs_of_chains_are_minus_log_probabilities(corpus, horizon, order, strengths):
+    prior = corpus.fit(order=order, strengths=strengths)
+    places, sequences, tasks, costs = [], [], [], []
+    for task, ids in enumerate(ACTIONS):
+        places = np.array(list(itertools.product(range(len(ids)), repeat=horizon)))
+        costs.append(prior.chain(task, horizon).cost(places))
+        sequences.append(np.array(ids)[places])
+        tasks.append(np.full(len(places), task))
+    together = prior.log_probability(np.concatenate(sequences), np.concatenate(tasks))
+    np.testing.assert_allclose(together, -np.concatenate(costs), rtol=1e-9, atol=1e-12)
+
+
+def test_a_sequence_with_an_action_not_allowed_has_no_probability():
+    prior = SMALL.fit()
+    result = prior.log_probability(np.array([[0, 1], [0, 3], [5, 1], [4, 0]]), np.array([0, 0, 1, 2]))
+    assert np.isfinite(result).tolist() == [True, False, True, False]
+    assert prior.log_probability(np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize("chosen", [None, (4, 0, 1)])
+def test_steps_follow_the_chain(chosen):
+    prior = SMALL.fit()
+    places = np.array(list(itertools.product(range(3), repeat=4)))
+    total = np.zeros(len(places))
+    for step in range(4):
+        after = prior.step_log_probabilities(0, places[:, :step], chosen)
+        assert after.shape == (81, 3)
+        total += after[np.arange(81), places[:, step]]
+    np.testing.assert_allclose(total, -prior.chain(0, 4, chosen).cost(places))
+    if chosen is None:
+        np.testing.assert_allclose(total, prior.log_probability(places, np.zeros(81, dtype=np.int64)))  # ids 0, 1, 2
+
+
+def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
+    first, second, third = (np.exp(-cost) for cost in SMALL.fit().chain(3, 3).costs)
+    # Of 14 steps after another: 1 1, 3 3, 4 4 4 repeat.
+    repeat = (4 + 0.5) / (14 + 1)
+    np.testing.assert_allclose(first, [0.5, 0.5])
+    np.testing.assert_allclose(second, [[repeat, 1 - repeat], [1 - repeat, repeat]])
+    # Third steps after two different ones: 0 1 2 twice, 0 1 0, 5 1 3, 5 3 3. One returns. By pairs alone: 1 → 0 is one
+    # of the five steps after a 1 of task 0, for each of three; never in task 1.
+    factor = (1.5 / 4.5) / (1.1 / 4.9)
+    back = factor * (1 - repeat) / (factor * (1 - repeat) + repeat)
+    np.testing.assert_allclose(third[0, 1], [back, 1 - back])
+    np.testing.assert_allclose(third[1, 1], second[1])
+    assert SMALL.fit().chain(3, 3).costs[2].shape == (2, 2, 2)
+
+
+def test_a_repeat_gets_the_share_estimated_for_the_task():
+    """0 is the most frequent action by far and never repeats at once in task 0; 1 often does in task 1."""
+    corpus = Corpus([[0, 1, 0]] * 30 + [[0, 2, 0]] * 30 + [[1, 1, 1]] * 30 + [[1, 3, 5]], [0] * 60 + [1] * 31)
+    overall = (60 + 0.5) / (182 + 1)
+    share = (0 + 20 * overall) / (120 + 20)
+    prior = corpus.fit(order=2, strengths=(1.0, 1e6, 1.0))  # hardly counts any pair
+    pair = np.exp(-prior.chain(0, 2).costs[1])
+    np.testing.assert_allclose(np.diag(pair), share, rtol=1e-3)
+    single = np.exp(-corpus.fit(order=1, strengths=(1.0, 1e6, 1.0)).chain(0, 1).costs[0])
+    assert single[0] > 4 * share
+    np.testing.assert_allclose(pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3)  # the others in proportion
+    assert np.diag(np.exp(-prior.chain(1, 2).costs[1])).min() > 3 * share
+
+
+def test_a_return_gets_less_where_returns_are_rare():
+    """Pairs go round both ways alike, single windows never turn back."""
+    corpus = Corpus([[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]] * 20, [0] * 120)
+    pair, back = (np.exp(-corpus.fit(order=order, strengths=(1.0, 10.0, 1e9)).chain(0, 3).costs[-1]) for order in (2, 3))
+    back = back[0, 1]  # hardly counts any triple
+    assert pair[1, 0] == pytest.approx(pair[1, 2])
+    assert back[0] < 0.2 * back[2]
+    assert back[1] / back[2] == pytest.approx(pair[1, 1] / pair[1, 2], rel=1e-3)
+
+
+def test_orders_are_nested():
+    """Each order begins as the one below it, and comes down to it where its level has infinite strength."""
+    one, two, three = (SMALL.fit(order=order, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs for order in (1, 2, 3))
+    np.testing.assert_array_equal(two[0], three[0])
+    assert not np.allclose(one[0], two[0])
+    assert not np.allclose(two[1], three[1])  # the second of a window is no second of a pair
+    np.testing.assert_allclose(SMALL.fit(order=2, strengths=(1.0, 1e12, 3.0)).chain(0, 3).costs[0], one[0], rtol=1e-9)
+    np.testing.assert_allclose(SMALL.fit(order=3, strengths=(1.0, 2.0, 1e12)).chain(0, 3).costs[1], two[1], rtol=1e-9)
+    repeated = SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs[2][2, 2]  # 2 2 was never seen
+    np.testing.assert_allclose(repeated, two[2][2], rtol=1e-12)
+
+
+def test_the_start_of_a_window_is_a_context():
+    corpus = Corpus([[0, 1, 2], [0, 1, 2], [0, 2, 1], [1, 0, 2]], [0] * 4)
+    first, second, third = (np.exp(-cost) for cost in corpus.fit(order=3, strengths=(1e-6,) * 3).chain(0, 3).costs)
+    np.testing.assert_allclose(first, [0.75, 0.25, 0], atol=1e-5)
+    np.testing.assert_allclose(second[0], [0, 2 / 3, 1 / 3], atol=1e-5)  # as a pair anywhere it would be 2 : 2
+    np.testing.assert_allclose(third[1, 0], [0, 0, 1], atol=1e-5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(corpus=corpora(), task=st.integers(0, 1), extra=st.integers(0, 3), order=st.integers(1, 3),
+       chosen=st.sampled_from([None, (2, 5, 0, 3)]))
+@example(corpus=SMALL, task=0, extra=1, order=3, chosen=None)
+def test_pruned_keeps_what_was_seen_and_the_likeliest_others(corpus, task, extra, order, chosen):
+    prior = corpus.fit(order=order)
+    ids = prior.actions_of(task, chosen)
+    own = [row for row, owner in zip(corpus.rows, corpus.owners, strict=True) if owner == task]
+    seen = {(before, after) for row in own for before, after in itertools.pairwise([START, *row])}
+    pruned = prior.pruned(task, 3, extra, chosen)
+    if not any(action in ids for row in own for action in row):
+        assert not any(cost.any() for cost in pruned.costs)
+        return
+    strengths = DEFAULT_STRENGTHS
+    for c, context, row in [(START, [], pruned.costs[0]), *((c, [c], pruned.costs[1][place]) for place, c in enumerate(ids))]:
+        likelihood = reference(corpus, task, ids, min(order, 2), strengths, context)
+        kept = {a for a in ids if (c, a) in seen}
+        assert {a for a, cost in zip(ids, row, strict=True) if cost == 0} >= kept
+        others = {a for a in ids if a not in kept and row[ids.index(a)] == 0}
+        dropped = set(ids) - kept - others
+        assert len(others) == min(extra, len(ids) - len(kept))
+        assert all(likelihood[a] >= likelihood[b] - 1e-12 for a in others for b in dropped)
+        assert all(math.isinf(row[ids.index(a)]) for a in dropped)
+    np.testing.assert_array_equal(pruned.costs[1], pruned.costs[2])
+
+
+def test_pruned_by_hand():
+    inf = np.inf
+    start, later, _ = SMALL.fit().pruned(0, 3, 0).costs
+    assert start.tolist() == [0, 0, inf]
+    assert later.tolist() == [[inf, 0, inf], [0, 0, 0], [inf, inf, inf]]
+    start, later, _ = SMALL.fit().pruned(0, 3, 1).costs
+    assert start.tolist() == [0, 0, 0]
+    assert later.tolist() == [[inf, 0, 0], [0, 0, 0], [inf, 0, inf]]  # after 2, 1 is the more frequent
+    assert not any(cost.any() for cost in SMALL.fit().pruned(3, 3, 0).costs)
+    assert len(SMALL.fit().pruned(0, 1, 0).costs) == 1
+
+
+def test_windows_allowed_by_pruning_are_all_that_were_seen():
+    pruned = SMALL.fit().pruned(0, 3, 0)
+    assert np.isfinite(pruned.cost(np.array([[0, 1, 2], [0, 1, 0], [1, 1, 2]]))).all()
+    assert np.isinf(pruned.cost(np.array([[0, 2, 1], [2, 1, 0], [0, 0, 1]]))).all()
+
+
+@pytest.mark.parametrize("through_file", [False, True])
+def test_arrays_and_back(through_file, tmp_path):
+    prior = SMALL.fit(order=2, strengths=(0.3, 2.0, 5.0))
+    arrays = {**prior.to_arrays(), "weights": np.ones(3, dtype=np.float32)}
+    if through_file:
+        write_tensors(tmp_path / "prior.safetensors", arrays)
+        arrays, _ = load_tensors(tmp_path / "prior.safetensors", "np", "")
+    again = NGramPrior.from_arrays(arrays)
+    assert (again.order, again.strengths, again.actions, again.action_count) == (2, (0.3, 2.0, 5.0), ACTIONS, ACTION_COUNT)
+    for task in range(4):
+        for one, two in zip(prior.chain(task, 3).costs, again.chain(task, 3).costs, strict=True):
+            np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(prior.pruned(0, 2, 1).costs[1], again.pruned(0, 2, 1).costs[1])
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda arrays: arrays.pop("counts"), "'counts' is missing"),
+    (lambda arrays: arrays.update(counts=arrays["counts"][1:]), "do not fit"),
+    (lambda arrays: arrays.update(actions=arrays["actions"][1:]), "do not fit"),
+    (lambda arrays: arrays.update(events=arrays["events"] + 4), "do not fit"),
+    (lambda arrays: arrays.update(events=arrays["events"].astype(np.float64)), "do not fit"),
+    (lambda arrays: arrays.update(settings=np.array([7, 6])), "order is 7"),
+])
+def test_arrays_of_no_prior(change, message):
+    arrays = SMALL.fit().to_arrays()
+    change(arrays)
+    with pytest.raises(ConfigError, match=message):
+        NGramPrior.from_arrays(arrays)
+
+
+def walks(seed: int, count: int, horizon: int, span: int) -> Corpus:
+    """Sequences of 0, 1, 2 whose next action depends on the last `span` actions."""
+    generator = np.random.default_rng(seed)
+    table = np.random.default_rng(3).dirichlet([0.3] * 3, size=(3,) * span)
+    rows = []
+    for _ in range(count):
+        row = generator.integers(3, size=span).tolist()
+        while len(row) < span + horizon:
+            row.append(int(generator.choice(3, p=table[tuple(row[len(row) - span:])])))
+        rows.append(row[span:])
+    return Corpus(rows, [0] * count)
+
+
+def tune(train: Corpus, val: Corpus, **settings) -> NGramPrior:
+    return NGramPrior.tuned(train.sequences, train.tasks, action_count=ACTION_COUNT, actions=ACTIONS,
+                            val_sequences=val.sequences, val_tasks=val.tasks, **settings)
+
+
+@pytest.mark.parametrize("span", [0, 1, 2])
+def test_tuned_finds_the_order_of_a_markov_chain(span):
+    """Few windows where the order is low, so that needless contexts cost something."""
+    size = 300 if span == 2 else 30
+    assert tune(walks(1, size, 6, span), walks(2, 400, 6, span)).order == span + 1
+
+
+def test_tuned_is_the_best_of_what_one_change_reaches():
+    train, val = walks(5, 60, 4, 2), walks(6, 60, 4, 2)  # where one round over the strengths is not enough
+
+    def score(order, strengths):
+        return train.fit(order=order, strengths=strengths).log_probability(val.sequences, val.tasks).mean()
+
+    prior = tune(train, val)
+    best = score(prior.order, prior.strengths)
+    assert prior.order == 3
+    for level in range(3):
+        for value in GRID:
+            assert score(3, (*prior.strengths[:level], value, *prior.strengths[level + 1:])) <= best
+    assert best > score(DEFAULT_ORDER, DEFAULT_STRENGTHS)
+    for order in (1, 2):
+        assert best > score(order, tune(train, val, orders=(order,)).strengths)
+    assert tune(train, val).strengths == prior.strengths
+
+
+def test_tuned_leaves_out_windows_that_no_setting_explains():
+    train, val = walks(1, 60, 4, 1), walks(2, 60, 4, 1)
+    expected = tune(train, val)
+    val.rows += [[0, 3, 0, 0]] * 50
+    val.owners += [0] * 50
+    prior = tune(train, val)
+    assert (prior.order, prior.strengths) == (expected.order, expected.strengths)
+    assert expected.strengths != DEFAULT_STRENGTHS
+
+
+@pytest.mark.parametrize("val", [Corpus([[3, 3]], [0]), None])
+def test_tuned_without_windows_to_tune_on_keeps_the_defaults(val):
+    sequences = np.zeros((0, 2), dtype=np.int64) if val is None else val.sequences
+    tasks = np.zeros(0, dtype=np.int64) if val is None else val.tasks
+    prior = NGramPrior.tuned(SMALL.sequences, SMALL.tasks, action_count=ACTION_COUNT, actions=ACTIONS,
+                             val_sequences=sequences, val_tasks=tasks)
+    assert (prior.order, prior.strengths) == (DEFAULT_ORDER, DEFAULT_STRENGTHS)
+
+
+def test_tables_are_kept():
+    prior = SMALL.fit()
+    chain = prior.chain(0, 5)
+    assert chain.costs[2] is chain.costs[4]
+    assert prior.chain(0, 3).costs[2] is chain.costs[2]
+    assert prior.chain(0, 3, (2, 1, 0)).costs[0].tolist() == prior.chain(0, 3).costs[0][::-1].tolist()
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"sequences": np.array([0, 1, 2])}, "shape"),
+    ({"sequences": np.zeros((7, 0), dtype=np.int64)}, "shape"),
+    ({"tasks": np.zeros(3, dtype=np.int64)}, "shape"),
+    ({"sequences": SMALL.sequences + 0.5}, "actions of type float64"),
+    ({"sequences": SMALL.sequences + 1}, "actions of type int64"),
+    ({"sequences": SMALL.sequences - 1}, "actions of type int64"),
+    ({"tasks": SMALL.tasks + 2}, "tasks of type int64"),
+    ({"sequences": np.zeros((0, 3), dtype=np.int64), "tasks": np.zeros(0, dtype=np.int64)}, "no training windows"),
+    ({"actions": ((0, 1), (), (4,))}, "the actions of task 1"),
+    ({"actions": ((0, 1), (2, 2), (4,))}, "the actions of task 1"),
+    ({"actions": ((0, 1), (2, 6), (4,))}, "the actions of task 1"),
+    ({"order": 0}, "order is 0"),
+    ({"order": 4}, "order is 4"),
+    ({"strengths": (1.0, 1.0)}, "strengths"),
+    ({"strengths": (1.0, 0.0, 1.0)}, "strengths"),
+    ({"strengths": (1.0, np.nan, 1.0)}, "strengths"),
+])
+def test_what_cannot_be_fitted(arguments, message):
+    given = {"sequences": SMALL.sequences, "tasks": SMALL.tasks, "action_count": ACTION_COUNT, "actions": ACTIONS}
+    NGramPrior.fit(**given)
+    with pytest.raises(ConfigError, match=message):
+        NGramPrior.fit(**{**given, **arguments})
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"orders": ()}, "cannot choose"), ({"orders": (0, 1)}, "cannot choose"), ({"grid": ()}, "cannot choose"),
+    ({"grid": (1.0, -1.0)}, "cannot choose"),
+])
+def test_what_cannot_be_tuned(settings, message):
+    tune(SMALL, SMALL)
+    with pytest.raises(ConfigError, match=message):
+        tune(SMALL, SMALL, **settings)
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda prior: prior.chain(4, 3), "no task 4"),
+    (lambda prior: prior.chain(-1, 3), "no task -1"),
+    (lambda prior: prior.chain(0, 0), "horizon is 0"),
+    (lambda prior: prior.chain(0, 3, ()), "to plan with"),
+    (lambda prior: prior.chain(0, 3, (1, 1)), "to plan with"),
+    (lambda prior: prior.chain(0, 3, (1, 6)), "to plan with"),
+    (lambda prior: prior.pruned(0, 3, -1), "extra is -1"),
+    (lambda prior: prior.pruned(0, 0, 1), "horizon is 0"),
+    (lambda prior: prior.log_probability(np.array([0, 1]), np.array([0, 0])), "shape"),
+    (lambda prior: prior.log_probability(np.array([[0, 6]]), np.array([0])), "actions of type"),
+    (lambda prior: prior.log_probability(np.array([[0, 1]]), np.array([4])), "tasks of type"),
+    (lambda prior: prior.step_log_probabilities(0, np.array([0, 1])), "prefixes"),
+    (lambda prior: prior.step_log_probabilities(0, np.array([[3]])), "prefixes"),
+    (lambda prior: prior.step_log_probabilities(0, np.array([[-1]])), "prefixes"),
+    (lambda prior: prior.step_log_probabilities(0, np.array([[0.0]])), "prefixes"),
+])
+def test_what_cannot_be_asked(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call(SMALL.fit())
