@@ -195,6 +195,8 @@ def test_evaluate_json(argv, name, run, world, capsys):
     assert len(value["metrics"]["position_accuracy"]) == 3
     assert {"seed", "exact", "without_plan", "seconds_per_query", "token_forwards_per_query", "leaves_per_query",
             "tasks_without_training", "actions_from", "dataset"} <= set(value)
+    assert value["search"] == open_run(run).planner.config.search.model_dump(mode="json")
+    assert value["weights"] == {"energy": 1, "prior": 0, "proposal": 0, "task": 0}
 
 
 def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, fails):
@@ -255,17 +257,23 @@ def test_plan_a_video(run, world, capsys):
     assert energies == sorted(energies)
     video = next(video for video in world.videos if video.video_id == VIDEO)
     truth = world.taxonomy.names([step.action for step in video.steps[1:4]])
-    task, annotated = captured.err.splitlines()
+    task, quality, annotated = captured.err.splitlines()
     assert re.fullmatch(r"task \d+: .* \(predicted\)", task)
+    assert re.fullmatch(r"exact: no other allowed sequence is better; [\d,]+ token forwards", quality)
     assert annotated == "annotated: " + " → ".join(truth)
     assert snapshot(run) == before
 
 
 def check_plans(value, world, count):
-    assert set(value) - {"truth"} == {"task", "plans", "evaluated", "exact"}
+    assert set(value) - {"truth"} == {"task", "plans", "evaluated", "exact", "search", "weights"}
+    assert set(value["evaluated"]) == {"token_forwards", "leaves"}
+    assert value["search"] == {"method": "exhaustive", "tasks": 1, "interrupted": False}
+    assert value["weights"] == {"energy": 1, "prior": 0, "proposal": 0, "task": 0}
     assert len(value["plans"]) == count
     for entry in value["plans"]:
-        assert set(entry) == {"actions", "names", "energy"}
+        assert set(entry) == {"actions", "names", "energy", "score", "task"}
+        assert entry["score"] == entry["energy"]
+        assert entry["task"] == value["task"]["id"]
         assert entry["names"] == world.taxonomy.names(entry["actions"])
         assert set(entry["actions"]) <= set(world.taxonomy.tasks[value["task"]["id"]].actions)
     energies = [entry["energy"] for entry in value["plans"]]
@@ -299,7 +307,8 @@ def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
     del theirs["truth"]
     assert ours == theirs
     captured = succeeds(capsys, "plan", run, *files, "--task", 3)
-    assert captured.err == f"task 3: {world.taxonomy.tasks[3].name} (given)\n"
+    assert captured.err.splitlines()[0] == f"task 3: {world.taxonomy.tasks[3].name} (given)"
+    assert len(captured.err.splitlines()) == 2
 
 
 def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):

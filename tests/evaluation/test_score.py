@@ -13,6 +13,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics
 from cefito.evaluation.runs import evaluate_run
 from cefito.planners.run import open_run, train_run
+from cefito.planners.settings import search_settings
 from cefito.search.problem import Effort, Plans
 from cefito.training.config import load_config
 
@@ -103,6 +104,40 @@ def test_an_oracle_is_told_the_task_and_a_planner_may_have_none(world):
     assert evaluation.oracle_task is True
     assert evaluation.metrics["task_accuracy"] == 100
     assert evaluation.metrics["success_rate"] == evaluation.metrics["top_5_success_rate"] == 100
+
+
+def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
+    windows = cut_windows(world, horizon=3, split="test").subset(range(4))
+    plans = [row[None] for row in windows.actions]
+    own = [windows.tasks[0], windows.tasks[1] + 1, windows.tasks[2], windows.tasks[3]]
+
+    class Names(Says):
+        def plan(self, queries, top_k):
+            found = super().plan(queries, top_k)
+            named = [replace(plan, tasks=np.array([task])) for plan, task in zip(found, own, strict=True)]
+            return named[:3] + found[3:]
+
+    assert evaluate_planner(Names(plans, windows.tasks + 1), windows)[0].metrics["task_accuracy"] == 50
+    assert evaluate_planner(Names(plans, windows.tasks), windows)[0].metrics["task_accuracy"] == 75
+    assert "task_accuracy" not in evaluate_planner(Names(plans), windows)[0].metrics  # the last one's is not known
+    plans, own = plans[:3], own[:3]
+    assert evaluate_planner(Names(plans), windows.subset(range(3)))[0].metrics["task_accuracy"] == pytest.approx(200 / 3)
+
+
+def test_another_search_is_kept_in_a_file_of_its_own(run):
+    own, _ = evaluate_run(run)
+    trained = run.planner.config.search
+    run.planner.use(search_settings(trained, method="guided", tasks=2, objective="fitted", prior_weight=0.25))
+    value, path = evaluate_run(run, sample=6)
+    assert path.name == "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json"
+    assert value["search"] == {**own["search"], "method": "guided", "tasks": 2, "objective": "fitted", "prior_weight": 0.25}
+    assert value["weights"] == vars(run.planner.weights)
+    assert value["weights"]["prior"] == 0.25
+    assert json.loads(path.read_text()) == value
+    assert files(run) == ["evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json",
+                          "evaluation-test.json"]
+    run.planner.use(trained)
+    assert evaluate_run(run)[1].name == "evaluation-test.json"
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])

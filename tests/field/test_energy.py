@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import EnergyField, FieldConfig
+from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.field.predictor import Dropout
 from cefito.field.prefixes import PrefixTree
 
@@ -152,3 +152,44 @@ def test_dropout_of_candidates():
                   for _ in range(2))
     assert torch.equal(one, other)
     assert not torch.allclose(one, plain)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("settings", [{}, {"skip": True}, {"distance": "mean_square", "goal_projection": 8, "centre": True}])
+def test_one_hot_mixtures_have_the_energies_of_their_sequences(settings, frozen):
+    field = make(actions=6, **settings)
+    initial, goal = observations(20)
+    ids = torch.tensor([1, 2, 5])
+    places = torch.randint(3, (20, 3), generator=torch.Generator().manual_seed(2))
+    relaxed = (IncrementalField(field) if frozen else field).relaxed_energy(
+        initial, goal, ids, torch.nn.functional.one_hot(places, 3).float())
+    torch.testing.assert_close(relaxed, field.energy(initial, goal, ids[places]), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"skip": True}, {"distance": "mean_square"}])
+def test_the_gradient_by_the_mixture_is_that_of_differences(settings):
+    field = make(actions=5, **settings)
+    initial, goal = observations(4)
+    ids, generator = torch.tensor([0, 2, 3, 4]), torch.Generator().manual_seed(2)
+    mixture = torch.rand(4, 3, 4, generator=generator).softmax(dim=-1).requires_grad_()
+    gradient, = torch.autograd.grad(field.relaxed_energy(initial, goal, ids, mixture).sum(), [mixture])
+    for step, place in itertools.product(range(3), range(4)):
+        change = torch.zeros(4, 3, 4)
+        change[:, step, place] = 1e-2
+        with torch.no_grad():
+            up, down = (field.relaxed_energy(initial, goal, ids, mixture + sign * change) for sign in (1, -1))
+        torch.testing.assert_close(gradient[:, step, place], (up - down) / 2e-2, rtol=2e-2, atol=2e-3)
+
+
+def test_the_frozen_field_gives_gradients_and_leaves_none():
+    field = make()
+    initial, goal = observations(2)
+    frozen = IncrementalField(field)
+    with torch.no_grad():
+        mixture = torch.full((2, 3, 4), 0.25).requires_grad_()
+        energy = frozen.relaxed_energy(initial, goal, torch.arange(4), mixture)
+        gradient, = torch.autograd.grad(energy, [mixture], torch.ones(2))
+    assert gradient.isfinite().all()
+    assert gradient.any()
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in field.parameters())
+    assert 0 < frozen.bytes_per_mixture(4) < frozen.bytes_per_mixture(400)

@@ -57,6 +57,67 @@ def test_the_walk_gives_the_energies_of_full_sequences(
     torch.testing.assert_close(found, every_energy(field, initial, goal, sorted(allowed)), rtol=1e-5, atol=1e-6)
 
 
+@settings(deadline=None, max_examples=40)
+@given(data=st.data(), seed=st.integers(0, 10_000), horizon=st.integers(1, 4), observation_dim=st.sampled_from([8, 16, 24]),
+       depth=st.integers(1, 3), distance=st.sampled_from(["l2", "mean_square"]), projection=st.sampled_from([0, 5]),
+       centre=st.booleans(), skip=st.booleans(), queries=st.integers(1, 3))
+def test_chosen_children_give_the_energies_of_full_sequences(
+        data, seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries):
+    """Any children, each query's own, some parents without any; at times after a dense level."""
+    field = make(seed, horizon=horizon, observation_dim=observation_dim, depth=depth, distance=distance,
+                 goal_projection=projection, centre=centre, skip=skip)
+    initial, goal = observations(field, queries, seed)
+    incremental = IncrementalField(field)
+    prefixes, rows = incremental.root(initial, goal), [(query, ()) for query in range(queries)]
+    found = None
+    for level in range(horizon):
+        last = level == horizon - 1
+        if not last and data.draw(st.booleans()):
+            prefixes = incremental.extend(prefixes, torch.arange(2))
+            rows = [(query, (*before, action)) for query, before in rows for action in range(2)]
+            continue
+        pairs = st.tuples(st.integers(0, len(rows) - 1), st.integers(0, 5))
+        chosen = sorted(data.draw(st.lists(pairs, min_size=1, max_size=8)), key=lambda pair: pair[0])
+        parents, actions = (torch.tensor(column) for column in zip(*chosen, strict=True))
+        rows = [(rows[parent][0], (*rows[parent][1], action)) for parent, action in chosen]
+        if last:
+            found = incremental.leaf_energy_each(prefixes, parents, actions)
+        else:
+            prefixes = incremental.extend_each(prefixes, parents, actions)
+            assert prefixes.depth == level + 1
+            assert prefixes.query.tolist() == [query for query, _ in rows]
+    query = torch.tensor([query for query, _ in rows])
+    with torch.no_grad():
+        expected = field.energy(initial[query], goal[query], torch.tensor([sequence for _, sequence in rows]))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_all_children_one_by_one_are_the_dense_walk(skip):
+    field = make(horizon=4, skip=skip)
+    incremental, actions = IncrementalField(field), torch.tensor([1, 4, 5])
+    dense = each = incremental.root(*observations(field, 2))
+    for _ in range(3):
+        count = len(dense)
+        dense = incremental.extend(dense, actions)
+        each = incremental.extend_each(each, torch.arange(count).repeat_interleave(3), actions.repeat(count))
+        for name in ("keys", "values"):
+            for ours, theirs in zip(getattr(each, name), getattr(dense, name), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        assert torch.equal(each.query, dense.query)
+        assert torch.equal(each.target, dense.target)
+    leaves = incremental.leaf_energy_each(each, torch.arange(len(each)).repeat_interleave(3), actions.repeat(len(each)))
+    torch.testing.assert_close(leaves.view(-1, 3), incremental.leaf_energy(dense, actions), rtol=1e-5, atol=1e-6)
+
+
+def test_no_children_at_all():
+    field = make()
+    incremental, none = IncrementalField(field), torch.empty(0, dtype=torch.int64)
+    prefixes = incremental.extend(incremental.root(*observations(field, 2)), torch.arange(2))
+    assert len(incremental.extend_each(prefixes, none, none)) == 0
+    assert incremental.leaf_energy_each(incremental.extend(prefixes, torch.arange(2)), none, none).shape == (0,)
+
+
 def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
     field = make()
     incremental, actions = IncrementalField(field), torch.tensor([0, 2, 5])
@@ -93,13 +154,26 @@ def test_weights_are_as_when_built():
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_memory_of_a_child_covers_what_it_keeps(depth):
+@pytest.mark.parametrize("each", [False, True])
+def test_memory_of_a_child_covers_what_it_keeps(depth, each):
     field = make(horizon=4, depth=3)
     incremental, actions = IncrementalField(field), torch.arange(2)
     prefixes = incremental.root(*observations(field, 1))
     for _ in range(depth + 1):
-        prefixes = incremental.extend(prefixes, actions)
+        count = len(prefixes)
+        prefixes = (incremental.extend_each(prefixes, torch.arange(count).repeat_interleave(2), actions.repeat(count)) if each
+                    else incremental.extend(prefixes, actions))
     kept = sum(tensor.numel() * tensor.element_size() for tensor in (*prefixes.keys, *prefixes.values)) / len(prefixes)
-    inner, leaf = (incremental.bytes_per_child(depth, leaf=leaf) for leaf in (False, True))
+    inner, leaf = (incremental.bytes_per_child(depth, leaf=leaf, each=each) for leaf in (False, True))
     assert kept < inner
-    assert leaf < inner < incremental.bytes_per_child(depth + 1, leaf=False)
+    assert leaf < inner < incremental.bytes_per_child(depth + 1, leaf=False, each=each)
+    if each:  # a block's copies of the parent's keys and values, while they are attended to
+        assert inner - incremental.bytes_per_child(depth, leaf=False) >= 2 * kept / (2 * 3)
+
+
+@pytest.mark.parametrize(("width", "depth", "ratio"), [(16, 2, 2), (32, 3, 1.5)])
+def test_operations_of_a_token(width, depth, ratio):
+    """Two for each weight of the blocks' matrices: a multiplication and an addition."""
+    field = make(width=width, depth=depth, mlp_ratio=ratio)
+    matrices = sum(parameter.numel() for parameter in field.predictor.blocks.parameters() if parameter.ndim == 2)
+    assert IncrementalField(field).flops_per_token == 2 * matrices

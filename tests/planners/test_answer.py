@@ -8,6 +8,8 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners import Queries
 from cefito.planners.answer import answer, query_from_files, query_from_video
 from cefito.planners.run import train_run
+from cefito.planners.settings import search_settings
+from cefito.search.constraints import Constraints
 from cefito.training.config import load_config
 
 TINY = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
@@ -107,11 +109,15 @@ def test_an_answer(run):
     assert [entry["actions"] for entry in value["plans"]] == plans.actions.tolist()
     assert [entry["energy"] for entry in value["plans"]] == plans.energies.tolist() == sorted(plans.energies)
     for entry in value["plans"]:
-        assert set(entry) == {"actions", "names", "energy"}
+        assert set(entry) == {"actions", "names", "energy", "score", "task"}
+        assert entry["task"] == task
+        assert entry["score"] == entry["energy"]
         assert entry["names"] == run.planner.taxonomy.names(entry["actions"])
     assert value["truth"] == {"actions": [3, 4, 4], "names": ["cut", "heat", "heat"]}
     assert value["exact"] is True
     assert value["evaluated"] == {"token_forwards": plans.evaluated.token_forwards, "leaves": plans.evaluated.leaves}
+    assert value["search"] == {"method": "exhaustive", "tasks": 1, "interrupted": False}
+    assert value["weights"] == {"energy": 1, "prior": 0, "proposal": 0, "task": 0}
 
 
 @pytest.mark.parametrize("task", [0, 1, 2])
@@ -144,3 +150,60 @@ def test_what_cannot_be_answered(run):
     for task in (None, 1):
         with pytest.raises(RunError, match="observations have 5 features; this run was trained on 4"):
             answer(run.planner, wrong, task=task)
+
+
+def use(run, **changes):
+    run.planner.use(search_settings(run.planner.config.search, **changes))
+
+
+def test_an_answer_among_several_tasks(run):
+    use(run, tasks=3, objective="fitted")
+    query, _ = query_from_video(run, "e", 0)
+    value = answer(run.planner, query, top_k=1000)
+    assert value["search"]["tasks"] == 3
+    assert {entry["task"] for entry in value["plans"]} == {0, 1, 2}
+    best = value["plans"][0]["task"]
+    assert value["task"] == {"id": best, "name": ["tea", "toast", "tyre"][best], "source": "predicted"}
+    for entry in value["plans"]:
+        assert set(entry["actions"]) <= set(run.planner.space.actions[entry["task"]])
+    assert [entry["score"] for entry in value["plans"]] == sorted(entry["score"] for entry in value["plans"])
+    assert value["weights"] == vars(run.planner.weights)
+    assert json.loads(json.dumps(value)) == value
+    alone = answer(run.planner, query, task=1)
+    assert (alone["task"]["source"], alone["search"]["tasks"]) == ("given", 1)
+
+
+def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
+    use(run, tasks=3)
+    query, _ = query_from_video(run, "e", 0)
+    value = answer(run.planner, query, constraints=Constraints(required=(2,)))  # wait, of tea and toast
+    assert value["search"]["tasks"] == 2
+    value = answer(run.planner, query, constraints=Constraints(pinned=((3, 7),)))  # jack down, of tyre alone
+    assert (value["search"]["tasks"], value["task"]["id"]) == (1, 2)
+    assert all(entry["actions"][2] == 7 for entry in value["plans"])
+    with pytest.raises(ConfigError,
+                       match=r"^task \d \('\w+'\): action \d is .* The next 2 likely tasks cannot satisfy it either\.$"):
+        answer(run.planner, query, constraints=Constraints(pinned=((3, 7), (1, 0))))
+    with pytest.raises(ConfigError, match=r"^task 1 \('toast'\): action 7 is pinned but is not an action of this task; choose"):
+        answer(run.planner, query, task=1, constraints=Constraints(pinned=((3, 7),)))
+
+
+@pytest.mark.parametrize("constraints", [
+    Constraints(pinned=((1, 8),)), Constraints(required=(0, 8)), Constraints(forbidden=(8,)), Constraints(before=((0, 8),)),
+    Constraints(before=((8, 0),))])
+def test_actions_that_no_task_has(run, constraints):
+    query, _ = query_from_video(run, "e", 0)
+    with pytest.raises(ConfigError, match="unknown action 8; the run knows 0 to 7"):
+        answer(run.planner, query, constraints=constraints)
+
+
+@pytest.mark.parametrize("changes", [{}, {"tasks": 3}, {"method": "guided"}, {"method": "beam"}, {"method": "naive"},
+                                     {"method": "auto", "budget_gflop": 0}])
+def test_an_answer_that_is_stopped_at_once(run, changes):
+    use(run, **changes)
+    query, _ = query_from_video(run, "e", 0)
+    value = answer(run.planner, query, stop=lambda: True)
+    assert value["search"]["interrupted"] is True
+    assert len(value["plans"]) <= 5
+    assert value["task"]["id"] in (0, 1, 2)
+    assert answer(run.planner, query, stop=lambda: False)["search"]["interrupted"] is False

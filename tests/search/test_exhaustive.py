@@ -1,7 +1,5 @@
 import itertools
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -11,69 +9,15 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig, IncrementalField
-from cefito.search import ExhaustiveSearch, NaiveSearch, Plans, Problem
+from cefito.search import BeamSearch, Constraints, ExhaustiveSearch, GuidedSearch, NaiveSearch, Objective, Plans, Problem
+
+from .conftest import DummyField, chains, everything, listed, problem, problems_of, scrambled
 
 SEARCHES = {"naive": NaiveSearch(), "naive in batches": NaiveSearch(batch=5), "exhaustive": ExhaustiveSearch(),
             "exhaustive one by one": ExhaustiveSearch(memory_mib=1e-9),
-            "exhaustive in chunks": ExhaustiveSearch(memory_mib=200 / 2 ** 20)}
+            "exhaustive in chunks": ExhaustiveSearch(memory_mib=200 / 2 ** 20), "beam": BeamSearch(width=10 ** 6),
+            "guided": GuidedSearch(proposals=10 ** 6)}
 every_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES.keys())
-
-
-@dataclass(frozen=True)
-class Node:
-    """Prefixes of the dummy field: (initial, goal, actions so far)."""
-
-    rows: tuple[tuple[float, float, tuple[int, ...]], ...]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def narrow(self, first: int, count: int) -> "Node":
-        return Node(self.rows[first:first + count])
-
-
-@dataclass
-class DummyField:
-    """A field without a network: any function of (initial, goal, sequence), which records what is asked of it."""
-
-    horizon: int
-    function: object
-    child_bytes: int = 1
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    children: list[tuple[int, int]] = field(default_factory=list)  # (depth, number computed at once)
-
-    def energy(self, initial, goal, actions):
-        return torch.tensor([float(self.function(float(one[0]), float(other[0]), tuple(row)))
-                             for one, other, row in zip(initial, goal, actions.tolist(), strict=True)])
-
-    def root(self, initial, goal):
-        return Node(tuple((float(one[0]), float(other[0]), ()) for one, other in zip(initial, goal, strict=True)))
-
-    def extend(self, prefixes, actions):
-        self._record(prefixes, actions)
-        assert len(prefixes.rows[0][2]) < self.horizon - 1
-        return Node(tuple((one, other, (*before, action)) for one, other, before in prefixes.rows
-                          for action in actions.tolist()))
-
-    def leaf_energy(self, prefixes, actions):
-        self._record(prefixes, actions)
-        return torch.tensor([[float(self.function(one, other, (*before, action))) for action in actions.tolist()]
-                             for one, other, before in prefixes.rows])
-
-    def bytes_per_child(self, depth, *, leaf):
-        return self.child_bytes * (1 if leaf else depth + 2)
-
-    def _record(self, prefixes, actions):
-        self.children.append((len(prefixes.rows[0][2]), len(prefixes) * len(actions)))
-
-
-def problem(goal: float, actions: Sequence[int], initial: float = 0.0) -> Problem:
-    return Problem(initial=np.array([initial], np.float32), goal=np.array([goal], np.float32), actions=tuple(actions))
-
-
-def scrambled(initial: float, goal: float, sequence: tuple[int, ...]) -> int:
-    """An energy without any structure, with many ties."""
-    return zlib.crc32(repr((initial, goal, sequence)).encode()) % 17
 
 
 @every_search
@@ -96,15 +40,75 @@ def test_a_hidden_sequence_is_found(search):
        equal=st.booleans())
 def test_plans_are_those_of_a_sorted_list_of_everything(horizon, top_k, memory, batch, queries, equal):
     problems = [problem(goal, sorted(queries[0][1] if equal else allowed)) for goal, allowed in queries]
-    for search in (NaiveSearch(batch=batch), ExhaustiveSearch(memory_mib=memory / 2 ** 20)):
+    for search in (NaiveSearch(batch=batch), ExhaustiveSearch(memory_mib=memory / 2 ** 20), BeamSearch(width=1000),
+                   GuidedSearch(proposals=1000)):
         found = search.search(DummyField(horizon, scrambled), problems, top_k)
-        assert len(found) == len(problems)
         for one, plans in zip(problems, found, strict=True):
-            everything = sorted((scrambled(0.0, float(one.goal[0]), sequence), sequence)
-                                for sequence in itertools.product(one.actions, repeat=horizon))[:top_k]
-            assert plans.actions.tolist() == [list(sequence) for _, sequence in everything]
-            assert plans.energies.tolist() == [energy for energy, _ in everything]
+            assert listed(plans) == everything(one, horizon, scrambled)[:top_k]
+            assert plans.scores.tolist() == plans.energies.tolist()
             assert plans.exact
+            assert plans.evaluated.leaves == len(one.actions) ** horizon
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), horizon=st.integers(1, 4), top_k=st.integers(1, 100), count=st.integers(1, 4), equal=st.booleans(),
+       memory=st.sampled_from([1, 60, 1000, 10 ** 6]), batch=st.sampled_from([1, 7, 4096]))
+def test_all_searches_agree(data, horizon, top_k, count, equal, memory, batch):
+    """With constraints, costs, infinite ones too, and guides: one answer, known from a list of everything."""
+    sets = st.sampled_from([(3, 8)] if equal else [(4,), (2, 9), (0, 3, 7), (1, 2, 5)])
+    problems = [data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)]
+    expected = [everything(one, horizon, scrambled) for one in problems]
+    for search in (NaiveSearch(batch=batch), ExhaustiveSearch(memory_mib=memory / 2 ** 20), BeamSearch(width=1000),
+                   BeamSearch(width=1000, diversity=2.0), GuidedSearch(proposals=1000)):
+        dummy = DummyField(horizon, scrambled)
+        if not all(expected):
+            with pytest.raises(ConfigError):
+                search.search(dummy, problems, top_k)
+            assert not dummy.nodes
+            continue
+        found = search.search(dummy, problems, top_k)
+        assert len(found) == count
+        for goal, (plans, every) in enumerate(zip(found, expected, strict=True)):
+            assert listed(plans) == every[:top_k]
+            assert plans.exact
+            assert plans.evaluated.leaves == len(every)
+            assert sorted(row for _, one, row in dummy.leaves if one == goal) == sorted(row for _, row, _ in every)
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), horizon=st.integers(1, 4), count=st.integers(1, 3), by=st.sampled_from(["constraints", "costs", "both"]),
+       memory=st.sampled_from([1, 200, 10 ** 6]))
+def test_only_what_leads_to_an_allowed_sequence_is_computed(data, horizon, count, by, memory):
+    actions = (0, 3, 7)
+    problems = []
+    for goal in range(count):
+        one = data.draw(problems_of(horizon, actions, goal=goal))
+        chain = data.draw(chains(horizon, 3, infinite=True)) if by != "constraints" else None
+        problems.append(problem(goal, actions, constraints=one.constraints if by != "costs" else Constraints(),
+                                objective=Objective(chain=chain)))
+    expected = [{row for _, row, _ in everything(one, horizon, scrambled)} for one in problems]
+    if not all(expected):
+        return
+    dummy = DummyField(horizon, scrambled)
+    found = ExhaustiveSearch(memory_mib=memory / 2 ** 20).search(dummy, problems, 1)
+    for goal, (plans, every) in enumerate(zip(found, expected, strict=True)):
+        nodes = [row for _, one, row in dummy.nodes if one == goal]
+        leading = {row[:length] for row in every for length in range(1, horizon + 1)}
+        assert len(set(nodes)) == len(nodes)
+        assert {row for row in nodes if len(row) == horizon} == every
+        assert leading <= set(nodes)
+        if by != "both":  # each is looked ahead of by itself
+            assert leading == set(nodes)
+        assert plans.evaluated.leaves == len(every)
+        assert plans.evaluated.token_forwards == 1 + 2 * len(nodes)
+
+
+def test_the_sparse_walk_of_a_pinned_plan_is_short():
+    dummy = DummyField(4, scrambled)
+    one = problem(0, range(5), constraints=Constraints(pinned=((1, 2), (2, 0), (4, 3))))
+    plans, = ExhaustiveSearch().search(dummy, [one], 10)
+    assert plans.evaluated.leaves == 5
+    assert plans.evaluated.token_forwards == 1 + 2 * (1 + 1 + 5 + 5)
 
 
 @every_search
@@ -121,40 +125,34 @@ def test_more_plans_than_there_are(search):
     assert plans.energies.tolist() == sorted(plans.energies.tolist())
 
 
-@every_search
-def test_nothing_to_search(search):
-    assert search.search(DummyField(2, scrambled), [], 3) == []
-
-
-@every_search
-def test_what_cannot_be_searched(search):
-    dummy = DummyField(2, scrambled)
-    with pytest.raises(ConfigError, match="no action at all"):
-        search.search(dummy, [problem(0, [1]), problem(0, [])], 1)
-    with pytest.raises(ConfigError, match="ascending without repeats"):
-        search.search(dummy, [problem(0, [2, 1])], 1)
-    with pytest.raises(ConfigError, match="top_k is 0"):
-        search.search(dummy, [problem(0, [1])], 0)
-
-
-@pytest.mark.parametrize("memory", [0, -1])
+@pytest.mark.parametrize("memory", [0, -1, float("nan")])
 def test_memory_must_be_positive(memory):
     with pytest.raises(ConfigError, match="expected a positive number"):
         ExhaustiveSearch(memory_mib=memory)
 
 
 @settings(deadline=None, max_examples=60)
-@given(horizon=st.integers(1, 4), size=st.integers(1, 4), queries=st.integers(1, 4), bound=st.integers(1, 5000))
-def test_memory_bound_is_kept(horizon, size, queries, bound):
+@given(horizon=st.integers(1, 4), size=st.integers(1, 4), queries=st.integers(1, 4), bound=st.integers(1, 5000),
+       sparse=st.booleans())
+def test_memory_bound_is_kept(horizon, size, queries, bound, sparse):
     """Levels together never hold more than the bound, or one prefix's children where the bound is less than that."""
     dummy = DummyField(horizon, scrambled, child_bytes=10)
-    problems = [problem(goal, range(size)) for goal in range(queries)]
+    constraints = Constraints(before=((0, 99),), forbidden=(100,)) if sparse else Constraints()  # forbid nothing
+    problems = [problem(goal, range(size), constraints=constraints) for goal in range(queries)]
     ExhaustiveSearch(memory_mib=bound / 2 ** 20).search(dummy, problems, 1)
     for depth in range(horizon):
         most = max(count for level, count in dummy.children if level == depth)
-        each = dummy.bytes_per_child(depth, leaf=depth == horizon - 1)
+        each = dummy.bytes_per_child(depth, leaf=depth == horizon - 1, each=sparse)
         assert most == size or most * each <= bound / horizon
     assert sum(count for _, count in dummy.children) == queries * sum(size ** level for level in range(1, horizon + 1))
+
+
+def test_the_cache_caps_the_bound_on_a_cpu():
+    """Sixteen MiB over two levels are room for eight leaves of a MiB."""
+    for memory in (16, 10 ** 6):
+        dummy = DummyField(2, scrambled, child_bytes=2 ** 20)
+        ExhaustiveSearch(memory_mib=memory).search(dummy, [problem(0, range(4))], 1)
+        assert [count for depth, count in dummy.children if depth == 1] == [8, 8]
 
 
 def test_a_generous_bound_takes_every_level_at_once():

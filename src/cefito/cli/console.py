@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from cefito.progress import Advance
 
-__all__ = ["log_warnings", "print_json", "progress", "table", "talk"]
+__all__ = ["log_warnings", "passing_progress", "print_json", "progress", "stoppable", "table", "talk"]
 
 PLAIN_INTERVAL = 10.0
 """Seconds between two lines of progress where there is no terminal."""
@@ -96,15 +99,25 @@ def progress(description: str, *, total: int | None = None) -> Iterator[Advance]
     Yields:
         A function to call when pieces are done.
     """
-    shown = _bar(description, total) if sys.stderr.isatty() else _lines(description, total)
-    with shown as advance:
+    with _shown(description, total, passing=False) as advance:
         yield advance
 
 
 @contextmanager
-def _bar(description: str, total: int | None) -> Iterator[Advance]:
+def passing_progress(description: str, *, total: int | None = None) -> Iterator[Advance]:
+    """Like `progress`, but nothing is left of it: the bar vanishes, and work of a few seconds writes no line at all."""
+    with _shown(description, total, passing=True) as advance:
+        yield advance
+
+
+def _shown(description: str, total: int | None, *, passing: bool) -> AbstractContextManager[Advance]:
+    return (_bar if sys.stderr.isatty() else _lines)(description, total, passing=passing)
+
+
+@contextmanager
+def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Advance]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.text import Text
 
@@ -112,9 +125,13 @@ def _bar(description: str, total: int | None) -> Iterator[Advance]:
         def render(self, task: Task) -> Text:
             return Text(_rate(task.finished_speed or task.speed))
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), Rate(), Remaining(),
+    class Count(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_count(task.completed, total))
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), Count(), Rate(), Remaining(),
                TextColumn("{task.fields[note]}", markup=False))
-    with Progress(*columns, console=Console(file=sys.stderr)) as bar:
+    with Progress(*columns, console=Console(file=sys.stderr), transient=passing) as bar:
         task = bar.add_task(description, total=total, note="")
 
         def advance(count: float = 1, *, note: str = "") -> None:
@@ -124,13 +141,13 @@ def _bar(description: str, total: int | None) -> Iterator[Advance]:
 
 
 @contextmanager
-def _lines(description: str, total: int | None) -> Iterator[Advance]:
+def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Advance]:
     started = said = time.monotonic()
-    done, latest = 0, ""
+    done, latest = 0.0, ""
 
     def say() -> None:
         rate = done / max(time.monotonic() - started, 1e-9)
-        parts = [f"{description}: {done}" + (f"/{total}" if total is not None else ""), _rate(rate)]
+        parts = [f"{description}: {_count(done, total)}", _rate(rate)]
         if total is not None and 0 < done < total:
             parts.append(f"{_clock((total - done) / rate)} remaining")
         talk(", ".join([*parts, latest] if latest else parts))
@@ -143,7 +160,16 @@ def _lines(description: str, total: int | None) -> Iterator[Advance]:
             say()
 
     yield advance
-    say()
+    if not passing or said > started:
+        say()
+
+
+def _count(done: float, total: int | None) -> str:
+    """How much is done, of how much: pieces, or per cent where they are few and one of them is done in part."""
+    whole = round(done)
+    if total is not None and total < 10 and abs(done - whole) > 1e-6:
+        return f"{100 * done / total:.0f} %"
+    return f"{whole}" if total is None else f"{whole}/{total}"
 
 
 def _rate(rate: float | None) -> str:
@@ -172,3 +198,34 @@ def log_warnings() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@contextmanager
+def stoppable(message: str) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C ask the work inside to stop, and a second one interrupt it as usual.
+
+    Outside the main thread, and where interrupts are ignored, all stays as it is.
+
+    Args:
+        message: Said on stderr at the first one.
+
+    Yields:
+        A function that says whether the work was asked to stop.
+    """
+    asked = threading.Event()
+    old = signal.getsignal(signal.SIGINT)
+
+    def ask(number: int, frame: object) -> None:  # noqa: ARG001
+        asked.set()
+        signal.signal(signal.SIGINT, old)
+        with suppress(OSError):  # not by sys.stderr, which the interrupt may have found half-way through a write
+            os.write(2, f"\n{message}\n".encode())
+
+    if threading.current_thread() is not threading.main_thread() or old in (signal.SIG_IGN, None):
+        yield asked.is_set
+        return
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, old)

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
+from cefito.cli.options import AS_TRAINED, SearchOptions
 
 __all__ = ["METRIC_COLUMNS", "evaluate", "metric_cells"]
 
@@ -22,40 +23,48 @@ def metric_cells(metrics: dict[str, float]) -> list[str]:
 
 
 def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, Parameter(negative="")] = False,
-             sample: int | None = None, dataset: Path | None = None, device: str = "auto",
-             json: Annotated[bool, Parameter(negative="")] = False) -> None:
+             sample: int | None = None, options: SearchOptions = AS_TRAINED, dataset: Path | None = None,
+             device: str = "auto", json: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Score a run: success rate, mean accuracy, IoU, task accuracy, cost.
 
-    The scores are also kept in the run folder.
+    The scores are also kept in the run folder, those of another search in a file of their own.
 
     Args:
         run: Run folder, as cefito train makes it.
         split: train, val or test.
         oracle_task: Plan with the true task of each window.
         sample: Score a fixed random sample of so many windows.
+        options: How to search.
         dataset: Where the data set lies, if it has moved.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
     from cefito.data.videos import SPLITS
     from cefito.errors import ConfigError
-    from cefito.evaluation.runs import evaluate_run
+    from cefito.evaluation.runs import changed_search, evaluate_run
     from cefito.planners.run import open_run, pick_device
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
     with log_warnings():
         opened = open_run(run, device=pick_device(device), progress=progress)
-        evaluation, path = evaluate_run(opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset)
+        opened.planner.use(options.apply(opened.planner.config.search))
+        try:
+            evaluation, path = evaluate_run(opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset)
+        except KeyboardInterrupt:
+            talk("error: interrupted; no scores were kept")
+            return 130
     if json:
         print_json(evaluation)
-        return
-    task = "true task" if oracle_task else "predicted task"
+        return 0
+    task = ", ".join(["true task" if oracle_task else "predicted task", *changed_search(opened)])
     of = f" of {evaluation['sampled_from']:,}" if evaluation["sampled_from"] != evaluation["windows"] else ""
     table(f"{evaluation['dataset']}, {split}, T = {evaluation['horizon']}, {evaluation['windows']:,}{of} windows, {task}; "
           "per cent", ("planner", *METRIC_COLUMNS), [[evaluation["planner"], *metric_cells(evaluation["metrics"])]])
     fallback = evaluation["tasks_without_training"]
     if fallback["tasks"]:
         talk(f"tasks without training windows: {len(fallback['tasks'])}; windows that belong to them: {fallback['windows']}")
+    exact = "every search was exact" if evaluation["exact"] else "not every search was exact"
     talk(f"{evaluation['seconds_per_query']:.3f} s and {evaluation['token_forwards_per_query']:,.0f} token forwards a query; "
-         f"kept in {path}")
+         f"{exact}; kept in {path}")
+    return 0

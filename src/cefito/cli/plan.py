@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cefito.cli.console import log_warnings, print_json, table, talk
+from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
+from cefito.cli.options import AS_TRAINED, SearchOptions
+from cefito.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cefito.data.taxonomy import Taxonomy
+    from cefito.search.constraints import Constraints
 
 __all__ = ["plan"]
 
+Flag = Annotated[bool, Parameter(negative="")]
+Several = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)]
+
 
 def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial: Path | None = None,
-         goal: Path | None = None, task: int | None = None, top_k: int = 5, dataset: Path | None = None,
-         device: str = "auto", json: Annotated[bool, Parameter(negative="")] = False) -> None:
+         goal: Path | None = None, task: int | None = None, top_k: int = 5, pin: Several = (), require: Several = (),
+         forbid: Several = (), before: Several = (), no_repeats: Flag = False, options: SearchOptions = AS_TRAINED,
+         dataset: Path | None = None, device: str = "auto", json: Flag = False) -> int:
     """Plan the actions between two observations, of a video of the data set or from files.
+
+    Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at once.
 
     Args:
         run: Run folder, as cefito train makes it.
@@ -25,25 +38,85 @@ def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial:
         goal: .npy file of the observation after the last step.
         task: Id of the task, instead of the predicted one.
         top_k: How many plans.
+        pin: STEP=ID: the action of a step, counted from 1, is known; may be repeated.
+        require: Id of an action that must occur; may be repeated.
+        forbid: Id of an action that must not occur; may be repeated.
+        before: A,B: where actions A and B both occur, A comes first; may be repeated.
+        no_repeats: No action may occur twice.
+        options: How to search.
         dataset: Where the data set lies, if it has moved.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
+    constraints = _constraints(pin, require, forbid, before, no_repeats=no_repeats)
     from cefito.planners.answer import answer, query_from_files, query_from_video
     from cefito.planners.run import open_run, pick_device
 
     with log_warnings():
-        opened = open_run(run, device=pick_device(device))
+        opened = open_run(run, device=pick_device(device), progress=passing_progress)
+        opened.planner.use(options.apply(opened.planner.config.search))
         if video is not None and initial is None and goal is None:
             query, truth = query_from_video(opened, video, from_step, dataset)
         else:
             query, truth = query_from_files(video, initial, goal), None
-        value = answer(opened.planner, query, task=task, top_k=top_k, truth=truth)
+        with stoppable("stopping with the best plans so far; press Ctrl-C again to end at once") as stop:
+            value = answer(opened.planner, query, task=task, top_k=top_k, constraints=constraints, truth=truth, stop=stop)
     if json:
         print_json(value)
-        return
-    chosen = value["task"]
-    talk(f"task {chosen['id']}: {chosen['name']} ({chosen['source']})")
-    table("", ("energy", "plan"), [(f"{entry['energy']:.4f}", " → ".join(entry["names"])) for entry in value["plans"]])
-    if truth is not None:
+    else:
+        assert opened.planner.taxonomy is not None
+        _show(value, opened.planner.taxonomy)
+    return 0 if value["plans"] else 130  # only an interrupted search finds none
+
+
+def _constraints(pin: tuple[str, ...], require: tuple[str, ...], forbid: tuple[str, ...], before: tuple[str, ...], *,
+                 no_repeats: bool) -> Constraints:
+    pinned = [_pair("--pin", entry, "=", "a step, counted from 1, and an action id, as in --pin 1=17") for entry in pin]
+    required = [_number("--require", entry, entry, "an action id") for entry in require]
+    forbidden = [_number("--forbid", entry, entry, "an action id") for entry in forbid]
+    orders = [_pair("--before", entry, ",", "two action ids, as in --before 3,17") for entry in before]
+    from cefito.search.constraints import Constraints
+
+    return Constraints(pinned=tuple(pinned), required=tuple(required), forbidden=tuple(forbidden), before=tuple(orders),
+                       no_repeats=no_repeats)
+
+
+def _pair(option: str, entry: str, sign: str, expected: str) -> tuple[int, int]:
+    first, _, second = entry.partition(sign)
+    return _number(option, entry, first, expected), _number(option, entry, second, expected)
+
+
+def _number(option: str, entry: str, part: str, expected: str) -> int:
+    if not re.fullmatch(r"\s*[0-9]{1,9}\s*", part):
+        raise ConfigError(f"{option} {entry}: expected {expected}.")
+    return int(part)
+
+
+def _show(value: dict[str, Any], taxonomy: Taxonomy) -> None:
+    task, plans, searched = value["task"], value["plans"], value["search"]["tasks"]
+    among = f"; {searched} tasks searched" if searched > 1 else ""
+    talk(f"task {task['id']}: {task['name']} ({task['source']}{among})")
+    columns = {"energy": [f"{entry['energy']:.4f}" for entry in plans]}
+    if any(entry["score"] != entry["energy"] for entry in plans):
+        columns["score"] = [f"{entry['score']:.4f}" for entry in plans]
+    if len({entry["task"] for entry in plans}) > 1:
+        columns["task"] = [f"{entry['task']}: {taxonomy.tasks[entry['task']].name}" for entry in plans]
+    columns["plan"] = [" → ".join(entry["names"]) for entry in plans]
+    if plans:
+        table("", tuple(columns), list(zip(*columns.values(), strict=True)))
+    talk(_quality(value))
+    if "truth" in value:
         talk("annotated: " + " → ".join(value["truth"]["names"]))
+
+
+def _quality(value: dict[str, Any]) -> str:
+    """Whether the result is exact, and what it cost, in a line."""
+    if value["exact"]:
+        words = "exact: no other allowed sequence is better"
+    elif not value["plans"]:
+        words = "interrupted before any plan was found"
+    elif value["search"]["interrupted"]:
+        words = "interrupted, not exact: the best plans met so far"
+    else:
+        words = "not exact: the best plans met, there may be better ones"
+    return f"{words}; {value['evaluated']['token_forwards']:,} token forwards"

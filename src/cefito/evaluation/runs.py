@@ -12,8 +12,10 @@ from cefito.errors import ConfigError
 from cefito.evaluation.score import evaluate_planner
 from cefito.files import write_json
 from cefito.planners.run import Run
+from cefito.planners.settings import changed_settings
+from cefito.training.config import RunConfig
 
-__all__ = ["SAMPLE_SEED", "evaluate_run"]
+__all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run"]
 
 SAMPLE_SEED = 0
 """Seed of the sample of windows, so that samples of one size are the same for all runs."""
@@ -21,7 +23,9 @@ SAMPLE_SEED = 0
 
 def evaluate_run(run: Run, *, split: str = "test", oracle_task: bool = False, sample: int | None = None,
                  dataset: Path | None = None) -> tuple[dict[str, Any], Path]:
-    """Score a run on a split of its data set.
+    """Score a run on a split of its data set, with the settings of the search that its planner has now.
+
+    Where these are not the settings of the run itself, the file's name tells what differs.
 
     Args:
         run: An opened run.
@@ -47,9 +51,16 @@ def evaluate_run(run: Run, *, split: str = "test", oracle_task: bool = False, sa
     fallback = space.fallback if space else ()
     value = evaluation.to_dict() | {
         "seed": run.info["seed"], "preset": run.info["preset"], "actions_from": space.source if space else None,
+        "search": run.planner.config.search.model_dump(mode="json"), "weights": vars(run.planner.weights),
         "tasks_without_training": {"tasks": list(fallback), "windows": int(np.isin(chosen.tasks, fallback).sum())}}
     name = "-".join(["evaluation", split, *(["oracle-task"] if oracle_task else []),
-                     *([f"sample-{len(chosen)}"] if len(chosen) < len(windows) else [])])
+                     *([f"sample-{len(chosen)}"] if len(chosen) < len(windows) else []),
+                     *(setting.replace(" ", "-") for setting in changed_search(run))])
     path = run.folder / f"{name}.json"
     write_json(path, value)
     return value, path
+
+
+def changed_search(run: Run) -> list[str]:
+    """The settings of the search in which a run's planner differs now from how it was trained, each as "option value"."""
+    return changed_settings(run.planner.config.search, RunConfig.model_validate(run.info["config"]).search)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.evaluation.metrics import MetricSums
@@ -72,7 +76,7 @@ def evaluate_planner(planner: Planner, windows: Windows, *, oracle_task: bool = 
     plans = planner.plan(queries, top_k)
     seconds = time.perf_counter() - started
     sums = MetricSums(top_k=top_k)
-    sums.add([plan.actions for plan in plans], windows.actions, tasks=planner.predict_tasks(queries),
+    sums.add([plan.actions for plan in plans], windows.actions, tasks=_tasks(planner.predict_tasks(queries), plans),
              actual_tasks=windows.tasks)
     count = len(windows)
     return Evaluation(
@@ -81,3 +85,12 @@ def evaluate_planner(planner: Planner, windows: Windows, *, oracle_task: bool = 
         without_plan=sums.without_plan, exact=all(plan.exact for plan in plans), seconds_per_query=seconds / count,
         token_forwards_per_query=sum(plan.evaluated.token_forwards for plan in plans) / count,
         leaves_per_query=sum(plan.evaluated.leaves for plan in plans) / count), plans
+
+
+def _tasks(predicted: NDArray[np.int64] | None, plans: Sequence[Plans]) -> NDArray[np.int64] | None:
+    """The task of each query's best plan, as predicted where plans name none; None where neither is known."""
+    named = [int(plan.tasks[0]) if plan.tasks is not None and len(plan) else None for plan in plans]
+    if predicted is not None:
+        return np.array([own if task is None else task for task, own in zip(named, predicted.tolist(), strict=True)],
+                        dtype=np.int64)
+    return None if None in named else np.array(named, dtype=np.int64)

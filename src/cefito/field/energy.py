@@ -104,6 +104,23 @@ class EnergyField(nn.Module):
         """
         return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
 
+    def relaxed_energy(self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor) -> Tensor:
+        """Energy of mixtures of actions, what a search by gradients descends; equals `energy` where each step is one-hot.
+
+        The token of a step is the mixture's mean of the action tokens, and so is what the last action adds to the goal. The
+        paper names gradient-based inference without saying how; this is the plainest relaxation of its field.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            actions: Action ids [A] that are mixed.
+            mixture: Share of each action at each step [B, T, A], non-negative, adding up to one at each step.
+
+        Returns:
+            Energies [B], float32, differentiable in the mixture.
+        """
+        return self.distance(self.predictor.relaxed_goal(self.centred(initial), actions, mixture), self.target(goal))
+
     def candidate_energies(self, initial: Tensor, goal: Tensor, actions: Tensor, *,
                            dropout: Dropout | None = None) -> Tensor:
         """Energies of M distinct candidates a query, differentiable; shared prefixes are evaluated once.

@@ -97,6 +97,23 @@ class IncrementalField:
         with torch.inference_mode():
             return self.field.energy(initial, goal, actions)
 
+    def relaxed_energy(self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor) -> Tensor:
+        """Energies [B] of mixtures of actions, differentiable even where the caller has switched gradients off.
+
+        See `EnergyField.relaxed_energy`. The weights are as they were: differentiate by the mixture with `torch.autograd.grad`,
+        so that no gradient is left at them.
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            return self.field.relaxed_energy(initial, goal, actions, mixture)
+
+    def bytes_per_mixture(self, actions: int) -> int:
+        """Memory that the relaxed energy of one mixture of so many actions takes until it has been differentiated."""
+        config = self.field.config
+        tokens, hidden = 2 * self.horizon + 1, round(config.mlp_ratio * config.width)
+        # of each block: stream twice, norms twice, q, k, v, mixed, MLP three times, attention; as much again on the way back
+        block = tokens * (8 * config.width + 3 * hidden + config.heads * tokens)
+        return 4 * (2 * len(self._blocks) * block + 4 * self.horizon * actions)
+
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
         """Memory that one child of a prefix of the given depth takes while it is computed and, unless a leaf, kept.
 

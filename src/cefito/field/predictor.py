@@ -198,10 +198,12 @@ class Predictor(nn.Module):
         """The vectors of the actions in force, [K, W]."""
         return self.action_vectors if self._other_vectors is None else self._other_vectors
 
-    def action_tokens(self) -> Tensor:
-        """Token of each action of the vocabulary, without position, [K, D]."""
-        tokens = self.action_embed(self.vectors)
-        return tokens + self.action_offsets if self.config.action_encoding == "observed" else tokens  # type: ignore[no-any-return]
+    def action_tokens(self, actions: Tensor | None = None) -> Tensor:
+        """Token of each action of the vocabulary, or of those of given ids [A], without position, [K or A, D]."""
+        tokens = self.action_embed(self.vectors if actions is None else self.vectors[actions])
+        if self.config.action_encoding == "observed":
+            tokens = tokens + (self.action_offsets if actions is None else self.action_offsets[actions])
+        return tokens  # type: ignore[no-any-return]
 
     def skip(self) -> Tensor | None:
         """What is added to the predicted state after each action, [K, E]; None where nothing is."""
@@ -245,6 +247,25 @@ class Predictor(nn.Module):
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Predicted goal [B, E] (paper, Eq. 1); the plain reference of every faster path. Arguments as in `states`."""
         return self.states(initial, actions)[:, -1]
+
+    def relaxed_goal(self, initial: Tensor, actions: Tensor, mixture: Tensor) -> Tensor:
+        """Predicted goal where each step mixes actions: its token and its skip are the mixture's means of theirs.
+
+        Args:
+            initial: Initial observations [B, E].
+            actions: Action ids [A].
+            mixture: Shares of the actions at each step [B, T, A].
+
+        Returns:
+            Predicted goals [B, E], differentiable in the mixture.
+        """
+        slots = self.state_mask_token.expand(len(mixture), mixture.shape[1], -1)
+        x = self._interleave(self.state_token(initial), mixture @ self.action_tokens(actions), slots)
+        for block in self.blocks[:-1]:
+            x = block(x)
+        goals = self.state_head(self.norm(self.blocks[-1](x, last=1)[:, 0]))
+        skip = self.skip()
+        return goals if skip is None else goals + mixture[:, -1] @ skip[actions]  # type: ignore[no-any-return]
 
     def reconstruct(self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None) -> Tensor:
         """Logits of the actions between given states (pass 2, paper Supp. A).

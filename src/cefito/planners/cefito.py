@@ -93,7 +93,7 @@ class CefitoPlanner:
         settings = self.config.search
         return self._given_search or make_search(
             settings.method, memory_mib=settings.memory_mib, budget_gflop=settings.budget_gflop, proposals=settings.proposals,
-            refinements=settings.refinements, width=settings.width, diversity=settings.diversity)
+            starts=settings.starts, refinements=settings.refinements, width=settings.width, diversity=settings.diversity)
 
     def use(self, settings: SearchConfig) -> None:
         """Search in another way from now on; where actions come from stays as it was trained.

@@ -5,10 +5,12 @@ from cefito.search.beam import BeamSearch
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 from cefito.search.exhaustive import ExhaustiveSearch
+from cefito.search.gradient import GradientSearch
 from cefito.search.guided import GuidedSearch
 from cefito.search.naive import NaiveSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Effort, Field, IncrementalEnergies, Objective, Plans, Problem, Search, Watch
 
-__all__ = ["AutoSearch", "BeamSearch", "Chain", "Constraints", "Effort", "ExhaustiveSearch", "Field", "GuidedSearch",
-           "IncrementalEnergies", "NGramPrior", "NaiveSearch", "Objective", "Plans", "Problem", "Search", "Watch", "make_search"]
+__all__ = ["AutoSearch", "BeamSearch", "Chain", "Constraints", "Effort", "ExhaustiveSearch", "Field", "GradientSearch",
+           "GuidedSearch", "IncrementalEnergies", "NGramPrior", "NaiveSearch", "Objective", "Plans", "Problem", "Search",
+           "Watch", "make_search"]

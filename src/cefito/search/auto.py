@@ -8,13 +8,15 @@ from typing import Any, Literal
 from cefito.errors import ConfigError
 from cefito.search.beam import BeamSearch
 from cefito.search.exhaustive import ExhaustiveSearch
+from cefito.search.gradient import GradientSearch
 from cefito.search.guided import GuidedSearch
 from cefito.search.naive import NaiveSearch
 from cefito.search.problem import IncrementalEnergies, Plans, Problem, Search, Watch
+from cefito.search.space import compiled
 
 __all__ = ["AutoSearch", "Method", "make_search"]
 
-Method = Literal["auto", "exhaustive", "guided", "beam", "naive"]
+Method = Literal["auto", "exhaustive", "guided", "gradient", "beam", "naive"]
 
 
 class AutoSearch:
@@ -47,6 +49,7 @@ class AutoSearch:
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
+        compiled(problems, field.horizon, top_k)  # refuses a bad problem of either search before any work
         exact = [self.affordable(field, problem) for problem in problems]
         found: dict[int, Plans] = {}
         for search, chosen in ((self.exhaustive, True), (self.guided, False)):
@@ -56,16 +59,17 @@ class AutoSearch:
         return [found[row] for row in range(len(problems))]
 
 
-def make_search(method: Method = "auto", *, memory_mib: float = 1024, budget_gflop: float = 500, proposals: int = 128,
+def make_search(method: Method = "auto", *, memory_mib: float = 1024, budget_gflop: float = 500, proposals: int = 128, starts: int = 8,
                 refinements: int = 64, width: int = 32, diversity: float = 0.0) -> Search:
     """A search by its name.
 
     Args:
-        method: "exhaustive", "guided", "beam", "naive", or "auto", which is exact while the budget allows it.
+        method: "exhaustive", "guided", "gradient", "beam", "naive", or "auto", which is exact while the budget allows it.
         memory_mib: Memory bound, MiB.
         budget_gflop: Of "auto": what an exact search may cost, 10⁹ operations.
         proposals: Of "guided": sequences taken from the guide.
-        refinements: Of "guided": combinations of changes evaluated a round.
+        starts: Of "guided": best sequences whose neighbours are evaluated.
+        refinements: Of "guided" and "gradient": combinations of changes evaluated a round.
         width: Of "beam": prefixes kept.
         diversity: Of "beam": what each better sibling adds to a prefix's score.
 
@@ -73,15 +77,17 @@ def make_search(method: Method = "auto", *, memory_mib: float = 1024, budget_gfl
         ConfigError: Unknown method or a setting out of range.
     """
     exhaustive = ExhaustiveSearch(memory_mib=memory_mib)
-    guided = GuidedSearch(proposals=proposals, refinements=refinements, memory_mib=memory_mib)
+    guided = GuidedSearch(proposals=proposals, starts=starts, refinements=refinements, memory_mib=memory_mib)
     if method == "auto":
         return AutoSearch(exhaustive=exhaustive, guided=guided, budget_gflop=budget_gflop)
     if method == "exhaustive":
         return exhaustive
     if method == "guided":
         return guided
+    if method == "gradient":
+        return GradientSearch(refinements=refinements, memory_mib=memory_mib)
     if method == "beam":
         return BeamSearch(width=width, diversity=diversity, memory_mib=memory_mib)
     if method == "naive":
         return NaiveSearch()
-    raise ConfigError(f"unknown search '{method}'; expected auto, exhaustive, guided, beam or naive.")
+    raise ConfigError(f"unknown search '{method}'; expected auto, exhaustive, guided, gradient, beam or naive.")

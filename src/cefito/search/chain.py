@@ -72,7 +72,8 @@ class Chain:
 
     def __mul__(self, factor: float) -> Chain:
         """All costs times a factor; what is forbidden stays forbidden."""
-        return Chain(costs=tuple(np.where(np.isinf(cost), cost, factor * cost) for cost in self.costs))
+        return Chain(costs=tuple(np.where(np.isinf(cost), cost, factor * np.where(np.isinf(cost), 0.0, cost))
+                                 for cost in self.costs))
 
     def step(self, step: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
         """Costs of one step's actions [n], given sequences of at least step + 1 actions [n, …]."""
@@ -149,7 +150,7 @@ class Chain:
             order = possible[total[possible].argsort(kind="stable")]
             if len(order) > keep:
                 bound = min(bound, float(total[order[keep]]))
-                order = np.sort(order[:keep]) if step < self.horizon - 1 else order[:keep]  # in the order of ids, for ties
+            order = np.sort(order[:keep]) if step < self.horizon - 1 else order[:keep]  # in the order of ids, for ties
             prefixes = np.concatenate([prefixes[order // self.size], (order % self.size)[:, None]], axis=1)
             costs = after.ravel()[order]
         complete = bound == np.inf or (len(costs) == count and costs[-1] <= bound)

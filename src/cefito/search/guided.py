@@ -1,15 +1,17 @@
 """Guided search: the likeliest sequences, re-scored by the field, then improved until nothing near is better.
 
 1. The K cheapest sequences under the problem's guide (a prior over sequences, step logits, their sum), exactly.
-2. From the best: every sequence that differs in one step or by a swap of two steps.
-3. Those differences tell, to first order, what the energy of any combination of changes would be: the P sequences that are best
-   under that estimate plus the exact chain are evaluated next, which covers changes of two and more steps.
-4. From the new best again, until it stays the best.
+2. From each of the S best: every sequence that differs in one step or by a swap of two steps, until all neighbours of the S best
+   are known.
+3. The neighbours of the best tell, to first order, what the energy of any combination of changes would be: the P sequences that
+   are best under that estimate plus the exact chain are evaluated next, which covers changes of two and more steps.
+4. Again from 2, until nothing new is wanted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from itertools import combinations
 from typing import Any
 
@@ -34,6 +36,7 @@ class GuidedSearch:
 
     Args:
         proposals: K, sequences taken from the guide.
+        starts: S, best sequences whose neighbours are evaluated.
         refinements: P, combinations of changes evaluated a round; 0 leaves the proposals unrefined.
         rounds: Most rounds of refinement.
         memory_mib: Bound on the memory of the prefixes computed at once, in MiB.
@@ -42,15 +45,17 @@ class GuidedSearch:
         ConfigError: A setting out of range.
     """
 
-    def __init__(self, *, proposals: int = 128, refinements: int = 64, rounds: int = 20, memory_mib: float = 1024) -> None:
-        if proposals < 1 or refinements < 0 or rounds < 0 or not memory_mib > 0:
-            raise ConfigError(f"guided search with {proposals} proposals, {refinements} refinements, {rounds} rounds and "
-                              f"{memory_mib} MiB; expected at least 1, 0, 0 and more than 0.")
-        self.proposals, self.refinements, self.rounds, self.memory_mib = proposals, refinements, rounds, memory_mib
+    def __init__(self, *, proposals: int = 128, starts: int = 8, refinements: int = 64, rounds: int = 100,
+                 memory_mib: float = 1024) -> None:
+        if proposals < 1 or starts < 1 or refinements < 0 or rounds < 0 or not memory_mib > 0:
+            raise ConfigError(f"guided search with {proposals} proposals, {starts} starts, {refinements} refinements, {rounds} "
+                              f"rounds and {memory_mib} MiB; expected at least 1, 1, 0, 0 and more than 0.")
+        self.proposals, self.starts, self.refinements, self.rounds = proposals, starts, refinements, rounds
+        self.memory_mib = memory_mib
 
     def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
                ) -> list[Plans]:
-        """Good sequences of each problem, at most `top_k`; exact where all allowed ones were evaluated.
+        """Good sequences of each problem, at most `top_k` of those evaluated; exact where these are all that are allowed.
 
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.
@@ -63,7 +68,7 @@ class GuidedSearch:
 
     def _together(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch) -> list[Plans]:
         energies = SequenceEnergies(field, spaces, self.memory_mib)
-        climbs = [_Climb(space, max(self.proposals, top_k), self.refinements, self.rounds) for space in spaces]
+        climbs = [_Climb(space, self) for space in spaces]
         active = list(range(len(climbs)))
         while active:
             wanted = [climbs[index].wanted() for index in active]
@@ -84,15 +89,15 @@ class GuidedSearch:
 class _Climb:
     """The state of one query's search: what was evaluated, and what is wanted next."""
 
-    def __init__(self, space: Space, proposals: int, refinements: int, rounds: int) -> None:
-        self.space, self.refinements, self.rounds = space, refinements, rounds
+    def __init__(self, space: Space, settings: GuidedSearch) -> None:
+        self.space, self.settings, self.rounds = space, settings, settings.rounds
         self.energy: dict[int, float] = {}  # by rank
-        self.best_rank, self.best_score = -1, np.inf
-        self.best: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        cheapest = space.cheapest(space.guide, proposals)
+        self.score: dict[int, float] = {}
+        cheapest = space.cheapest(space.guide, settings.proposals)
         self.everything = cheapest.complete and cheapest.bound == np.inf
         self.pending = cheapest.sequences
-        self.neighbours_of, self.combined_from = -1, -1  # ranks from which the two kinds of refinement were made
+        self.surrounded: set[int] = set()  # ranks whose neighbours were evaluated
+        self.combined: set[int] = set()  # ranks whose changes were combined
         self.done = False
 
     def wanted(self) -> NDArray[np.int64]:
@@ -101,69 +106,58 @@ class _Climb:
 
     def learn(self, energies: NDArray[np.float64]) -> None:
         """Take in their energies and decide what comes next."""
-        ranks = ranks_of(self.pending, self.space.size)
-        self.energy.update(zip(ranks.tolist(), energies.tolist(), strict=True))
-        scores = self._scores(energies, self.pending)
-        for index in np.lexsort((ranks, scores))[:1]:
-            if (scores[index], ranks[index]) < (self.best_score, self.best_rank) or self.best_rank < 0:
-                self.best_rank, self.best_score, self.best = int(ranks[index]), float(scores[index]), self.pending[index]
+        ranks = ranks_of(self.pending, self.space.size).tolist()
+        scores = self.space.scores(torch.from_numpy(energies), self.pending)
+        self.energy.update(zip(ranks, energies.tolist(), strict=True))
+        self.score.update(zip(ranks, energies.tolist() if scores is None else scores.tolist(), strict=True))
         self.pending = self._next()
         self.done = not len(self.pending)
 
-    def _scores(self, energies: NDArray[np.float64], sequences: NDArray[np.int64]) -> NDArray[np.float64]:
-        scores = self.space.scores(torch.from_numpy(energies), sequences)
-        return energies if scores is None else np.asarray(scores.numpy())
-
     def _next(self) -> NDArray[np.int64]:
-        nothing = self.pending[:0]
-        if self.everything or not self.refinements:
-            return nothing
-        while True:
-            if self.neighbours_of != self.best_rank:
-                if not self.rounds:
-                    return nothing
-                self.rounds -= 1
-                self.neighbours_of = self.best_rank
-                wanted = self._unseen(_neighbours(self.best, self.space.size))
-            elif self.combined_from != self.best_rank:
-                self.combined_from = self.best_rank
-                wanted = self._unseen(self.space.cheapest(self._estimate(), self.refinements).sequences)
+        wanted = self.pending[:0]
+        while not (self.everything or len(wanted)) and self.settings.refinements and self.rounds:
+            best = nsmallest(self.settings.starts, self.score, key=lambda rank: (self.score[rank], rank))
+            new = [rank for rank in best if rank not in self.surrounded]
+            if new:
+                self.surrounded.update(new)
+                wanted = np.concatenate([_neighbours(self._sequence(rank), self.space.size) for rank in new])
+            elif best[0] not in self.combined:
+                self.combined.add(best[0])
+                wanted = self.space.cheapest(self._estimate(best[0]), self.settings.refinements).sequences
             else:
-                return nothing
-            if len(wanted):
-                return wanted
+                break
+            self.rounds -= 1
+            wanted = self._unseen(wanted)
+        return wanted
+
+    def _sequence(self, rank: int) -> NDArray[np.int64]:
+        return places(np.array([rank]), self.space.size, self.space.horizon)[0]
 
     def _unseen(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        ranks = ranks_of(sequences, self.space.size)
-        _, first = np.unique(ranks, return_index=True)
-        new = np.array([index for index in first.tolist() if int(ranks[index]) not in self.energy], dtype=np.int64)
-        sequences = sequences[new]
+        ranks, first = np.unique(ranks_of(sequences, self.space.size), return_index=True)
+        sequences = sequences[first[[rank not in self.energy for rank in ranks.tolist()]]]
         return sequences if self.space.free else sequences[self.space.allows(sequences)]
 
-    def _estimate(self) -> Chain:
-        """The objective with energies estimated from single changes of the best sequence."""
-        size, horizon = self.space.size, self.space.horizon
-        base, temperature = self.energy[self.best_rank], self.space.objective.temperature
+    def _estimate(self, rank: int) -> Chain:
+        """The objective with energies estimated from single changes of one sequence."""
+        size, horizon, sequence = self.space.size, self.space.horizon, self._sequence(rank)
         costs = []
         for step in range(horizon):
             power = size ** (horizon - 1 - step)
-            others = [self.energy.get(self.best_rank + (place - int(self.best[step])) * power) for place in range(size)]
-            known = [one for one in others if one is not None]
-            worst = max(known)  # a change that is not allowed by itself may be in company
-            costs.append((np.array([worst if one is None else one for one in others]) - base) / temperature)
+            others = [self.energy.get(rank + (place - int(sequence[step])) * power) for place in range(size)]
+            worst = max(one for one in others if one is not None)  # a change not allowed by itself may be in company
+            energies = np.array([worst if one is None else one for one in others])
+            costs.append((energies - self.energy[rank]) / self.space.objective.temperature)
         estimate = Chain(costs=tuple(costs))
         return estimate if self.space.objective.chain is None else estimate + self.space.objective.chain
 
     def plans(self, top_k: int, effort: Effort) -> Plans:
         """The best sequences evaluated."""
         best = Best(top_k)
-        if self.energy:
-            ranks = np.array(list(self.energy), dtype=np.int64)
-            energies = np.array(list(self.energy.values()))
-            scores = self._scores(energies, places(ranks, self.space.size, self.space.horizon))
-            best.add(torch.from_numpy(energies), torch.from_numpy(ranks), torch.from_numpy(scores))
-        exact = self.everything and bool(self.energy)
-        return best.plans(self.space.problem, self.space.horizon, effort, exact=exact)
+        ranks = torch.tensor(list(self.energy), dtype=torch.int64)
+        energies, scores = (torch.tensor(list(values.values()), dtype=torch.float64) for values in (self.energy, self.score))
+        best.add(energies, ranks, scores)
+        return best.plans(self.space.problem, self.space.horizon, effort, exact=self.everything and len(best) > 0)
 
 
 def _neighbours(sequence: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -15,7 +15,8 @@ from cefito.errors import ConfigError
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 
-__all__ = ["Best", "Effort", "Field", "IncrementalEnergies", "Objective", "Plans", "Problem", "Search", "Watch"]
+__all__ = ["Best", "Effort", "Field", "IncrementalEnergies", "Objective", "Plans", "Problem", "RelaxedEnergies", "Search",
+           "Watch"]
 
 CACHE_MIB = 16
 """Working memory of a search on a CPU, about the share of the last cache that a core can count on; more is slower."""
@@ -72,6 +73,16 @@ class IncrementalEnergies(Field, Protocol[StateT]):
     @property
     def flops_per_token(self) -> int:
         """Floating-point operations that one token forward costs."""
+
+
+class RelaxedEnergies(IncrementalEnergies[StateT], Protocol[StateT]):
+    """A field that also gives the energies of mixtures of actions, and their gradients; see `cefito.field.IncrementalField`."""
+
+    def relaxed_energy(self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor, /) -> Tensor:
+        """Energies [B] between observations [B, E] where each step mixes the actions [A] by shares [B, T, A]."""
+
+    def bytes_per_mixture(self, actions: int, /) -> int:
+        """Memory that the energy of one mixture of so many actions takes until it has been differentiated."""
 
 
 @dataclass(frozen=True)

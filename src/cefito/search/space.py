@@ -25,7 +25,8 @@ class Space:
         horizon: T.
 
     Raises:
-        ConfigError: No allowed action, unsorted or repeated ones, chains of another size, or no sequence that satisfies all.
+        ConfigError: No allowed action, unsorted or repeated ones, more than 2⁶³ sequences, chains of another size, or no
+            sequence that satisfies all.
     """
 
     def __init__(self, problem: Problem, horizon: int) -> None:
@@ -34,6 +35,9 @@ class Space:
         if list(problem.actions) != sorted(set(problem.actions)):
             raise ConfigError(f"allowed actions {list(problem.actions)} must be ascending without repeats.")
         self.problem, self.horizon, self.size = problem, horizon, len(problem.actions)
+        if self.size ** horizon > 1 << 63:
+            raise ConfigError(f"{self.size} actions and {horizon} steps make more sequences than 64 bits can number. Allow "
+                              "fewer actions or plan fewer steps.")
         self.objective = problem.objective
         if not self.objective.temperature > 0:
             raise ConfigError(f"temperature {self.objective.temperature} of an objective; expected a positive number.")

@@ -170,10 +170,12 @@ class SearchConfig(Frozen):
     Attributes:
         actions: A(c) from the "training" windows (paper) or from the "taxonomy" (released code).
         memory_mib: Memory bound of the search, MiB.
-        method: "exhaustive" (paper), "guided", "beam", or "auto": exhaustive while a problem fits the budget, else guided.
+        method: "exhaustive" (paper), "guided", "gradient", "beam", or "auto": exhaustive while a problem fits the budget, else
+            guided.
         budget_gflop: Of "auto": most operations of an exhaustive search, 10⁹.
         proposals: Of "guided": likeliest sequences that are re-scored.
-        refinements: Of "guided": combinations of changes evaluated a round.
+        starts: Of "guided": best sequences whose neighbours are evaluated.
+        refinements: Of "guided" and "gradient": combinations of changes evaluated a round.
         width: Of "beam": prefixes kept.
         diversity: Of "beam": what each better sibling adds to a prefix's score.
         objective: "energy" alone (paper), or "fitted": with the prior over sequences, the proposal network's step probabilities
@@ -186,9 +188,10 @@ class SearchConfig(Frozen):
 
     actions: Literal["training", "taxonomy"] = "training"
     memory_mib: float = Field(1024, gt=0)
-    method: Literal["auto", "exhaustive", "guided", "beam", "naive"] = "exhaustive"
+    method: Literal["auto", "exhaustive", "guided", "gradient", "beam", "naive"] = "exhaustive"
     budget_gflop: float = Field(500, ge=0)
     proposals: int = Field(128, ge=1)
+    starts: int = Field(8, ge=1)
     refinements: int = Field(64, ge=0)
     width: int = Field(32, ge=1)
     diversity: float = Field(0.0, ge=0)

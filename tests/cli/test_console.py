@@ -1,0 +1,103 @@
+import io
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from cefito.cli import console
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def default_handler():
+    """A test run in the background may ignore interrupts."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
+
+
+def test_the_first_interrupt_asks_and_the_second_interrupts(capfd):
+    with console.stoppable("stopping") as stop:
+        assert not stop()
+        signal.raise_signal(signal.SIGINT)
+        assert stop()
+        assert capfd.readouterr().err == "\nstopping\n"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert stop()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_old_handler_comes_back_after_an_error():
+    with pytest.raises(ZeroDivisionError), console.stoppable("stopping") as stop:
+        raise ZeroDivisionError
+    assert not stop()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_where_interrupts_are_ignored_they_stay_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with console.stoppable("stopping") as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not stop()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_in_another_thread_nothing_is_changed():
+    seen = []
+
+    def work():
+        with console.stoppable("stopping") as stop:
+            seen.append((stop(), signal.getsignal(signal.SIGINT)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(False, signal.default_int_handler)]
+
+
+def test_progress_in_parts(monkeypatch, capsys):
+    now = 100.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.progress("planning", total=1) as advance:
+        for _ in range(4):
+            now += 10
+            advance(0.25)
+    assert capsys.readouterr().err.splitlines() == [
+        "planning: 25 %, 0.025 it/s, 0:00:30 remaining", "planning: 50 %, 0.025 it/s, 0:00:20 remaining",
+        "planning: 75 %, 0.025 it/s, 0:00:10 remaining", "planning: 1/1, 0.025 it/s", "planning: 1/1, 0.025 it/s"]
+    with console.progress("planning", total=200) as advance:
+        advance(33.4)
+    assert capsys.readouterr().err.startswith("planning: 33/200, ")
+
+
+def test_progress_in_parts_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with console.progress("planning", total=2) as advance:
+        advance(0.5)
+    assert "25 %" in sys.stderr.getvalue()
+
+
+def test_passing_progress_leaves_nothing(monkeypatch, capsys):
+    now = 100.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.passing_progress("planning", total=2) as advance:
+        now += 9
+        advance(1)
+    assert capsys.readouterr().err == ""
+    with console.passing_progress("planning", total=2) as advance:
+        now += 11
+        advance(1)
+    assert capsys.readouterr().err.splitlines() == [
+        "planning: 1/2, 0.091 it/s, 0:00:11 remaining", "planning: 1/2, 0.091 it/s, 0:00:11 remaining"]
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with console.passing_progress("planning", total=2) as advance:
+        advance(1)
+    assert sys.stderr.getvalue().endswith("\x1b[2K")  # the last line is wiped

@@ -1,0 +1,317 @@
+"""Constraints, ways to search and interruption, through the command line."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from cefito.cli import main
+from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.errors import ConfigError
+from cefito.planners.cefito import CefitoPlanner
+from cefito.planners.run import open_run
+from cefito.search.exhaustive import ExhaustiveSearch
+from cefito.training.config import SearchConfig
+
+SETTINGS = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
+            "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
+            "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
+            "classifier_training.optimiser.learning_rate": 0.02}
+TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+METHODS = get_args(SearchConfig.model_fields["method"].annotation)
+VIDEO = "world-0036"  # the first test video
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+
+
+@pytest.fixture(scope="module")
+def trained(world, tmp_path_factory):
+    """A finished run, not to be changed."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert main(["train", str(world.folder), "--horizon", "3", "--out", str(out), "--preset", "paper", *TINY]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def space(trained):
+    return open_run(trained).planner.space.actions
+
+
+@pytest.fixture
+def call(capsys):
+    """Call the command line, as (exit code, stdout, stderr)."""
+
+    def call(*argv):
+        capsys.readouterr()
+        code = main([str(part) for part in argv])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def plans(call, trained):
+    """The JSON of `cefito plan` for one video."""
+
+    def plans(*argv):
+        code, out, err = call("plan", trained, "--video", VIDEO, "--json", *argv)
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return plans
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_search_honours_every_constraint(method, plans, space):
+    a, b, c, d, *_ = space[11]
+
+    def sequences(*argv):
+        value = plans("--task", 11, "--search", method, "--top-k", 40, *argv)
+        assert value["search"] == {"method": method, "tasks": 1, "interrupted": False}
+        found = [entry["actions"] for entry in value["plans"]]
+        assert found
+        assert len({tuple(plan) for plan in found}) == len(found)
+        return found
+
+    assert all(plan[0] == a and plan[2] == c for plan in sequences("--pin", f"1={a}", "--pin", f"3={c}"))
+    assert all({b, d} <= set(plan) for plan in sequences("--require", b, "--require", d))
+    assert not any({a, c} & set(plan) for plan in sequences("--forbid", a, "--forbid", c))
+    assert all(len(set(plan)) == 3 for plan in sequences("--no-repeats"))
+    assert all(plan.index(d) < plan.index(a) for plan in sequences("--require", a, "--require", d, "--before", f"{d},{a}"))
+    for plan in sequences("--pin", f"2={c}", "--require", b, "--forbid", a, "--before", f"{b},{c}", "--no-repeats"):
+        assert plan[:2] == [b, c]
+        assert plan[2] not in (a, b, c)
+
+
+def test_the_exact_searches_agree_under_constraints(plans, space):
+    options = ("--task", 11, "--require", space[11][1], "--no-repeats", "--top-k", 500)
+    ours, theirs = plans("--search", "exhaustive", *options), plans("--search", "naive", *options)
+    assert ours["exact"] is theirs["exact"] is True
+    assert len(ours["plans"]) == len(theirs["plans"]) == 3 * (len(space[11]) - 1) * (len(space[11]) - 2)
+    assert {tuple(entry["actions"]) for entry in ours["plans"]} == {tuple(entry["actions"]) for entry in theirs["plans"]}
+
+
+@pytest.mark.parametrize(("argv", "message"), [
+    (["--pin", "x"], "--pin x: expected a step, counted from 1, and an action id, as in --pin 1=17."),
+    (["--pin", "1"], "--pin 1: expected"), (["--pin", "1="], "--pin 1=: expected"), (["--pin", "=3"], "--pin =3: expected"),
+    (["--pin", "1=2=3"], "--pin 1=2=3: expected"), (["--pin", "1=-3"], "--pin 1=-3: expected"),
+    (["--pin", "1=1,2"], "--pin 1=1,2: expected"), (["--pin", "0=80"], "pinned to step 0, which does not exist"),
+    (["--pin", "4=80"], "pinned to step 4, which does not exist; steps are counted from 1 to 3"),
+    (["--pin", "1=99999999999999999999"], "--pin 1=9999"), (["--pin", "1=500"], "unknown action 500"),
+    (["--pin", "1=80", "--pin", "1=81"], "step 1 is pinned to two actions"),
+    (["--pin", "1=0"], "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; choose among 80,"),
+    (["--require", "x"], "--require x: expected an action id."),
+    (["--require", "500"], "unknown action 500; the run knows 0 to"),
+    (["--require=-1"], "--require -1: expected an action id"),
+    (["--require", "0"], "action 0 is required but is not an action of this task"),
+    (["--require", "80", "--forbid", "80"], "action 80 is both required and forbidden"),
+    (["--require", "80", "--require", "81", "--require", "82", "--require", "83"], "4 actions are required"),
+    (["--forbid", "500"], "unknown action 500"), (["--forbid", "1.5"], "--forbid 1.5: expected an action id"),
+    (["--before", "80"], "--before 80: expected two action ids, as in --before 3,17."),
+    (["--before", "80,81,82"], "--before 80,81,82: expected"), (["--before", "a,b"], "--before a,b: expected"),
+    (["--before", "80,80"], "action 80 cannot stand before itself"), (["--before", "80,500"], "unknown action 500"),
+    (["--require", "80", "--require", "81", "--before", "80,81", "--before", "81,80"], "ordered in a circle"),
+    (["--pin", "1=80", "--pin", "2=80", "--no-repeats"], "action 80 is pinned to steps 1, 2 although no action may repeat"),
+    (["--search", "gided"], "--search gided: "), (["--budget", "-1"], "--budget -1.0: "), (["--budget", "some"], "some"),
+    (["--budget", "nan"], "--budget nan: expected a finite number"), (["--tasks", "-1"], "--tasks -1: "),
+    (["--tasks", "some"], "some"), (["--prior-weight", "inf"], "--prior-weight inf: expected a finite number"),
+    (["--pruning", "-2"], "--pruning -2: "), (["--objective", "score"], "--objective score: "),
+    (["--proposals", "0"], "--proposals 0: "), (["--memory-mib", "0"], "--memory-mib 0.0: ")])
+def test_what_cannot_be_asked_for_is_one_line_before_any_search(argv, message, trained, call, monkeypatch):
+    def never(*_args, **_more):
+        raise AssertionError
+
+    monkeypatch.setattr(ExhaustiveSearch, "search", never)
+    for more in ([], ["--json"]):
+        code, out, err = call("plan", trained, "--video", VIDEO, "--task", 11, *argv, *more)
+        assert (code, out) == (2, "")
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert message in err
+
+
+def test_constraints_that_no_likely_task_can_satisfy(trained, call):
+    code, out, err = call("plan", trained, "--video", VIDEO, "--tasks", 2, "--pin", "1=0", "--pin", "2=80")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"error: task \d+ \('.*'\): action \d+ is pinned .* The next likely task cannot satisfy it "
+                        r"either\.\n", err)
+
+
+@pytest.mark.parametrize("objective", ["energy", "fitted"])
+def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
+    value = plans("--tasks", 3, "--objective", objective, "--top-k", 3000)
+    assert value["search"] == {"method": "exhaustive", "tasks": 3, "interrupted": False}
+    tasks = {entry["task"] for entry in value["plans"]}
+    assert len(tasks) == 3
+    assert len(value["plans"]) == sum(len(space[task]) ** 3 for task in tasks)
+    assert value["task"] == {"id": value["plans"][0]["task"], "source": "predicted",
+                             "name": world.taxonomy.tasks[value["plans"][0]["task"]].name}
+    for entry in value["plans"]:
+        assert set(entry["actions"]) <= set(space[entry["task"]])
+        assert entry["names"] == world.taxonomy.names(entry["actions"])
+    scores = [entry["score"] for entry in value["plans"]]
+    assert scores == sorted(scores)
+    assert set(value["weights"]) == {"energy", "prior", "proposal", "task"}
+    code, out, err = call("plan", trained, "--video", VIDEO, "--tasks", 3, "--objective", objective, "--top-k", 3000)
+    heads, *lines = out.splitlines()
+    assert code == 0
+    assert heads.split() == ["energy", "score", "task", "plan"]
+    assert len(lines) == len(value["plans"])
+    assert f"{value['plans'][0]['task']}: {value['task']['name']}" in lines[0]
+    assert err.splitlines()[0] == f"task {value['task']['id']}: {value['task']['name']} (predicted; 3 tasks searched)"
+    assert err.splitlines()[1] == (
+        f"exact: no other allowed sequence is better; {value['evaluated']['token_forwards']:,} token forwards")
+
+
+def test_a_search_that_is_not_exact_says_so(trained, call, plans):
+    value = plans("--search", "guided", "--proposals", 5)
+    assert value["exact"] is False
+    code, _, err = call("plan", trained, "--video", VIDEO, "--search", "guided", "--proposals", 5)
+    assert code == 0
+    assert err.splitlines()[1] == ("not exact: the best plans met, there may be better ones; "
+                                   f"{value['evaluated']['token_forwards']:,} token forwards")
+
+
+def test_each_option_changes_its_setting(trained, call, monkeypatch):
+    used = []
+
+    def noted(self, settings):
+        used.append(settings)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr(CefitoPlanner, "use", noted)
+    own = open_run(trained).planner.config.search
+    options = {"search": ("method", "beam"), "budget": ("budget_gflop", 2.5), "tasks": ("tasks", 4),
+               "prior-weight": ("prior_weight", 0.5), "pruning": ("pruning", 3), "objective": ("objective", "fitted"),
+               "proposals": ("proposals", 9), "memory-mib": ("memory_mib", 3.0)}
+    for command in (("plan", trained, "--video", VIDEO), ("evaluate", trained)):
+        for option, (name, value) in options.items():
+            assert call(*command, f"--{option}", value)[0] == 2
+            assert used.pop() == own.model_copy(update={name: value})
+        assert call(*command)[0] == 2
+        assert used.pop() == own
+
+
+def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call, tmp_path):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    names = {(): "evaluation-test", ("--search", "guided", "--tasks", "2"): "evaluation-test-search-guided-tasks-2",
+             ("--search", "exhaustive"): "evaluation-test",
+             ("--split", "val", "--oracle-task", "--prior-weight", "0.5"): "evaluation-val-oracle-task-prior-weight-0.5"}
+    for argv, name in names.items():
+        code, out, _ = call("evaluate", run, "--json", *argv)
+        assert code == 0
+        value = json.loads(out)
+        assert json.loads((run / f"{name}.json").read_text()) == value
+        assert set(value["search"]) == set(SearchConfig.model_fields)
+        assert value["weights"]["prior"] == (0.5 if "0.5" in argv else 0)
+    assert {path.stem for path in run.glob("evaluation*")} == set(names.values())
+    code, out, err = call("evaluate", run, "--search", "guided", "--proposals", 2)
+    assert "predicted task, search guided, proposals 2; per cent" in out
+    assert "not every search was exact; kept in" in err
+    assert "; every search was exact; kept in" in call("evaluate", run)[2]
+
+
+@pytest.mark.parametrize("argv", [["--search", "gided"], ["--tasks", "-1"], ["--pin", "1=2"], ["--no-repeats"]])
+def test_evaluate_refuses(argv, trained, call):
+    code, out, err = call("evaluate", trained, *argv)
+    assert (code, out) == (2, "")
+    assert argv[0] in err
+    assert err.count("\n") == 1
+
+
+@pytest.fixture
+def default_handler():
+    """A test run in the background may ignore interrupts."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, old)
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_an_interrupted_evaluation_keeps_nothing(trained, call, tmp_path, monkeypatch):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    monkeypatch.setattr(ExhaustiveSearch, "search", lambda *_args: signal.raise_signal(signal.SIGINT))
+    code, out, err = call("evaluate", run)
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1] == "error: interrupted; no scores were kept"
+    assert not list(run.glob("evaluation*"))
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_interrupted_before_any_plan(trained, call, monkeypatch):
+    search = ExhaustiveSearch.search
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        return search(*args)
+
+    monkeypatch.setattr(ExhaustiveSearch, "search", interrupted)
+    code, out, err = call("plan", trained, "--video", VIDEO)
+    assert (code, out) == (130, "")
+    assert "interrupted before any plan was found; 1 token forwards" in err
+    code, out, _ = call("plan", trained, "--video", VIDEO, "--json")
+    assert code == 130
+    value = json.loads(out)
+    assert (value["plans"], value["exact"], value["search"]["interrupted"]) == ([], False, True)
+
+
+CHILD = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from cefito.cli import main
+from cefito.field.incremental import IncrementalField
+from cefito.search.naive import NaiveSearch
+NaiveSearch.__init__.__kwdefaults__["batch"] = 1
+energy, seconds = IncrementalField.energy, float(sys.argv[1])
+def slow(*args):
+    print("searching", file=sys.stderr, flush=True)
+    time.sleep(seconds)
+    return energy(*args)
+IncrementalField.energy = slow
+sys.exit(main(["plan", *sys.argv[2:], "--search", "naive"]))
+"""
+
+
+def interrupted(run, *argv, seconds, times):
+    """Start a slow search and interrupt it as often, as (exit code, stdout, stderr)."""
+    with subprocess.Popen([sys.executable, "-c", CHILD, str(seconds), str(run), "--video", VIDEO, *argv],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        told = ""
+        for expected in ("searching\n", "stopping with the best plans so far; press Ctrl-C again to end at once\n")[:times]:
+            while not told.endswith(expected):
+                line = child.stderr.readline()
+                assert line, told
+                told += line
+            child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=100)
+        return child.returncode, out, told + err
+
+
+def test_an_interrupted_plan_is_the_best_so_far(trained):
+    code, out, err = interrupted(trained, "--json", seconds=0.5, times=1)
+    assert code == 0, err
+    value = json.loads(out)
+    assert value["plans"]
+    assert (value["exact"], value["search"]["interrupted"]) == (False, True)
+    assert len(value["plans"]) <= value["evaluated"]["leaves"] < 300
+    assert "stopping with the best plans so far" in err
+    code, out, err = interrupted(trained, seconds=0.5, times=1)
+    assert code == 0, err
+    assert out.splitlines()[0].split() == ["energy", "plan"]
+    assert "interrupted, not exact: the best plans met so far; " in err
+
+
+def test_a_second_interrupt_ends_at_once(trained):
+    code, out, err = interrupted(trained, seconds=300, times=2)
+    assert (code, out) == (130, "")
+    assert err.endswith("error: interrupted\n")
