@@ -1,76 +1,86 @@
-"""CEFITO beside two simple planners on a prepared data set: several seeds, chosen on validation, scored once on test.
+"""Accuracy of CEFITO under several objectives beside two simple planners: several seeds, chosen on validation, scored on test.
 
 Each seed is trained into its own run folder below --work and resumed from there; its scores are kept there too, so that seeds
-can be run side by side and gathered by one more call with all of them. Scores are with the predicted and with
-the true task; a window whose task was predicted rightly is not searched again, nor one whose task was predicted wrongly where
-none of its annotated actions is allowed for that task, since then no action of its plan can be right.
+can be run side by side and gathered by one more call with all of them. Objectives, each searched with the predicted and with the
+true task:
+
+    energy      the paper's: the energy alone, the likeliest task
+    + prior     the energy and the prior over sequences, weights fitted on the validation split, the likeliest task
+    + steps     the same and the proposal network's step probabilities
+    + tasks     the same over as many likely tasks as did best on the validation split
 
     python benchmarks/accuracy.py DATASET --horizon 3 --seeds 0 1 2 --out benchmarks/results/NAME.json
-    python benchmarks/accuracy.py DATASET --horizon 4 --sample 150 --out benchmarks/results/NAME.json
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
-import time
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cefito.cli.console import progress, talk
 from cefito.data import cut_windows, open_dataset
 from cefito.data.windows import Windows
-from cefito.evaluation import MetricSums, evaluate_planner
+from cefito.evaluation import evaluate_planner
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.files import write_json
-from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
-from cefito.planners.run import pick_device, train_run
+from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner
+from cefito.planners.run import open_run, pick_device, train_run
 from cefito.training.config import load_config
 from cefito.training.log import read_metrics
 
 T_QUANTILE = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132}  # Student's t at 95 %, by number of seeds
+METRICS = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
+VARIANTS = ("energy", "+ prior", "+ steps", "+ tasks")
+DRAWS = 2000
 
 
-def score_cefito(planner: CefitoPlanner, test: Windows) -> dict[str, Any]:
-    """Metrics with the true and with the predicted task, and seconds for each query searched."""
-    assert planner.space is not None
-    allowed = [set(actions) for actions in planner.space.actions]
-    started = time.perf_counter()
-    oracle = planner.plan(Queries.from_windows(test, oracle_task=True), 5)
-    predicted = planner.predict_tasks(Queries.from_windows(test))
-    wrong = np.flatnonzero(predicted != test.tasks)
-    again = [int(row) for row in wrong if allowed[predicted[row]] & set(test.actions[row].tolist())]
-    plans = [plan.actions for plan in oracle]
-    for row in wrong:
-        plans[row] = plans[row][:0]  # no plan counts as wrong throughout
-    queries = replace(Queries.from_windows(test), tasks=predicted).subset(again)
-    for row, plan in zip(again, planner.plan(queries, 5) if again else [], strict=True):
-        plans[row] = plan.actions
-    seconds = (time.perf_counter() - started) / (len(test) + len(again))
-    scores = {}
-    for name, found, tasks in (("true task", [plan.actions for plan in oracle], test.tasks),
-                               ("predicted task", plans, predicted)):
-        sums = MetricSums()
-        sums.add(found, test.actions, tasks=tasks, actual_tasks=test.tasks)
-        scores[name] = {name: value for name, value in sums.percents().items() if name != "mean_iou_bitwise"}
-    leaves = float(np.mean([plan.evaluated.leaves for plan in oracle]))
-    return {"scores": scores, "seconds_per_query": seconds, "candidates": leaves, "exact": all(p.exact for p in oracle)}
+def set_objective(planner: CefitoPlanner, variant: str, method: str) -> None:
+    """Make a planner minimise one of the objectives."""
+    planner.use(planner.config.search.model_copy(update={
+        "objective": {"energy": "energy", "+ prior": "prior"}.get(variant, "fitted"), "method": method,
+        "tasks": 0 if variant == "+ tasks" else 1}))
 
 
-def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and half-width of the 90 % interval by Student's t over seeds."""
+def score(folder: Path, test: Windows, method: str, exact_energy: bool) -> dict[str, Any]:
+    """Metrics of every objective and the success of each window."""
     result: dict[str, Any] = {}
-    for task in runs[0]["scores"]:
-        for metric in ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy"):
-            values = [run["scores"][task][metric] for run in runs]
-            half = T_QUANTILE[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) in T_QUANTILE else None
-            result.setdefault(task, {})[metric] = {"mean": mean(values), "half_width_90": half, "seeds": values}
+    for variant in VARIANTS:
+        for oracle in (False, True):
+            if oracle and variant == "+ tasks":
+                continue
+            planner = open_run(folder, progress=progress).planner
+            set_objective(planner, variant, "exhaustive" if exact_energy and variant == "energy" else method)
+            evaluation, plans = evaluate_planner(planner, test, oracle_task=oracle)
+            success = [bool((plan.actions[0] == actual).all()) for plan, actual in zip(plans, test.actions, strict=True)]
+            result[f"{variant}, {'true' if oracle else 'predicted'} task"] = {
+                **{name: evaluation.metrics[name] for name in METRICS}, "exact": evaluation.exact,
+                "seconds_per_query": evaluation.seconds_per_query, "leaves_per_query": evaluation.leaves_per_query,
+                "token_forwards_per_query": evaluation.token_forwards_per_query, "weights": vars(planner.weights),
+                "tasks": planner.config.search.tasks or (planner.hypotheses.tasks if planner.hypotheses else 1),
+                "success": [int(one) for one in success]}
     return result
+
+
+def half_width(values: list[float]) -> float | None:
+    """Half-width of the 90 % interval by Student's t over seeds."""
+    return T_QUANTILE[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) in T_QUANTILE else None
+
+
+def difference(one: NDArray[np.float64], other: NDArray[np.float64], video: NDArray[np.int64]) -> dict[str, Any]:
+    """Difference of success rates [seeds, N] with two 90 % intervals: t over seeds, and a bootstrap over videos of the mean seed."""
+    seeds = (100 * (one - other).mean(axis=1)).tolist()
+    _, group = np.unique(video, return_inverse=True)
+    gain = np.bincount(group, weights=(one - other).mean(axis=0))
+    size = np.bincount(group)
+    drawn = np.random.default_rng(0).integers(len(size), size=(DRAWS, len(size)))
+    low, high = np.percentile(100 * gain[drawn].sum(axis=1) / size[drawn].sum(axis=1), [5, 95])
+    return {"mean": mean(seeds), "half_width_90": half_width(seeds), "seeds": seeds, "bootstrap_90": [float(low), float(high)]}
 
 
 def main() -> None:
@@ -81,6 +91,8 @@ def main() -> None:
     parser.add_argument("--preset", default="small")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--sample", type=int)
+    parser.add_argument("--search", default="guided", help="how objectives are searched")
+    parser.add_argument("--exact-energy", action="store_true", help="search the energy alone exhaustively")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--work", type=Path, default=Path("runs/accuracy"))
     parser.add_argument("--out", type=Path, required=True)
@@ -94,31 +106,41 @@ def main() -> None:
     simple: dict[str, Any] = {}
     for seed in given.seeds:
         folder = given.work / f"{dataset.name}-T{given.horizon}-{given.preset}-seed{seed}"
-        kept = folder / f"accuracy-{len(test)}.json"
         run = train_run(dataset, folder, config=config, horizon=given.horizon, seed=seed,
                         device=pick_device(given.device), progress=progress)
         lines = read_metrics(folder / "field" / "metrics.jsonl")
+        kept = folder / f"accuracy-{len(test)}-{given.search}{'-exact' if given.exact_energy else ''}.json"
         if not kept.exists():
-            write_json(kept, {
-                "seed": seed, "parameters": run.info["parameters"], "training": run.info["training"],
-                **score_cefito(run.planner, test),
-                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
-        runs.append({**json.loads(kept.read_text(encoding="utf-8")),
-                     "epoch_seconds": mean(line["train_seconds"] for line in lines),
-                     "training_seconds": sum(line["train_seconds"] + line.get("val_seconds", 0) for line in lines)})
-        talk(f"seed {seed}: " + json.dumps(runs[-1]["scores"]))
+            write_json(kept, score(folder, test, given.search, given.exact_energy))
+        scores = json.loads(kept.read_text(encoding="utf-8"))
+        runs.append({"seed": seed, "parameters": run.info["parameters"], "training": run.info["training"],
+                     "epoch_seconds": mean(line["train_seconds"] for line in lines), "scores": scores})
+        talk(f"seed {seed}: " + json.dumps({name: round(value["success_rate"], 2) for name, value in scores.items()}))
         if not simple:
             for planner in (NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)):
                 planner.fit(splits["train"], splits["val"], seed=seed)
                 simple[planner.name] = evaluate_planner(planner, test)[0].to_dict()["metrics"]
-        result = {
-            "dataset": dataset.name, "fingerprint": dataset.fingerprint, "horizon": given.horizon,
-            "test_windows": len(test), "sampled_from": len(splits["test"]), "preset": given.preset,
-            "overrides": overrides, "config": config.model_dump(mode="json"), "summary": summary(runs), "runs": runs,
-            "simple": simple}
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({"summary": result["summary"], "simple": simple}, indent=1))
+    summary: dict[str, Any] = {}
+    against: dict[str, Any] = {}
+    for name in runs[0]["scores"]:
+        values = {metric: [run["scores"][name][metric] for run in runs] for metric in METRICS}
+        summary[name] = {metric: {"mean": mean(part), "half_width_90": half_width(part), "seeds": part}
+                         for metric, part in values.items()}
+        base = "energy, true task" if "true" in name else "energy, predicted task"
+        one, other = (np.array([run["scores"][key]["success"] for run in runs], dtype=float) for key in (name, base))
+        if name != base:
+            against[f"{name}, less {base}"] = difference(one, other, test.video)
+    for run in runs:
+        for value in run["scores"].values():
+            del value["success"]
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps({
+        "dataset": dataset.name, "fingerprint": dataset.fingerprint, "horizon": given.horizon, "test_windows": len(test),
+        "sampled_from": len(splits["test"]), "preset": given.preset, "overrides": overrides, "search": given.search,
+        "exact_energy": given.exact_energy, "config": config.model_dump(mode="json"), "summary": summary,
+        "success_rate_differences": against, "runs": runs, "simple": simple}, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({"summary": {name: {metric: round(part["mean"], 2) for metric, part in value.items()}
+                                  for name, value in summary.items()}, "differences": against}, indent=1))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from cefito.planners.base import Queries
 from cefito.planners.hypotheses import Hypotheses, Hypothesis, merged
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
-from cefito.planners.weights import PAPER, Weights
+from cefito.planners.weights import OBJECTIVES, Weights
 from cefito.progress import Progress, silent
 from cefito.search.auto import make_search
 from cefito.search.constraints import Constraints
@@ -199,9 +199,7 @@ class CefitoPlanner:
         """Weights of the objective in force."""
         _, hypotheses = self._ready()
         settings = self.config.search
-        weights = PAPER if settings.objective == "energy" else hypotheses.weights
-        if settings.objective == "energy" and settings.tasks != 1:
-            weights = replace(weights, task=hypotheses.weights.task / max(hypotheses.weights.energy, 1e-9))
+        weights = hypotheses.weights[settings.objective]
         return weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
 
     def plan(self, queries: Queries, top_k: int, *, constraints: Constraints = Constraints(),
@@ -256,7 +254,7 @@ class CefitoPlanner:
             "planner": "cefito", "horizon": field.horizon, "observation_dim": field.predictor.observation_dim,
             "learned_actions": field.predictor.learned_actions, "config": self.config.model_dump(mode="json"),
             "action_space": hypotheses.space.to_dict(), "taxonomy": self.taxonomy.to_dict(),
-            "weights": vars(hypotheses.weights), "guide": vars(hypotheses.guide), "tasks": hypotheses.tasks})
+            "weights": {name: vars(weights) for name, weights in hypotheses.weights.items()}, "guide": vars(hypotheses.guide), "tasks": hypotheses.tasks})
 
     def load(self, folder: Path) -> None:
         """Read them back; the settings in the folder replace those given.
@@ -287,7 +285,7 @@ class CefitoPlanner:
         try:
             self.hypotheses = Hypotheses(
                 space=self.space, task_model=self.task_model, prior=NGramPrior.from_arrays(arrays), proposal=self.proposal,
-                weights=Weights(**value["weights"]), guide=Weights(**value["guide"]), tasks=int(value["tasks"]))
+                weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES}, guide=Weights(**value["guide"]), tasks=int(value["tasks"]))
         except (KeyError, TypeError, ValueError, ConfigError) as problem:
             raise RunError(f"{folder}: the prior or its weights are not of this version ({problem!r}). {_REMEDY}") from problem
         self._warn_fallback()

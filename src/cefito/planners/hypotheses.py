@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from cefito.data.windows import Windows
 from cefito.planners.base import Queries
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
-from cefito.planners.weights import PAPER, Weights, fit_weights
+from cefito.planners.weights import OBJECTIVES, PAPER, TERMS, Weights, fit_weights
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 from cefito.search.guided import GuidedSearch
@@ -53,15 +53,16 @@ class Hypotheses:
         task_model: Says which tasks are likely.
         prior: Prior over sequences.
         proposal: Says which actions are likely at each step.
-        weights: Weights of the objective, as fitted.
+        weights: Weights of each objective ("energy", "prior", "fitted"), as fitted.
         guide: Weights of the guide, as fitted; its energy weight does not matter.
         tasks: How many tasks to search, as chosen by `fit`.
     """
 
     def __init__(self, *, space: ActionSpace, task_model: TaskModel, prior: NGramPrior, proposal: ProposalModel,
-                 weights: Weights = PAPER, guide: Weights = _GUIDE, tasks: int = 1) -> None:
+                 weights: Mapping[str, Weights] | None = None, guide: Weights = _GUIDE, tasks: int = 1) -> None:
         self.space, self.task_model, self.prior, self.proposal = space, task_model, prior, proposal
-        self.weights, self.guide, self.tasks = weights, guide, tasks
+        self.weights = dict(weights or dict.fromkeys(OBJECTIVES, PAPER))
+        self.guide, self.tasks = guide, tasks
 
     def of(self, queries: Queries, tasks: int) -> list[Hypothesis]:
         """The likeliest tasks of each query, at most so many, likeliest first; the given ones where there are any."""
@@ -114,7 +115,7 @@ class Hypotheses:
         return Chain(costs=tuple(-row for row in logs))
 
     def fit(self, field: IncrementalEnergies[object], val: Windows, *, windows: int, memory_mib: float) -> None:
-        """Fit the weights of objective and guide, and choose the number of tasks, on validation windows.
+        """Fit the weights of objectives and guide, and choose the number of tasks, on validation windows.
 
         The candidates of a window are all sequences that guided search evaluates on its way to low energy, for each of the
         likeliest tasks; the true one is added where its task is among these.
@@ -157,17 +158,25 @@ class Hypotheses:
         if not known:
             return
         truth = [int(np.flatnonzero(correct[row] == 1)[0]) for row in known]
-        self.weights = Weights(*fit_weights([features[row] for row in known], truth).tolist())
-        guide = fit_weights([features[row][:, 1:] for row in known], truth)
-        self.guide = Weights(0.0, *guide.tolist())
-        scores = [part @ np.array([self.weights.energy, self.weights.prior, self.weights.proposal, self.weights.task])
-                  for part in features]
+        features_known = [features[row] for row in known]
+        self.weights = {name: _fitted(features_known, truth, terms) for name, terms in OBJECTIVES.items()}
+        alone = self.weights["energy"]
+        self.weights["energy"] = replace(PAPER, task=alone.task / alone.energy if alone.energy else 0.0)
+        self.guide = _fitted(features_known, truth, ("prior", "proposal", "task"))
+        scores = [part @ np.array([getattr(self.weights["fitted"], term) for term in TERMS]) for part in features]
         outcomes = []
         for tasks in range(1, FITTED_TASKS + 1):
             chosen = [share[np.where(own < tasks, score, np.inf).argmin()]
                       for score, share, own in zip(scores, correct, number, strict=True)]
             outcomes.append((float(np.equal(chosen, 1).mean()), float(np.mean(chosen))))
         self.tasks = 1 + max(range(FITTED_TASKS), key=lambda index: outcomes[index])
+
+
+def _fitted(features: Sequence[NDArray[np.float64]], truth: Sequence[int], terms: Sequence[str]) -> Weights:
+    """Weights of some of the terms, the others zero."""
+    columns = [TERMS.index(term) for term in terms]
+    weights = fit_weights([part[:, columns] for part in features], truth)
+    return Weights(**{**dict.fromkeys(TERMS, 0.0), **dict(zip(terms, weights.tolist(), strict=True))})
 
 
 def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:

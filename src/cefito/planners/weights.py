@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PAPER", "TERMS", "Weights", "fit_weights"]
+__all__ = ["OBJECTIVES", "PAPER", "TERMS", "Weights", "fit_weights"]
 
 TERMS = ("energy", "prior", "proposal", "task")
+OBJECTIVES = {"energy": ("energy", "task"), "prior": ("energy", "prior", "task"), "fitted": TERMS}
+"""The terms of each objective; the task's matters where several tasks are searched."""
 _RIDGE = 0.1
 _STEPS = 100
 

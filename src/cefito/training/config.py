@@ -178,8 +178,8 @@ class SearchConfig(Frozen):
         refinements: Of "guided" and "gradient": combinations of changes evaluated a round.
         width: Of "beam": prefixes kept.
         diversity: Of "beam": what each better sibling adds to a prefix's score.
-        objective: "energy" alone (paper), or "fitted": with the prior over sequences, the proposal network's step probabilities
-            and the task's probability, weighted as fits the validation split best.
+        objective: "energy" alone (paper), with the "prior" over sequences, or "fitted": with the prior and the proposal network's
+            step probabilities; weights, also of the task's probability, are those that fit the validation split best.
         tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation split.
         pruning: Allow only transitions seen in training windows of the task and so many likely others; -1 allows all (paper).
         prior_weight: Weight of the prior instead of the fitted or the paper's one; -1 keeps that.
@@ -195,7 +195,7 @@ class SearchConfig(Frozen):
     refinements: int = Field(64, ge=0)
     width: int = Field(32, ge=1)
     diversity: float = Field(0.0, ge=0)
-    objective: Literal["energy", "fitted"] = "energy"
+    objective: Literal["energy", "prior", "fitted"] = "energy"
     tasks: int = Field(1, ge=0)
     pruning: int = Field(-1, ge=-1)
     prior_weight: float = -1.0
