@@ -30,8 +30,8 @@ HIT = 1e-5  # difference of energies that float rounding explains
 
 def searches(*, exhaustive: bool) -> dict[str, Search]:
     found: dict[str, Search] = {
-        f"guided, {proposals} proposals, {refinements} refinements": GuidedSearch(proposals=proposals, refinements=refinements)
-        for proposals, refinements in ((128, 64), (512, 512), (4096, 64), (4096, 4096))}
+        f"guided, {proposals} proposals, {starts} starts": GuidedSearch(proposals=proposals, starts=starts)
+        for proposals, starts in ((128, 1), (128, 8), (128, 64), (2048, 8))}
     found |= {f"gradient, {restarts} restarts, {steps} steps": GradientSearch(restarts=restarts, steps=steps)
               for restarts, steps in ((2, 4), (8, 20), (8, 60), (32, 60))}
     return {**found, "exhaustive": ExhaustiveSearch()} if exhaustive else found

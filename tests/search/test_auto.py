@@ -37,13 +37,13 @@ def test_exact_within_the_budget_guided_beyond_and_answers_keep_their_places():
     problems = [problem(goal, range(size), constraints=Constraints(forbidden=(0,)) if size > 3 else Constraints())
                 for goal, size in enumerate(sizes)]
     dummy = DummyField(3, scrambled)
-    found = auto(gflop(3, 3) * 1.001, proposals=6, refinements=0).search(dummy, problems, 100)
+    found = auto(gflop(3, 3) * 1.001, proposals=6, refinements=0).search(dummy, problems, 6)
     for size, one, plans in zip(sizes, problems, found, strict=True):
         assert plans.exact == (size <= 3)
         assert plans.evaluated.leaves == (size ** 3 if size <= 3 else 6)
         expected = everything(one, 3, scrambled)
         assert set(listed(plans)) <= set(expected)
-        assert not plans.exact or listed(plans) == expected
+        assert not plans.exact or listed(plans) == expected[:6]
 
 
 @pytest.mark.parametrize(("budget", "leaves"), [(0, 5), (1, 27)])

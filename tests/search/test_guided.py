@@ -39,10 +39,11 @@ def test_invariants(data, horizon, actions, proposals, refinements, top_k, count
         assert listed(plans) == [one for one in expected if one[1] in asked][:top_k]
         assert plans.evaluated.leaves == len(asked)
         assert plans.evaluated.token_forwards == 1 + 2 * sum(one == goal for _, one, _ in dummy.nodes)
-        assert len(asked) >= min(proposals, len(expected))
+        assert len(asked) >= min(max(proposals, top_k), len(expected))
+        assert len(plans) == min(top_k, len(expected))
         if plans.exact:
             assert len(asked) == len(expected)
-        if proposals >= len(expected):
+        if max(proposals, top_k) >= len(expected):
             assert plans.exact
 
 
@@ -108,6 +109,17 @@ def test_combinations_reach_what_single_changes_and_swaps_do_not():
         search = GuidedSearch(proposals=1, starts=1, refinements=refinements)
         plans, = search.search(DummyField(3, energy), [problem(0, [0, 1])], 1)
         assert plans.actions.tolist() == [best]
+
+
+def test_combinations_are_estimated_under_the_whole_objective():
+    """Ones are better all together; twos have the lowest energy but are dear, and a quarter of it is what counts."""
+    chain = Chain(costs=(np.array([0.0, 3.0, 10.0]), *[np.array([[0.0, 2.5, 10.0], [2.5, 0.0, 10.0], [10.0] * 3])] * 3))
+    one = problem(0, [0, 1, 2], objective=Objective(temperature=0.25, chain=chain), guide=costly([[0, 1, 2]] * 4))
+    dummy = DummyField(4, lambda _, __, row: -0.25 * sum(row))
+    plans, = GuidedSearch(proposals=1, starts=1, refinements=1).search(dummy, [one], 1)
+    assert plans.actions.tolist() == [[1, 1, 1, 1]]
+    assert listed(plans) == everything(one, 4, dummy.function)[:1]
+    assert plans.evaluated.leaves < 3 ** 4
 
 
 def near(start: tuple[int, ...], size: int) -> set[tuple[int, ...]]:

@@ -21,6 +21,7 @@ from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.run import Run, train_run
 from cefito.progress import Progress, silent
+from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.problem import Plans, Problem
 from cefito.training.config import RunConfig, load_config
 
@@ -119,7 +120,8 @@ def _example_rows(test: Windows) -> list[int]:
 
 def _example(run: Run, dataset: PreparedDataset, test: Windows, row: int, plans: Plans) -> Example:
     taxonomy = dataset.taxonomy
-    predicted = int(run.planner.predict_tasks(Queries.from_windows(test.subset([row])))[0])
+    assert plans.tasks is not None
+    predicted = int(plans.tasks[0])
     return Example(
         video=dataset.videos[int(test.video[row])].video_id, start=int(test.start[row]),
         task=taxonomy.tasks[int(test.tasks[row])].name, predicted_task=taxonomy.tasks[predicted].name,
@@ -135,7 +137,7 @@ def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
     field: Any = run.planner.field
     problem = Problem(initial=query.initial[0], goal=query.goal[0], actions=space.actions[task])
     size = len(problem.actions) ** test.horizon
-    everything = run.planner.search.search(IncrementalField(field), [problem], size)[0]
+    everything = ExhaustiveSearch().search(IncrementalField(field), [problem], size)[0]
     same = np.flatnonzero((everything.actions == test.actions[row]).all(axis=1))
     return EnergyCurve(title=test.taxonomy.tasks[task].name, energies=everything.energies,
                        truth_rank=int(same[0]) if len(same) else None)

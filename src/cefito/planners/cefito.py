@@ -21,7 +21,7 @@ from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.hypotheses import Hypotheses, Hypothesis, merged
+from cefito.planners.hypotheses import Hypotheses, Hypothesis, merged, no_plans
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
 from cefito.planners.weights import OBJECTIVES, Weights
@@ -226,21 +226,21 @@ class CefitoPlanner:
         tasks = hypotheses.of(queries, settings.tasks or hypotheses.tasks)
         problems = hypotheses.problems(queries, tasks, weights=self.weights, constraints=constraints,
                                        pruning=settings.pruning if settings.pruning >= 0 else None)
-        if constraints:
+        if constraints or settings.pruning >= 0:
             tasks, problems = _feasible(tasks, problems, field.horizon, len(queries))
         order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # those of one task together
         found: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
         search = self.search
         with self.progress("planning", total=len(problems)) as advance:
             watch = Watch(advance=advance, stop=stop) if stop else Watch(advance=advance)
-            while order:
+            while order and not (stop and stop()):
                 largest = len(problems[order[0]].actions) ** field.horizon
                 together = max(1, min(_TOGETHER, _CANDIDATES // largest))
                 rows, order = order[:together], order[together:]
                 for row, plans in zip(rows, search.search(self._incremental, [problems[row] for row in rows], top_k, watch),
                                       strict=True):
                     found[tasks[row].query].append((tasks[row], plans))
-        return [merged(parts, top_k) for parts in found]
+        return [merged(parts, top_k) if parts else no_plans(field.horizon) for parts in found]
 
     def save(self, folder: Path) -> None:
         """Write weights, action space, taxonomy and settings."""
@@ -254,7 +254,8 @@ class CefitoPlanner:
             "planner": "cefito", "horizon": field.horizon, "observation_dim": field.predictor.observation_dim,
             "learned_actions": field.predictor.learned_actions, "config": self.config.model_dump(mode="json"),
             "action_space": hypotheses.space.to_dict(), "taxonomy": self.taxonomy.to_dict(),
-            "weights": {name: vars(weights) for name, weights in hypotheses.weights.items()}, "guide": vars(hypotheses.guide), "tasks": hypotheses.tasks})
+            "weights": {name: vars(weights) for name, weights in hypotheses.weights.items()},
+            "guide": vars(hypotheses.guide), "tasks": hypotheses.tasks})
 
     def load(self, folder: Path) -> None:
         """Read them back; the settings in the folder replace those given.
@@ -285,7 +286,8 @@ class CefitoPlanner:
         try:
             self.hypotheses = Hypotheses(
                 space=self.space, task_model=self.task_model, prior=NGramPrior.from_arrays(arrays), proposal=self.proposal,
-                weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES}, guide=Weights(**value["guide"]), tasks=int(value["tasks"]))
+                weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES}, guide=Weights(**value["guide"]),
+                tasks=int(value["tasks"]))
         except (KeyError, TypeError, ValueError, ConfigError) as problem:
             raise RunError(f"{folder}: the prior or its weights are not of this version ({problem!r}). {_REMEDY}") from problem
         self._warn_fallback()
@@ -308,7 +310,8 @@ def saved_config(value: dict[str, Any], folder: Path) -> RunConfig:
 def _feasible(tasks: list[Hypothesis], problems: list[Problem], horizon: int, queries: int
               ) -> tuple[list[Hypothesis], list[Problem]]:
     """The hypotheses under which the constraints can be satisfied; of each query there must be one."""
-    kept, refusals = [], {}
+    kept: list[tuple[Hypothesis, Problem]] = []
+    refusals: dict[int, ConfigError] = {}
     for one, problem in zip(tasks, problems, strict=True):
         try:
             Space(problem, horizon)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +22,13 @@ from cefito.search.guided import GuidedSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Effort, IncrementalEnergies, Objective, Plans, Problem
 
-__all__ = ["FITTED_TASKS", "Hypotheses", "Hypothesis", "merged"]
+__all__ = ["FITTED_TASKS", "Hypotheses", "Hypothesis", "merged", "no_plans"]
 
 FITTED_TASKS = 5
 """Most tasks of a query among which the number to search is chosen."""
 _PLAUSIBLE = np.log(1e-3)  # log-probability of a task, less than which it is searched only if it is the likeliest
 _GUIDE = Weights(energy=0.0, prior=1.0, proposal=1.0)
-_EVERYTHING = 1 << 30
+_CANDIDATES = 128  # likely sequences, and as many of low energy, among which the true one is told apart
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,11 @@ class Hypotheses:
         logs = own - top - np.log(np.exp(own - top).sum(axis=1, keepdims=True))
         return Chain(costs=tuple(-row for row in logs))
 
-    def fit(self, field: IncrementalEnergies[object], val: Windows, *, windows: int, memory_mib: float) -> None:
+    def fit(self, field: IncrementalEnergies[Any], val: Windows, *, windows: int, memory_mib: float) -> None:
         """Fit the weights of objectives and guide, and choose the number of tasks, on validation windows.
 
-        The candidates of a window are all sequences that guided search evaluates on its way to low energy, for each of the
-        likeliest tasks; the true one is added where its task is among these.
+        The candidates of a window are, for each of its likeliest tasks, the sequences likeliest under the guide and those of
+        lowest energy that guided search finds; the true one is added where its task is among these.
 
         Args:
             field: The field.
@@ -130,7 +131,9 @@ class Hypotheses:
         queries = Queries.from_windows(sample)
         hypotheses = self.of(queries, FITTED_TASKS)
         problems = self.problems(queries, hypotheses, weights=PAPER)
-        plans = GuidedSearch(memory_mib=memory_mib).search(field, problems, _EVERYTHING)
+        searches = (GuidedSearch(refinements=0, memory_mib=memory_mib), GuidedSearch(memory_mib=memory_mib))
+        plans = [merged([(one, part) for part in parts], 2 * _CANDIDATES) for one, *parts in zip(
+            hypotheses, *(search.search(field, problems, _CANDIDATES) for search in searches), strict=True)]
         steps = self._steps(queries)
         rows: list[list[NDArray[np.float64]]] = [[] for _ in range(len(queries))]
         ranks: list[list[int]] = [[] for _ in range(len(queries))]  # of the hypothesis, for each part
@@ -197,11 +200,18 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
                  exact=all(plans.exact for _, plans in found), tasks=tasks[kept])
 
 
+def no_plans(horizon: int) -> Plans:
+    """What a query gets that was not reached before the search was stopped."""
+    nothing = np.zeros(0)
+    return Plans(actions=np.zeros((0, horizon), dtype=np.int64), energies=nothing, scores=nothing, evaluated=Effort(0, 0),
+                 exact=False, tasks=np.zeros(0, dtype=np.int64))
+
+
 def _weighted(prior: Chain, proposal: Chain, weights: Weights) -> Chain:
     parts = [chain * weight for chain, weight in ((prior, weights.prior), (proposal, weights.proposal)) if weight]
     return sum(parts[1:], parts[0]) if parts else Chain.free(prior.horizon, prior.size)
 
 
-def _energy(field: IncrementalEnergies[object], problem: Problem, actions: NDArray[np.int64]) -> float:
+def _energy(field: IncrementalEnergies[Any], problem: Problem, actions: NDArray[np.int64]) -> float:
     initial, goal, sequence = (torch.from_numpy(part[None]).to(field.device) for part in (problem.initial, problem.goal, actions))
     return float(field.energy(initial, goal, sequence)[0])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 from cefito.search.chain import Chain
-from cefito.search.problem import Best, Effort, IncrementalEnergies, Plans, Problem, Watch, places
+from cefito.search.problem import Best, Effort, IncrementalEnergies, Plans, Problem, Watch
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled

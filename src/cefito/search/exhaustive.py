@@ -89,6 +89,8 @@ class _Walk:
             self._visit(self.field.root(initial, goal), np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
         else:
             self.stopped = True
+        if not self.stopped:  # what constraints saved
+            self.watch.advance(len(self.spaces) - float(self.leaves.sum()) / self.size ** self.field.horizon)
         return [best.plans(space.problem, self.field.horizon, Effort(token_forwards=1 + 2 * int(nodes), leaves=int(leaves)),
                            exact=not self.stopped)
                 for best, space, nodes, leaves in zip(self.best, self.spaces, self.nodes, self.leaves, strict=True)]

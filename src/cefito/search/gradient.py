@@ -8,6 +8,9 @@ The paper names gradient-based inference as an untried remedy for the cost of en
 3. Rounding: the likeliest action of each step, at every stage of the descent, and the likeliest allowed sequences of the final
    mixtures, exactly. The field's own energies decide among them: a mixture's can be far below that of any sequence.
 4. The best is improved by `GuidedSearch`, with the mixture it came from as guide.
+
+A field is trained on sequences, never on mixtures, and says little between them: `GuidedSearch` alone reached lower energies for
+the same operations wherever the two were compared (benchmarks/gradient.py). This search is here to repeat that comparison.
 """
 
 from __future__ import annotations

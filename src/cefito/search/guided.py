@@ -55,7 +55,9 @@ class GuidedSearch:
 
     def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
                ) -> list[Plans]:
-        """Good sequences of each problem, at most `top_k` of those evaluated; exact where these are all that are allowed.
+        """Good sequences of each problem, at most `top_k`; exact where all allowed ones were evaluated.
+
+        At least `top_k` sequences are taken from the guide, however few proposals are set.
 
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.
@@ -68,7 +70,7 @@ class GuidedSearch:
 
     def _together(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch) -> list[Plans]:
         energies = SequenceEnergies(field, spaces, self.memory_mib)
-        climbs = [_Climb(space, self) for space in spaces]
+        climbs = [_Climb(space, self, max(self.proposals, top_k)) for space in spaces]
         active = list(range(len(climbs)))
         while active:
             wanted = [climbs[index].wanted() for index in active]
@@ -89,12 +91,16 @@ class GuidedSearch:
 class _Climb:
     """The state of one query's search: what was evaluated, and what is wanted next."""
 
-    def __init__(self, space: Space, settings: GuidedSearch) -> None:
+    def __init__(self, space: Space, settings: GuidedSearch, proposals: int) -> None:
         self.space, self.settings, self.rounds = space, settings, settings.rounds
         self.energy: dict[int, float] = {}  # by rank
         self.score: dict[int, float] = {}
-        cheapest = space.cheapest(space.guide, settings.proposals)
-        self.everything = cheapest.complete and cheapest.bound == np.inf
+        guide, allowed = space.guide, space.objective.chain or Chain.free(space.horizon, space.size)
+        cheapest = space.cheapest(guide, proposals)
+        if not len(cheapest.costs):  # the guide forbids all that is allowed
+            guide, cheapest = allowed, space.cheapest(allowed, proposals)
+        whole = guide is allowed or all(np.isfinite(cost).all() for cost in guide.costs)
+        self.everything = whole and cheapest.complete and cheapest.bound == np.inf
         self.pending = cheapest.sequences
         self.surrounded: set[int] = set()  # ranks whose neighbours were evaluated
         self.combined: set[int] = set()  # ranks whose changes were combined
@@ -116,7 +122,7 @@ class _Climb:
     def _next(self) -> NDArray[np.int64]:
         wanted = self.pending[:0]
         while not (self.everything or len(wanted)) and self.settings.refinements and self.rounds:
-            best = nsmallest(self.settings.starts, self.score, key=lambda rank: (self.score[rank], rank))
+            best = nsmallest(self.settings.starts, self.score, key=self._standing)
             new = [rank for rank in best if rank not in self.surrounded]
             if new:
                 self.surrounded.update(new)
@@ -129,6 +135,9 @@ class _Climb:
             self.rounds -= 1
             wanted = self._unseen(wanted)
         return wanted
+
+    def _standing(self, rank: int) -> tuple[float, int]:
+        return self.score[rank], rank
 
     def _sequence(self, rank: int) -> NDArray[np.int64]:
         return places(np.array([rank]), self.space.size, self.space.horizon)[0]
@@ -147,7 +156,8 @@ class _Climb:
             others = [self.energy.get(rank + (place - int(sequence[step])) * power) for place in range(size)]
             worst = max(one for one in others if one is not None)  # a change not allowed by itself may be in company
             energies = np.array([worst if one is None else one for one in others])
-            costs.append((energies - self.energy[rank]) / self.space.objective.temperature)
+            base = min(self.energy[rank], np.finfo(np.float64).max)  # infinite where the field diverged
+            costs.append((energies - base) / self.space.objective.temperature)
         estimate = Chain(costs=tuple(costs))
         return estimate if self.space.objective.chain is None else estimate + self.space.objective.chain
 

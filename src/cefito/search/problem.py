@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.errors import ConfigError
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 
@@ -228,8 +227,9 @@ class Best:
 
     def plans(self, problem: Problem, horizon: int, effort: Effort, *, exact: bool) -> Plans:
         """Decode the ranks into action ids."""
-        return Plans(actions=np.asarray(problem.actions, dtype=np.int64)[places(self.ranks.numpy(), len(problem.actions), horizon)],
-                     energies=self.energies.numpy(), scores=self.scores.numpy(), evaluated=effort, exact=exact)
+        chosen = places(self.ranks.numpy(), len(problem.actions), horizon)
+        return Plans(actions=np.asarray(problem.actions, dtype=np.int64)[chosen], energies=self.energies.numpy(),
+                     scores=self.scores.numpy(), evaluated=effort, exact=exact)
 
 
 def places(ranks: NDArray[np.int64], size: int, length: int) -> NDArray[np.int64]:
@@ -239,4 +239,5 @@ def places(ranks: NDArray[np.int64], size: int, length: int) -> NDArray[np.int64
 
 def ranks(places: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """The ranks [n] of sequences of places [n, length]."""
-    return places @ size ** np.arange(places.shape[1] - 1, -1, -1, dtype=np.int64)
+    result: NDArray[np.int64] = places @ size ** np.arange(places.shape[1] - 1, -1, -1, dtype=np.int64)
+    return result

@@ -198,7 +198,7 @@ class SearchConfig(Frozen):
     objective: Literal["energy", "prior", "fitted"] = "energy"
     tasks: int = Field(1, ge=0)
     pruning: int = Field(-1, ge=-1)
-    prior_weight: float = -1.0
+    prior_weight: float = Field(-1, ge=-1, allow_inf_nan=False)
     fitting_windows: int = Field(200, ge=0)
 
 

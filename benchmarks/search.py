@@ -1,0 +1,227 @@
+"""Searches against the naive reference: time, token forwards, memory and agreement with the exact argmin, all in one run.
+
+Random fields of the `paper` size over |A| actions, where everything is timed against batched full forwards of all candidates
+(extrapolated from a sample of candidates where marked); and trained fields of run folders, where guided and beam search are
+compared with the exact argmin on windows of the data set, with the true and with the predicted task.
+
+    python benchmarks/search.py --quick --json
+    python benchmarks/search.py --sizes 5 8 11 --horizons 3 4 5 6 --out benchmarks/results/search.json
+    python benchmarks/search.py --sizes --run runs/T5 runs/T6 --windows 200 --out benchmarks/results/search-trained.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cefito.cli.console import talk
+from cefito.data import cut_windows
+from cefito.evaluation.runs import SAMPLE_SEED
+from cefito.field import EnergyField, IncrementalField
+from cefito.planners import Queries
+from cefito.planners.run import open_run, pick_device
+from cefito.planners.weights import PAPER
+from cefito.search import BeamSearch, ExhaustiveSearch, GuidedSearch, NaiveSearch, Plans, Problem, Search
+from cefito.training.config import load_config
+from cefito.training.trainer import generator_for
+
+OBSERVATION, TEXT, ACTIONS = 1536, 512, 133
+EXACT_TOKENS = 600_000  # beyond this many token forwards exact search of a `paper`-size field takes minutes on a CPU
+
+
+def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
+    """What it gives, and the seconds it takes."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    started = time.perf_counter()
+    result = work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return result, time.perf_counter() - started
+
+
+def random_field(horizon: int, device: torch.device, seed: int = 0) -> EnergyField:
+    """A `paper`-size field with new weights, ten times as large as at the start of training, so that energies differ."""
+    generator = generator_for("cpu", seed)
+    field = EnergyField(config=load_config("paper").field, observation_dim=OBSERVATION, action_count=ACTIONS, horizon=horizon,
+                        action_vectors=torch.randn(ACTIONS, TEXT, generator=generator))
+    field.reset(generator)
+    with torch.no_grad():
+        for parameter in field.parameters():
+            parameter.mul_(3.0)
+    return field.to(device).eval()
+
+
+def random_problem(size: int, seed: int = 0) -> Problem:
+    """A query over the first actions."""
+    generator = np.random.default_rng(seed)
+    initial, goal = generator.standard_normal((2, OBSERVATION), dtype=np.float32)
+    return Problem(initial=initial, goal=goal, actions=tuple(range(size)))
+
+
+def naive_seconds(field: IncrementalField, problem: Problem, sample: int) -> tuple[float, bool]:
+    """Seconds that batched full forwards of all candidates take; whether extrapolated from a sample of candidates."""
+    total = len(problem.actions) ** field.horizon
+    count = min(sample, total)
+    generator = np.random.default_rng(0)
+    sequences = torch.from_numpy(generator.choice(problem.actions, size=(count, field.horizon))).to(field.device)
+    initial, goal = (torch.from_numpy(part).to(field.device).expand(1, -1) for part in (problem.initial, problem.goal))
+
+    def work() -> None:
+        for part in sequences.split(256 if field.device.type == "cpu" else 8192):
+            field.energy(initial.expand(len(part), -1), goal.expand(len(part), -1), part)
+
+    _, seconds = timed(work, field.device)
+    return seconds * total / count, count < total
+
+
+def on_random_fields(sizes: list[int], horizons: list[int], device: torch.device, sample: int, *, others: bool
+                     ) -> list[dict[str, Any]]:
+    rows = []
+    for horizon in horizons:
+        field = IncrementalField(random_field(horizon, device))
+        naive_seconds(field, random_problem(3), 27)  # warm-up
+        ExhaustiveSearch().search(field, [random_problem(3)], 5)
+        for size in sizes:
+            problem, exact = random_problem(size), ExhaustiveSearch()
+            seconds, extrapolated = naive_seconds(field, problem, sample)
+            row: dict[str, Any] = {"horizon": horizon, "actions": size, "candidates": size ** horizon, "naive": {
+                "seconds": seconds, "extrapolated": extrapolated, "token_forwards": size ** horizon * (2 * horizon + 1)}}
+            best = None
+            if sum(2 * size ** level for level in range(horizon + 1)) <= EXACT_TOKENS:
+                best, taken = timed(lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device)
+                row["exact"] = cost(best, taken) | {"against_naive": seconds / taken}
+                if not extrapolated:
+                    reference = NaiveSearch(batch=256).search(field, [problem], 5)[0]
+                    row["exact"] |= {"same_plans": bool((reference.actions == best.actions).all()), "energy_difference": float(
+                        np.abs(reference.energies / best.energies - 1).max())}
+            if others:
+                for name, search in (("guided", GuidedSearch()), ("beam", BeamSearch())):
+                    found, taken = timed(lambda f=field, p=problem, s=search: s.search(f, [p], 5)[0], device)
+                    row[name] = cost(found, taken) | {"against_naive": seconds / taken}
+                    if best is not None:
+                        row[name] |= {"argmin": bool((found.actions[0] == best.actions[0]).all()),
+                                      "energy_gap": float(found.energies[0] / best.energies[0] - 1)}
+            row["peak_mib"] = peak_mib(device)
+            talk(json.dumps(row))
+            rows.append(row)
+    return rows
+
+
+def cost(plans: Plans, seconds: float) -> dict[str, Any]:
+    return {"seconds": seconds, "token_forwards": plans.evaluated.token_forwards, "leaves": plans.evaluated.leaves}
+
+
+def peak_mib(device: torch.device) -> float:
+    """Peak memory so far: of the GPU, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2 ** 20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def on_trained_field(folder: Path, windows: int, split: str, device: torch.device, limit: float) -> dict[str, Any]:
+    """Guided and beam search against the exact argmin on a fixed sample of windows of at most `limit` candidates."""
+    run = open_run(folder, device=device)
+    planner, dataset = run.planner, run.dataset()
+    assert planner.hypotheses is not None
+    assert planner.field is not None
+    assert planner.space is not None
+    horizon, field = planner.horizon, IncrementalField(planner.field)
+    everything = cut_windows(dataset, horizon=horizon, split=split)
+    likeliest = planner.task_model.predict(Queries.from_windows(everything))
+    sizes = np.array([len(actions) for actions in planner.space.actions], dtype=float)
+    small = np.flatnonzero((sizes[everything.tasks] ** horizon <= limit) & (sizes[likeliest] ** horizon <= limit))
+    sample = everything.subset(small).sample(windows, SAMPLE_SEED)
+    result: dict[str, Any] = {"run": folder.name, "dataset": dataset.name, "horizon": horizon, "split": split,
+                              "windows": len(sample), "sampled_from": len(small), "all_windows": len(everything),
+                              "most_candidates": limit}
+    searches: dict[str, Search] = {"exact": ExhaustiveSearch(), "guided": GuidedSearch(), "beam": BeamSearch()}
+    for oracle in (True, False):
+        queries = Queries.from_windows(sample, oracle_task=oracle)
+        for name, weights in (("energy", PAPER), ("fitted", planner.hypotheses.weights["fitted"])):
+            problems = planner.hypotheses.problems(queries, planner.hypotheses.of(queries, 1), weights=weights)
+            plans: dict[str, list[Plans]] = {}
+            row: dict[str, Any] = {"candidates": float(np.mean([len(one.actions) ** horizon for one in problems]))}
+            for method, search in searches.items():
+                plans[method], seconds = timed(lambda s=search, p=problems: s.search(field, p, 5), device)
+                row[method] = compared(plans[method], plans["exact"], sample.actions, seconds)
+            result[f"{name}, {'true' if oracle else 'predicted'} task"] = row
+            talk(json.dumps({f"{folder.name} {name} {'true' if oracle else 'predicted'}": row}))
+    return result
+
+
+def compared(found: list[Plans], exact: list[Plans], actual: np.ndarray[Any, Any], seconds: float) -> dict[str, Any]:
+    tokens = sum(plans.evaluated.token_forwards for plans in found)
+    return {
+        "success_rate": 100 * float(np.mean([(one.actions[0] == true).all() for one, true in zip(found, actual, strict=True)])),
+        "argmin": 100 * float(np.mean([(one.actions[0] == best.actions[0]).all() for one, best in
+                                       zip(found, exact, strict=True)])),
+        "score_gap": float(np.mean([one.scores[0] - best.scores[0] for one, best in zip(found, exact, strict=True)])),
+        "seconds_per_query": seconds / len(found), "token_forwards_per_query": tokens / len(found),
+        "exact_token_forwards_over_these": sum(plans.evaluated.token_forwards for plans in exact) / tokens}
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Seconds and token forwards against T at the largest |A|."""
+    from matplotlib.figure import Figure
+
+    largest = max(row["actions"] for row in rows)
+    rows = [row for row in rows if row["actions"] == largest]
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, key, label in zip(figure.subplots(1, 2), ("seconds", "token_forwards"), ("seconds a query", "token forwards a query"),
+                                strict=True):
+        for name in ("naive", "exact", "guided", "beam"):
+            points = [(row["horizon"], row[name][key]) for row in rows if name in row]
+            axes.plot(*zip(*points, strict=True), marker="o", label=name)
+        axes.set(yscale="log", xlabel="horizon T", ylabel=label, title=f"`paper`-size field, |A| = {largest}",
+                 xticks=[row["horizon"] for row in rows])
+        axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="|A| = 11, T = 3 to 5, within a minute on two cores")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[5, 8, 11])
+    parser.add_argument("--horizons", type=int, nargs="+", default=[3, 4, 5, 6])
+    parser.add_argument("--sample", type=int, default=20_000, help="most candidates that the naive reference evaluates")
+    parser.add_argument("--run", type=Path, nargs="*", default=[], help="folders of trained runs")
+    parser.add_argument("--windows", type=int, default=200)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--limit", type=float, default=1e7, help="most candidates of a window's exact search")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    device = pick_device(given.device)
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+                              "threads": torch.get_num_threads(), "torch": torch.__version__}
+    if given.quick:
+        rows = on_random_fields([11], [3, 4, 5], device, 1500, others=False)
+        result["exact_vs_naive"] = {str(row["horizon"]): row["exact"]["against_naive"] for row in rows}
+    else:
+        rows = on_random_fields(given.sizes, given.horizons, device, given.sample, others=True) if given.sizes else []
+        result["trained"] = [on_trained_field(folder, given.windows, given.split, device, given.limit) for folder in given.run]
+    result["random"] = rows
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if rows and not given.quick:
+            draw(rows, given.out.with_suffix(".png"))
+    if given.json:
+        print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
