@@ -33,7 +33,7 @@ def searches(*, exhaustive: bool) -> dict[str, Search]:
         f"guided, {proposals} proposals, {starts} starts": GuidedSearch(proposals=proposals, starts=starts)
         for proposals, starts in ((128, 1), (128, 8), (128, 64), (2048, 8))}
     found |= {f"gradient, {restarts} restarts, {steps} steps": GradientSearch(restarts=restarts, steps=steps)
-              for restarts, steps in ((2, 4), (8, 20), (8, 60), (32, 60))}
+              for restarts, steps in ((8, 0), (2, 4), (8, 20), (8, 60), (32, 60))}
     return {**found, "exhaustive": ExhaustiveSearch()} if exhaustive else found
 
 

@@ -7,6 +7,7 @@ only the goal token is computed; the distance is taken after a QR decomposition 
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -135,6 +136,10 @@ class IncrementalField:
         """Floating-point operations that one token costs, attention to its few predecessors left out."""
         config = self.field.config
         return round(2 * len(self._blocks) * config.width ** 2 * (4 + 2 * config.mlp_ratio))
+
+    def coarse(self) -> AbstractContextManager[object]:
+        """While open, matrix products are taken in bfloat16, prefixes' keys and values kept in it."""
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     @torch.inference_mode()
     def root(self, initial: Tensor, goal: Tensor) -> Prefixes:

@@ -28,6 +28,7 @@ FITTED_TASKS = 5
 """Most tasks of a query among which the number to search is chosen."""
 _PLAUSIBLE = np.log(1e-3)  # log-probability of a task, less than which it is searched only if it is the likeliest
 _GUIDE = Weights(energy=0.0, prior=1.0, proposal=1.0)
+_PRIOR = Weights(energy=0.0, prior=1.0)
 _CANDIDATES = 128  # likely sequences, and as many of low energy, among which the true one is told apart
 
 
@@ -79,6 +80,9 @@ class Hypotheses:
                  constraints: Constraints = Constraints(), pruning: int | None = None) -> list[Problem]:
         """The problem of each hypothesis.
 
+        What guides a search is the prior and the proposal network, weighted as predicts true sequences best; but the prior alone
+        where the objective has no part of the network: sequences of low energy need not look like what the network expects.
+
         Args:
             queries: Observations.
             hypotheses: Tasks of these queries.
@@ -102,7 +106,7 @@ class Hypotheses:
             problems.append(Problem(
                 initial=queries.initial[one.query], goal=queries.goal[one.query], actions=actions, constraints=constraints,
                 objective=Objective(temperature=1 / energy, chain=chain, offset=-weights.task * one.log_probability),
-                guide=_weighted(prior, proposal, self.guide)))
+                guide=_weighted(prior, proposal, self.guide if weights.proposal else _PRIOR)))
         return problems
 
     def _steps(self, queries: Queries) -> NDArray[np.float64]:
@@ -131,9 +135,11 @@ class Hypotheses:
         queries = Queries.from_windows(sample)
         hypotheses = self.of(queries, FITTED_TASKS)
         problems = self.problems(queries, hypotheses, weights=PAPER)
-        searches = (GuidedSearch(refinements=0, memory_mib=memory_mib), GuidedSearch(memory_mib=memory_mib))
-        plans = [merged([(one, part) for part in parts], 2 * _CANDIDATES) for one, *parts in zip(
-            hypotheses, *(search.search(field, problems, _CANDIDATES) for search in searches), strict=True)]
+        likely = GuidedSearch(proposals=_CANDIDATES, refinements=0, memory_mib=memory_mib).search(
+            field, self.problems(queries, hypotheses, weights=_GUIDE), _CANDIDATES)
+        low = GuidedSearch(memory_mib=memory_mib).search(field, problems, _CANDIDATES)
+        plans = [merged([(one, part) for part in parts], 2 * _CANDIDATES)
+                 for one, *parts in zip(hypotheses, likely, low, strict=True)]
         steps = self._steps(queries)
         rows: list[list[NDArray[np.float64]]] = [[] for _ in range(len(queries))]
         ranks: list[list[int]] = [[] for _ in range(len(queries))]  # of the hypothesis, for each part

@@ -9,7 +9,7 @@ an allowed one are computed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,25 +19,39 @@ from torch import Tensor
 
 from cefito.errors import ConfigError
 from cefito.search.problem import CACHE_MIB, Best, Effort, IncrementalEnergies, Plans, Problem, Watch, places
+from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
 
 __all__ = ["ExhaustiveSearch"]
+
+KEPT = 4096
+"""Leaves of lowest coarse score that are kept for evaluation in full precision."""
+SAMPLED = 256
+"""Other leaves evaluated twice, to see the error of the lower precision."""
+SAFETY = 3.0
+"""Margin over the largest error seen."""
 
 
 class ExhaustiveSearch:
     """Enumeration of all allowed sequences by prefixes; returns what `NaiveSearch` returns.
 
+    With `screening` all leaves are first evaluated in the field's lower precision. Those whose coarse score lies within a margin of
+    the best are evaluated again in full precision and alone decide. The margin is `SAFETY` times the largest error seen on all
+    leaves evaluated twice, some hundred spread over the whole enumeration among them; it is widened, and more leaves are
+    evaluated again, until no error exceeds it. Where too many leaves would lie within it, the query is searched again without.
+
     Args:
         memory_mib: Bound on the memory of the prefixes held and of the children being computed, in MiB.
+        screening: Whether to evaluate in lower precision first.
 
     Raises:
         ConfigError: A bound that is not positive.
     """
 
-    def __init__(self, *, memory_mib: float = 1024) -> None:
+    def __init__(self, *, memory_mib: float = 1024, screening: bool = False) -> None:
         if not memory_mib > 0:
             raise ConfigError(f"memory bound of {memory_mib} MiB; expected a positive number.")
-        self.memory_mib = memory_mib
+        self.memory_mib, self.screening = memory_mib, screening
 
     def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
                ) -> list[Plans]:
@@ -58,9 +72,30 @@ class ExhaustiveSearch:
             together = max(1, self._room(field) // (leaves * field.bytes_per_child(field.horizon - 1, leaf=True, each=not free)))
             for first in range(0, len(members), together):
                 group = members[first:first + together]
-                walk = _Walk(field, [spaces[index] for index in group], top_k, self._room(field), watch)
-                found.update(zip(group, walk.plans(), strict=True))
+                search = self._screened if self.screening else self._walked
+                found.update(zip(group, search(field, [spaces[index] for index in group], top_k, watch), strict=True))
         return [found[index] for index in range(len(problems))]
+
+    def _walked(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch) -> list[Plans]:
+        walk = _Walk(field, spaces, top_k, self._room(field), watch)
+        walk.run()
+        return walk.plans()
+
+    def _screened(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch) -> list[Plans]:
+        walk = _Walk(field, spaces, max(KEPT, 2 * top_k), self._room(field), watch, sampled=SAMPLED)
+        with field.coarse():
+            walk.run()
+        energies = SequenceEnergies(field, spaces, self.memory_mib)
+        found = []
+        for query, (space, rough, sample) in enumerate(zip(spaces, walk.best, walk.samples, strict=True)):
+            best, complete = _rescored(space, rough, sample, top_k, lambda part, own=query: energies(
+                np.full(len(part), own), part))
+            if not complete and not walk.stopped:
+                found += self._walked(field, [space], top_k, Watch(stop=watch.stop))
+                continue
+            effort = Effort(int(1 + 2 * walk.nodes[query] + energies.tokens[query]), int(walk.leaves[query]))
+            found.append(best.plans(space.problem, field.horizon, effort, exact=not walk.stopped))
+        return found
 
     def _room(self, field: IncrementalEnergies[Any]) -> int:
         """Bytes for each level; every level on the way down holds its own part. On a CPU all of them fit the cache."""
@@ -71,16 +106,19 @@ class ExhaustiveSearch:
 class _Walk:
     """One walk of the trees of some queries that allow the same actions, all of them freely or none."""
 
-    def __init__(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, room: int, watch: Watch) -> None:
+    def __init__(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, room: int, watch: Watch, *,
+                 sampled: int = 0) -> None:
         self.field, self.spaces, self.room, self.watch = field, spaces, room, watch
         self.size, self.free, self.last = spaces[0].size, spaces[0].free, field.horizon - 1
         self.actions = torch.tensor(spaces[0].problem.actions, device=field.device)
         self.best = [Best(top_k) for _ in spaces]
         self.nodes, self.leaves = np.zeros(len(spaces), dtype=np.int64), np.zeros(len(spaces), dtype=np.int64)
         self.stopped = False
+        self._stride = max(1, self.size ** field.horizon // sampled) if sampled else 0
+        self.samples = [Best(KEPT) for _ in spaces]  # leaves at regular distances, whatever their score
 
-    def plans(self) -> list[Plans]:
-        """Walk, and give the plans of each query."""
+    def run(self) -> None:
+        """Visit all leaves."""
         if not self.watch.stop():
             initial, goal = (torch.from_numpy(np.stack(rows)).to(self.field.device)
                              for rows in ([space.problem.initial for space in self.spaces],
@@ -91,6 +129,9 @@ class _Walk:
             self.stopped = True
         if not self.stopped:  # what constraints saved
             self.watch.advance(len(self.spaces) - float(self.leaves.sum()) / self.size ** self.field.horizon)
+
+    def plans(self) -> list[Plans]:
+        """The plans of each query."""
         return [best.plans(space.problem, self.field.horizon, Effort(token_forwards=1 + 2 * int(nodes), leaves=int(leaves)),
                            exact=not self.stopped)
                 for best, space, nodes, leaves in zip(self.best, self.spaces, self.nodes, self.leaves, strict=True)]
@@ -137,12 +178,43 @@ class _Walk:
         return self.field.leaf_energy_each(prefixes, *self._each(parents, place))
 
     def _collect(self, energies: Tensor, query: NDArray[np.int64], rank: NDArray[np.int64]) -> None:
-        energies = energies.cpu()
+        energies = energies.float().cpu()
         for one in np.unique(query):
             first, behind = np.searchsorted(query, [one, one + 1])
             space, part = self.spaces[one], energies[first:behind]
             ranks = rank[first:behind]
             scores = None if space.objective.pure else space.scores(part, places(ranks, self.size, self.last + 1))
             self.best[one].add(part, torch.from_numpy(ranks), scores)
+            if self._stride:
+                chosen = torch.from_numpy(np.flatnonzero(ranks % self._stride == 0))
+                self.samples[one].add(part[chosen], torch.from_numpy(ranks)[chosen],
+                                      None if scores is None else scores[chosen])
             self.leaves[one] += behind - first
             self.watch.advance((behind - first) / self.size ** (self.last + 1))
+
+
+def _rescored(space: Space, rough: Best, sample: Best, top_k: int,
+              evaluate: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> tuple[Best, bool]:
+    """The best by full precision; and whether no other leaf can be among them, as far as the margin holds."""
+    ranks = torch.cat([rough.ranks, sample.ranks])
+    coarse = torch.cat([rough.scores, sample.scores])
+    known = torch.zeros(len(ranks), dtype=torch.bool)  # evaluated in full precision
+    fine = torch.full((len(ranks),), torch.inf, dtype=torch.float64)
+    energy = fine.clone()
+    wanted = torch.zeros(len(ranks), dtype=torch.bool)
+    wanted[:top_k] = wanted[len(rough):] = True
+    while (wanted & ~known).any():
+        new = (wanted & ~known).nonzero().flatten()
+        sequences = places(ranks[new].numpy(), space.size, space.horizon)
+        energy[new] = torch.from_numpy(evaluate(sequences))
+        scores = space.scores(energy[new], sequences)
+        fine[new] = energy[new] if scores is None else scores
+        known[new] = True
+        both = known & fine.isfinite() & coarse.isfinite()
+        margin = SAFETY * float((fine - coarse)[both].abs().max()) if both.any() else 0.0
+        bound = fine[:len(rough)].topk(min(top_k, len(rough)), largest=False).values[-1] + margin
+        wanted |= coarse <= bound
+    best = Best(top_k)
+    _, first = np.unique(ranks[known].numpy(), return_index=True)
+    best.add(energy[known][first], ranks[known][first], fine[known][first])
+    return best, len(rough) < KEPT or bool(rough.scores[-1] > bound)

@@ -9,8 +9,9 @@ The paper names gradient-based inference as an untried remedy for the cost of en
    mixtures, exactly. The field's own energies decide among them: a mixture's can be far below that of any sequence.
 4. The best is improved by `GuidedSearch`, with the mixture it came from as guide.
 
-A field is trained on sequences, never on mixtures, and says little between them: `GuidedSearch` alone reached lower energies for
-the same operations wherever the two were compared (benchmarks/gradient.py). This search is here to repeat that comparison.
+A field is trained on sequences, never on mixtures, and says little between them. With a prior as guide `GuidedSearch` alone is
+better for the same operations; without one, random starts that are refined and never descend (steps = 0) do about as well.
+This search is here so that the comparison can be repeated (benchmarks/gradient.py).
 """
 
 from __future__ import annotations

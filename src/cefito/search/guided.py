@@ -45,7 +45,7 @@ class GuidedSearch:
         ConfigError: A setting out of range.
     """
 
-    def __init__(self, *, proposals: int = 128, starts: int = 8, refinements: int = 64, rounds: int = 100,
+    def __init__(self, *, proposals: int = 256, starts: int = 8, refinements: int = 64, rounds: int = 100,
                  memory_mib: float = 1024) -> None:
         if proposals < 1 or starts < 1 or refinements < 0 or rounds < 0 or not memory_mib > 0:
             raise ConfigError(f"guided search with {proposals} proposals, {starts} starts, {refinements} refinements, {rounds} "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -72,6 +73,9 @@ class IncrementalEnergies(Field, Protocol[StateT]):
     @property
     def flops_per_token(self) -> int:
         """Floating-point operations that one token forward costs."""
+
+    def coarse(self) -> AbstractContextManager[Any]:
+        """While open, prefixes are made and leaves evaluated in lower precision, faster."""
 
 
 class RelaxedEnergies(IncrementalEnergies[StateT], Protocol[StateT]):
