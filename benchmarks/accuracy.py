@@ -1,8 +1,8 @@
 """Accuracy of CEFITO under several objectives beside two simple planners: seeds, chosen on validation, scored on test.
 
 Each seed is trained into its own run folder below --work and resumed from there; its scores are kept there too, so that seeds
-can be run side by side and gathered by one more call with all of them. Objectives, searched with the predicted task, the first and
-the third also with the true one:
+can be run side by side and gathered by one more call with all of them. Objectives, searched with the predicted task, the
+first and the third also with the true one:
 
     energy      the paper's: the energy alone, the likeliest task
     + prior     the energy and the prior over sequences, weights fitted on the validation split, the likeliest task
@@ -73,7 +73,7 @@ def half_width(values: list[float]) -> float | None:
 
 
 def difference(one: NDArray[np.float64], other: NDArray[np.float64], video: NDArray[np.int64]) -> dict[str, Any]:
-    """Difference of success rates [seeds, N]; 90 % intervals by t over seeds and by a bootstrap over videos of the mean seed."""
+    """Difference of success rates [seeds, N]; 90 % intervals by t over seeds and by a bootstrap over videos."""
     seeds = (100 * (one - other).mean(axis=1)).tolist()
     _, group = np.unique(video, return_inverse=True)
     gain = np.bincount(group, weights=(one - other).mean(axis=0))

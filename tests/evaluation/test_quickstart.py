@@ -42,7 +42,7 @@ def test_files(made):
 
 
 def test_pictures(made):
-    assert [path.name for path in made.pictures] == ["training.png", "energies.png"]
+    assert [path.name for path in made.pictures] == ["training.png", "scores.png"]
     for path in made.pictures:
         assert path.parent == made.run.folder
         content = path.read_bytes()
@@ -76,10 +76,10 @@ def test_examples(made):
         actions = [step.action for step in video.steps[example.start:example.start + HORIZON]]
         assert example.truth == dataset.taxonomy.names(actions)
         assert len(example.plans) == 5
-        energies = [energy for energy, _ in example.plans]
-        assert energies == sorted(energies)
+        scores = [score for score, _, _ in example.plans]
+        assert scores == sorted(scores)
         allowed = set(dataset.taxonomy.names(list(names[example.predicted_task].actions)))
-        assert all(len(plan) == HORIZON and set(plan) <= allowed for _, plan in example.plans)
+        assert all(len(plan) == HORIZON and set(plan) <= allowed for *_, plan in example.plans)
     kept = json.loads((made.run.folder / "examples.json").read_text())
     assert [entry["truth"] for entry in kept] == [example.truth for example in made.examples]
 
@@ -89,8 +89,8 @@ def test_curves_are_ascending_and_mark_the_annotated_sequence(made):
     tasks = made.run.planner.predict_tasks(quickstart.Queries.from_windows(test))
     for row in range(0, len(test), 5):
         curve = quickstart._curve(made.run, test, row)
-        assert len(curve.energies) == len(made.run.planner.space.actions[tasks[row]]) ** HORIZON
-        assert (curve.energies[1:] >= curve.energies[:-1]).all()
+        assert len(curve.scores) == len(made.run.planner.space.actions[tasks[row]]) ** HORIZON
+        assert (curve.scores[1:] >= curve.scores[:-1]).all()
         inside = set(test.actions[row].tolist()) <= set(made.run.planner.space.actions[tasks[row]])
         assert (curve.truth_rank is not None) == inside
 

@@ -32,10 +32,10 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
     for example in made.examples:
         task = example.task if example.task == example.predicted_task else (
             f"{example.task} (taken for: {example.predicted_task})")
-        lines = [[f"{energy:.4f}", " → ".join(names), "annotated" if names == example.truth else ""]
-                 for energy, names in example.plans]
+        lines = [[f"{score:.3f}", f"{energy:.4f}", " → ".join(names), "annotated" if names == example.truth else ""]
+                 for score, energy, names in example.plans]
         table(f"\n{task} – {example.video}, from step {example.start}\n  annotated: {' → '.join(example.truth)}",
-              ("energy", "plan", ""), lines)
+              ("score", "energy", "plan", ""), lines)
     talk(f"\nDone in {time.monotonic() - started:.0f} s. Everything is in {out}; look at "
          + " and ".join(str(path) for path in made.pictures) + ".")
     example = made.examples[0]

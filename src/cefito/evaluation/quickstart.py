@@ -39,9 +39,9 @@ class Example:
         video: Video id.
         start: Number of the first step, from 0.
         task: Name of the true task.
-        predicted_task: Name of the predicted one.
+        predicted_task: Name of the best plan's task.
         truth: Names of the annotated actions.
-        plans: Energy and action names of each plan, best first.
+        plans: Score, energy and action names of each plan, best first.
     """
 
     video: str
@@ -49,7 +49,7 @@ class Example:
     task: str
     predicted_task: str
     truth: list[str]
-    plans: list[tuple[float, list[str]]]
+    plans: list[tuple[float, float, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def run_quickstart(folder: Path, *, seed: int = 0, config: RunConfig | None = No
     evaluations, plans = _compare(run, splits, seed)
     write_json(run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations])
     rows = _example_rows(splits["test"])
-    examples = [_example(run, dataset, splits["test"], row, plans[row]) for row in rows]
+    examples = [_example(dataset, splits["test"], row, plans[row]) for row in rows]
     write_json(run.folder / "examples.json", [vars(example) for example in examples])
     pictures = [run.folder / "training.png", run.folder / "energies.png"]
     draw_training(run.folder, pictures[0])
@@ -118,7 +118,7 @@ def _example_rows(test: Windows) -> list[int]:
     return [int(rows[len(rows) // 2]) for rows in (np.flatnonzero(test.tasks == task) for task in chosen)]
 
 
-def _example(run: Run, dataset: PreparedDataset, test: Windows, row: int, plans: Plans) -> Example:
+def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) -> Example:
     taxonomy = dataset.taxonomy
     assert plans.tasks is not None
     predicted = int(plans.tasks[0])
@@ -126,8 +126,8 @@ def _example(run: Run, dataset: PreparedDataset, test: Windows, row: int, plans:
         video=dataset.videos[int(test.video[row])].video_id, start=int(test.start[row]),
         task=taxonomy.tasks[int(test.tasks[row])].name, predicted_task=taxonomy.tasks[predicted].name,
         truth=taxonomy.names(test.actions[row]),
-        plans=[(float(energy), taxonomy.names(actions))
-               for energy, actions in zip(plans.energies, plans.actions, strict=True)])
+        plans=[(float(score), float(energy), taxonomy.names(actions))
+               for score, energy, actions in zip(plans.scores, plans.energies, plans.actions, strict=True)])
 
 
 def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:

@@ -279,7 +279,7 @@ class IncrementalField:
 
     def _each(self, block: Block, index: int, x: Tensor | None, prefixes: Prefixes, parents: Tensor, actions: Tensor, *,
               goal_only: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """One block over the two tokens of chosen children; tokens [m, 2 or 1, D], all keys and values [m, 2 · depth + 3, D]."""
+        """One block over the two tokens of chosen children; tokens [m, 2 or 1, D], keys and values [m, 2 · depth + 3, D]."""
         depth, count, width = prefixes.depth, len(actions), self.field.config.width
         if x is None:
             x = torch.stack([self._actions[depth, actions], self._masks[depth].expand(count, -1)], dim=1)

@@ -80,8 +80,9 @@ class Hypotheses:
                  constraints: Constraints = Constraints(), pruning: int | None = None) -> list[Problem]:
         """The problem of each hypothesis.
 
-        What guides a search is the prior and the proposal network, weighted as predicts true sequences best; but the prior alone
-        where the objective has no part of the network: sequences of low energy need not look like what the network expects.
+        What guides a search is the prior and the proposal network, weighted as predicts true sequences best; but the prior
+        alone where the objective has no part of the network: sequences of low energy need not look like what the network
+        expects.
 
         Args:
             queries: Observations.
@@ -219,5 +220,6 @@ def _weighted(prior: Chain, proposal: Chain, weights: Weights) -> Chain:
 
 
 def _energy(field: IncrementalEnergies[Any], problem: Problem, actions: NDArray[np.int64]) -> float:
-    initial, goal, sequence = (torch.from_numpy(part[None]).to(field.device) for part in (problem.initial, problem.goal, actions))
+    initial, goal, sequence = (torch.from_numpy(part[None]).to(field.device)
+                               for part in (problem.initial, problem.goal, actions))
     return float(field.energy(initial, goal, sequence)[0])

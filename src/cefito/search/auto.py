@@ -40,7 +40,7 @@ class AutoSearch:
         """Whether an exact search of the problem fits the budget; what constraints save is not counted."""
         size, horizon = len(problem.actions), field.horizon
         tokens = 1 + 2 * sum(size ** level for level in range(1, horizon + 1))
-        return tokens * field.flops_per_token <= self.budget_gflop * 1e9
+        return bool(tokens * field.flops_per_token <= self.budget_gflop * 1e9)
 
     def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
                ) -> list[Plans]:
@@ -52,15 +52,16 @@ class AutoSearch:
         compiled(problems, field.horizon, top_k)  # refuses a bad problem of either search before any work
         exact = [self.affordable(field, problem) for problem in problems]
         found: dict[int, Plans] = {}
-        for search, chosen in ((self.exhaustive, True), (self.guided, False)):
+        searches: tuple[tuple[Search, bool], ...] = ((self.exhaustive, True), (self.guided, False))
+        for search, chosen in searches:
             rows = [row for row, one in enumerate(exact) if one == chosen]
-            plans = search.search(field, [problems[row] for row in rows], top_k, watch)  # type: ignore[attr-defined]
+            plans = search.search(field, [problems[row] for row in rows], top_k, watch)
             found.update(zip(rows, plans, strict=True))
         return [found[row] for row in range(len(problems))]
 
 
-def make_search(method: Method = "auto", *, memory_mib: float = 1024, budget_gflop: float = 500, proposals: int = 256, starts: int = 8,
-                refinements: int = 64, width: int = 32, diversity: float = 0.0) -> Search:
+def make_search(method: Method = "auto", *, memory_mib: float = 1024, budget_gflop: float = 500, proposals: int = 256,
+                starts: int = 8, refinements: int = 64, width: int = 32, diversity: float = 0.0) -> Search:
     """A search by its name.
 
     Args:

@@ -38,8 +38,8 @@ class BeamSearch:
 
     def __init__(self, *, width: int = 32, diversity: float = 0.0, memory_mib: float = 1024) -> None:
         if width < 1 or not diversity >= 0 or not memory_mib > 0:
-            raise ConfigError(f"beam search of width {width}, diversity {diversity} and {memory_mib} MiB; expected at least 1, at "
-                              "least 0 and more than 0.")
+            raise ConfigError(f"beam search of width {width}, diversity {diversity} and {memory_mib} MiB; expected at least 1, "
+                              "at least 0 and more than 0.")
         self.width, self.diversity, self.memory_mib = width, diversity, memory_mib
 
     def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()

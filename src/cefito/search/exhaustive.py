@@ -2,14 +2,15 @@
 
 A prefix's keys and values are computed once for all its continuations, which costs two tokens a node instead of 2T + 1 a
 candidate. Levels that fit the bound are expanded whole; others in chunks, depth first. Queries that allow the same actions are
-walked together as far as the bound permits. Where constraints or infinite costs forbid sequences, only the children that lead to
-an allowed one are computed.
+walked together as far as the bound permits. Where constraints or infinite costs forbid sequences, only the children that lead
+to an allowed one are computed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,11 @@ SAFETY = 3.0
 class ExhaustiveSearch:
     """Enumeration of all allowed sequences by prefixes; returns what `NaiveSearch` returns.
 
-    With `screening` all leaves are first evaluated in the field's lower precision. Those whose coarse score lies within a margin of
-    the best are evaluated again in full precision and alone decide. The margin is `SAFETY` times the largest error seen on all
-    leaves evaluated twice, some hundred spread over the whole enumeration among them; it is widened, and more leaves are
-    evaluated again, until no error exceeds it. Where too many leaves would lie within it, the query is searched again without.
+    With `screening` all leaves are first evaluated in the field's lower precision. Those whose coarse score lies within a
+    margin of the best are evaluated again in full precision and alone decide. The margin is `SAFETY` times the largest error
+    seen on all leaves evaluated twice, some hundred spread over the whole enumeration among them; it is widened, and more
+    leaves are evaluated again, until no error exceeds it. Where too many leaves lie within it, the query is searched again
+    without.
 
     Args:
         memory_mib: Bound on the memory of the prefixes held and of the children being computed, in MiB.
@@ -69,7 +71,8 @@ class ExhaustiveSearch:
         found: dict[int, Plans] = {}
         for (actions, free), members in alike.items():
             leaves = len(actions) ** field.horizon
-            together = max(1, self._room(field) // (leaves * field.bytes_per_child(field.horizon - 1, leaf=True, each=not free)))
+            each = field.bytes_per_child(field.horizon - 1, leaf=True, each=not free)
+            together = max(1, self._room(field) // (leaves * each))
             for first in range(0, len(members), together):
                 group = members[first:first + together]
                 search = self._screened if self.screening else self._walked
@@ -88,8 +91,7 @@ class ExhaustiveSearch:
         energies = SequenceEnergies(field, spaces, self.memory_mib)
         found = []
         for query, (space, rough, sample) in enumerate(zip(spaces, walk.best, walk.samples, strict=True)):
-            best, complete = _rescored(space, rough, sample, top_k, lambda part, own=query: energies(
-                np.full(len(part), own), part))
+            best, complete = _rescored(space, rough, sample, top_k, partial(energies.of, query))
             if not complete and not walk.stopped:
                 found += self._walked(field, [space], top_k, Watch(stop=watch.stop))
                 continue

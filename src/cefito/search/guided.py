@@ -1,8 +1,8 @@
 """Guided search: the likeliest sequences, re-scored by the field, then improved until nothing near is better.
 
 1. The K cheapest sequences under the problem's guide (a prior over sequences, step logits, their sum), exactly.
-2. From each of the S best: every sequence that differs in one step or by a swap of two steps, until all neighbours of the S best
-   are known.
+2. From each of the S best: every sequence that differs in one step or by a swap of two steps, until all neighbours of the S
+   best are known.
 3. The neighbours of the best tell, to first order, what the energy of any combination of changes would be: the P sequences that
    are best under that estimate plus the exact chain are evaluated next, which covers changes of two and more steps.
 4. Again from 2, until nothing new is wanted.
@@ -140,7 +140,8 @@ class _Climb:
         return self.score[rank], rank
 
     def _sequence(self, rank: int) -> NDArray[np.int64]:
-        return places(np.array([rank]), self.space.size, self.space.horizon)[0]
+        sequence: NDArray[np.int64] = places(np.array([rank]), self.space.size, self.space.horizon)[0]
+        return sequence
 
     def _unseen(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         ranks, first = np.unique(ranks_of(sequences, self.space.size), return_index=True)

@@ -49,6 +49,10 @@ class SequenceEnergies:
             energies[part] = self._walk(query[part], sequences[part])
         return np.nan_to_num(energies, nan=np.inf, posinf=np.inf)
 
+    def of(self, query: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Energies of sequences of one query [M, T]."""
+        return self(np.full(len(sequences), query), sequences)
+
     def _walk(self, query: NDArray[np.int64], sequences: NDArray[np.int64]) -> NDArray[np.float32]:
         """Energies of sequences sorted by query and actions."""
         device, horizon = self.field.device, self.field.horizon

@@ -178,8 +178,8 @@ class SearchConfig(Frozen):
         refinements: Of "guided" and "gradient": combinations of changes evaluated a round.
         width: Of "beam": prefixes kept.
         diversity: Of "beam": what each better sibling adds to a prefix's score.
-        objective: "energy" alone (paper), with the "prior" over sequences, or "fitted": with the prior and the proposal network's
-            step probabilities; weights, also of the task's probability, are those that fit the validation split best.
+        objective: "energy" alone (paper), with the "prior" over sequences, or "fitted": with the prior and the proposal
+            network's step probabilities; weights, also of the task's probability, are those that fit the validation split best.
         tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation split.
         pruning: Allow only transitions seen in training windows of the task and so many likely others; -1 allows all (paper).
         prior_weight: Weight of the prior instead of the fitted or the paper's one; -1 keeps that.
