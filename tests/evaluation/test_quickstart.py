@@ -42,7 +42,7 @@ def test_files(made):
 
 
 def test_pictures(made):
-    assert [path.name for path in made.pictures] == ["training.png", "scores.png"]
+    assert [path.name for path in made.pictures] == ["training.png", "energies.png"]
     for path in made.pictures:
         assert path.parent == made.run.folder
         content = path.read_bytes()

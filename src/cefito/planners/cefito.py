@@ -240,7 +240,9 @@ class CefitoPlanner:
                 for row, plans in zip(rows, search.search(self._incremental, [problems[row] for row in rows], top_k, watch),
                                       strict=True):
                     found[tasks[row].query].append((tasks[row], plans))
-        return [merged(parts, top_k) if parts else no_plans(field.horizon) for parts in found]
+        missed = {tasks[row].query for row in order}  # stopped before all their tasks were searched
+        best = [merged(parts, top_k) if parts else no_plans(field.horizon) for parts in found]
+        return [replace(plans, exact=plans.exact and query not in missed) for query, plans in enumerate(best)]
 
     def save(self, folder: Path) -> None:
         """Write weights, action space, taxonomy and settings."""
@@ -284,12 +286,16 @@ class CefitoPlanner:
         self.proposal.load(folder)
         arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
         try:
+            prior = NGramPrior.from_arrays(arrays)
+        except (TypeError, ValueError, ConfigError) as problem:
+            raise RunError(f"{folder / 'prior.safetensors'}: not a prior of this version ({problem!r}). {_REMEDY}") from problem
+        try:
             self.hypotheses = Hypotheses(
-                space=self.space, task_model=self.task_model, prior=NGramPrior.from_arrays(arrays), proposal=self.proposal,
+                space=self.space, task_model=self.task_model, prior=prior, proposal=self.proposal,
                 weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES}, guide=Weights(**value["guide"]),
                 tasks=int(value["tasks"]))
         except (KeyError, TypeError, ValueError, ConfigError) as problem:
-            raise RunError(f"{folder}: the prior or its weights are not of this version ({problem!r}). {_REMEDY}") from problem
+            raise RunError(f"{path}: weights of another version ({problem!r}). {_REMEDY}") from problem
         self._warn_fallback()
 
 

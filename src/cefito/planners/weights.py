@@ -41,58 +41,48 @@ PAPER = Weights()
 def fit_weights(features: Sequence[NDArray[np.float64]], truth: Sequence[int]) -> NDArray[np.float64]:
     """Non-negative weights w under which p(candidate) ∝ exp(−features · w) makes the true candidates likeliest.
 
-    The likelihood is concave in w and is maximised by Newton steps, with a small ridge; terms that would get a negative weight
-    are left out.
+    The likelihood is concave in w and is maximised by projected Newton steps, with a small ridge; terms that would get a negative
+    weight get none.
 
     Args:
         features: For each query the features of its candidates [n, F].
         truth: Row of the true candidate of each query.
 
     Returns:
-        Weights [F]; zeros where there is no query.
+        Weights [F]; none at all where there is no query.
     """
-    count = features[0].shape[1] if features else 0
-    used = list(range(count))
-    while used:
-        weights = _maximised([part[:, used] for part in features], truth)
-        if (weights >= 0).all():
-            result = np.zeros(count)
-            result[used] = weights
-            return result
-        used.remove(used[int(weights.argmin())])
-    return np.zeros(count)
-
-
-def _maximised(features: Sequence[NDArray[np.float64]], truth: Sequence[int]) -> NDArray[np.float64]:
+    if not features:
+        return np.zeros(0)
     rows = np.concatenate(features)
     first = np.cumsum([0, *(len(part) for part in features[:-1])])
     of = np.repeat(np.arange(len(features)), [len(part) for part in features])
     scale = rows.std(axis=0) + 1e-12
-    rows = rows / scale
-    true = rows[first + np.asarray(truth)]
+    rows = (rows - rows[first + np.asarray(truth)][of]) / scale  # what all candidates of a query share does not matter
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         logits = -rows @ weights
         top = np.maximum.reduceat(logits, first)
         exponentials = np.exp(logits - top[of])
         total = np.add.reduceat(exponentials, first)
-        value = float((np.log(total) + top + true @ weights).sum() + _RIDGE / 2 * weights @ weights)
+        value = float((np.log(total) + top).sum() + _RIDGE / 2 * weights @ weights)
         return value, exponentials / total[of]
 
     weights = np.zeros(rows.shape[1])
     value, share = loss(weights)
     for _ in range(_STEPS):
         mean = np.add.reduceat(share[:, None] * rows, first)
-        gradient = (true - mean).sum(axis=0) + _RIDGE * weights
+        gradient = _RIDGE * weights - mean.sum(axis=0)
         curvature = (share[:, None] * rows).T @ rows - mean.T @ mean + _RIDGE * np.eye(len(weights))
-        step = np.linalg.solve(curvature, gradient)
-        size = 1.0
+        free = np.flatnonzero((weights > 0) | (gradient < 0))  # the others are held at zero
+        step, size = np.zeros(len(weights)), 1.0
+        step[free] = np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
         while True:
-            new, new_share = loss(weights - size * step)
+            changed = np.maximum(weights - size * step, 0.0)
+            new, new_share = loss(changed)
             if new <= value or size < 1e-6:
                 break
             size /= 2
         if not new < value - 1e-9 * max(1.0, abs(value)):
             break
-        weights, value, share = weights - size * step, new, new_share
+        weights, value, share = changed, new, new_share
     return np.asarray(weights / scale)

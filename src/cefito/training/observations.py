@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.field.predictor import normalise
@@ -84,10 +85,15 @@ class ActionMeans:
 
     def __init__(self, windows: Windows, mean: Tensor) -> None:
         self.count = len(windows.taxonomy.actions)
-        self.actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
+        actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
+        self.video = torch.from_numpy(windows.video).to(mean.device)
         both = torch.cat([torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)]).to(mean.device)
-        self.observations = normalise(both - mean)
-        self.video = torch.from_numpy(windows.video).to(mean.device).repeat(2)
+        # sums over the observations of one action in one video, those of an action together
+        key, place = (actions * (int(self.video.max()) + 1) + self.video.repeat(2)).unique(return_inverse=True)
+        self.sums = torch.zeros(len(key), both.shape[1], device=mean.device).index_add_(0, place, normalise(both - mean))
+        self.counts = torch.bincount(place, minlength=len(key)).float()
+        self.actions, self.videos = key // (int(self.video.max()) + 1), key % (int(self.video.max()) + 1)
+        self.first = torch.searchsorted(self.actions, torch.arange(self.count + 1, device=mean.device))
 
     def all(self) -> Tensor:
         """Means over all training windows [K, E]; zero for actions that end none."""
@@ -97,10 +103,10 @@ class ActionMeans:
         """Means [K, E] without the videos of some windows and without a random share of the others."""
         keep = torch.rand(int(self.video.max()) + 1, generator=generator, device=self.actions.device) >= share
         keep[self.video[rows]] = False
-        return self._mean(keep[self.video].float())
+        return self._mean(keep[self.videos].float())
 
     def _mean(self, weight: Tensor) -> Tensor:
-        sums = torch.zeros(self.count, self.observations.shape[1], device=weight.device)
-        sums.index_add_(0, self.actions, self.observations * weight[:, None])
-        counts = torch.zeros(self.count, device=weight.device).index_add_(0, self.actions, weight)
+        sums = F.embedding_bag(torch.arange(len(weight), device=weight.device), self.sums, self.first, mode="sum",
+                               per_sample_weights=weight, include_last_offset=True)
+        counts = torch.zeros(self.count, device=weight.device).index_add_(0, self.actions, weight * self.counts)
         return sums / counts.clamp_min(1)[:, None]
