@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,7 @@ class Node:
 
 @dataclass
 class DummyField:
-    """Any function of (initial, goal, sequence), which records what is asked of it."""
+    """Any function of (initial, goal, sequence), which records what is asked of it; `error` is added while it is coarse."""
 
     horizon: int
     function: Callable[[float, float, Ids], float]
@@ -42,6 +43,16 @@ class DummyField:
     children: list[tuple[int, int]] = field(default_factory=list)  # (depth, number computed at once)
     nodes: list[tuple[float, float, Ids]] = field(default_factory=list)  # prefixes computed, full sequences too
     roots: int = 0
+    error: Callable[[float, float, Ids], float] | None = None
+    coarse_nodes: int = 0  # of `nodes`, those computed while coarse
+    is_coarse: bool = False
+
+    @contextmanager
+    def coarse(self) -> Iterator[None]:
+        assert not self.is_coarse
+        self.is_coarse, before = True, len(self.nodes)
+        yield
+        self.is_coarse, self.coarse_nodes = False, self.coarse_nodes + len(self.nodes) - before
 
     @property
     def leaves(self) -> list[tuple[float, float, Ids]]:
@@ -75,7 +86,8 @@ class DummyField:
         return self.child_bytes * (1 if leaf else depth + 2) * (3 if each else 1)
 
     def _energies(self, rows: Iterable[tuple[float, float, Ids]]) -> torch.Tensor:
-        return torch.tensor([float(self.function(*row)) for row in rows], dtype=torch.float32)
+        wrong = self.error if self.is_coarse and self.error else _nothing
+        return torch.tensor([float(self.function(*row)) + float(wrong(*row)) for row in rows], dtype=torch.float32)
 
     def _all(self, prefixes, actions, *, leaf: bool) -> tuple[tuple[float, float, Ids], ...]:
         return self._record([(one, other, (*before, action)) for one, other, before in prefixes.rows
@@ -93,6 +105,10 @@ class DummyField:
             self.children.append((len(rows[0][2]) - 1, len(rows)))
         self.nodes += rows
         return tuple(rows)
+
+
+def _nothing(initial: float, goal: float, sequence: Ids) -> float:  # noqa: ARG001
+    return 0.0
 
 
 class Impatient:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.errors import ConfigError
+
 __all__ = ["OBJECTIVES", "PAPER", "TERMS", "Weights", "fit_weights"]
 
 TERMS = ("energy", "prior", "proposal", "task")
@@ -26,12 +28,20 @@ class Weights:
         prior: Of the prior over sequences.
         proposal: Of the proposal network's step probabilities.
         task: Of the task classifier; matters where several tasks are searched.
+
+    Raises:
+        ConfigError: A negative or infinite weight.
     """
 
     energy: float = 1.0
     prior: float = 0.0
     proposal: float = 0.0
     task: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, weight in vars(self).items():
+            if not isinstance(weight, int | float) or not 0 <= weight < np.inf:
+                raise ConfigError(f"weight of the {name} is {weight!r}; expected a number of at least 0.")
 
 
 PAPER = Weights()
@@ -41,8 +51,8 @@ PAPER = Weights()
 def fit_weights(features: Sequence[NDArray[np.float64]], truth: Sequence[int]) -> NDArray[np.float64]:
     """Non-negative weights w under which p(candidate) ∝ exp(−features · w) makes the true candidates likeliest.
 
-    The likelihood is concave in w and is maximised by projected Newton steps, with a small ridge; terms that would get a negative
-    weight get none.
+    The likelihood is concave in w and is maximised by projected Newton steps, with a small ridge; a term that would get a
+    negative weight gets none.
 
     Args:
         features: For each query the features of its candidates [n, F].

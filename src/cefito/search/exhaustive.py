@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -92,10 +93,11 @@ class ExhaustiveSearch:
         found = []
         for query, (space, rough, sample) in enumerate(zip(spaces, walk.best, walk.samples, strict=True)):
             best, complete = _rescored(space, rough, sample, top_k, partial(energies.of, query))
-            if not complete and not walk.stopped:
-                found += self._walked(field, [space], top_k, Watch(stop=watch.stop))
-                continue
             effort = Effort(int(1 + 2 * walk.nodes[query] + energies.tokens[query]), int(walk.leaves[query]))
+            if not complete and not walk.stopped:
+                again, = self._walked(field, [space], top_k, Watch(stop=watch.stop))
+                found.append(replace(again, evaluated=again.evaluated + replace(effort, leaves=0)))  # the same leaves
+                continue
             found.append(best.plans(space.problem, field.horizon, effort, exact=not walk.stopped))
         return found
 

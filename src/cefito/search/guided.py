@@ -1,6 +1,7 @@
 """Guided search: the likeliest sequences, re-scored by the field, then improved until nothing near is better.
 
-1. The K cheapest sequences under the problem's guide (a prior over sequences, step logits, their sum), exactly.
+1. The K cheapest sequences under the problem's guide (a prior over sequences, step logits, their sum), exactly; sequences spread
+   over the enumeration where there is no guide.
 2. From each of the S best: every sequence that differs in one step or by a swap of two steps, until all neighbours of the S
    best are known.
 3. The neighbours of the best tell, to first order, what the energy of any combination of changes would be: the P sequences that
@@ -102,6 +103,8 @@ class _Climb:
         whole = guide is allowed or all(np.isfinite(cost).all() for cost in guide.costs)
         self.everything = whole and cheapest.complete and cheapest.bound == np.inf
         self.pending = cheapest.sequences
+        if not self.everything and all((cost == cost.flat[0]).all() for cost in guide.costs):
+            self.pending = _spread(space, cheapest.sequences)  # no guide: the first in order say little
         self.surrounded: set[int] = set()  # ranks whose neighbours were evaluated
         self.combined: set[int] = set()  # ranks whose changes were combined
         self.done = False
@@ -169,6 +172,16 @@ class _Climb:
         energies, scores = (torch.tensor(list(values.values()), dtype=torch.float64) for values in (self.energy, self.score))
         best.add(energies, ranks, scores)
         return best.plans(self.space.problem, self.space.horizon, effort, exact=self.everything and len(best) > 0)
+
+
+def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As many allowed sequences as are given, spread evenly over the enumeration, filled up with those given."""
+    golden = (np.sqrt(5) - 1) / 2  # its multiples modulo one leave no gap for long (Weyl's sequence)
+    ranks = (np.arange(1, len(first) + 1) * golden % 1 * space.size ** space.horizon).astype(np.int64)
+    sequences = places(ranks, space.size, space.horizon)
+    both = np.concatenate([sequences[space.allows(sequences)], first])
+    _, kept = np.unique(ranks_of(both, space.size), return_index=True)
+    return both[np.sort(kept)[:len(first)]]
 
 
 def _neighbours(sequence: NDArray[np.int64], size: int) -> NDArray[np.int64]:
