@@ -104,7 +104,10 @@ def on_random_fields(sizes: list[int], horizons: list[int], device: torch.device
                     row["exact"] |= {"same_plans": bool((reference.actions == best.actions).all()), "energy_difference": float(
                         np.abs(reference.energies / best.energies - 1).max())}
             if others:
-                for name, search in (("guided", GuidedSearch()), ("beam", BeamSearch())):
+                methods: list[tuple[str, Search]] = [("guided", GuidedSearch()), ("beam", BeamSearch())]
+                if best is not None:
+                    methods.append(("screened", ExhaustiveSearch(screening=True)))
+                for name, search in methods:
                     found, taken = timed(lambda f=field, p=problem, s=search: s.search(f, [p], 5)[0], device)
                     row[name] = cost(found, taken) | {"against_naive": seconds / taken}
                     if best is not None:
@@ -185,7 +188,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, key, label in zip(figure.subplots(1, 2), ("seconds", "token_forwards"),
                                 ("seconds a query", "token forwards a query"), strict=True):
-        for name in ("naive", "exact", "guided", "beam"):
+        for name in ("naive", "exact", "screened", "guided", "beam"):
             points = [(row["horizon"], row[name][key]) for row in rows if name in row]
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
         axes.set(yscale="log", xlabel="horizon T", ylabel=label, title=f"`paper`-size field, |A| = {largest}",

@@ -25,9 +25,10 @@ from cefito.training.config import load_config
 TINY = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 2,
         "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
         "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
-        "classifier_training.optimiser.learning_rate": 0.02}
+        "classifier_training.optimiser.learning_rate": 0.02, "proposal.hidden": [16, 12], "proposal.action_dim": 8,
+        "proposal_training.optimiser.epochs": 2, "search.fitting_windows": 10}
 CONFIG = load_config("paper", overrides=TINY)
-WEIGHTS = ("field.safetensors", "classifier.safetensors")
+WEIGHTS = ("field.safetensors", "classifier.safetensors", "proposal.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def snapshot(folder):
 
 
 def same_weights(left, right):
-    return all((left / name).read_bytes() == (right / name).read_bytes() for name in WEIGHTS)
+    return all((left / name).read_bytes() == (right / name).read_bytes() for name in (*WEIGHTS, "prior.safetensors"))
 
 
 def queries(world, split="test"):
@@ -84,11 +85,12 @@ def test_an_opened_run_plans_as_the_trained_one(trained, world):
     for left, right in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(left.actions, right.actions)
         np.testing.assert_array_equal(left.energies, right.energies)
+    assert opened.planner.hypotheses.weights == trained.planner.hypotheses.weights
 
 
 def test_what_a_run_folder_holds(trained, world):
     assert {path.name for path in trained.folder.iterdir()} == {
-        "run.json", "planner.json", "field.safetensors", "classifier.safetensors", "classifier", "field"}
+        "run.json", "planner.json", "prior.safetensors", *WEIGHTS, "classifier", "field", "proposal"}
     info = json.loads((trained.folder / "run.json").read_text())
     assert info["finished"] is True
     assert info["dataset"] == {"name": world.name, "path": str(world.folder.resolve()),
@@ -112,7 +114,7 @@ def test_what_a_run_folder_holds(trained, world):
         assert info["training"][name]["scores"][0] == max(line[first] for line in lines)
 
 
-@pytest.mark.parametrize("name", ["field", "classifier"])
+@pytest.mark.parametrize("name", ["field", "classifier", "proposal"])
 def test_tensorboard_events(trained, name):
     pytest.importorskip("tensorboard")
     assert list((trained.folder / name / "tensorboard").glob("events.out.tfevents.*"))
@@ -154,9 +156,9 @@ def stopping_after(steps):
     return progress
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 6])
 def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
-    """Either training has 2 epochs of one step: interrupted in the classifier, then in the field."""
+    """Each training has 2 epochs of one step: classifier, proposal network, field; then the weights of the objective."""
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
@@ -165,7 +167,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, wor
     train_run(world, folder, config=CONFIG, horizon=3, seed=0)
     assert same_weights(folder, trained.folder)
     assert open_run(folder).info["finished"] is True
-    for name in ("field", "classifier"):
+    for name in ("field", "classifier", "proposal"):
         lines = (folder / name / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
 
@@ -274,7 +276,7 @@ def test_a_run_file_that_lacks_an_entry(key, folder):
         open_run(folder)
 
 
-@pytest.mark.parametrize("name", ["field.safetensors", "classifier.safetensors", "planner.json", "run.json"])
+@pytest.mark.parametrize("name", [*WEIGHTS, "prior.safetensors", "planner.json", "run.json"])
 @pytest.mark.parametrize("damage", ["halved", "one byte short", "empty", "garbage", "gone", "folder"])
 def test_damaged_files_name_themselves(name, damage, folder):
     path = folder / name
@@ -328,7 +330,8 @@ def full_disk(monkeypatch, *names):
     monkeypatch.setattr(Path, "write_bytes", write_bytes)
 
 
-@pytest.mark.parametrize("name", [*WEIGHTS, "planner.json", "run.json", "checkpoint.safetensors", "metrics.jsonl"])
+@pytest.mark.parametrize("name", [*WEIGHTS, "prior.safetensors", "planner.json", "run.json", "checkpoint.safetensors",
+                                  "metrics.jsonl"])
 def test_a_full_disk_leaves_the_files_that_were_there(name, folder, world, monkeypatch):
     if name == "checkpoint.safetensors":  # one that still has to be written
         shutil.rmtree(folder / "field")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows
+from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
@@ -58,10 +59,15 @@ class Hypotheses:
         weights: Weights of each objective ("energy", "prior", "fitted"), as fitted.
         guide: Weights of the guide, as fitted; its energy weight does not matter.
         tasks: How many tasks to search, as chosen by `fit`.
+
+    Raises:
+        ConfigError: Less than one task to search.
     """
 
     def __init__(self, *, space: ActionSpace, task_model: TaskModel, prior: NGramPrior, proposal: ProposalModel,
                  weights: Mapping[str, Weights] | None = None, guide: Weights = _GUIDE, tasks: int = 1) -> None:
+        if tasks < 1:
+            raise ConfigError(f"{tasks} tasks to search; expected at least 1.")
         self.space, self.task_model, self.prior, self.proposal = space, task_model, prior, proposal
         self.weights = dict(weights or dict.fromkeys(OBJECTIVES, PAPER))
         self.guide, self.tasks = guide, tasks

@@ -18,8 +18,8 @@ from cefito.search.constraints import Constraints
 __all__ = ["Best", "Effort", "Field", "IncrementalEnergies", "Objective", "Plans", "Problem", "RelaxedEnergies", "Search",
            "Watch"]
 
-CACHE_MIB = 16
-"""Working memory of a search on a CPU, about the share of the last cache that a core can count on; more is slower."""
+CACHE_MIB = 64
+"""Working memory of a search on a CPU: enough for large matrix products, little enough not to leave the caches far behind."""
 
 
 class PrefixState(Protocol):
