@@ -16,8 +16,8 @@ def main(data: str, folder: str, *overrides: str) -> None:
     test = cefito.cut_windows(dataset, horizon=3, split="test")
     evaluation, plans = cefito.evaluate_planner(run.planner, test)
     print(f"{evaluation.dataset}: success rate {evaluation.metrics['success_rate']:.2f} %")
-    for actions, energy in zip(plans[0].actions, plans[0].energies, strict=True):
-        print(f"{energy:8.4f}  {' → '.join(dataset.taxonomy.names(actions))}")
+    for actions, score in zip(plans[0].actions, plans[0].scores, strict=True):
+        print(f"{score:8.4f}  {' → '.join(dataset.taxonomy.names(actions))}")
 
 
 if __name__ == "__main__":

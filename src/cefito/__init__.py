@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
     from cefito.planners.run import Run, open_run, train_run
-    from cefito.search import ExhaustiveSearch, Plans, Problem
+    from cefito.search import Constraints, ExhaustiveSearch, GuidedSearch, Plans, Problem, make_search
     from cefito.training.config import RunConfig, load_config
 
 __version__ = version("cefito")
 
 _HOMES = {
-    "CefitoPlanner": "cefito.planners", "EnergyField": "cefito.field", "Evaluation": "cefito.evaluation",
+    "CefitoPlanner": "cefito.planners", "Constraints": "cefito.search", "EnergyField": "cefito.field", "Evaluation": "cefito.evaluation",
     "ExhaustiveSearch": "cefito.search", "FrequentPlanner": "cefito.planners", "NearestPlanner": "cefito.planners",
-    "Plans": "cefito.search", "PreparedDataset": "cefito.data", "Problem": "cefito.search",
+    "GuidedSearch": "cefito.search", "make_search": "cefito.search", "Plans": "cefito.search", "PreparedDataset": "cefito.data", "Problem": "cefito.search",
     "Queries": "cefito.planners", "Run": "cefito.planners.run", "RunConfig": "cefito.training.config",
     "TaskClassifier": "cefito.field", "Windows": "cefito.data", "cut_windows": "cefito.data",
     "evaluate_planner": "cefito.evaluation", "load_config": "cefito.training.config",
     "open_dataset": "cefito.data", "open_run": "cefito.planners.run", "train_run": "cefito.planners.run",
 }
 
-__all__ = ["CefitoPlanner", "EnergyField", "Evaluation", "ExhaustiveSearch", "FrequentPlanner", "NearestPlanner", "Plans",
-           "PreparedDataset", "Problem", "Queries", "Run", "RunConfig", "TaskClassifier", "Windows", "cut_windows",
-           "evaluate_planner", "load_config", "open_dataset", "open_run", "train_run"]
+__all__ = ["CefitoPlanner", "Constraints", "EnergyField", "Evaluation", "ExhaustiveSearch", "FrequentPlanner", "GuidedSearch",
+           "NearestPlanner", "Plans", "PreparedDataset", "Problem", "Queries", "Run", "RunConfig", "TaskClassifier", "Windows",
+           "cut_windows", "evaluate_planner", "load_config", "make_search", "open_dataset", "open_run", "train_run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -89,8 +89,8 @@ def test_curves_are_ascending_and_mark_the_annotated_sequence(made):
     tasks = made.run.planner.predict_tasks(quickstart.Queries.from_windows(test))
     for row in range(0, len(test), 5):
         curve = quickstart._curve(made.run, test, row)
-        assert len(curve.scores) == len(made.run.planner.space.actions[tasks[row]]) ** HORIZON
-        assert (curve.scores[1:] >= curve.scores[:-1]).all()
+        assert len(curve.energies) == len(made.run.planner.space.actions[tasks[row]]) ** HORIZON
+        assert (curve.energies[1:] >= curve.energies[:-1]).all()
         inside = set(test.actions[row].tolist()) <= set(made.run.planner.space.actions[tasks[row]])
         assert (curve.truth_rank is not None) == inside
 

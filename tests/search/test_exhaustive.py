@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.search import BeamSearch, Constraints, ExhaustiveSearch, GuidedSearch, NaiveSearch, Objective, Plans, Problem
+from cefito.search.problem import CACHE_MIB
 
 from .conftest import DummyField, chains, everything, listed, problem, problems_of, scrambled
 
@@ -148,9 +149,9 @@ def test_memory_bound_is_kept(horizon, size, queries, bound, sparse):
 
 
 def test_the_cache_caps_the_bound_on_a_cpu():
-    """Sixteen MiB over two levels are room for eight leaves of a MiB."""
-    for memory in (16, 10 ** 6):
-        dummy = DummyField(2, scrambled, child_bytes=2 ** 20)
+    """The cap, over two levels, is room for eight leaves of a sixteenth of it."""
+    for memory in (CACHE_MIB, 10 ** 6):
+        dummy = DummyField(2, scrambled, child_bytes=CACHE_MIB * 2 ** 16)
         ExhaustiveSearch(memory_mib=memory).search(dummy, [problem(0, range(4))], 1)
         assert [count for depth, count in dummy.children if depth == 1] == [8, 8]
 

@@ -15,7 +15,7 @@ __all__ = ["train"]
 
 def train(dataset: Path, /, *, horizon: int, out: Path, preset: str = "small", seed: int = 0, device: str = "auto",
           set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = ()) -> None:
-    """Train task classifier and energy field on a prepared data set.
+    """Train task classifier, proposal network and energy field on a prepared data set.
 
     Repeat the command to go on after an interruption. Start it by torchrun to use several processes.
 
@@ -41,7 +41,8 @@ def train(dataset: Path, /, *, horizon: int, out: Path, preset: str = "small", s
                         progress=progress if group.first else silent, group=group)
         if not group.first:
             return
-    for name, scores in (("task classifier", run.planner.task_model.result), ("energy field", run.planner.result)):
+    for name, scores in (("task classifier", run.planner.task_model.result), ("proposal network", run.planner.proposal.result),
+                         ("energy field", run.planner.result)):
         if scores is not None:
             talk(f"{name}: best epoch {scores.best_epoch} of {scores.epochs}, validation "
                  + ", ".join(f"{value:.2f}" for value in scores.scores))

@@ -200,6 +200,8 @@ class CefitoPlanner:
         _, hypotheses = self._ready()
         settings = self.config.search
         weights = hypotheses.weights[settings.objective]
+        if (settings.tasks or hypotheses.tasks) == 1:
+            weights = replace(weights, task=0.0)  # the same for every plan
         return weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
 
     def plan(self, queries: Queries, top_k: int, *, constraints: Constraints = Constraints(),

@@ -1,9 +1,11 @@
 """A run folder: a trained planner with all that is needed to repeat it.
 
 run.json                  data set (name, place, fingerprint), horizon, seed, versions, how the trainings went
-planner.json              settings, action space, taxonomy
-field.safetensors         weights of the energy field;  classifier.safetensors  of the task classifier
-classifier/, field/       metrics.jsonl, TensorBoard events and checkpoint of each training
+planner.json              settings, action space, taxonomy, weights of the objectives
+field.safetensors         weights of the energy field; classifier.safetensors of the task classifier, proposal.safetensors of the
+                          proposal network
+prior.safetensors         counts of the prior over sequences
+classifier/, proposal/, field/   metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them
 """
 
@@ -84,7 +86,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, horizon: int, seed: int,
               device: torch.device | None = None, progress: Progress = silent, group: Processes | None = None) -> Run:
-    """Train task classifier and field into a run folder, or go on where a killed training stopped.
+    """Train task classifier, proposal network and field into a run folder, or go on where a killed training stopped.
 
     Args:
         dataset: The data set; trained on its training split, chosen on its validation split.
@@ -122,7 +124,8 @@ def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, hori
     assert planner.task_model.result is not None
     assert planner.field is not None
     assert planner.space is not None
-    results = {"classifier": planner.task_model.result, "field": planner.result}
+    assert planner.proposal.result is not None
+    results = {"classifier": planner.task_model.result, "proposal": planner.proposal.result, "field": planner.result}
     info |= {
         "finished": True, "windows": {"train": len(train), "val": len(val)},
         "parameters": planner.field.predictor.parameter_count(), "tasks_without_training": list(planner.space.fallback),

@@ -165,13 +165,17 @@ class _Climb:
         estimate = Chain(costs=tuple(costs))
         return estimate if self.space.objective.chain is None else estimate + self.space.objective.chain
 
+    def _exact(self) -> bool:
+        whole = self.space.free and len(self.energy) == self.space.size ** self.space.horizon
+        return whole or (self.everything and bool(self.energy))
+
     def plans(self, top_k: int, effort: Effort) -> Plans:
         """The best sequences evaluated."""
         best = Best(top_k)
         ranks = torch.tensor(list(self.energy), dtype=torch.int64)
         energies, scores = (torch.tensor(list(values.values()), dtype=torch.float64) for values in (self.energy, self.score))
         best.add(energies, ranks, scores)
-        return best.plans(self.space.problem, self.space.horizon, effort, exact=self.everything and len(best) > 0)
+        return best.plans(self.space.problem, self.space.horizon, effort, exact=self._exact())
 
 
 def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:
