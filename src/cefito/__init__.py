@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 __version__ = version("cefito")
 
 _HOMES = {
-    "CefitoPlanner": "cefito.planners", "Constraints": "cefito.search", "EnergyField": "cefito.field", "Evaluation": "cefito.evaluation",
-    "ExhaustiveSearch": "cefito.search", "FrequentPlanner": "cefito.planners", "NearestPlanner": "cefito.planners",
-    "GuidedSearch": "cefito.search", "make_search": "cefito.search", "Plans": "cefito.search", "PreparedDataset": "cefito.data", "Problem": "cefito.search",
-    "Queries": "cefito.planners", "Run": "cefito.planners.run", "RunConfig": "cefito.training.config",
-    "TaskClassifier": "cefito.field", "Windows": "cefito.data", "cut_windows": "cefito.data",
-    "evaluate_planner": "cefito.evaluation", "load_config": "cefito.training.config",
-    "open_dataset": "cefito.data", "open_run": "cefito.planners.run", "train_run": "cefito.planners.run",
+    "CefitoPlanner": "cefito.planners", "Constraints": "cefito.search", "EnergyField": "cefito.field",
+    "Evaluation": "cefito.evaluation", "ExhaustiveSearch": "cefito.search", "FrequentPlanner": "cefito.planners",
+    "GuidedSearch": "cefito.search", "NearestPlanner": "cefito.planners", "Plans": "cefito.search",
+    "PreparedDataset": "cefito.data", "Problem": "cefito.search", "Queries": "cefito.planners",
+    "Run": "cefito.planners.run", "RunConfig": "cefito.training.config", "TaskClassifier": "cefito.field",
+    "Windows": "cefito.data", "cut_windows": "cefito.data", "evaluate_planner": "cefito.evaluation",
+    "load_config": "cefito.training.config", "make_search": "cefito.search", "open_dataset": "cefito.data",
+    "open_run": "cefito.planners.run", "train_run": "cefito.planners.run",
 }
 
 __all__ = ["CefitoPlanner", "Constraints", "EnergyField", "Evaluation", "ExhaustiveSearch", "FrequentPlanner", "GuidedSearch",

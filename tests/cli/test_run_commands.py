@@ -77,7 +77,8 @@ def test_train(world, tmp_path, capsys):
                         "--seed", 5, "--device", "cpu", *TINY)
     assert captured.out == ""
     lines = captured.err.splitlines()
-    assert re.fullmatch(r"task classifier: best epoch [12] of 2, validation -?\d+\.\d\d, -?\d+\.\d\d", lines[-3])
+    assert re.fullmatch(r"task classifier: best epoch [12] of 2, validation -?\d+\.\d\d, -?\d+\.\d\d", lines[-4])
+    assert re.fullmatch(r"proposal network: best epoch \d+ of \d+, validation -\d+\.\d\d, \d+\.\d\d", lines[-3])
     assert re.fullmatch(r"energy field: best epoch 1 of 1, validation \d+\.\d\d, \d+\.\d\d", lines[-2])
     assert lines[-1] == f"wrote {tmp_path / 'run'}; score it with: cefito evaluate {tmp_path / 'run'}"
     opened = open_run(tmp_path / "run")

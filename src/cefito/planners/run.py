@@ -2,8 +2,8 @@
 
 run.json                  data set (name, place, fingerprint), horizon, seed, versions, how the trainings went
 planner.json              settings, action space, taxonomy, weights of the objectives
-field.safetensors         weights of the energy field; classifier.safetensors of the task classifier, proposal.safetensors of the
-                          proposal network
+field.safetensors         weights of the energy field; classifier.safetensors of the task classifier, proposal.safetensors of
+                          the proposal network
 prior.safetensors         counts of the prior over sequences
 classifier/, proposal/, field/   metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them

@@ -1,7 +1,7 @@
 """Guided search: the likeliest sequences, re-scored by the field, then improved until nothing near is better.
 
-1. The K cheapest sequences under the problem's guide (a prior over sequences, step logits, their sum), exactly; sequences spread
-   over the enumeration where there is no guide.
+1. The K cheapest sequences under the problem's guide (a prior over sequences, step logits, their sum), exactly; sequences
+   spread over the enumeration where there is no guide.
 2. From each of the S best: every sequence that differs in one step or by a swap of two steps, until all neighbours of the S
    best are known.
 3. The neighbours of the best tell, to first order, what the energy of any combination of changes would be: the P sequences that

@@ -160,8 +160,8 @@ class Plans:
         energies: Their energies [k].
         scores: Their values under the objective [k]; the energies where the objective is the energy alone.
         evaluated: What the search cost.
-        exact: True only if no allowed sequence outside the list can have a lower score than one inside; after screening in lower
-            precision, as far as its margin holds; over several tasks, if so for each of those searched.
+        exact: True only if no allowed sequence outside the list can have a lower score than one inside; after screening in
+            lower precision, as far as its margin holds; over several tasks, if so for each of those searched.
         tasks: The task that each plan was found for [k], where a planner searched several.
     """
 

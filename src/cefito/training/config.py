@@ -170,8 +170,8 @@ class SearchConfig(Frozen):
     Attributes:
         actions: A(c) from the "training" windows (paper) or from the "taxonomy" (released code).
         memory_mib: Memory bound of the search, MiB.
-        method: "exhaustive" (paper), "guided", "gradient", "beam", "naive", or "auto": exhaustive while it fits the budget, else
-            guided.
+        method: "exhaustive" (paper), "guided", "gradient", "beam", "naive", or "auto": exhaustive while it fits the budget,
+            else guided.
         budget_gflop: Of "auto": most operations of an exhaustive search, 10⁹.
         proposals: Of "guided": likeliest sequences that are re-scored.
         starts: Of "guided": best sequences whose neighbours are evaluated.
