@@ -207,8 +207,22 @@ def test_many_queries():
     assert 1 < dummy.roots < 10
 
 
+def test_the_budget_bounds_what_is_spent():
+    one, horizon, size = problem(3, range(8)), 5, 8
+    around = size * horizon * (horizon + 1)  # token forwards of all neighbours of a sequence
+    spent = {}
+    for tokens in (2 * around, 20 * around, 1000 * around):
+        dummy = DummyField(horizon, scrambled)
+        search = GuidedSearch(budget_gflop=tokens * dummy.flops_per_token / 1e9)
+        plans, = search.search(dummy, [one], 1)
+        spent[tokens] = plans.evaluated.token_forwards
+        assert spent[tokens] <= tokens + around
+        assert len(plans) == 1
+    assert spent[2 * around] < spent[20 * around] <= spent[1000 * around]
+
+
 @pytest.mark.parametrize("wrong", [{"proposals": 0}, {"starts": 0}, {"refinements": -1}, {"rounds": -1},
-                                   {"memory_mib": 0}, {"memory_mib": float("nan")}])
+                                   {"memory_mib": 0}, {"memory_mib": float("nan")}, {"budget_gflop": 0}])
 def test_bad_settings(wrong):
-    with pytest.raises(ConfigError, match="expected at least 1, 1, 0, 0 and more than 0"):
+    with pytest.raises(ConfigError, match="expected at least 1, 1, 0 and 0, the others positive"):
         GuidedSearch(**wrong)

@@ -40,6 +40,7 @@ class GuidedSearch:
         starts: S, best sequences whose neighbours are evaluated.
         refinements: P, combinations of changes evaluated a round; 0 leaves the proposals unrefined.
         rounds: Most rounds of refinement.
+        budget_gflop: Operations a query, in 10⁹, after which nothing more is refined; a quarter bounds the proposals.
         memory_mib: Bound on the memory of the prefixes computed at once, in MiB.
 
     Raises:
@@ -47,12 +48,13 @@ class GuidedSearch:
     """
 
     def __init__(self, *, proposals: int = 256, starts: int = 8, refinements: int = 64, rounds: int = 100,
-                 memory_mib: float = 1024) -> None:
-        if proposals < 1 or starts < 1 or refinements < 0 or rounds < 0 or not memory_mib > 0:
+                 budget_gflop: float = 35, memory_mib: float = 1024) -> None:
+        if proposals < 1 or starts < 1 or refinements < 0 or rounds < 0 or not budget_gflop > 0 or not memory_mib > 0:
             raise ConfigError(f"guided search with {proposals} proposals, {starts} starts, {refinements} refinements, {rounds} "
-                              f"rounds and {memory_mib} MiB; expected at least 1, 1, 0, 0 and more than 0.")
+                              f"rounds, {budget_gflop} GFLOP and {memory_mib} MiB; expected at least 1, 1, 0 and 0, the "
+                              "others positive.")
         self.proposals, self.starts, self.refinements, self.rounds = proposals, starts, refinements, rounds
-        self.memory_mib = memory_mib
+        self.budget_gflop, self.memory_mib = budget_gflop, memory_mib
 
     def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
                ) -> list[Plans]:
@@ -71,7 +73,9 @@ class GuidedSearch:
 
     def _together(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch) -> list[Plans]:
         energies = SequenceEnergies(field, spaces, self.memory_mib)
-        climbs = [_Climb(space, self, max(self.proposals, top_k)) for space in spaces]
+        budget = self.budget_gflop * 1e9 / field.flops_per_token  # token forwards a query
+        few = max(1, int(min(self.proposals, budget / (8 * field.horizon))))  # a proposal costs at most 2T of them
+        climbs = [_Climb(space, self, max(few, top_k), budget) for space in spaces]
         active = list(range(len(climbs)))
         while active:
             wanted = [climbs[index].wanted() for index in active]
@@ -79,7 +83,7 @@ class GuidedSearch:
             if len(query):
                 values = energies(query, np.concatenate(wanted))
                 for index, part in zip(active, np.split(values, np.cumsum([len(part) for part in wanted])[:-1]), strict=True):
-                    climbs[index].learn(part)
+                    climbs[index].learn(part, int(energies.tokens[index]))
             if watch.stop():
                 break
             still = [index for index in active if not climbs[index].done]
@@ -92,8 +96,10 @@ class GuidedSearch:
 class _Climb:
     """The state of one query's search: what was evaluated, and what is wanted next."""
 
-    def __init__(self, space: Space, settings: GuidedSearch, proposals: int) -> None:
-        self.space, self.settings, self.rounds = space, settings, settings.rounds
+    def __init__(self, space: Space, settings: GuidedSearch, proposals: int, budget: float) -> None:
+        self.space, self.settings, self.rounds, self.budget = space, settings, settings.rounds, budget
+        # token forwards of all neighbours of a sequence: each step's other actions and what follows them
+        self.around = space.size * space.horizon * (space.horizon + 1)
         self.energy: dict[int, float] = {}  # by rank
         self.score: dict[int, float] = {}
         guide, allowed = space.guide, space.objective.chain or Chain.free(space.horizon, space.size)
@@ -113,20 +119,22 @@ class _Climb:
         """Sequences to evaluate next [M, T], none of them evaluated before."""
         return self.pending
 
-    def learn(self, energies: NDArray[np.float64]) -> None:
-        """Take in their energies and decide what comes next."""
+    def learn(self, energies: NDArray[np.float64], spent: int) -> None:
+        """Take in their energies and decide what comes next, given the token forwards spent so far."""
         ranks = ranks_of(self.pending, self.space.size).tolist()
         scores = self.space.scores(torch.from_numpy(energies), self.pending)
         self.energy.update(zip(ranks, energies.tolist(), strict=True))
         self.score.update(zip(ranks, energies.tolist() if scores is None else scores.tolist(), strict=True))
-        self.pending = self._next()
+        self.pending = self._next(self.budget - spent)
         self.done = not len(self.pending)
 
-    def _next(self) -> NDArray[np.int64]:
+    def _next(self, left: float) -> NDArray[np.int64]:
         wanted = self.pending[:0]
+        if left < self.around / 2:
+            return wanted
         while not (self.everything or len(wanted)) and self.settings.refinements and self.rounds:
             best = nsmallest(self.settings.starts, self.score, key=self._standing)
-            new = [rank for rank in best if rank not in self.surrounded]
+            new = [rank for rank in best if rank not in self.surrounded][:max(1, int(left / self.around / 4))]
             if new:
                 self.surrounded.update(new)
                 wanted = np.concatenate([_neighbours(self._sequence(rank), self.space.size) for rank in new])
