@@ -216,9 +216,9 @@ def test_the_budget_bounds_what_is_spent():
         search = GuidedSearch(budget_gflop=tokens * dummy.flops_per_token / 1e9)
         plans, = search.search(dummy, [one], 1)
         spent[tokens] = plans.evaluated.token_forwards
-        assert spent[tokens] <= tokens + 2 * around  # the last round may be a whole one
+        assert spent[tokens] <= tokens + 2 * around
         assert len(plans) == 1
-    assert spent[2 * around] < spent[20 * around] <= spent[1000 * around]
+    assert spent[2 * around] < min(spent[20 * around], spent[1000 * around])
 
 
 @pytest.mark.parametrize("wrong", [{"proposals": 0}, {"starts": 0}, {"refinements": -1}, {"rounds": -1},
