@@ -60,10 +60,10 @@ def test_every_prefix_once_in_one_batch(case):
         assert len([goal for _, goal, _ in dummy.nodes if goal == one]) == len(prefixes)
 
 
-@pytest.mark.parametrize(("memory", "batches"), [(1024, 2), (16, 2), (8, 4), (2, 16), (1e-9, 16)])
+@pytest.mark.parametrize(("memory", "batches"), [(1024, 2), (64, 2), (32, 4), (8, 16), (1e-9, 16)])
 def test_memory_bound(memory, batches):
     """A sequence takes at most a node on every level; the cache caps the bound on a CPU."""
-    dummy = DummyField(2, scrambled, child_bytes=2 * 2 ** 20 // 9)  # 3 · (2 + 1) of them a sequence
+    dummy = DummyField(2, scrambled, child_bytes=8 * 2 ** 20 // 9)  # 3 · (2 + 1) of them a sequence
     energies = SequenceEnergies(dummy, compiled([problem(0, range(4))], 2, 1), memory)
     energies(*arrays([(0, (first, second)) for first in range(4) for second in range(4)], 2))
     assert sum(depth == 1 for depth, _ in dummy.children) == batches
