@@ -2,12 +2,13 @@
 
 Each seed is trained into its own run folder below --work and resumed from there; its scores are kept there too, so that seeds
 can be run side by side and gathered by one more call with all of them. Objectives, searched with the predicted task, the
-first and the third also with the true one:
+first, the third and the fifth also with the true one:
 
     energy      the paper's: the energy alone, the likeliest task
     + prior     the energy and the prior over sequences, weights fitted on the validation split, the likeliest task
     + steps     the same and the proposal network's step probabilities
     + tasks     the same over as many likely tasks as did best on the validation split
+    no energy   prior and step probabilities without the energy, weights fitted without it; no energy + tasks over several tasks
 
     python benchmarks/accuracy.py DATASET --horizon 3 --seeds 0 1 2 --out benchmarks/results/NAME.json
 """
@@ -36,29 +37,29 @@ from cefito.training.log import read_metrics
 
 T_QUANTILE = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132}  # Student's t at 95 %, by number of seeds
 METRICS = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
-VARIANTS = ("energy", "+ prior", "+ steps", "+ tasks")
+VARIANTS = {"energy": "energy", "+ prior": "prior", "+ steps": "fitted", "+ tasks": "fitted", "no energy": "likelihood",
+            "no energy + tasks": "likelihood"}
 DRAWS = 2000
 
 
 def set_objective(planner: CefitoPlanner, variant: str, method: str) -> None:
     """Make a planner minimise one of the objectives."""
     planner.use(planner.config.search.model_copy(update={
-        "objective": {"energy": "energy", "+ prior": "prior"}.get(variant, "fitted"), "method": method,
-        "tasks": 0 if variant == "+ tasks" else 1}))
+        "objective": VARIANTS[variant], "method": method, "tasks": 0 if variant.endswith("tasks") else 1}))
 
 
-def score(folder: Path, test: Windows, method: str, exact_energy: bool) -> dict[str, Any]:
-    """Metrics of every objective and the success of each window."""
-    result: dict[str, Any] = {}
+def score(folder: Path, test: Windows, method: str, exact_energy: bool, result: dict[str, Any]) -> dict[str, Any]:
+    """Metrics of every objective that `result` lacks, and the success of each window."""
     for variant in VARIANTS:
         for oracle in (False, True):
-            if oracle and variant in ("+ prior", "+ tasks"):
+            name = f"{variant}, {'true' if oracle else 'predicted'} task"
+            if name in result or (oracle and (variant == "+ prior" or variant.endswith("tasks"))):
                 continue
             planner = open_run(folder, progress=progress).planner
             set_objective(planner, variant, "exhaustive" if exact_energy and variant == "energy" else method)
             evaluation, plans = evaluate_planner(planner, test, oracle_task=oracle)
             success = [bool((plan.actions[0] == actual).all()) for plan, actual in zip(plans, test.actions, strict=True)]
-            result[f"{variant}, {'true' if oracle else 'predicted'} task"] = {
+            result[name] = {
                 **{name: evaluation.metrics[name] for name in METRICS}, "exact": evaluation.exact,
                 "seconds_per_query": evaluation.seconds_per_query, "leaves_per_query": evaluation.leaves_per_query,
                 "token_forwards_per_query": evaluation.token_forwards_per_query, "weights": vars(planner.weights),
@@ -110,8 +111,8 @@ def main() -> None:
                         device=pick_device(given.device), progress=progress)
         lines = read_metrics(folder / "field" / "metrics.jsonl")
         kept = folder / f"accuracy-{len(test)}-{given.search}{'-exact' if given.exact_energy else ''}.json"
-        if not kept.exists():
-            write_json(kept, score(folder, test, given.search, given.exact_energy))
+        known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+        write_json(kept, score(folder, test, given.search, given.exact_energy, known))
         scores = json.loads(kept.read_text(encoding="utf-8"))
         runs.append({"seed": seed, "parameters": run.info["parameters"], "training": run.info["training"],
                      "epoch_seconds": mean(line["train_seconds"] for line in lines), "scores": scores})

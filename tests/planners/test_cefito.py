@@ -482,6 +482,15 @@ def test_scores_by_hand(weighted, splits, settings, expected, oracle):
         np.testing.assert_allclose(plans.energies, energies_of(weighted, queries, row, task)[order], rtol=1e-3, atol=1e-4)
 
 
+def test_the_likelihood_leaves_the_energy_out(weighted, splits):
+    chosen = using(weighted, tasks=1, objective="likelihood")
+    assert chosen.weights.energy == 0
+    queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(0, 40, 10))
+    problems = chosen.hypotheses.problems(queries, chosen.hypotheses.of(queries, 1), weights=chosen.weights)
+    for plans, one in zip(chosen.plan(queries, 3), problems, strict=True):
+        np.testing.assert_allclose(plans.scores, one.objective.chain.cheapest(3).costs, rtol=1e-4, atol=1e-5)
+
+
 def test_an_objective_without_the_prior_may_be_given_one(planner):
     alone = using(planner, objective="energy")
     assert alone.weights == planner.hypotheses.weights["energy"]

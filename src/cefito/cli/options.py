@@ -24,7 +24,8 @@ class SearchOptions:
         tasks: How many of the likeliest tasks to search; 0 for as many as did best on the validation split.
         prior_weight: Weight of the prior over sequences; -1 for the run's own.
         pruning: Allow only transitions seen in training and so many likely others; -1 allows all.
-        objective: energy alone, with the prior over sequences (prior), or with prior and step probabilities (fitted).
+        objective: energy alone, with the prior over sequences (prior), with prior and step probabilities (fitted), or these
+            without the energy (likelihood).
         proposals: Of guided: how many likely sequences are re-scored.
         memory_mib: Memory bound, MiB.
     """

@@ -199,7 +199,7 @@ class CefitoPlanner:
         """Weights of the objective in force."""
         _, hypotheses = self._ready()
         settings = self.config.search
-        weights = hypotheses.weights[settings.objective]
+        weights = hypotheses.guide if settings.objective == "likelihood" else hypotheses.weights[settings.objective]
         if (settings.tasks or hypotheses.tasks) == 1:
             weights = replace(weights, task=0.0)  # the same for every plan
         return weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)

@@ -179,7 +179,8 @@ class SearchConfig(Frozen):
         width: Of "beam": prefixes kept.
         diversity: Of "beam": what each better sibling adds to a prefix's score.
         objective: "energy" alone (paper), with the "prior" over sequences, or "fitted": with the prior and the proposal
-            network's step probabilities; weights, also of the task's probability, are those that fit the validation split best.
+            network's step probabilities, or these two without the energy ("likelihood", to see what the energy adds). Weights,
+            also of the task's probability, are those that fit the validation split best.
         tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation split.
         pruning: Allow only transitions seen in training windows of the task and so many likely others; -1 allows all (paper).
         prior_weight: Weight of the prior instead of the fitted or the paper's one; -1 keeps that.
@@ -195,7 +196,7 @@ class SearchConfig(Frozen):
     refinements: int = Field(64, ge=0)
     width: int = Field(32, ge=1)
     diversity: float = Field(0.0, ge=0)
-    objective: Literal["energy", "prior", "fitted"] = "energy"
+    objective: Literal["energy", "prior", "fitted", "likelihood"] = "energy"
     tasks: int = Field(1, ge=0)
     pruning: int = Field(-1, ge=-1)
     prior_weight: float = Field(-1, ge=-1, allow_inf_nan=False)
