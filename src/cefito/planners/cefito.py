@@ -48,12 +48,13 @@ _CANDIDATES = 500_000  # and fewer where they have more candidates than this, so
 
 
 class CefitoPlanner:
-    """The paper's planner.
+    """The paper's planner: task classifier, energy field and search; and what goes beyond it, as configured.
 
     Args:
         config: All settings of the run.
         device: Where the networks run.
-        folder: Where checkpoints and metrics of the trainings go (`classifier/` and `field/` below it); None keeps none.
+        folder: Where checkpoints and metrics of the trainings go (`classifier/`, `proposal/` and `field/`
+            below it); None keeps none.
         key: What else determines the result (the data set's fingerprint); guards checkpoints.
         progress: Shows progress of training and planning.
         group: The processes that train together.

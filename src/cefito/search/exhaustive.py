@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.errors import ConfigError
-from cefito.search.problem import CACHE_MIB, Best, Effort, IncrementalEnergies, Plans, Problem, Watch, places
+from cefito.search.problem import Best, Effort, IncrementalEnergies, Plans, Problem, Watch, places, working_bytes
 from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Space, compiled
+from cefito.search.space import Space, compiled, observations
 
 __all__ = ["ExhaustiveSearch"]
 
@@ -103,8 +103,7 @@ class ExhaustiveSearch:
 
     def _room(self, field: IncrementalEnergies[Any]) -> int:
         """Bytes for each level; every level on the way down holds its own part. On a CPU all of them fit the cache."""
-        bound = min(self.memory_mib, CACHE_MIB) if field.device.type == "cpu" else self.memory_mib
-        return int(bound * 2 ** 20 / field.horizon)
+        return working_bytes(field.device, self.memory_mib) // field.horizon
 
 
 class _Walk:
@@ -119,16 +118,13 @@ class _Walk:
         self.nodes, self.leaves = np.zeros(len(spaces), dtype=np.int64), np.zeros(len(spaces), dtype=np.int64)
         self.stopped = False
         self._stride = max(1, self.size ** field.horizon // sampled) if sampled else 0
-        self.samples = [Best(KEPT) for _ in spaces]  # leaves at regular distances, whatever their score
+        self.samples = [Best(2 * sampled + 1) for _ in spaces]  # leaves at regular distances, whatever their score
 
     def run(self) -> None:
         """Visit all leaves."""
         if not self.watch.stop():
-            initial, goal = (torch.from_numpy(np.stack(rows)).to(self.field.device)
-                             for rows in ([space.problem.initial for space in self.spaces],
-                                          [space.problem.goal for space in self.spaces]))
-            count = len(self.spaces)
-            self._visit(self.field.root(initial, goal), np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
+            count, root = len(self.spaces), self.field.root(*observations(self.spaces, self.field.device))
+            self._visit(root, np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
         else:
             self.stopped = True
         if not self.stopped:  # what constraints saved

@@ -31,7 +31,7 @@ from cefito.search.guided import GuidedSearch
 from cefito.search.problem import Best, Effort, Plans, Problem, RelaxedEnergies, Watch
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
-from cefito.search.space import Space, compiled
+from cefito.search.space import Space, compiled, observations
 
 __all__ = ["GradientSearch"]
 
@@ -166,8 +166,7 @@ class _Descent:
         self._place, self._impossible = torch.from_numpy(place).to(device), ~torch.from_numpy(possible).to(device)
         self._tables = [torch.from_numpy(table).to(device) for table in _tables(spaces, widest)]
         self._initial, self._goal = (
-            torch.from_numpy(np.stack(rows)).to(device).repeat_interleave(settings.restarts, dim=0)
-            for rows in ([space.problem.initial for space in spaces], [space.problem.goal for space in spaces]))
+            part.repeat_interleave(settings.restarts, dim=0) for part in observations(spaces, device))
         self._inverse = torch.tensor([1 / space.objective.temperature for space in spaces], device=device)[:, None]
         self._logits = torch.from_numpy(logits).to(device).requires_grad_()
         self._adam = torch.optim.Adam([self._logits], lr=settings.learning_rate)

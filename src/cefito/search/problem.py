@@ -22,6 +22,11 @@ CACHE_MIB = 64
 """Working memory of a search on a CPU: enough for large matrix products, little enough not to leave the caches far behind."""
 
 
+def working_bytes(device: torch.device, memory_mib: float) -> int:
+    """What a search may have in work at once: its memory bound, on a CPU no more than `CACHE_MIB`."""
+    return int((min(memory_mib, CACHE_MIB) if device.type == "cpu" else memory_mib) * 2 ** 20)
+
+
 class PrefixState(Protocol):
     """Prefixes of one length, of one or several queries; opaque to a search but for this."""
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.search.problem import CACHE_MIB, IncrementalEnergies
-from cefito.search.space import Space
+from cefito.search.problem import IncrementalEnergies, working_bytes
+from cefito.search.space import Space, observations
 
 __all__ = ["SequenceEnergies"]
 
@@ -30,15 +30,12 @@ class SequenceEnergies:
 
     def __init__(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], memory_mib: float) -> None:
         self.field, self.spaces = field, spaces
-        initial, goal = (torch.from_numpy(np.stack(rows)).to(field.device)
-                         for rows in ([space.problem.initial for space in spaces], [space.problem.goal for space in spaces]))
-        self.root = field.root(initial, goal)
+        self.root = field.root(*observations(spaces, field.device))
         self.tokens = np.ones(len(spaces), dtype=np.int64)
         self.leaves = np.zeros(len(spaces), dtype=np.int64)
         last = field.horizon - 1
         each = sum(field.bytes_per_child(depth, leaf=depth == last, each=True) for depth in range(field.horizon))
-        bound = min(memory_mib, CACHE_MIB) if field.device.type == "cpu" else memory_mib
-        self._most = max(1, int(bound * 2 ** 20 / each))
+        self._most = max(1, working_bytes(field.device, memory_mib) // each)
 
     def __call__(self, query: NDArray[np.int64], sequences: NDArray[np.int64]) -> NDArray[np.float64]:
         """Energies [M] of sequences of places [M, T] of the given queries [M]; not a number counts as infinite."""

@@ -14,7 +14,7 @@ from cefito.search.chain import Chain, Cheapest
 from cefito.search.constraints import Feasible
 from cefito.search.problem import Problem
 
-__all__ = ["Space", "compiled"]
+__all__ = ["Space", "compiled", "observations"]
 
 
 class Space:
@@ -88,6 +88,13 @@ class Space:
             return None
         costs = 0.0 if self.objective.chain is None else self.objective.chain.cost(sequences)
         return torch.from_numpy(self.objective.score(energies.cpu().numpy(), costs))
+
+
+def observations(spaces: Sequence[Space], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Initial and goal observations of some queries, each [Q, E]."""
+    initial = np.stack([space.problem.initial for space in spaces])
+    goal = np.stack([space.problem.goal for space in spaces])
+    return torch.from_numpy(initial).to(device), torch.from_numpy(goal).to(device)
 
 
 def compiled(problems: Sequence[Problem], horizon: int, top_k: int) -> list[Space]:
