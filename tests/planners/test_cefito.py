@@ -21,6 +21,7 @@ from cefito.files import load_tensors, write_tensors
 from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito import _TOGETHER, _validation_problems
 from cefito.planners.settings import search_settings
+from cefito.planners.trained import TrainingContext
 from cefito.planners.weights import OBJECTIVES, Weights
 from cefito.progress import silent
 from cefito.search import Constraints, ExhaustiveSearch, Problem
@@ -59,7 +60,7 @@ def planner(splits):
 def weights(planner):
     return {**{f"field.{name}": tensor for name, tensor in planner.field.state_dict().items()},
             **{f"proposal.{name}": tensor for name, tensor in planner.proposal.network.state_dict().items()},
-            **{f"task.{name}": tensor for name, tensor in planner.task_model.classifier.state_dict().items()}}
+            **{f"task.{name}": tensor for name, tensor in planner.task_model.network.state_dict().items()}}
 
 
 def same_weights(left, right):
@@ -150,7 +151,7 @@ def test_another_search_and_progress(splits, planner, tmp_path):
         return silent(description, total=total)
 
     planner.save(tmp_path)
-    other = CefitoPlanner(config=planner.config, search=NaiveSearch(), progress=progress)
+    other = CefitoPlanner(config=planner.config, search=NaiveSearch(), context=TrainingContext(progress=progress))
     other.load(tmp_path)
     queries = Queries.from_windows(splits["test"]).subset([3, 1])
     for ours, theirs in zip(planner.plan(queries, 3), other.plan(queries, 3), strict=True):
@@ -230,11 +231,11 @@ def test_same_seed_same_weights_other_seed_others(planner, splits):
 
 
 def test_key_and_folder_change_no_weight(planner, splits, tmp_path):
-    other = CefitoPlanner(config=tiny_config(), folder=tmp_path, key="whatever")
+    other = CefitoPlanner(config=tiny_config(), context=TrainingContext(folder=tmp_path, key="whatever"))
     other.fit(splits["train"], splits["val"], seed=0)
     assert same_weights(planner, other)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["classifier", "field", "proposal"]
-    foreign = CefitoPlanner(config=tiny_config(), folder=tmp_path, key="another data set")
+    foreign = CefitoPlanner(config=tiny_config(), context=TrainingContext(folder=tmp_path, key="another data set"))
     with pytest.raises(RunError, match="another data set, other settings or another seed"):
         foreign.fit(splits["train"], splits["val"], seed=0)
 
@@ -243,7 +244,7 @@ def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
     planner = CefitoPlanner(config=tiny_config(**{"training.optimiser.epochs": 3}))
     planner.fit(splits["train"], splits["val"], seed=0)
     scores = planner._score(planner.field, *_validation_problems(
-        splits["val"], planner.space, windows=15, candidates=30), planner.group)
+        splits["val"], planner.space, windows=15, candidates=30), planner.context.group)
     assert planner.result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
     assert 1 <= planner.result.best_epoch <= planner.result.epochs == 3
     right = planner.predict_tasks(Queries.from_windows(splits["val"])) == splits["val"].tasks

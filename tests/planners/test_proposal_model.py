@@ -13,6 +13,7 @@ from cefito.field.config import ProposalConfig
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
 from cefito.planners.proposal_model import ProposalModel
+from cefito.planners.trained import TrainingContext
 from cefito.training.config import OptimiserConfig, ProposalTrainingConfig, load_config
 
 
@@ -50,7 +51,8 @@ def frequent_accuracy(train: Windows, val: Windows) -> float:
 
 def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     config = load_config("small")
-    model = ProposalModel(config=config.proposal, training=config.proposal_training, folder=tmp_path)
+    model = ProposalModel(config=config.proposal, training=config.proposal_training,
+                          context=TrainingContext(folder=tmp_path))
     assert not model.fitted
     model.fit(*world, actions=allowed(world[0]), seed=0)
     assert model.fitted
@@ -91,16 +93,18 @@ def test_what_is_saved_gives_the_same_logits(world, tmp_path):
 
 
 def test_a_checkpoint_of_other_actions_is_refused(world, tmp_path):
-    model = small()
-    model.folder = tmp_path
-    model.fit(*world, actions=allowed(world[0]), seed=0, key="a")
-    resumed = small()
-    resumed.folder = tmp_path
-    resumed.fit(*world, actions=allowed(world[0]), seed=0, key="a")
+    def kept(key: str) -> ProposalModel:
+        model = small()
+        model.context = TrainingContext(folder=tmp_path, key=key)
+        return model
+
+    kept("a").fit(*world, actions=allowed(world[0]), seed=0)
+    resumed = kept("a")
+    resumed.fit(*world, actions=allowed(world[0]), seed=0)
     assert resumed.result.resumed
     for actions, key in (({}, "a"), (allowed(world[0]), "b")):
         with pytest.raises(RunError):
-            resumed.fit(*world, actions=actions, seed=0, key=key)
+            kept(key).fit(*world, actions=actions, seed=0)
 
 
 def test_not_fitted(world, tmp_path):

@@ -99,18 +99,23 @@ def test_what_a_run_folder_holds(trained, world):
     assert info["config"] == CONFIG.model_dump(mode="json")
     assert info["versions"] == {"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__,
                                 "python": platform.python_version()}
-    assert info["parameters"] == sum(part.numel() for part in trained.planner.field.parameters()) > 0
+    planner = trained.planner
+    networks = {"energy field": planner.field, "task classifier": planner.task_model.network,
+                "proposal network": planner.proposal.network}
+    assert info["parameters"] == {name: sum(part.numel() for part in network.parameters())
+                                  for name, network in networks.items()}
+    assert (info["method"], info["selection"], trained.method, trained.horizon) == ("cefito", "held-out", "cefito", 3)
     assert info["windows"] == {split: len(cut_windows(world, horizon=3, split=split)) for split in ("train", "val")}
     assert info["tasks_without_training"] == []
-    for name, epochs in (("field", 2), ("classifier", 2)):
+    for name, place, epochs in (("energy field", "field", 2), ("task classifier", "classifier", 2)):
         assert info["training"][name]["epochs"] == epochs
         assert 1 <= info["training"][name]["best_epoch"] <= epochs
         assert info["training"][name]["resumed"] is False
-        lines = [json.loads(line) for line in (trained.folder / name / "metrics.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in (trained.folder / place / "metrics.jsonl").read_text().splitlines()]
         assert [line["epoch"] for line in lines] == [1, 2]
         assert all(np.isfinite(value) for line in lines for value in line.values())
         assert all("loss" in line for line in lines)
-        first = {"field": "val_success_rate", "classifier": "val_task_accuracy"}[name]
+        first = {"field": "val_success_rate", "classifier": "val_task_accuracy"}[place]
         assert info["training"][name]["scores"][0] == max(line[first] for line in lines)
 
 
@@ -184,7 +189,7 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
     assert {name for name in before if before[name] != after[name]} == {"run.json"}
     assert after.keys() == before.keys()
     assert same_weights(folder, trained.folder)
-    assert open_run(folder).info["training"]["field"]["scores"] == list(trained.planner.result.scores)
+    assert open_run(folder).info["training"]["energy field"]["scores"] == list(trained.planner.result.scores)
 
 
 def test_a_finished_run_stays_one_while_training_is_called_again(folder, world, monkeypatch):

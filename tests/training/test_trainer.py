@@ -208,6 +208,13 @@ def test_learning_rates():
         run(Regression(), epochs=2, schedule="cosine")
     expected = [0.05 * (1 + math.cos(math.pi * step / 6)) / 2 for step in range(6)]
     assert [rate for rate, _ in steps] == pytest.approx(expected)
+    with watched_steps() as steps:  # 12 steps, 3 to rise, then halved every 3
+        run(Regression(), epochs=4, schedule="step", warmup=0.25, factor=0.5, interval=0.25)
+    shares = [1 / 4, 2 / 4, 3 / 4, 1, 1, 1, 1 / 2, 1 / 2, 1 / 2, 1 / 4, 1 / 4, 1 / 4]
+    assert [rate for rate, _ in steps] == pytest.approx([0.05 * share for share in shares])
+    with watched_steps() as steps:
+        run(Regression(), epochs=2, warmup=0.5)
+    assert [rate for rate, _ in steps] == pytest.approx([0.05 * share for share in (1 / 4, 2 / 4, 3 / 4, 1, 1, 1)])
 
 
 def test_clipping():

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import AS_TRAINED, SearchOptions
+from cefito.errors import ConfigError
 
 __all__ = ["METRIC_COLUMNS", "evaluate", "metric_cells"]
 
@@ -40,7 +41,6 @@ def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, 
         json: Print JSON instead of a table.
     """
     from cefito.data.videos import SPLITS
-    from cefito.errors import ConfigError
     from cefito.evaluation.runs import changed_search, evaluate_run
     from cefito.planners.run import open_run, pick_device
 
@@ -48,7 +48,10 @@ def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, 
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
     with log_warnings():
         opened = open_run(run, device=pick_device(device), progress=progress)
-        opened.planner.use(options.apply(opened.planner.config.search))
+        if opened.method == "cefito":
+            opened.planner.use(options.apply(opened.planner.config.search))
+        elif options != AS_TRAINED:
+            raise ConfigError(f"{run}: is a run of '{opened.method}', which does not search; leave out the options of the search.")
         try:
             evaluation, path = evaluate_run(opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset)
         except KeyboardInterrupt:
@@ -61,8 +64,8 @@ def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, 
     of = f" of {evaluation['sampled_from']:,}" if evaluation["sampled_from"] != evaluation["windows"] else ""
     table(f"{evaluation['dataset']}, {split}, T = {evaluation['horizon']}, {evaluation['windows']:,}{of} windows, {task}; "
           "per cent", ("planner", *METRIC_COLUMNS), [[evaluation["planner"], *metric_cells(evaluation["metrics"])]])
-    fallback = evaluation["tasks_without_training"]
-    if fallback["tasks"]:
+    fallback = evaluation.get("tasks_without_training")
+    if fallback and fallback["tasks"]:
         talk(f"tasks without training windows: {len(fallback['tasks'])}; windows that belong to them: {fallback['windows']}")
     exact = "every search was exact" if evaluation["exact"] else "not every search was exact"
     talk(f"{evaluation['seconds_per_query']:.3f} s and {evaluation['token_forwards_per_query']:,.0f} token forwards a query; "

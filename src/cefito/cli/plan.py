@@ -54,6 +54,9 @@ def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial:
 
     with log_warnings():
         opened = open_run(run, device=pick_device(device), progress=passing_progress)
+        if opened.method != "cefito":
+            raise ConfigError(f"{run}: is a run of '{opened.method}'; single plans are for those of cefito. Score this one "
+                              f"with cefito evaluate {run}.")
         opened.planner.use(options.apply(opened.planner.config.search))
         if video is not None and initial is None and goal is None:
             query, truth = query_from_video(opened, video, from_step, dataset)

@@ -8,14 +8,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, progress, talk
+from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 
 __all__ = ["train"]
 
 
-def train(dataset: Path, /, *, horizon: int, out: Path, preset: str = "small", seed: int = 0, device: str = "auto",
+def train(dataset: Path, /, *, horizon: int, out: Path, method: str = "cefito", preset: str = "small", seed: int = 0,
+          device: str = "auto", selection: Selection = "held-out",
           set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = ()) -> None:
-    """Train task classifier, proposal network and energy field on a prepared data set.
+    """Train a planner on a prepared data set: of CEFITO task classifier, proposal network and energy field.
 
     Repeat the command to go on after an interruption. Start it by torchrun to use several processes.
 
@@ -23,9 +25,12 @@ def train(dataset: Path, /, *, horizon: int, out: Path, preset: str = "small", s
         dataset: Folder of a prepared data set.
         horizon: Number of actions of a plan, T.
         out: Run folder to write.
+        method: cefito, or a baseline: viterbi, pdpp, pkg, pkg-beam, nearest, frequent.
         preset: paper, released, small, or the path of a .toml file of the same form.
         seed: Seed of weights, batches and negatives.
         device: auto, cpu or cuda.
+        selection: Where epochs and weights are chosen: held-out (validation split), or published (on test, as published work
+            does; scores are then too good).
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be repeated.
     """
     from cefito.data.prepared import open_dataset
@@ -37,15 +42,14 @@ def train(dataset: Path, /, *, horizon: int, out: Path, preset: str = "small", s
     opened = open_dataset(dataset)
     config = load_config(preset, dataset=opened.taxonomy.dataset, horizon=horizon, overrides=_settings(set_))
     with processes(pick_device(device)) as (group, place), log_warnings():
-        run = train_run(opened, out, config=config, horizon=horizon, seed=seed, device=place,
-                        progress=progress if group.first else silent, group=group)
+        run = train_run(opened, out, config=config, horizon=horizon, seed=seed, method=method, selection=selection,
+                        device=place, progress=progress if group.first else silent, group=group)
         if not group.first:
             return
-    for name, scores in (("task classifier", run.planner.task_model.result), ("proposal network", run.planner.proposal.result),
-                         ("energy field", run.planner.result)):
-        if scores is not None:
-            talk(f"{name}: best epoch {scores.best_epoch} of {scores.epochs}, validation "
-                 + ", ".join(f"{value:.2f}" for value in scores.scores))
+    chosen = "validation" if selection == "held-out" else "test"
+    for name, result in run.planner.results.items():
+        talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} "
+             + ", ".join(f"{value:.2f}" for value in result.scores))
     talk(f"wrote {out}; score it with: cefito evaluate {out}")
 
 

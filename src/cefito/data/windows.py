@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,17 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import SPLITS, Video
 from cefito.errors import DataError
 
-__all__ = ["HELD_OUT_SEED", "HELD_OUT_SHARE", "Windows", "count_windows", "cut_windows", "split_videos"]
+__all__ = ["HELD_OUT_SEED", "HELD_OUT_SHARE", "Selection", "Windows", "check_selection", "count_windows", "cut_windows",
+           "fitting_windows", "split_videos"]
+
+Selection = Literal["held-out", "published"]
+"""Where epochs and weights are chosen: on the validation split, or on test as in published work (optimistic)."""
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_SEED = 20260501
+
+
+_ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
 
 
 @dataclass(frozen=True)
@@ -141,3 +148,39 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         actions=actions, tasks=np.array([dataset.videos[index].task for index in video], dtype=np.int64),
         video=np.array(video, dtype=np.int64), start=np.array(start, dtype=np.int64),
         taxonomy=dataset.taxonomy, action_text=dataset.action_text, dataset=dataset.name, split=split)
+
+
+def fitting_windows(dataset: PreparedDataset, *, horizon: int, selection: Selection = "held-out") -> tuple[Windows, Windows]:
+    """The windows that a planner is trained on, and those that its epochs and weights are chosen on.
+
+    Args:
+        dataset: An opened data set.
+        horizon: T ≥ 1.
+        selection: "held-out": the training split without its held-out videos, and the validation split. "published": all
+            training windows, held-out videos among them, and the *test* windows, as all published work does.
+
+    Raises:
+        DataError: As `cut_windows`.
+    """
+    train, val = (cut_windows(dataset, horizon=horizon, split=split) for split in ("train", "val"))
+    if selection == "held-out":
+        return train, val
+    if not any(video.split == "val" for video in dataset.videos):  # the validation videos were taken from training
+        both: dict[str, Any] = {name: np.concatenate([getattr(train, name), getattr(val, name)]) for name in _ARRAYS}
+        train = replace(train, **both)
+        train = train.subset(np.lexsort((train.start, train.video)))
+    return train, cut_windows(dataset, horizon=horizon, split="test")
+
+
+def check_selection(train: Windows, val: Windows, selection: Selection) -> None:
+    """Refuse to choose anything on test windows, or on videos that are trained on, unless that is what was asked for.
+
+    Raises:
+        DataError: `val` holds test windows though `selection` is "held-out", or shares videos with `train`.
+    """
+    if selection == "held-out" and val.split == "test":
+        raise DataError("the windows to choose on are test windows. Choose on the validation split, or ask for the selection "
+                        "'published', which every table then says.")
+    shared = np.intersect1d(train.video, val.video)
+    if len(shared):
+        raise DataError(f"{len(shared)} videos are both trained on and chosen on; expected none in common.")

@@ -17,6 +17,7 @@ from cefito.evaluation.score import Evaluation, evaluate_planner
 from cefito.field.incremental import IncrementalField
 from cefito.files import write_json
 from cefito.planners.base import Planner, Queries
+from cefito.planners.cefito import CefitoPlanner
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.run import Run, train_run
@@ -65,7 +66,7 @@ class Quickstart:
     """
 
     folder: Path
-    run: Run
+    run: Run[CefitoPlanner]
     evaluations: list[Evaluation]
     examples: list[Example]
     pictures: list[Path]
@@ -101,7 +102,7 @@ def run_quickstart(folder: Path, *, seed: int = 0, config: RunConfig | None = No
     return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=pictures)
 
 
-def _compare(run: Run, splits: dict[str, Windows], seed: int) -> tuple[list[Evaluation], list[Plans]]:
+def _compare(run: Run[CefitoPlanner], splits: dict[str, Windows], seed: int) -> tuple[list[Evaluation], list[Plans]]:
     simple: list[Planner] = [NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)]
     evaluation, plans = evaluate_planner(run.planner, splits["test"])
     evaluations = [evaluation, evaluate_planner(run.planner, splits["test"], oracle_task=True)[0]]
@@ -130,7 +131,7 @@ def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) ->
                for score, energy, actions in zip(plans.scores, plans.energies, plans.actions, strict=True)])
 
 
-def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
+def _curve(run: Run[CefitoPlanner], test: Windows, row: int) -> EnergyCurve:
     query = Queries.from_windows(test.subset([row]))
     space: Any = run.planner.space
     task = int(run.planner.predict_tasks(query)[0])

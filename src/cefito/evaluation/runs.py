@@ -11,6 +11,7 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation.score import evaluate_planner
 from cefito.files import write_json
+from cefito.planners.cefito import CefitoPlanner
 from cefito.planners.run import Run
 from cefito.planners.settings import changed_settings
 from cefito.training.config import RunConfig
@@ -21,7 +22,7 @@ SAMPLE_SEED = 0
 """Seed of the sample of windows, so that samples of one size are the same for all runs."""
 
 
-def evaluate_run(run: Run, *, split: str = "test", oracle_task: bool = False, sample: int | None = None,
+def evaluate_run(run: Run[Any], *, split: str = "test", oracle_task: bool = False, sample: int | None = None,
                  dataset: Path | None = None) -> tuple[dict[str, Any], Path]:
     """Score a run on a split of its data set, with the settings of the search that its planner has now.
 
@@ -44,15 +45,20 @@ def evaluate_run(run: Run, *, split: str = "test", oracle_task: bool = False, sa
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.")
-    windows = cut_windows(run.dataset(dataset), horizon=run.planner.horizon, split=split)
+    windows = cut_windows(run.dataset(dataset), horizon=run.horizon, split=split)
     chosen = windows.sample(sample, SAMPLE_SEED)
-    evaluation, _ = evaluate_planner(run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows))
-    space = run.planner.space
-    fallback = space.fallback if space else ()
+    planner = run.planner
+    evaluation, _ = evaluate_planner(planner, chosen, oracle_task=oracle_task, sampled_from=len(windows))
     value = evaluation.to_dict() | {
-        "seed": run.info["seed"], "preset": run.info["preset"], "actions_from": space.source if space else None,
-        "search": run.planner.config.search.model_dump(mode="json"), "weights": vars(run.planner.weights),
-        "tasks_without_training": {"tasks": list(fallback), "windows": int(np.isin(chosen.tasks, fallback).sum())}}
+        "method": run.method, "seed": run.info["seed"], "preset": run.info["preset"],
+        "selection": run.info.get("selection", "held-out")}
+    if isinstance(planner, CefitoPlanner):
+        space = planner.space
+        fallback = space.fallback if space else ()
+        value |= {
+            "actions_from": space.source if space else None, "search": planner.config.search.model_dump(mode="json"),
+            "weights": vars(planner.weights),
+            "tasks_without_training": {"tasks": list(fallback), "windows": int(np.isin(chosen.tasks, fallback).sum())}}
     name = "-".join(["evaluation", split, *(["oracle-task"] if oracle_task else []),
                      *([f"sample-{len(chosen)}"] if len(chosen) < len(windows) else []),
                      *(setting.replace(" ", "-") for setting in changed_search(run))])
@@ -61,6 +67,8 @@ def evaluate_run(run: Run, *, split: str = "test", oracle_task: bool = False, sa
     return value, path
 
 
-def changed_search(run: Run) -> list[str]:
+def changed_search(run: Run[Any]) -> list[str]:
     """The settings of the search in which a run's planner differs now from how it was trained, each as "option value"."""
+    if not isinstance(run.planner, CefitoPlanner):
+        return []
     return changed_settings(run.planner.config.search, RunConfig.model_validate(run.info["config"]).search)

@@ -22,7 +22,7 @@ __all__ = ["answer", "query_from_files", "query_from_video"]
 _NONE = Constraints()
 
 
-def query_from_video(run: Run, video_id: str, from_step: int, dataset: Path | None = None
+def query_from_video(run: Run[Any], video_id: str, from_step: int, dataset: Path | None = None
                      ) -> tuple[Queries, NDArray[np.int64]]:
     """The query of a window of a video, and its annotated actions [T].
 
@@ -34,7 +34,7 @@ def query_from_video(run: Run, video_id: str, from_step: int, dataset: Path | No
     index = next((number for number, video in enumerate(opened.videos) if video.video_id == video_id), None)
     if index is None:
         raise ConfigError(f"no video '{video_id}' in {opened.folder}. Its videos.jsonl lists those there are.")
-    horizon, steps = run.planner.horizon, opened.videos[index].steps
+    horizon, steps = run.horizon, opened.videos[index].steps
     if from_step < 0 or from_step + horizon > len(steps):
         raise ConfigError(f"video '{video_id}' has {len(steps)} steps; {horizon} steps from step {from_step} (counted from 0) "
                           f"do not fit. " + (f"The last possible start is {len(steps) - horizon}." if len(steps) >= horizon

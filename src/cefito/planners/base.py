@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.search.problem import Plans
+from cefito.training.trainer import TrainingResult
 
 __all__ = ["Planner", "Queries"]
 
@@ -51,6 +52,14 @@ class Planner(Protocol):
     @property
     def name(self) -> str:
         """What it is called in tables."""
+
+    @property
+    def parameters(self) -> Mapping[str, int]:
+        """Learned numbers of each network that takes part in planning, by its name; empty where nothing is learned."""
+
+    @property
+    def results(self) -> Mapping[str, TrainingResult]:
+        """How the training of each of its networks went, by the network's name; empty where it was loaded."""
 
     def fit(self, train: Windows, val: Windows, *, seed: int) -> None:
         """Learn; whatever is chosen is chosen on `val`."""

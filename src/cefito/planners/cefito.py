@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,8 +23,8 @@ from cefito.planners.base import Queries
 from cefito.planners.hypotheses import Hypotheses, Hypothesis, merged, no_plans
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
+from cefito.planners.trained import TrainingContext, parameters_of, results_of
 from cefito.planners.weights import OBJECTIVES, Weights
-from cefito.progress import Progress, silent
 from cefito.search.auto import make_search
 from cefito.search.constraints import Constraints
 from cefito.search.exhaustive import ExhaustiveSearch
@@ -37,11 +36,12 @@ from cefito.training.config import RunConfig, SearchConfig
 from cefito.training.distributed import Processes
 from cefito.training.objectives import FieldObjective
 from cefito.training.observations import ActionMeans
-from cefito.training.trainer import TrainingResult, generator_for, train
+from cefito.training.trainer import TrainingResult, generator_for
 
 __all__ = ["CefitoPlanner"]
 
 logger = logging.getLogger(__name__)
+_TITLE = "energy field"
 _REMEDY = "Train the run again (cefito train)."
 _TOGETHER = 64  # most queries handed to the search at once
 _CANDIDATES = 500_000  # and fewer where they have more candidates than this, so that progress is seen
@@ -52,25 +52,18 @@ class CefitoPlanner:
 
     Args:
         config: All settings of the run.
-        device: Where the networks run.
-        folder: Where checkpoints and metrics of the trainings go (`classifier/`, `proposal/` and `field/`
-            below it); None keeps none.
-        key: What else determines the result (the data set's fingerprint); guards checkpoints.
-        progress: Shows progress of training and planning.
-        group: The processes that train together.
+        context: Where it is trained; checkpoints and metrics go into `classifier/`, `proposal/` and `field/` of its folder.
         search: Another search than the configured one.
     """
 
-    def __init__(self, *, config: RunConfig, device: torch.device | str = "cpu", folder: Path | None = None,
-                 key: str = "", progress: Progress = silent, group: Processes | None = None,
-                 search: Search | None = None) -> None:
-        self.config, self.device, self.folder, self.key = config, torch.device(device), folder, key
-        self.progress, self.group = progress, group or Processes()
+    def __init__(self, *, config: RunConfig, context: TrainingContext = TrainingContext(), search: Search | None = None
+                 ) -> None:
+        self.config, self.context, self.device = config, context, torch.device(context.device)
         self._given_search = search
-        self.task_model = TaskModel(config=config.classifier, training=config.classifier_training, device=device,
-                                    folder=self._part("classifier"), progress=progress, group=group)
-        self.proposal = ProposalModel(config=config.proposal, training=config.proposal_training, device=device,
-                                      folder=self._part("proposal"), progress=progress, group=group)
+        self.task_model = TaskModel(config=config.classifier, training=config.classifier_training,
+                                    context=context.part("classifier"))
+        self.proposal = ProposalModel(config=config.proposal, training=config.proposal_training,
+                                      context=context.part("proposal"))
         self.field: EnergyField | None = None
         self.hypotheses: Hypotheses | None = None
         self.space: ActionSpace | None = None
@@ -82,6 +75,18 @@ class CefitoPlanner:
     def name(self) -> str:
         """What it is called in tables."""
         return "CEFITO"
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Those of the field's predictor, the task classifier and the proposal network."""
+        field, _ = self._ready()
+        return parameters_of(self.task_model, self.proposal) | {_TITLE: field.predictor.parameter_count()}
+
+    @property
+    def results(self) -> dict[str, TrainingResult]:
+        """How its trainings went."""
+        own = {} if self.result is None else {_TITLE: self.result}
+        return results_of(self.task_model, self.proposal) | own
 
     @property
     def horizon(self) -> int:
@@ -105,12 +110,6 @@ class CefitoPlanner:
         kept = settings.model_copy(update={"actions": self.config.search.actions})
         self.config = self.config.model_copy(update={"search": kept})
 
-    def _part(self, name: str) -> Path | None:
-        if self.folder is None:
-            return None
-        (self.folder / name).mkdir(parents=True, exist_ok=True)
-        return self.folder / name
-
     def fit(self, train_windows: Windows, val: Windows, *, seed: int) -> None:
         """Train task classifier, proposal network and field, and fit the prior and the weights of the objective.
 
@@ -128,7 +127,7 @@ class CefitoPlanner:
         self.taxonomy = train_windows.taxonomy
         self.space = action_space(train_windows, self.config.search.actions)
         self._warn_fallback()
-        self.task_model.fit(train_windows, val, seed=seed, key=self.key)
+        self.task_model.fit(train_windows, val, seed=seed)
         observed = torch.from_numpy(np.concatenate([train_windows.initial, train_windows.goal]).mean(axis=0))
         field = self._new_field(train_windows.initial.shape[1], train_windows.horizon,
                                 self._action_vectors(train_windows, observed))
@@ -140,17 +139,14 @@ class CefitoPlanner:
         objective = FieldObjective(
             field=field, train=train_windows, actions=dict(enumerate(self.space.actions)), config=training,
             score=lambda trained, group: self._score(trained, *problems, group))
-        self.proposal.fit(train_windows, val, actions=dict(enumerate(self.space.actions)), seed=seed, key=self.key)
-        settings = [self.config.field.model_dump(), training.model_dump(), self.config.search.actions]
-        self.result = train(objective, optimiser=training.optimiser, ema=training.ema, stopping=training.stopping,
-                            seed=seed, folder=self._part("field"), label="energy field",
-                            key=json.dumps(["field", self.key, seed, train_windows.horizon, settings]),
-                            progress=self.progress, group=self.group)
+        self.proposal.fit(train_windows, val, actions=dict(enumerate(self.space.actions)), seed=seed)
+        self.result = self.context.part("field").train(_TITLE, objective, training, seed=seed, settings=[
+            train_windows.horizon, self.config.field.model_dump(), training.model_dump(), self.config.search.actions])
         self.field, self._incremental = field.eval(), IncrementalField(field)
         prior = NGramPrior.tuned(train_windows.actions, train_windows.tasks, action_count=len(self.taxonomy.actions),
                                  actions=self.space.actions, val_sequences=val.actions, val_tasks=val.tasks)
         self.hypotheses = Hypotheses(space=self.space, task_model=self.task_model, prior=prior, proposal=self.proposal)
-        with self.progress("fitting the objective", total=1) as advance:
+        with self.context.progress("fitting the objective", total=1) as advance:
             self.hypotheses.fit(self._incremental, val, windows=self.config.search.fitting_windows,
                                 memory_mib=self.config.search.memory_mib)
             advance()
@@ -234,7 +230,7 @@ class CefitoPlanner:
         order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # those of one task together
         found: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
         search = self.search
-        with self.progress("planning", total=len(problems)) as advance:
+        with self.context.progress("planning", total=len(problems)) as advance:
             watch = Watch(advance=advance, stop=stop) if stop else Watch(advance=advance)
             while order and not (stop and stop()):
                 largest = len(problems[order[0]].actions) ** field.horizon
@@ -282,10 +278,10 @@ class CefitoPlanner:
         load_weights(field, tensors, str(folder / "field.safetensors"))
         self.field, self._incremental = field.to(self.device).eval(), None
         self.task_model = TaskModel(config=self.config.classifier, training=self.config.classifier_training,
-                                    device=self.device)
+                                    context=self.context)
         self.task_model.load(folder)
         self.proposal = ProposalModel(config=self.config.proposal, training=self.config.proposal_training,
-                                      device=self.device)
+                                      context=self.context)
         self.proposal.load(folder)
         arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
         try:

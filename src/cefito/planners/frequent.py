@@ -13,7 +13,9 @@ from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import Queries
 from cefito.planners.task_model import TaskModel
+from cefito.planners.trained import parameters_of, results_of
 from cefito.search.problem import Effort, Plans
+from cefito.training.trainer import TrainingResult
 
 __all__ = ["FrequentPlanner"]
 
@@ -33,6 +35,16 @@ class FrequentPlanner:
         self.task_model = task_model
         self._counts: dict[int, list[tuple[list[int], int]]] = {}
         self._horizon = 0
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Those of the task classifier."""
+        return parameters_of(self.task_model)
+
+    @property
+    def results(self) -> dict[str, TrainingResult]:
+        """That of the task classifier, where it was fitted here."""
+        return results_of(self.task_model)
 
     def fit(self, train: Windows, val: Windows, *, seed: int) -> None:
         """Count sequences, and fit the task model where that is still to do."""

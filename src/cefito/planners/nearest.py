@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
 from cefito.search.problem import Effort, Plans
+from cefito.training.trainer import TrainingResult
 
 __all__ = ["NearestPlanner"]
 
@@ -27,6 +30,8 @@ class NearestPlanner:
     """
 
     name = "nearest window"
+    parameters: Mapping[str, int] = MappingProxyType({})
+    results: Mapping[str, TrainingResult] = MappingProxyType({})
 
     def __init__(self) -> None:
         self._pairs: NDArray[np.float32] | None = None

@@ -1,11 +1,11 @@
 """A run folder: a trained planner with all that is needed to repeat it.
 
-run.json                  data set (name, place, fingerprint), horizon, seed, versions, how the trainings went
-planner.json              settings, action space, taxonomy, weights of the objectives
-field.safetensors         weights of the energy field; classifier.safetensors of the task classifier, proposal.safetensors of
-                          the proposal network
-prior.safetensors         counts of the prior over sequences
-classifier/, proposal/, field/   metrics.jsonl, TensorBoard events and checkpoint of each training
+run.json                  method, data set (name, place, fingerprint), horizon, seed, selection, settings, versions, how the
+                          trainings went
+planner.json              of CEFITO: settings, action space, taxonomy, weights of the objectives
+*.safetensors, *.json     what the planner saves: of CEFITO field.safetensors (the energy field), classifier.safetensors,
+                          proposal.safetensors, and prior.safetensors (counts of the prior over sequences)
+classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them
 """
 
@@ -15,17 +15,20 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import torch
 
 from cefito.data.observations import check_seed
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import cut_windows
-from cefito.errors import DataError, RunError
+from cefito.data.windows import Selection, check_selection, fitting_windows
+from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import read_json, write_json
+from cefito.planners.base import Planner
 from cefito.planners.cefito import CefitoPlanner
+from cefito.planners.methods import find_method, make_planner
+from cefito.planners.trained import TrainingContext
 from cefito.progress import Progress, silent
 from cefito.training.config import RunConfig
 from cefito.training.distributed import Processes
@@ -35,19 +38,32 @@ __all__ = ["Run", "open_run", "pick_device", "train_run"]
 _FILE = "run.json"
 
 
+AnyPlanner = TypeVar("AnyPlanner")
+
+
 @dataclass(frozen=True)
-class Run:
+class Run(Generic[AnyPlanner]):
     """A finished run.
 
     Attributes:
         folder: Where it lies.
-        planner: The trained planner.
+        planner: The trained planner; a `CefitoPlanner` unless the run is of another method.
         info: Content of `run.json`.
     """
 
     folder: Path
-    planner: CefitoPlanner
+    planner: AnyPlanner
     info: dict[str, Any]
+
+    @property
+    def method(self) -> str:
+        """Name of the planner's method."""
+        return str(self.info.get("method", "cefito"))
+
+    @property
+    def horizon(self) -> int:
+        """T that it was trained for."""
+        return int(self.info["horizon"])
 
     def dataset(self, path: Path | None = None) -> PreparedDataset:
         """The data set the run was trained on, from where it lay then or from `path`.
@@ -84,52 +100,67 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
+@overload
 def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, horizon: int, seed: int,
-              device: torch.device | None = None, progress: Progress = silent, group: Processes | None = None) -> Run:
-    """Train task classifier, proposal network and field into a run folder, or go on where a killed training stopped.
+              method: Literal["cefito"] = "cefito", selection: Selection = "held-out", device: torch.device | None = None,
+              progress: Progress = silent, group: Processes | None = None, trainings: Path | None = None
+              ) -> Run[CefitoPlanner]: ...
+
+
+@overload
+def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, horizon: int, seed: int, method: str,
+              selection: Selection = "held-out", device: torch.device | None = None, progress: Progress = silent,
+              group: Processes | None = None, trainings: Path | None = None) -> Run[Planner]: ...
+
+
+def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, horizon: int, seed: int, method: str = "cefito",
+              selection: Selection = "held-out", device: torch.device | None = None, progress: Progress = silent,
+              group: Processes | None = None, trainings: Path | None = None) -> Run[Any]:
+    """Train a planner into a run folder, or go on where a killed training stopped.
 
     Args:
-        dataset: The data set; trained on its training split, chosen on its validation split.
+        dataset: The data set.
         folder: The run folder; made where absent.
-        config: All settings.
+        config: All settings; the planner uses those of its method.
         horizon: T.
         seed: Seed of everything drawn.
+        method: Name of the method, as in `cefito.planners.methods`.
+        selection: Where epochs and weights are chosen: on the validation split, or on test as published work does.
         device: Where to train.
         progress: Shows progress.
         group: The processes that train together; the first one writes.
+        trainings: Where checkpoints and metrics go, shared with other runs so that equal trainings are done once; the run
+            folder by default.
 
     Raises:
-        ConfigError: A seed that the generators cannot take.
+        ConfigError: A seed that the generators cannot take, or no such method.
         DataError: A split gives no windows.
         RunError: The folder holds something else, or a run with another data set, settings or seed.
     """
     check_seed(seed)
-    group = group or Processes()
+    group, found = group or Processes(), find_method(method)
     info: dict[str, Any] = {
-        "format_version": 1,
+        "format_version": 1, "method": method,
         "dataset": {"name": dataset.name, "path": str(dataset.folder.resolve()), "fingerprint": dataset.fingerprint},
-        "horizon": horizon, "seed": seed, "preset": config.preset, "config": config.model_dump(mode="json"),
+        "horizon": horizon, "seed": seed, "selection": selection, "preset": config.preset,
+        "config": config.model_dump(mode="json"),
         "versions": {"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__,
                      "python": platform.python_version()}}
-    train = cut_windows(dataset, horizon=horizon, split="train")
-    val = cut_windows(dataset, horizon=horizon, split="val")
-    _claim(folder, info)
+    train, val = fitting_windows(dataset, horizon=horizon, selection=selection)
+    check_selection(train, val, selection)
+    _claim(folder, {**info, "config": found.settings(config)})
     group.wait()
     if group.first and not (folder / _FILE).exists():  # a finished run stays one until its files are replaced
         write_json(folder / _FILE, {**info, "finished": False})
-    planner = CefitoPlanner(config=config, device=device or torch.device("cpu"), folder=folder, key=dataset.fingerprint,
-                            progress=progress, group=group)
+    planner = make_planner(method, config=config, context=TrainingContext(
+        device=device or torch.device("cpu"), folder=trainings or folder, shared=trainings is not None,
+        key=dataset.fingerprint + ("" if selection == "held-out" else selection), progress=progress, group=group))
     planner.fit(train, val, seed=seed)
-    assert planner.result is not None
-    assert planner.task_model.result is not None
-    assert planner.field is not None
-    assert planner.space is not None
-    assert planner.proposal.result is not None
-    results = {"classifier": planner.task_model.result, "proposal": planner.proposal.result, "field": planner.result}
-    info |= {
-        "finished": True, "windows": {"train": len(train), "val": len(val)},
-        "parameters": planner.field.predictor.parameter_count(), "tasks_without_training": list(planner.space.fallback),
-        "training": {name: vars(result) for name, result in results.items()}}
+    info |= {"finished": True, "windows": {"train": len(train), "val": len(val)}, "parameters": dict(planner.parameters),
+             "training": {name: vars(result) for name, result in planner.results.items()}}
+    if isinstance(planner, CefitoPlanner):
+        assert planner.space is not None
+        info |= {"tasks_without_training": list(planner.space.fallback)}
     if group.first:
         planner.save(folder)
         write_json(folder / _FILE, info)
@@ -144,10 +175,13 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
         old = read_json(path, "Remove the folder to train anew.", RunError)
         if not isinstance(old, dict):
             raise RunError(f"{path}: not a run of this version. Remove the folder to train anew.")
-        for key in ("dataset", "horizon", "seed", "config"):
+        old = {"method": "cefito", "selection": "held-out", **old}
+        for key in ("method", "dataset", "horizon", "seed", "selection", "config"):
             ours, theirs = info[key], old.get(key)
             if key == "dataset" and isinstance(theirs, dict):
                 ours, theirs = ours["fingerprint"], theirs.get("fingerprint")
+            if key == "config":
+                theirs = _settings(theirs, old["method"])
             if ours != theirs:
                 raise RunError(f"{folder}: holds a run with another {key}, which cannot be resumed with this one. Choose "
                                "another folder or remove it.")
@@ -160,7 +194,15 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
         raise RunError(f"{folder}: cannot be made ({problem.strerror}).") from problem
 
 
-def open_run(folder: Path | str, *, device: torch.device | None = None, progress: Progress = silent) -> Run:
+def _settings(value: Any, method: str) -> dict[str, Any] | None:
+    """The settings that a run of some method depends on; None where they are not those of this version."""
+    try:
+        return find_method(method).settings(RunConfig.model_validate(value))
+    except ValueError:
+        return None
+
+
+def open_run(folder: Path | str, *, device: torch.device | None = None, progress: Progress = silent) -> Run[Any]:
     """Open a finished run.
 
     Raises:
@@ -175,6 +217,10 @@ def open_run(folder: Path | str, *, device: torch.device | None = None, progress
         info["dataset"]["fingerprint"], info["dataset"]["path"], info["seed"], info["preset"]
     except (KeyError, TypeError, ValueError, DataError) as problem:
         raise RunError(f"{folder / _FILE}: not a run of this version ({problem!r}). Train it again.") from problem
-    planner = CefitoPlanner(config=config, device=device or torch.device("cpu"), progress=progress)
+    try:
+        planner = make_planner(info.get("method", "cefito"), config=config, context=TrainingContext(
+            device=device or torch.device("cpu"), progress=progress))
+    except ConfigError as problem:
+        raise RunError(f"{folder / _FILE}: not a run of this version ({problem}). Train it again.") from problem
     planner.load(folder)
     return Run(folder=folder, planner=planner, info=info)

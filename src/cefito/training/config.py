@@ -16,62 +16,13 @@ from pydantic import Field, ValidationError
 
 from cefito.errors import ConfigError
 from cefito.field.config import ClassifierConfig, FieldConfig, Frozen, ProposalConfig
+from cefito.training.baselines import PdppConfig, PkgConfig, ViterbiConfig
 from cefito.training.negatives import NegativesConfig
+from cefito.training.parts import AugmentationConfig, EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["AugmentationConfig", "AuxiliaryConfig", "ClassifierTrainingConfig", "EmaConfig", "FieldTrainingConfig",
            "LossConfig", "MarginConfig", "OptimiserConfig", "ProposalTrainingConfig", "RunConfig", "SearchConfig",
-           "StoppingConfig", "load_config", "preset_names"]
-
-
-class OptimiserConfig(Frozen):
-    """AdamW.
-
-    Attributes:
-        epochs: Most passes over the training windows.
-        batch_size: Windows a step, over all processes.
-        learning_rate: Step size.
-        weight_decay: Decoupled weight decay.
-        schedule: "constant" or "cosine" to zero over all epochs.
-        clip: Bound on the gradient's norm; 0 for none.
-    """
-
-    epochs: int = Field(200, ge=1)
-    batch_size: int = Field(128, ge=1)
-    learning_rate: float = Field(5e-4, gt=0)
-    weight_decay: float = Field(1e-3, ge=0)
-    schedule: Literal["constant", "cosine"] = "constant"
-    clip: float = Field(0.0, ge=0)
-
-
-class EmaConfig(Frozen):
-    """Exponential moving average of the weights; where on, the averaged weights are validated and kept.
-
-    Attributes:
-        decay: Weight of the past at each update; 0 is off.
-        every: Steps between updates.
-        warmup: Steps during which the average is a copy.
-    """
-
-    decay: float = Field(0.0, ge=0, lt=1)
-    every: int = Field(10, ge=1)
-    warmup: int = Field(400, ge=0)
-
-
-class StoppingConfig(Frozen):
-    """Early stopping and the choice of the best epoch, both on the validation split.
-
-    Attributes:
-        every: Epochs between validations.
-        patience: Validations without a better score before training stops; 0 never stops early.
-        windows: Size of the fixed sample of validation windows; 0 for all.
-        candidates: Most candidates a validation window is searched over; larger action sets are thinned to a fixed part
-            that holds the true actions.
-    """
-
-    every: int = Field(1, ge=1)
-    patience: int = Field(20, ge=0)
-    windows: int = Field(200, ge=0)
-    candidates: int = Field(20_000, ge=1)
+           "StoppingConfig", "TrainingConfig", "load_config", "preset_names"]
 
 
 class MarginConfig(Frozen):
@@ -113,32 +64,15 @@ class AuxiliaryConfig(Frozen):
     negatives: bool = False
 
 
-class AugmentationConfig(Frozen):
-    """Changes of the observations in training (paper: none).
-
-    Attributes:
-        noise: Deviation of Gaussian noise, in deviations of each feature over the training windows.
-        swap: Chance that an observation is replaced by that of another training window of the same task whose first action
-            (for the initial one) or last action (for the goal) is the same.
-    """
-
-    noise: float = Field(0.0, ge=0)
-    swap: float = Field(0.0, ge=0, le=1)
-
-
-class FieldTrainingConfig(Frozen):
+class FieldTrainingConfig(TrainingConfig):
     """How the field is trained."""
 
-    optimiser: OptimiserConfig = OptimiserConfig()
-    ema: EmaConfig = EmaConfig()
-    stopping: StoppingConfig = StoppingConfig()
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
-    augmentation: AugmentationConfig = AugmentationConfig()
 
 
-class ClassifierTrainingConfig(Frozen):
+class ClassifierTrainingConfig(TrainingConfig):
     """How the task classifier is trained.
 
     Attributes:
@@ -147,14 +81,12 @@ class ClassifierTrainingConfig(Frozen):
     """
 
     optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-4, weight_decay=0.0)
-    ema: EmaConfig = EmaConfig()
     stopping: StoppingConfig = StoppingConfig(windows=0)
-    augmentation: AugmentationConfig = AugmentationConfig()
     pairs: Literal["windows", "all"] = "windows"
     label_smoothing: float = Field(0.0, ge=0, lt=1)
 
 
-class ProposalTrainingConfig(Frozen):
+class ProposalTrainingConfig(TrainingConfig):
     """How the proposal network is trained (not in the paper; chosen on the validation split of captaincook4d)."""
 
     optimiser: OptimiserConfig = OptimiserConfig(epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0,
@@ -214,6 +146,9 @@ class RunConfig(Frozen):
     proposal: ProposalConfig = ProposalConfig()
     proposal_training: ProposalTrainingConfig = ProposalTrainingConfig()
     search: SearchConfig = SearchConfig()
+    pkg: PkgConfig = PkgConfig()
+    viterbi: ViterbiConfig = ViterbiConfig()
+    pdpp: PdppConfig = PdppConfig()
 
 
 def preset_names() -> list[str]:

@@ -13,11 +13,12 @@ from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.predictor import Dropout, normalise
 from cefito.field.proposal import ProposalNetwork
-from cefito.training.config import ClassifierTrainingConfig, FieldTrainingConfig, ProposalTrainingConfig
+from cefito.training.config import ClassifierTrainingConfig, FieldTrainingConfig
 from cefito.training.distributed import Processes
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
 from cefito.training.negatives import ActionSets, NegativeSampler
 from cefito.training.observations import ActionMeans, Observations
+from cefito.training.parts import TrainingConfig
 from cefito.training.trainer import Term
 
 __all__ = ["ClassifierObjective", "FieldObjective", "FieldScore", "ProposalObjective"]
@@ -167,7 +168,7 @@ class ProposalObjective:
     """
 
     def __init__(self, *, proposal: ProposalNetwork, train: Windows, val: Windows, actions: Mapping[int, tuple[int, ...]],
-                 config: ProposalTrainingConfig) -> None:
+                 config: TrainingConfig) -> None:
         self.module, self.config = proposal, config
         device = proposal.bias.device
         self.observations = Observations(train, config.augmentation, device)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.field.predictor import normalise
-from cefito.training.config import AugmentationConfig
+from cefito.training.parts import AugmentationConfig
 
 __all__ = ["ActionMeans", "Observations"]
 

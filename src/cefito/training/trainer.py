@@ -186,10 +186,16 @@ class _Training:
         return {name: float(value) for name, value in values.items()}
 
     def _rate(self, steps: int) -> float:
-        if self.config.schedule == "constant":
-            return self.config.learning_rate
-        done = self.state.step / max(self.config.epochs * steps, 1)
-        return self.config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+        config, total = self.config, self.config.epochs * steps
+        rising = config.warmup * total
+        if self.state.step < rising:
+            return config.learning_rate * (self.state.step + 1) / (rising + 1)
+        done = (self.state.step - rising) / max(total - rising, 1)
+        if config.schedule == "cosine":
+            return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+        if config.schedule == "step":
+            return config.learning_rate * config.factor ** int((self.state.step - rising) / (config.interval * total) + 1e-9)
+        return config.learning_rate
 
     @torch.no_grad()
     def _average(self) -> None:
