@@ -103,19 +103,19 @@ def pick_device(name: str = "auto") -> torch.device:
 @overload
 def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, horizon: int, seed: int,
               method: Literal["cefito"] = "cefito", selection: Selection = "held-out", device: torch.device | None = None,
-              progress: Progress = silent, group: Processes | None = None, trainings: Path | None = None
-              ) -> Run[CefitoPlanner]: ...
+              progress: Progress = silent, group: Processes | None = None, trainings: Path | None = None,
+              reuse: bool = False) -> Run[CefitoPlanner]: ...
 
 
 @overload
 def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, horizon: int, seed: int, method: str,
               selection: Selection = "held-out", device: torch.device | None = None, progress: Progress = silent,
-              group: Processes | None = None, trainings: Path | None = None) -> Run[Planner]: ...
+              group: Processes | None = None, trainings: Path | None = None, reuse: bool = False) -> Run[Planner]: ...
 
 
 def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, horizon: int, seed: int, method: str = "cefito",
               selection: Selection = "held-out", device: torch.device | None = None, progress: Progress = silent,
-              group: Processes | None = None, trainings: Path | None = None) -> Run[Any]:
+              group: Processes | None = None, trainings: Path | None = None, reuse: bool = False) -> Run[Any]:
     """Train a planner into a run folder, or go on where a killed training stopped.
 
     Args:
@@ -131,6 +131,7 @@ def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, hori
         group: The processes that train together; the first one writes.
         trainings: Where checkpoints and metrics go, shared with other runs so that equal trainings are done once; the run
             folder by default.
+        reuse: Open a finished run of the same settings that lies there, instead of repeating the end of its training.
 
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method.
@@ -149,6 +150,8 @@ def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, hori
     train, val = fitting_windows(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
     _claim(folder, {**info, "config": found.settings(config)})
+    if reuse and _finished(folder):
+        return open_run(folder, device=device, progress=progress)
     group.wait()
     if group.first and not (folder / _FILE).exists():  # a finished run stays one until its files are replaced
         write_json(folder / _FILE, {**info, "finished": False})
@@ -192,6 +195,10 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise RunError(f"{folder}: cannot be made ({problem.strerror}).") from problem
+
+
+def _finished(folder: Path) -> bool:
+    return (folder / _FILE).exists() and bool(read_json(folder / _FILE, "", RunError).get("finished"))
 
 
 def _settings(value: Any, method: str) -> dict[str, Any] | None:
