@@ -125,7 +125,8 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
     (["--budget", "nan"], "--budget nan: expected a finite number"), (["--tasks", "-1"], "--tasks -1: "),
     (["--tasks", "some"], "some"), (["--prior-weight", "inf"], "--prior-weight inf: expected a finite number"),
     (["--pruning", "-2"], "--pruning -2: "), (["--objective", "score"], "--objective score: "),
-    (["--proposals", "0"], "--proposals 0: "), (["--memory-mib", "0"], "--memory-mib 0.0: ")])
+    (["--proposals", "0"], "--proposals 0: "), (["--memory-mib", "0"], "--memory-mib 0.0: "),
+    (["--width", "0"], "--width 0: "), (["--diversity", "nan"], "--diversity nan: expected a finite number")])
 def test_what_cannot_be_asked_for_is_one_line_before_any_search(argv, message, trained, call, monkeypatch):
     def never(*_args, **_more):
         raise AssertionError
@@ -194,7 +195,8 @@ def test_each_option_changes_its_setting(trained, call, monkeypatch):
     own = open_run(trained).planner.config.search
     options = {"search": ("method", "beam"), "budget": ("budget_gflop", 2.5), "tasks": ("tasks", 4),
                "prior-weight": ("prior_weight", 0.5), "pruning": ("pruning", 3), "objective": ("objective", "fitted"),
-               "proposals": ("proposals", 9), "memory-mib": ("memory_mib", 3.0)}
+               "proposals": ("proposals", 9), "memory-mib": ("memory_mib", 3.0), "starts": ("starts", 3),
+               "refinements": ("refinements", 0), "width": ("width", 7), "diversity": ("diversity", 0.5)}
     for command in (("plan", trained, "--video", VIDEO), ("evaluate", trained)):
         for option, (name, value) in options.items():
             assert call(*command, f"--{option}", value)[0] == 2
