@@ -37,13 +37,14 @@ class LossConfig(Frozen):
     """The contrastive loss.
 
     Attributes:
-        kind: "triplet" (paper) or "softmax" over positive and negatives.
+        kind: "triplet" (paper), "softmax" over positive and negatives, or "regression": the positive's distance alone, the
+            baseline of the paper's training analysis.
         reduction: Triplet only: mean over all triplets (paper) or over the "violating" ones (released code).
         temperature: Softmax only.
         margin: Triplet only.
     """
 
-    kind: Literal["triplet", "softmax"] = "triplet"
+    kind: Literal["triplet", "softmax", "regression"] = "triplet"
     reduction: Literal["mean", "violating"] = "mean"
     temperature: float = Field(1.0, gt=0)
     margin: MarginConfig = MarginConfig()

@@ -89,6 +89,8 @@ class FieldObjective:
         loss = self.config.loss
         if loss.kind == "softmax":
             return Term(1.0, *softmax_contrastive(energies[:, 0], energies[:, 1:], loss.temperature))
+        if loss.kind == "regression":
+            return Term(1.0, energies[:, 0].sum(), torch.tensor(float(len(energies)), device=energies.device))
         margins = adaptive_margins(positives, negatives, loss.margin)
         return Term(1.0, *triplet(energies[:, 0], energies[:, 1:], margins, loss.reduction))
 

@@ -1,0 +1,271 @@
+import json
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data import cut_windows
+from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError, RunError
+from cefito.field.config import ProposalConfig
+from cefito.files import load_tensors, write_tensors
+from cefito.planners.base import Queries
+from cefito.planners.pkg import PkgPlanner
+from cefito.planners.trained import TrainingContext
+from cefito.training.baselines import PkgConfig
+from cefito.training.config import RunConfig, load_config
+from cefito.training.parts import OptimiserConfig, TrainingConfig
+
+HORIZON = 4
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Training and validation windows of a small embedded world by their horizon."""
+    dataset = write_world(tmp_path_factory.mktemp("data") / "world", seed=0, knobs=WorldKnobs(train=72, val=24, test=12))
+    return lambda horizon=HORIZON: tuple(cut_windows(dataset, horizon=horizon, split=split) for split in ("train", "val"))
+
+
+def make(*, method="exact", context=TrainingContext(), epochs=2, **changes) -> PkgPlanner:
+    config = PkgConfig(network=ProposalConfig(hidden=(16, 12), action_dim=8), **changes, training=TrainingConfig(
+        optimiser=OptimiserConfig(epochs=epochs, learning_rate=2e-3, batch_size=64)))
+    return PkgPlanner(config=RunConfig(preset="test", pkg=config), context=context, method=method)
+
+
+def fitted(world, *, horizon=HORIZON, seed=0, **options) -> PkgPlanner:
+    planner = make(**options)
+    planner.fit(*world(horizon), seed=seed)
+    return planner
+
+
+@pytest.fixture(scope="module")
+def planner(world) -> PkgPlanner:
+    return fitted(world)
+
+
+@pytest.fixture
+def queries(world) -> Queries:
+    return Queries.from_windows(world()[1])
+
+
+def same(one, other):
+    assert len(one) == len(other)
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left.actions, right.actions)
+        np.testing.assert_array_equal(left.energies, right.energies)
+
+
+def slow_plans(train: Windows, first: int, last: int) -> list[tuple[int, ...]]:
+    """All paths of positive probability, by the product of probabilities, ties by ids; counted by hand."""
+    counts: dict[int, dict[int, int]] = {}
+    for row in train.actions.tolist():
+        for one, other in pairwise(row):
+            counts.setdefault(one, {}).setdefault(other, 0)
+            counts[one][other] += 1
+    found = []
+    for between in product(range(len(train.taxonomy.actions)), repeat=train.horizon - 2):
+        chance = 1.0
+        for one, other in pairwise((first, *between, last)):
+            after = counts.get(one, {})
+            chance *= after.get(other, 0) / max(sum(after.values()), 1)
+        if chance:
+            found.append((round(-np.log(chance), 9), (first, *between, last)))
+    return [path for _, path in sorted(found)]
+
+
+def test_plans_are_the_likeliest_paths(world, planner, queries):
+    train, _ = world()
+    ends = planner.predict_ends(queries)
+    plans = planner.plan(queries, 3)
+    connected = 0
+    for plan, (first, last) in zip(plans, ends.tolist(), strict=True):
+        expected = slow_plans(train, first, last)[:3]
+        assert [tuple(row) for row in plan.actions.tolist()][:len(expected)] == expected
+        assert plan.actions.shape == (3, HORIZON)
+        assert plan.actions.dtype == np.int64
+        assert plan.exact
+        assert plan.evaluated.token_forwards == 0
+        np.testing.assert_array_equal(plan.energies, plan.scores)
+        connected += bool(expected)
+    assert connected > 0
+
+
+def test_ends_are_the_likeliest_of_the_step_model(planner, queries):
+    logits = planner.step_model.logits(queries)
+    assert logits.shape[1] == 2
+    np.testing.assert_array_equal(planner.predict_ends(queries), logits.argmax(axis=2))
+    for plan, (first, last) in zip(planner.plan(queries, 1), planner.predict_ends(queries), strict=True):
+        assert (plan.actions[0, 0], plan.actions[0, -1]) == (first, last)
+
+
+def test_a_wide_beam_is_exact_and_a_narrow_one_never_better(world, planner, queries, tmp_path):
+    planner.save(tmp_path)
+    size = len(world()[0].taxonomy.actions)
+    for width, method in ((size ** (HORIZON - 2), "beam"), (1, "beam"), (3, "exact")):
+        other = make(method=method, width=width)
+        other.load(tmp_path)
+        plans, exact = other.plan(queries, 2), planner.plan(queries, 2)
+        assert not any(plan.exact for plan in plans) or method == "exact"
+        if width == 1:
+            assert {len(plan) for plan in plans} == {1}
+            assert all(plan.energies[0] >= best.energies[0] for plan, best in zip(plans, exact, strict=True))
+        else:
+            same(plans, exact)
+
+
+def test_training_lowers_the_loss_and_beats_chance(world, tmp_path):
+    train, val = world()
+    planner = PkgPlanner(config=load_config("small"), context=TrainingContext(folder=tmp_path))
+    planner.fit(train, val, seed=0)
+    lines = [json.loads(line) for line in (tmp_path / "step_model" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["cross_entropy"] < 0.6 * lines[0]["cross_entropy"]
+    ends = planner.predict_ends(Queries.from_windows(val))
+    frequent = [np.bincount(train.actions[:, place]).argmax() for place in (0, -1)]
+    accuracy, floor = ((guess == val.actions[:, [0, -1]]).mean(axis=0) for guess in (ends, np.array(frequent)))
+    assert (accuracy > floor + 0.2).all()
+
+
+def test_same_seed_same_plans_also_when_resumed(world, planner, queries, tmp_path):
+    same(fitted(world).plan(queries, 2), planner.plan(queries, 2))
+    first = make(context=TrainingContext(folder=tmp_path, key="a"))
+    first.fit(*world(), seed=0)
+    resumed = make(context=TrainingContext(folder=tmp_path, key="a"))
+    resumed.fit(*world(), seed=0)
+    assert not first.step_model.result.resumed
+    assert resumed.step_model.result.resumed
+    same(resumed.plan(queries, 2), planner.plan(queries, 2))
+    weights = [planner.step_model.network.linear.weight for planner in (planner, fitted(world, seed=1))]
+    assert not torch.equal(*weights)
+
+
+def test_a_training_of_another_horizon_is_not_taken_for_this_one(world, tmp_path):
+    def kept(horizon, **context):
+        planner = make(epochs=1, context=TrainingContext(folder=tmp_path, key="a", **context))
+        planner.fit(*world(horizon), seed=0)
+        return planner.step_model.result
+
+    kept(3)
+    with pytest.raises(RunError):
+        kept(HORIZON)
+    assert not kept(3, shared=True).resumed
+    assert not kept(HORIZON, shared=True).resumed
+    assert kept(HORIZON, shared=True).resumed
+
+
+def test_what_is_saved_gives_the_same_plans(planner, queries, tmp_path):
+    planner.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.safetensors", "proposal.safetensors"]
+    loaded = make()
+    loaded.load(tmp_path)
+    same(loaded.plan(queries, 3), planner.plan(queries, 3))
+    assert loaded.parameters == planner.parameters
+    planner.save(tmp_path)  # over itself
+
+
+def test_names_parameters_and_tasks(world, planner, queries):
+    assert (planner.name, make(method="beam").name) == ("PKG (exact)", "PKG (beam)")
+    assert planner.parameters == {"step model": sum(tensor.numel() for tensor in planner.step_model.network.parameters())}
+    assert planner.predict_tasks(queries) is None
+    told = Queries.from_windows(world()[1], oracle_task=True)
+    np.testing.assert_array_equal(planner.predict_tasks(told), world()[1].tasks)
+    same(planner.plan(told, 2), planner.plan(queries, 2))
+    with pytest.raises(ConfigError, match="PKG method 'depth-first': expected 'exact' or 'beam'"):
+        make(method="depth-first")
+
+
+def test_alone_or_together(planner, queries):
+    together = planner.plan(queries, 2)
+    same([plan for row in range(3) for plan in planner.plan(queries.subset([row]), 2)], together[:3])
+    assert planner.plan(queries.subset([]), 2) == []
+
+
+def test_a_graph_without_any_path_still_gives_plans(world, queries, tmp_path):
+    planner = fitted(world)
+    train, _ = world()
+    planner.save(tmp_path)
+    path = tmp_path / "graph.safetensors"
+    tensors, metadata = load_tensors(path, "np", "", RunError)
+    write_tensors(path, {"counts": np.zeros_like(tensors["counts"])}, metadata)
+    planner.load(tmp_path)
+    ends = planner.predict_ends(queries)
+    for plan, (first, last) in zip(planner.plan(queries, 2), ends.tolist(), strict=True):
+        assert plan.actions.tolist() == [[first, 0, 0, last], [first, 0, 1, last]]
+        assert np.isfinite(plan.energies).all()
+    assert len(train.taxonomy.actions) > 2
+
+
+def test_smoothing(world, queries):
+    plain, smoothed = fitted(world, epochs=1), fitted(world, epochs=1, smoothing=0.5)
+    sizes = np.exp(-smoothed._costs).sum(axis=1)
+    np.testing.assert_allclose(sizes, 1)
+    assert np.exp(-plain._costs).sum(axis=1).max() <= 1 + 1e-6
+    assert smoothed._costs.max() < plain._costs.max()
+
+
+def test_horizon_2_has_one_path(world):
+    planner = fitted(world, horizon=2, epochs=1)
+    queries = Queries.from_windows(world(2)[1])
+    plans = planner.plan(queries, 5)
+    np.testing.assert_array_equal(np.concatenate([plan.actions for plan in plans]), planner.predict_ends(queries))
+
+
+def test_horizon_1_is_refused(world):
+    with pytest.raises(ConfigError, match="horizon 1: PKG plans from a first to a last action"):
+        fitted(world, horizon=1)
+
+
+def test_top_k_below_1(planner, queries):
+    with pytest.raises(ConfigError, match="0 plans a query: expected 1 or more"):
+        planner.plan(queries, 0)
+
+
+def test_not_fitted(queries, tmp_path):
+    with pytest.raises(RunError, match="has not been fitted; call fit or load first"):
+        make().plan(queries, 1)
+    with pytest.raises(RunError, match="there is nothing to save"):
+        make().save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_observations_of_another_dimension(planner):
+    queries = Queries(initial=np.zeros((2, 5), np.float32), goal=np.zeros((2, 5), np.float32))
+    with pytest.raises(RunError, match="observations have 5 features; this run was trained on"):
+        planner.plan(queries, 1)
+
+
+@pytest.mark.parametrize("file", ["graph.safetensors", "proposal.safetensors"])
+@pytest.mark.parametrize("content", [None, b"", b"garbage"])
+def test_missing_and_damaged_files_name_themselves(file, content, planner, tmp_path):
+    planner.save(tmp_path)
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(RunError, match=file.replace(".", r"\.")):
+        make().load(tmp_path)
+
+
+@pytest.mark.parametrize(("tensors", "horizon"), [
+    ({}, "4"), ({"other": np.zeros((2, 2), np.int64)}, "4"), ({"counts": np.zeros((2, 2), np.int64)}, "4"),
+    (None, "1"), (None, "four"), (None, None), ("negative", "4"), ("float", "4")])
+def test_a_graph_of_something_else(tensors, horizon, planner, tmp_path):
+    planner.save(tmp_path)
+    path = tmp_path / "graph.safetensors"
+    kept, _ = load_tensors(path, "np", "", RunError)
+    changed = {"negative": {"counts": kept["counts"] - 1}, "float": {"counts": kept["counts"].astype(np.float32)}}
+    write_tensors(path, changed[tensors] if isinstance(tensors, str) else kept if tensors is None else tensors,
+                  None if horizon is None else {"horizon": horizon})
+    with pytest.raises(RunError, match=r"graph\.safetensors: holds no transition counts of \d+ actions with their horizon"):
+        make().load(tmp_path)
+
+
+def test_a_step_model_of_more_steps(world, planner, tmp_path):
+    planner.save(tmp_path)
+    other = make(epochs=1)
+    train, val = world()
+    other.step_model.fit(*(replace(windows, actions=windows.actions[:, :3]) for windows in (train, val)), actions={}, seed=0)
+    other.step_model.save(tmp_path)
+    with pytest.raises(RunError, match=r"proposal\.safetensors: predicts 3 actions; expected 2"):
+        make().load(tmp_path)
