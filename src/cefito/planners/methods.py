@@ -11,8 +11,11 @@ from cefito.planners.base import Planner
 from cefito.planners.cefito import CefitoPlanner
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.nearest import NearestPlanner
+from cefito.planners.pdpp import PdppPlanner
+from cefito.planners.pkg import PkgPlanner
 from cefito.planners.task_model import TaskModel
 from cefito.planners.trained import TrainingContext
+from cefito.planners.viterbi import ViterbiPlanner
 from cefito.training.config import RunConfig
 
 __all__ = ["METHODS", "Method", "make_planner"]
@@ -47,6 +50,11 @@ def _frequent(config: RunConfig, context: TrainingContext) -> Planner:
 METHODS: dict[str, Method] = {
     "cefito": Method(lambda config, context: CefitoPlanner(config=config, context=context),
                      ("field", "training", *_CLASSIFIER, "proposal", "proposal_training", "search")),
+    "viterbi": Method(lambda config, context: ViterbiPlanner(config=config, context=context), ("viterbi",), uses_task=False),
+    "pdpp": Method(lambda config, context: PdppPlanner(config=config, context=context), ("pdpp", *_CLASSIFIER)),
+    "pkg": Method(lambda config, context: PkgPlanner(config=config, context=context), ("pkg",), uses_task=False),
+    "pkg-beam": Method(lambda config, context: PkgPlanner(config=config, context=context, method="beam"), ("pkg",),
+                       uses_task=False),
     "nearest": Method(lambda config, context: NearestPlanner(), ()),  # noqa: ARG005
     "frequent": Method(_frequent, _CLASSIFIER),
 }
