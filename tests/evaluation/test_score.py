@@ -8,6 +8,7 @@ import pytest
 
 from cefito.data.sources.custom import prepare_custom
 from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics
@@ -227,3 +228,18 @@ def test_where_the_data_set_lies(run, world, tmp_path):
         evaluate_run(run, dataset=other.folder)
     assert files(run) == []
     assert evaluate_run(gone, dataset=moved)[0]["metrics"] == evaluate_run(run)[0]["metrics"]
+
+
+def test_scores_in_the_shared_vocabulary_count_equal_actions_of_other_tasks_as_right(world):
+    windows = cut_windows(world, horizon=3, split="test").subset([0, 1])
+    count = len(windows.taxonomy.actions)
+    mapped = [0 if action == 1 else action for action in range(count)]  # actions 0 and 1 are the same there
+    taxonomy = windows.taxonomy.to_dict() | {
+        f"map_{count}_to_{count}": mapped,
+        f"actions_{count}": [{"id": action, "name": f"a{action}"} for action in range(count)]}
+    windows = replace(windows, taxonomy=Taxonomy.from_dict(taxonomy), actions=np.array([[1, 2, 3], [4, 5, 6]]))
+    planner = Says([np.array([[0, 2, 3]]), np.zeros((0, 3), dtype=np.int64)])
+    evaluation, _ = evaluate_planner(planner, windows)
+    assert (evaluation.metrics["success_rate"], evaluation.shared_metrics["success_rate"]) == (0, 50)
+    assert evaluation.shared_metrics["mean_accuracy"] == 50
+    assert evaluate_planner(planner, replace(windows, taxonomy=world.taxonomy))[0].shared_metrics is None
