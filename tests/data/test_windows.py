@@ -1,8 +1,9 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cefito.data import (
@@ -15,8 +16,9 @@ from cefito.data import (
     Video,
     cut_windows,
 )
+from cefito.data.sources.custom import prepare_custom
 from cefito.data.videos import SPLITS
-from cefito.data.windows import HELD_OUT_SHARE, count_windows, split_videos
+from cefito.data.windows import HELD_OUT_SHARE, check_selection, count_windows, fitting_windows, split_videos
 from cefito.errors import DataError
 
 TAXONOMY = Taxonomy(dataset="made", tasks=tuple(Task(index, f"task {index}", (0, 1, 2)) for index in range(3)),
@@ -199,3 +201,69 @@ def test_hold_out_of_crosstask_covers_every_task(real_annotations):
 def test_own_validation_split_is_kept(real_annotations):
     parts = split_videos(real_annotations("captaincook4d").videos)
     assert {split: len(members) for split, members in parts.items()} == {"train": 212, "val": 62, "test": 109}
+
+
+def places(windows):
+    return list(zip(windows.video.tolist(), windows.start.tolist(), strict=True))
+
+
+@settings(deadline=None, max_examples=100)
+@given(raw=videos_strategy, own=st.booleans(), horizon=st.integers(1, 3))
+def test_nothing_is_fitted_or_chosen_on_test_windows_unless_asked_for(raw, own, horizon):
+    """Against every window of the data set, by the split that its video has in the annotations."""
+    raw += [("train", 0, [0, 1, 2, 0], True)] * 20 + [("val", 1, [2, 1, 0], True), ("test", 2, [0, 1, 2], True)]
+    raw = [("train" if split == "val" and not own else split, task, actions, used or split == "val")
+           for split, task, actions, used in raw]
+    dataset = as_dataset(build(raw))
+    everything: dict[str, list[tuple[int, int]]] = {split: [] for split in SPLITS}
+    for index, (split, _, actions, used) in enumerate(raw):
+        everything[split] += [(index, first) for first in range(len(actions) - horizon + 1) if used]
+    parts = split_videos(dataset.videos)
+    assume(all(count_windows([dataset.videos[index] for index in parts[split]], horizon) for split in SPLITS))
+    train, val = fitting_windows(dataset, horizon=horizon)
+    assert sorted(places(train) + places(val)) == sorted(everything["train"] + everything["val"])
+    assert not set(train.video) & set(val.video)
+    assert not set(places(train) + places(val)) & set(everything["test"])
+    assert (train.split, val.split) == ("train", "val")
+    check_selection(train, val, "held-out")
+    train, test = fitting_windows(dataset, horizon=horizon, selection="published")
+    assert places(train) == everything["train"]  # in the order in which they are cut where no video is held out
+    assert places(test) == everything["test"]
+    assert test.split == "test"
+    check_selection(train, test, "published")
+    with pytest.raises(DataError, match="the windows to choose on are test windows"):
+        check_selection(train, test, "held-out")
+
+
+def test_windows_of_published_training_are_whole(tiny_dataset):
+    train, test = fitting_windows(tiny_dataset, horizon=1, selection="published")
+    held = fitting_windows(tiny_dataset, horizon=1)
+    assert len(train) == sum(map(len, held))
+    for part in held:
+        rows = [places(train).index(place) for place in places(part)]
+        for name in ("initial", "goal", "actions", "tasks"):
+            np.testing.assert_array_equal(getattr(train, name)[rows], getattr(part, name))
+    whole = cut_windows(tiny_dataset, horizon=1, split="test")
+    np.testing.assert_array_equal(test.goal, whole.goal)
+    assert places(test) == places(whole)
+
+
+def test_an_own_validation_split_is_not_trained_on(make_source, tiny_videos, tmp_path):
+    tiny_videos[-1]["split"] = "val"
+    dataset = prepare_custom(make_source("own-source", videos=tiny_videos), tmp_path / "own")
+    for selection in ("held-out", "published"):
+        train, _ = fitting_windows(dataset, horizon=3, selection=selection)
+        assert set(train.video) == {0, 1, 2, 7, 8}
+
+
+def test_what_must_not_be_chosen_on(tiny_dataset):
+    train, val = fitting_windows(tiny_dataset, horizon=1)
+    test = cut_windows(tiny_dataset, horizon=1, split="test")
+    with pytest.raises(DataError, match=r"are test windows\. Choose on the validation split, or ask for .* 'published'"):
+        check_selection(train, test, "held-out")
+    for selection in ("held-out", "published"):
+        check_selection(train, val, selection)
+        with pytest.raises(DataError, match="1 videos are both trained on and chosen on; expected none in common"):
+            check_selection(train, train.subset([0]), selection)
+    with pytest.raises(DataError, match="2 videos are both trained on and chosen on"):
+        check_selection(replace(test, split="train"), test, "published")

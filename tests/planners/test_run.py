@@ -386,3 +386,131 @@ def test_devices(monkeypatch):
         pick_device("abacus")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert pick_device() == torch.device("cuda")
+
+
+# Other methods, other selections, shared trainings
+
+
+@pytest.fixture(scope="module")
+def frequent(world, tmp_path_factory):
+    """A finished run of another method, not to be changed."""
+    return train_run(world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=0, method="frequent")
+
+
+def steps_of(monkeypatch):
+    """The networks whose steps are trained from now on."""
+    trained, step = [], trainer._Training._step
+    monkeypatch.setattr(trainer._Training, "_step", lambda self, *rest: (trained.append(type(self.module).__name__),
+                                                                         step(self, *rest))[1])
+    return trained
+
+
+def test_a_run_of_another_method(frequent, world):
+    assert {path.name for path in frequent.folder.iterdir()} == {
+        "run.json", "frequent.json", "classifier.safetensors", "classifier"}
+    opened = open_run(frequent.folder)
+    assert (opened.method, opened.horizon, opened.info["selection"]) == ("frequent", 3, "held-out")
+    assert opened.info == json.loads(json.dumps(frequent.info))
+    assert opened.info["parameters"] == {"task classifier": opened.planner.task_model.parameters}
+    assert "tasks_without_training" not in opened.info
+    for left, right in zip(frequent.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3), strict=True):
+        np.testing.assert_array_equal(left.actions, right.actions)
+        np.testing.assert_array_equal(left.energies, right.energies)
+
+
+def test_a_method_without_settings_or_training(world, tmp_path):
+    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="nearest")
+    assert {path.name for path in run.folder.iterdir()} == {"run.json", "windows.safetensors"}
+    assert (run.info["parameters"], run.info["training"]) == ({}, {})
+    train_run(world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest")  # uses none of them
+    with pytest.raises(RunError, match="holds a run with another method"):
+        train_run(world, run.folder, config=CONFIG, horizon=3, seed=0, method="frequent")
+
+
+def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
+    folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
+    train_run(world, folder, config=load_config("paper", overrides={**TINY, "field.depth": 2}), horizon=3, seed=0,
+              method="frequent")
+    with pytest.raises(RunError, match="holds a run with another config"):
+        train_run(world, folder, config=load_config("paper", overrides={**TINY, "classifier.dropout": 0.5}), horizon=3, seed=0,
+                  method="frequent")
+
+
+def test_no_such_method(world, tmp_path):
+    with pytest.raises(ConfigError, match=r"no method 'oracle'; there are cefito, .*frequent"):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="oracle")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("selection", ["held-out", "published"])
+def test_what_is_trained_and_chosen_on(selection, world, tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("cefito.planners.frequent.FrequentPlanner.fit", lambda _, *windows, **__: (
+        given.append(windows), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", selection=selection)
+    (train, val), = given
+    assert val.split == ("val" if selection == "held-out" else "test")
+    assert not set(train.video) & set(val.video)
+    assert {world.videos[index].split for index in train.video} == {"train"}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["selection"] == selection
+
+
+def test_another_selection_is_another_run(frequent, world, tmp_path):
+    folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
+    with pytest.raises(RunError, match="holds a run with another selection"):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0, method="frequent", selection="published")
+    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", selection="published")
+    assert run.info["windows"]["val"] == len(cut_windows(world, horizon=3, split="test"))
+    (tmp_path / "run" / "run.json").unlink()
+    shutil.rmtree(tmp_path / "copy" / "classifier")
+    shutil.copytree(tmp_path / "run" / "classifier", tmp_path / "copy" / "classifier")
+    with pytest.raises(RunError, match="cannot be resumed with these"):  # nor is its checkpoint taken for this one's
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0, method="frequent")
+
+
+def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypatch):
+    steps, shared = steps_of(monkeypatch), tmp_path / "trainings"
+    given = {"config": CONFIG, "horizon": 3, "seed": 0, "trainings": shared}
+    first = train_run(world, tmp_path / "first", method="frequent", **given)
+    assert set(steps) == {"TaskClassifier"}
+    assert (first.folder / "classifier.safetensors").read_bytes() == (frequent.folder / "classifier.safetensors").read_bytes()
+    steps.clear()
+    second = train_run(world, tmp_path / "second", **given)
+    assert set(steps) == {"ProposalNetwork", "EnergyField"}
+    assert same_weights(second.folder, trained.folder)  # as without sharing
+    assert {path.name.split("-")[0] for path in shared.iterdir()} == {"classifier", "field", "proposal"}
+    assert all(path.is_file() for path in second.folder.iterdir())  # checkpoints lie with the trainings
+    assert second.info["training"]["task classifier"]["resumed"] is True
+    steps.clear()
+    train_run(world, tmp_path / "third", method="frequent", selection="published", **given)
+    train_run(world, tmp_path / "fourth", method="frequent", **{**given, "seed": 1})
+    train_run(world, tmp_path / "fifth", method="frequent", **{**given, "horizon": 2})
+    assert len(list(shared.glob("classifier-*"))) == 4
+    assert set(steps) == {"TaskClassifier"}
+
+
+def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer._Training, "__init__", lambda *_: 1 / 0)
+    before = snapshot(folder)
+    again = train_run(world, folder, config=CONFIG, horizon=3, seed=0, reuse=True)
+    assert snapshot(folder) == before
+    assert again.info["finished"] is True
+    copied = Path(shutil.copytree(frequent.folder, tmp_path / "frequent"))
+    assert train_run(world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True).planner.name
+    with pytest.raises(RunError, match="holds a run with another seed"):
+        train_run(world, copied, config=CONFIG, horizon=3, seed=1, method="frequent", reuse=True)
+    (copied / "classifier.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match=r"classifier\.safetensors: truncated"):
+        train_run(world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True)
+    with pytest.raises(ZeroDivisionError):  # nothing to be opened there
+        train_run(world, tmp_path / "new", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True)
+
+
+def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True,
+                  progress=stopping_after(1))
+    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True)
+    assert run.info["finished"] is True
+    assert (run.folder / "classifier.safetensors").read_bytes() == (frequent.folder / "classifier.safetensors").read_bytes()

@@ -224,3 +224,49 @@ def test_classifier_shares_add_up():
     parts = [made.terms(ROWS, generator(), Processes(rank=rank, world=4))["cross_entropy"] for rank in range(4)]
     torch.testing.assert_close(whole.sum, sum(part.sum for part in parts))
     assert [int(part.count) for part in parts] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("weight", [0, 0.6])
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field["distance"])
+def test_regression_is_the_distance_of_the_annotated_sequence(field, weight):
+    made = objective(field=field, loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=weight))
+    terms, data = made.terms(ROWS, generator(), ONE), windows()
+    parts = [torch.from_numpy(part) for part in (data.initial, data.goal, data.actions)]
+    distances = [float(made.module.energy(*(part[[row]] for part in parts)).detach()) for row in ROWS.tolist()]
+    assert float(terms["contrastive"].sum.detach()) == pytest.approx(sum(distances), rel=1e-5)
+    assert (float(terms["contrastive"].count), terms["contrastive"].weight) == (3, 1)
+    assert set(terms) == {"contrastive"} | ({"auxiliary"} if weight else set())
+
+
+def test_regression_does_not_look_at_negatives():
+    """Whichever are drawn, loss and gradient stay the same."""
+    found = []
+    for hard in (0.0, 1.0):
+        made = objective(loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=0),
+                         negatives=NegativesConfig(count=6, hard=hard))
+        loss = made.terms(ROWS, generator(), ONE)["contrastive"].sum
+        loss.backward()
+        found.append([loss.detach(), *(parameter.grad for parameter in made.module.parameters() if parameter.grad is not None)])
+    assert len(found[0]) > 5
+    for left, right in zip(*found, strict=True):
+        torch.testing.assert_close(left, right)
+
+
+def test_regression_shares_add_up():
+    made = objective(loss=LossConfig(kind="regression"))
+    whole = made.terms(ROWS, generator(), ONE)["contrastive"]
+    parts = [made.terms(ROWS, generator(), Processes(rank=rank, world=4))["contrastive"] for rank in range(4)]
+    torch.testing.assert_close(whole.sum, sum(part.sum for part in parts))
+    assert [int(part.count) for part in parts] == [1, 1, 1, 0]
+
+
+def test_regression_lowers_the_distance():
+    made = objective(loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=0))
+    optimiser, everything, losses = torch.optim.Adam(made.module.parameters(), lr=0.01), torch.arange(6), []
+    for _ in range(15):
+        loss = made.terms(everything, generator(), ONE)["contrastive"].sum
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.8 * losses[0]

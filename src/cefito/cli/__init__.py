@@ -24,8 +24,10 @@ __all__ = ["build_app", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": ("cefito.cli.quickstart:quickstart", "The whole method once, in minutes, on a small simulated world."),
     "data": ("cefito.cli.data:app", "Prepare, describe and check data sets."),
-    "train": ("cefito.cli.train:train", "Train task classifier and energy field on a prepared data set."),
+    "train": ("cefito.cli.train:train", "Train a planner on a prepared data set."),
     "evaluate": ("cefito.cli.evaluate:evaluate", "Score a run on a split."),
+    "compare": ("cefito.cli.compare:compare", "Planners beside each other: train, score, tables."),
+    "reproduce": ("cefito.cli.reproduce:reproduce", "A table or figure of the paper, on a prepared data set."),
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
 }
 

@@ -51,7 +51,8 @@ def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, 
         if opened.method == "cefito":
             opened.planner.use(options.apply(opened.planner.config.search))
         elif options != AS_TRAINED:
-            raise ConfigError(f"{run}: is a run of '{opened.method}', which does not search; leave out the options of the search.")
+            raise ConfigError(f"{run}: is a run of '{opened.method}', which does not search; leave out the options of the "
+                              "search.")
         try:
             evaluation, path = evaluate_run(opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset)
         except KeyboardInterrupt:

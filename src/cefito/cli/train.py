@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, progress, talk
+from cefito.cli.options import settings
 from cefito.data.windows import Selection
-from cefito.errors import ConfigError
 
 __all__ = ["train"]
 
@@ -40,7 +40,7 @@ def train(dataset: Path, /, *, horizon: int, out: Path, method: str = "cefito", 
     from cefito.training.distributed import processes
 
     opened = open_dataset(dataset)
-    config = load_config(preset, dataset=opened.taxonomy.dataset, horizon=horizon, overrides=_settings(set_))
+    config = load_config(preset, dataset=opened.taxonomy.dataset, horizon=horizon, overrides=settings(set_))
     with processes(pick_device(device)) as (group, place), log_warnings():
         run = train_run(opened, out, config=config, horizon=horizon, seed=seed, method=method, selection=selection,
                         device=place, progress=progress if group.first else silent, group=group)
@@ -51,13 +51,3 @@ def train(dataset: Path, /, *, horizon: int, out: Path, method: str = "cefito", 
         talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} "
              + ", ".join(f"{value:.2f}" for value in result.scores))
     talk(f"wrote {out}; score it with: cefito evaluate {out}")
-
-
-def _settings(given: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for entry in given:
-        key, sign, value = entry.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError(f"--set {entry}: expected KEY=VALUE, as in --set training.optimiser.epochs=20.")
-        settings[key.strip()] = value.strip()
-    return settings

@@ -162,10 +162,13 @@ def fitting_windows(dataset: PreparedDataset, *, horizon: int, selection: Select
     Raises:
         DataError: As `cut_windows`.
     """
-    train, val = (cut_windows(dataset, horizon=horizon, split=split) for split in ("train", "val"))
+    train = cut_windows(dataset, horizon=horizon, split="train")
     if selection == "held-out":
-        return train, val
-    if not any(video.split == "val" for video in dataset.videos):  # the validation videos were taken from training
+        return train, cut_windows(dataset, horizon=horizon, split="val")
+    own = any(video.split == "val" and video.in_protocol for video in dataset.videos)
+    held = [] if own else [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
+    if count_windows(held, horizon):  # the validation videos were taken from training
+        val = cut_windows(dataset, horizon=horizon, split="val")
         both: dict[str, Any] = {name: np.concatenate([getattr(train, name), getattr(val, name)]) for name in _ARRAYS}
         train = replace(train, **both)
         train = train.subset(np.lexsort((train.start, train.video)))
@@ -178,6 +181,8 @@ def check_selection(train: Windows, val: Windows, selection: Selection) -> None:
     Raises:
         DataError: `val` holds test windows though `selection` is "held-out", or shares videos with `train`.
     """
+    if train.split == "test":
+        raise DataError("the windows to train on are test windows. Train on the training split.")
     if selection == "held-out" and val.split == "test":
         raise DataError("the windows to choose on are test windows. Choose on the validation split, or ask for the selection "
                         "'published', which every table then says.")

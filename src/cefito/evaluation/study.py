@@ -3,9 +3,9 @@
 Every cell (a row of the study at one horizon with one seed) keeps its scores in a file of its own, so that a study can be
 killed at any moment and gone on with, and a cell that fails leaves the others as they are:
 
-    OUT/T3/seed0/cells/ROW.json          scores of the row, or the error that it ended with
-    OUT/T3/seed0/runs/METHOD[-DIGEST]/   run folders; rows that only plan differently share one
-    OUT/T3/seed0/trainings/              checkpoints and metrics, shared by all runs of the seed
+    OUT/T3/seed0/cells/ROW.json        scores of the row, or the error that it ended with
+    OUT/T3/seed0/runs/METHOD-DIGEST/   run folders, by what they depend on; rows that only plan differently share one
+    OUT/T3/seed0/trainings/            checkpoints and metrics, shared by all runs of the seed
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
-import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cefito.data.action_space import action_space
+from cefito.data.observations import check_seed
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import Selection, Windows, cut_windows
 from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.evaluation.rows import ROWS, Row, find_rows
 from cefito.evaluation.score import evaluate_planner
 from cefito.files import read_json, write_json
 from cefito.planners.cefito import CefitoPlanner
@@ -36,85 +39,12 @@ from cefito.planners.settings import search_settings
 from cefito.progress import Progress, silent
 from cefito.training.config import RunConfig, load_config
 
-__all__ = ["ROWS", "Cell", "Row", "Study", "find_rows", "run_study"]
+__all__ = ["ROWS", "Cell", "Row", "Study", "check_study", "find_rows", "missing_cells", "read_cell", "run_study",
+           "scored_windows"]
 
 logger = logging.getLogger(__name__)
 SAMPLE_SEED = 0
 """Seed of samples of windows, so that those of one size are the same everywhere."""
-TRUE_TASK = "-true-task"
-"""What a row's name ends with where the true task is given."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of a table: a method, how it is trained and how it plans.
-
-    Attributes:
-        name: Its name in files and on the command line.
-        title: Its name in tables.
-        method: Name of the method.
-        settings: Settings changed in training, dotted keys as in `load_config`.
-        search: Settings of the search changed in planning, as in `search_settings`; of CEFITO only.
-        exhaustive: Whether planning costs so much that long horizons are scored on a sample.
-        true_task: Whether the true task is given.
-    """
-
-    name: str
-    title: str
-    method: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    search: Mapping[str, Any] = field(default_factory=dict)
-    exhaustive: bool = False
-    true_task: bool = False
-
-    @property
-    def run(self) -> str:
-        """Name of the run folder that it plans with."""
-        return f"{self.method}-{_digest(dict(self.settings))}" if self.settings else self.method
-
-    def with_true_task(self) -> Row:
-        """The same with the true task given.
-
-        Raises:
-            ConfigError: The method makes no use of it.
-        """
-        if not find_method(self.method).uses_task:
-            raise ConfigError(f"'{self.name}{TRUE_TASK}': {self.title} makes no use of the task.")
-        return replace(self, name=self.name + TRUE_TASK, title=f"{self.title}, true task", true_task=True)
-
-
-_PAPER = {"method": "exhaustive", "objective": "energy", "tasks": 1}
-ROWS: dict[str, Row] = {row.name: row for row in (
-    Row(name="cefito", title="CEFITO, exact search", method="cefito", search={"method": "exhaustive"}, exhaustive=True),
-    Row(name="cefito-guided", title="CEFITO, guided search", method="cefito", search={"method": "guided"}),
-    Row(name="cefito-energy", title="CEFITO, energy alone", method="cefito", search=_PAPER, exhaustive=True),
-    Row(name="cefito-no-energy", title="CEFITO without the energy", method="cefito",
-        search={"method": "guided", "objective": "likelihood"}),
-    Row(name="viterbi", title="ViterbiPlanNet", method="viterbi"),
-    Row(name="pdpp", title="PDPP", method="pdpp"),
-    Row(name="pkg", title="PKG, exact", method="pkg"),
-    Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),
-    Row(name="nearest", title="nearest window", method="nearest"),
-    Row(name="frequent", title="most frequent window", method="frequent"),
-)}
-"""Rows that can be asked for by name, each also with `-true-task` behind it where the method makes use of the task."""
-
-
-def find_rows(names: Sequence[str]) -> tuple[Row, ...]:
-    """Rows by their names.
-
-    Raises:
-        ConfigError: No such row, or one twice.
-    """
-    rows = []
-    for name in names:
-        base = name.removesuffix(TRUE_TASK)
-        if base not in ROWS:
-            raise ConfigError(f"no planner '{name}'; there are {', '.join(ROWS)}, each also with '{TRUE_TASK}' behind it.")
-        rows.append(ROWS[base] if base == name else ROWS[base].with_true_task())
-    if len({row.name for row in rows}) < len(rows):
-        raise ConfigError(f"planners {', '.join(names)}: one is named twice.")
-    return tuple(rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,14 +111,20 @@ class Cell:
         """Where its scores are kept."""
         return study.folder(self.horizon, self.seed) / "cells" / f"{self.row.name}.json"
 
+    def run(self, study: Study, dataset: PreparedDataset) -> Path:
+        """The run folder that it plans with, one for each data set, selection and settings of the method."""
+        config = study.config(self.row, dataset.taxonomy.dataset, self.horizon)
+        digest = _digest([dataset.fingerprint, study.selection, find_method(self.row.method).settings(config)])
+        return study.folder(self.horizon, self.seed) / "runs" / f"{self.row.method}-{digest}"
 
-def test_windows(study: Study, row: Row, test: Windows, train: Windows) -> Windows:
+
+def scored_windows(study: Study, row: Row, test: Windows, train: Windows) -> Windows:
     """The test windows that a row is scored on."""
     chosen = test.sample(study.sample, SAMPLE_SEED)
     if row.exhaustive:
         sizes = np.array([len(actions) for actions in action_space(train, "training").actions], dtype=float)
         if (sizes[chosen.tasks] ** test.horizon).mean() > study.costly:
-            return test.sample(min(study.costly_sample, len(chosen)), SAMPLE_SEED)
+            return chosen.sample(study.costly_sample, SAMPLE_SEED)  # of the others' windows, to be compared on these
     return chosen
 
 
@@ -214,37 +150,64 @@ def read_cell(study: Study, cell: Cell, dataset: PreparedDataset) -> dict[str, A
     return value if isinstance(value, dict) and value.get("key") == cell_key(study, cell, dataset) else None
 
 
+def check_study(study: Study, *, workers: int = 1) -> PreparedDataset:
+    """Refuse what cannot be before any work, and make the folder of the study.
+
+    Args:
+        study: What to do.
+        workers: Processes.
+
+    Returns:
+        The data set.
+
+    Raises:
+        ConfigError: Settings that cannot be, or a planner that does not exist.
+        DataError: The data set cannot be opened or gives no test windows.
+        RunError: No such device, or the folder cannot be made.
+    """
+    for name, values in (("planners", [row.name for row in study.rows]), ("horizons", study.horizons), ("seeds", study.seeds)):
+        if not values or len(set(values)) < len(values):
+            raise ConfigError(f"{name} {', '.join(map(str, values)) or 'none'}: expected one or more, each once.")
+    for name, number in (("workers", workers), ("sample", study.sample), ("costly sample", study.costly_sample)):
+        if number is not None and number < 1:
+            raise ConfigError(f"{name} {number}: expected at least 1.")
+    dataset = open_dataset(study.dataset)
+    for cell in study.cells():
+        check_seed(cell.seed)
+        cell_key(study, cell, dataset)
+    for horizon in study.horizons:
+        cut_windows(dataset, horizon=horizon, split="test")
+    pick_device(study.device)
+    try:
+        study.out.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise RunError(f"{study.out}: cannot be made ({problem.strerror}). Choose another folder.") from problem
+    return dataset
+
+
 def run_study(study: Study, *, workers: int = 1, progress: Progress = silent) -> list[str]:
     """Train and score what is missing.
 
     Args:
         study: What to do.
-        workers: Processes; each takes one seed at one horizon at a time, with its share of the cores.
+        workers: Processes; each takes one seed at one horizon at a time, with its share of the cores. One works
+            in this process.
         progress: Shows progress.
 
     Returns:
         What went wrong, a line a cell, each saying what to do; empty where all went well.
 
     Raises:
-        ConfigError: Settings that cannot be, or a planner that does not exist.
-        DataError: The data set cannot be opened or gives no windows.
+        ConfigError: Likewise DataError and RunError: as `check_study`.
     """
-    if not study.rows or not study.horizons or not study.seeds or workers < 1:
-        raise ConfigError(f"a study needs planners, horizons, seeds and a worker; it has {len(study.rows)}, "
-                          f"{len(study.horizons)}, {len(study.seeds)} and {workers}.")
-    dataset = open_dataset(study.dataset)
-    for cell in study.cells():
-        cell_key(study, cell, dataset)  # refuses what cannot be before any work
-    for horizon in study.horizons:
-        cut_windows(dataset, horizon=horizon, split="test")
-    pick_device(study.device)
-    jobs = [(horizon, seed) for seed in study.seeds for horizon in study.horizons]
-    jobs = [job for job in jobs if _missing(study, *job, dataset)]
-    if workers == 1 or len(jobs) < 2:
-        for horizon, seed in jobs:
-            _work(study, horizon, seed, progress)
-    else:
+    dataset = check_study(study, workers=workers)
+    jobs = [_missing(study, horizon, seed, dataset) for seed in study.seeds for horizon in study.horizons]
+    jobs = [job for job in jobs if job]
+    if workers > 1 and jobs:
         _in_processes(study, jobs, min(workers, len(jobs)), dataset, progress)
+    else:
+        for job in jobs:
+            _work(study, job, progress)
     problems = []
     for cell in study.cells():
         place = f"{cell.row.name}, T = {cell.horizon}, seed {cell.seed}"
@@ -260,6 +223,11 @@ def run_study(study: Study, *, workers: int = 1, progress: Progress = silent) ->
     return problems
 
 
+def missing_cells(study: Study, dataset: PreparedDataset) -> list[Cell]:
+    """All cells that have no scores yet."""
+    return [cell for horizon in study.horizons for seed in study.seeds for cell in _missing(study, horizon, seed, dataset)]
+
+
 def _missing(study: Study, horizon: int, seed: int, dataset: PreparedDataset) -> list[Cell]:
     """Cells of a seed that have no scores yet; those that ended with an error are tried again."""
     missing = []
@@ -273,59 +241,77 @@ def _missing(study: Study, horizon: int, seed: int, dataset: PreparedDataset) ->
     return missing
 
 
-def _in_processes(study: Study, jobs: list[tuple[int, int]], workers: int, dataset: PreparedDataset, progress: Progress
-                  ) -> None:
-    """Run jobs in processes of their own, so that one that is killed takes no other with it."""
+def _in_processes(study: Study, jobs: Sequence[list[Cell]], workers: int, dataset: PreparedDataset, progress: Progress) -> None:
+    """Run jobs in processes of their own; one that is killed takes with it no more than the cell that it was working at."""
     import torch
 
     context = multiprocessing.get_context("spawn")
     threads = max(1, torch.get_num_threads() // workers)
-    waiting = list(jobs)
-    running: list[Any] = []
-    paths = [cell.path(study) for job in jobs for cell in _missing(study, *job, dataset)]
-    before, done = {path: _modified(path) for path in paths}, 0
-    with progress("comparing", total=len(paths)) as advance:
+    before = {cell.path(study): _modified(cell.path(study)) for job in jobs for cell in job}
+
+    def left(job: list[Cell]) -> list[Cell]:
+        return [cell for cell in job if _modified(cell.path(study)) == before[cell.path(study)]]
+
+    waiting, done = list(jobs), 0
+    running: list[tuple[Any, list[Cell]]] = []
+    with progress("comparing", total=len(before)) as advance:
         try:
             while waiting or running:
                 while waiting and len(running) < workers:
-                    process = context.Process(target=_work, args=(study, *waiting.pop(0), silent, threads), daemon=True)
+                    job = waiting.pop(0)
+                    process = context.Process(target=_work, args=(study, job, silent, threads), daemon=True)
                     process.start()
-                    running.append(process)
-                time.sleep(0.2)
-                running = [process for process in running if process.is_alive()]
-                now = sum(_modified(path) != before[path] for path in paths)
+                    running.append((process, job))
+                wait([process.sentinel for process, _ in running], timeout=1)
+                ended = [(process, job) for process, job in running if not process.is_alive()]
+                running = [(process, job) for process, job in running if process.is_alive()]
+                for process, job in ended:
+                    rest = left(job)
+                    if rest and process.exitcode is not None and process.exitcode < 0:  # killed, not unable to begin
+                        _write(study, rest[0], dataset, {"error": (
+                            f"its process was killed (signal {-process.exitcode}), perhaps for want of memory. Repeat the "
+                            "command, with fewer workers.")})
+                        waiting += [rest[1:]] if rest[1:] else []
+                now = len(before) - sum(len(left(job)) for job in jobs)
                 if now > done:
                     advance(now - done)
                     done = now
         finally:
-            for process in running:
+            for process, _ in running:
                 process.terminate()
+                process.join()
 
 
 def _modified(path: Path) -> int:
     return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def _work(study: Study, horizon: int, seed: int, progress: Progress, threads: int | None = None) -> None:
-    """Score the missing cells of one horizon and seed."""
+def _work(study: Study, cells: Sequence[Cell], progress: Progress, threads: int | None = None) -> None:
+    """Score cells, one after the other."""
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
     dataset = open_dataset(study.dataset)
-    for cell in _missing(study, horizon, seed, dataset):
-        path = cell.path(study)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        key = cell_key(study, cell, dataset)
+    for cell in cells:
         try:
             value = _score(study, cell, dataset, progress)
         except CefitoError as problem:
-            value = {"error": str(problem)}
+            value = {"error": _line(problem)}
         except Exception as problem:  # a planner that fails must not take the others with it
-            logger.exception("%s, T = %d, seed %d failed", cell.row.name, horizon, seed)
-            value = {"error": f"{type(problem).__name__}: {problem}. This is a defect of the planner; the others are not "
-                              "concerned. Repeat the command once it is mended."}
-        write_json(path, {"key": key, "row": cell.row.name, "horizon": horizon, "seed": seed, **value})
+            logger.error("%s, T = %d, seed %d failed", cell.row.name, cell.horizon, cell.seed)
+            value = {"traceback": traceback.format_exc(), "error": (
+                f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner; the others are not concerned. "
+                f"Its traceback is kept in {cell.path(study)}. Repeat the command once it is mended.")}
+        _write(study, cell, dataset, value)
+
+
+def _write(study: Study, cell: Cell, dataset: PreparedDataset, value: Mapping[str, Any]) -> None:
+    """Write the file of a cell."""
+    path = cell.path(study)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"key": cell_key(study, cell, dataset), "row": cell.row.name, "horizon": cell.horizon, "seed": cell.seed,
+                      **value})
 
 
 def _score(study: Study, cell: Cell, dataset: PreparedDataset, progress: Progress) -> dict[str, Any]:
@@ -339,7 +325,7 @@ def _score(study: Study, cell: Cell, dataset: PreparedDataset, progress: Progres
     if row.search:
         planner.use(search_settings(planner.config.search, **row.search))
     train, test = (cut_windows(dataset, horizon=cell.horizon, split=split) for split in ("train", "test"))
-    windows = test_windows(study, row, test, train)
+    windows = scored_windows(study, row, test, train)
     evaluation, plans = evaluate_planner(planner, windows, oracle_task=row.true_task, sampled_from=len(test))
     success = [len(plan) > 0 and bool((plan.actions[0] == actual).all())
                for plan, actual in zip(plans, windows.actions, strict=True)]
@@ -354,13 +340,25 @@ def _score(study: Study, cell: Cell, dataset: PreparedDataset, progress: Progres
 
 
 def _trained(study: Study, cell: Cell, dataset: PreparedDataset, progress: Progress) -> Run[Any]:
-    """The run of a cell, trained where there is none."""
-    place = study.folder(cell.horizon, cell.seed)
-    folder, config = place / "runs" / cell.row.run, study.config(cell.row, dataset.taxonomy.dataset, cell.horizon)
-    (place / "runs").mkdir(parents=True, exist_ok=True)
-    return train_run(dataset, folder, config=config, horizon=cell.horizon, seed=cell.seed, method=cell.row.method,
-                     selection=study.selection, device=pick_device(study.device), progress=progress,
-                     trainings=place / "trainings", reuse=True)
+    """The run of a cell, trained where there is none.
+
+    Raises:
+        RunError: A damaged run, or a training that diverged; the message says what to do.
+    """
+    folder, config = cell.run(study, dataset), study.config(cell.row, dataset.taxonomy.dataset, cell.horizon)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return train_run(dataset, folder, config=config, horizon=cell.horizon, seed=cell.seed, method=cell.row.method,
+                         selection=study.selection, device=pick_device(study.device), progress=progress,
+                         trainings=folder.parents[1] / "trainings", reuse=True)
+    except RunError as problem:
+        if str(folder) not in str(problem):
+            raise
+        raise RunError(f"{problem} Here: remove {folder} and repeat the command, which makes it again.") from problem
+
+
+def _line(problem: Exception) -> str:
+    return " ".join(str(problem).split())
 
 
 def _digest(value: Any) -> str:

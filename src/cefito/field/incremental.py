@@ -138,7 +138,7 @@ class IncrementalField:
         return round(2 * len(self._blocks) * config.width ** 2 * (4 + 2 * config.mlp_ratio))
 
     def coarse(self) -> AbstractContextManager[object]:
-        """While open, matrix products are taken in bfloat16, and keys and values kept in it but for those of the first block."""
+        """While open, matrix products are taken in bfloat16, keys and values kept in it but for the first block's."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     @torch.inference_mode()

@@ -15,7 +15,7 @@ from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
 from cefito.planners.graph import cheapest_paths, transition_costs, transition_counts
 from cefito.planners.proposal_model import ProposalModel
-from cefito.planners.trained import TrainingContext, results_of
+from cefito.planners.trained import TrainingContext
 from cefito.search.problem import Effort, Plans
 from cefito.training.config import RunConfig
 from cefito.training.trainer import TrainingResult
@@ -67,7 +67,7 @@ class PkgPlanner:
     @property
     def results(self) -> dict[str, TrainingResult]:
         """How the training of the step model went, where it was fitted here."""
-        return {"step model": result for result in results_of(self.step_model).values()}
+        return {} if self.step_model.result is None else {"step model": self.step_model.result}
 
     def fit(self, train: Windows, val: Windows, *, seed: int) -> None:
         """Count transitions and train the step model.

@@ -1,0 +1,138 @@
+"""`cefito compare`: planners beside each other on one data set, behind one protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from cefito.cli.console import log_warnings, print_json, progress, talk
+from cefito.cli.options import settings
+from cefito.data.windows import Selection
+from cefito.errors import ConfigError
+
+__all__ = ["compare", "finish", "first_seeds", "numbers"]
+
+
+def compare(dataset: Path, /, *, planners: str = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent",
+            horizons: str = "3,4", seeds: int = 5, out: Path, preset: str = "small", selection: Selection = "held-out",
+            sample: int | None = None, costly_sample: int = 100, workers: int = 1, device: str = "auto",
+            against: str | None = None, published: bool = True,
+            set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
+            json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Train and score planners on a prepared data set, and write their tables.
+
+    What is there already is kept; repeat the command to go on after an interruption or a failure. The folder then holds
+    results.json, and made from it tables.md, tables.tex and tables.csv.
+
+    Args:
+        dataset: Folder of a prepared data set.
+        planners: cefito (exact search), cefito-guided, cefito-energy (the paper's planning), cefito-no-energy, viterbi, pdpp,
+            pkg, pkg-beam, nearest, frequent, with commas between; with -true-task behind it the true task is given.
+        horizons: Numbers of actions, with commas between.
+        seeds: How many seeds, from 0.
+        out: Folder of the comparison.
+        preset: paper, released, small, or the path of a .toml file.
+        selection: Where epochs and weights are chosen: held-out (validation split), or published (on test).
+        sample: Score a fixed sample of so many test windows.
+        costly_sample: Size of the sample that exact search is scored on where there are many candidates.
+        workers: Seeds that are worked on at the same time, each in a process of its own.
+        device: auto, cpu or cuda.
+        against: The planner that the others are compared with; the first one by default.
+        published: Show published results below the rule.
+        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be repeated.
+        json: Print the results as JSON instead of tables.
+    """
+    from cefito.evaluation.results import gather
+    from cefito.evaluation.study import Study, find_rows, run_study
+
+    rows = find_rows(_listed(planners))
+    if against is not None and against not in {row.name for row in rows}:
+        raise ConfigError(f"--against {against}: is not among the planners {planners}.")
+    study = Study(dataset=dataset, out=out, rows=rows, horizons=numbers(horizons), seeds=first_seeds(seeds), preset=preset,
+                  settings=settings(set_), selection=selection, sample=sample, costly_sample=costly_sample, device=device)
+    with log_warnings():
+        problems = run_study(study, workers=workers, progress=progress)
+    return finish(gather(study), out, against, problems, published="main" if published else "", json=json)
+
+
+def finish(results: dict[str, Any], out: Path, against: str | None, problems: Sequence[str], *, published: str, json: bool
+           ) -> int:
+    """Write and show the results of a study.
+
+    Args:
+        results: As `gather` gives them.
+        out: Folder to write into.
+        against: The row that the others are compared with.
+        problems: What went wrong, as `run_study` says.
+        published: The published table whose rows are shown, as in `published_rows`; empty for none.
+        json: Print JSON instead of tables.
+
+    Returns:
+        The exit code.
+    """
+    _write(results, out, against, published=published)
+    if json:
+        print_json(results)
+    else:
+        _show(results, against, published=published)
+    for problem in problems:
+        talk(f"failed: {problem}")
+    talk(f"wrote results.json, tables.md, tables.tex and tables.csv into {out}")
+    return 1 if problems else 0
+
+
+def _write(results: dict[str, Any], out: Path, against: str | None, *, published: str) -> None:
+    from cefito.evaluation.results import write_results
+    from cefito.evaluation.tables import latex, markdown, result_tables, to_csv
+    from cefito.files import write_text
+
+    write_results(results, out / "results.json")
+    tables = result_tables(results, against=against, published=published)
+    write_text(out / "tables.md", "\n".join(map(markdown, tables)))
+    write_text(out / "tables.tex", "\n".join(map(latex, tables)))
+    write_text(out / "tables.csv", to_csv(results))
+
+
+def _show(results: dict[str, Any], against: str | None, *, published: str) -> None:
+    from cefito.cli.console import table
+    from cefito.evaluation.tables import result_tables
+
+    marks = {0: "", 1: " ¹", 2: " ²"}
+    for one in result_tables(results, against=against, published=published):
+        lines = [[entry.text + marks[entry.rank] for entry in line] for line in one.lines]
+        if one.below:
+            lines.insert(len(lines) - one.below, ["— published —", *[""] * (len(one.heads) - 1)])
+        table(one.title, one.heads, lines)
+        for note in one.notes:
+            talk(note)
+        talk("")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def first_seeds(count: int) -> tuple[int, ...]:
+    """So many seeds, from 0.
+
+    Raises:
+        ConfigError: None.
+    """
+    if count < 1:
+        raise ConfigError(f"--seeds {count}: expected at least 1.")
+    return tuple(range(count))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Horizons from text such as "3,4".
+
+    Raises:
+        ConfigError: It is none.
+    """
+    parts = _listed(text)
+    if not parts or not all(part.isdecimal() and int(part) for part in parts):
+        raise ConfigError(f"--horizons {text}: expected numbers of actions, as in 3,4.")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,172 @@
+"""How long a study will take: a few steps of every training and a few plans of every row, scaled up."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cefito.data.prepared import PreparedDataset, open_dataset
+from cefito.data.windows import cut_windows, fitting_windows
+from cefito.errors import RunError
+from cefito.evaluation.study import Cell, Study, missing_cells, scored_windows
+from cefito.files import read_json
+from cefito.planners.base import Planner, Queries
+from cefito.planners.cefito import CefitoPlanner
+from cefito.planners.methods import make_planner
+from cefito.planners.run import pick_device
+from cefito.planners.settings import search_settings
+from cefito.planners.trained import TrainingContext
+from cefito.progress import Progress, silent
+from cefito.training.distributed import Processes
+from cefito.training.parts import TrainingConfig
+from cefito.training.trainer import Objective, Term, TrainingResult
+
+__all__ = ["estimate_seconds"]
+
+_STEPS = 4
+_QUERIES = 4
+
+
+class _Few:
+    """An objective with a few batches only, which measures itself."""
+
+    def __init__(self, objective: Objective, batch_size: int) -> None:
+        self.objective, self.length = objective, min(len(objective), _STEPS * batch_size)
+        self.validating = 0.0
+
+    @property
+    def module(self) -> nn.Module:
+        return self.objective.module
+
+    def __len__(self) -> int:
+        return self.length
+
+    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Mapping[str, Term]:
+        return self.objective.terms(rows, generator, group)
+
+    def validate(self, group: Processes) -> Mapping[str, float]:
+        started = time.perf_counter()
+        scores = self.objective.validate(group)
+        self.validating = time.perf_counter() - started
+        return scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rehearsal(TrainingContext):
+    """Trains a few steps instead of all, and notes how long each whole training would take, by what determines it."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    spent: list[float] = field(default_factory=list)
+
+    def train(self, name: str, objective: Objective, training: TrainingConfig, *, seed: int, settings: Any) -> TrainingResult:
+        optimiser, every = training.optimiser, training.stopping.every
+        few = _Few(objective, optimiser.batch_size)
+        short = training.model_copy(update={"optimiser": optimiser.model_copy(update={"epochs": 1})})
+        started = time.perf_counter()
+        result = super().train(name, few, short, seed=seed, settings=settings)
+        self.spent.append(time.perf_counter() - started)
+        step = (self.spent[-1] - few.validating) / math.ceil(len(few) / optimiser.batch_size)
+        steps = optimiser.epochs * math.ceil(len(objective) / optimiser.batch_size)
+        self.seconds[json.dumps([name, settings])] = step * steps + few.validating * math.ceil(optimiser.epochs / every)
+        return result
+
+
+@dataclass(frozen=True)
+class _Rehearsed:
+    """A planner that was trained a few steps.
+
+    Attributes:
+        planner: The planner; None where it fails.
+        trainings: Seconds of each of its trainings, by what determines it.
+        rest: Seconds of all else that fitting takes.
+    """
+
+    planner: Planner | None = None
+    trainings: Mapping[str, float] = field(default_factory=dict)
+    rest: float = 0.0
+
+
+def estimate_seconds(study: Study, *, progress: Progress = silent) -> float:
+    """Seconds that the missing cells of a study will take on one worker, roughly; early stopping makes it less.
+
+    Args:
+        study: The study.
+        progress: Shows progress.
+
+    Raises:
+        ConfigError: Settings that cannot be, or a planner that does not exist.
+        DataError: The data set cannot be opened or gives no windows.
+    """
+    dataset = open_dataset(study.dataset)
+    cells = missing_cells(study, dataset)
+    seconds = 0.0
+    rehearsed: dict[tuple[str, int], _Rehearsed] = {}
+    planning: dict[tuple[str, int], float] = {}
+    done: set[Any] = set()
+    with progress("estimating the time", total=len({(cell.row.name, cell.horizon) for cell in cells})) as advance:
+        for cell in cells:
+            folder = cell.run(study, dataset)
+            run, row = (folder.name, cell.horizon), (cell.row.name, cell.horizon)
+            if run not in rehearsed:
+                rehearsed[run] = _fit(study, cell, dataset)
+            if row not in planning:
+                planning[row] = _plan(study, cell, dataset, rehearsed[run].planner)
+                advance()
+            seconds += planning[row]
+            if folder in done or _finished(folder):
+                continue
+            done.add(folder)
+            seconds += rehearsed[run].rest
+            for key, part in rehearsed[run].trainings.items():  # equal ones are done once
+                seconds += 0 if (key, folder.parent) in done else part
+                done.add((key, folder.parent))
+    return seconds
+
+
+def _finished(folder: Path) -> bool:
+    try:
+        info = read_json(folder / "run.json", "", RunError)
+    except RunError:
+        return False
+    return isinstance(info, dict) and bool(info.get("finished"))
+
+
+def _fit(study: Study, cell: Cell, dataset: PreparedDataset) -> _Rehearsed:
+    """Train a planner a few steps."""
+    context = _Rehearsal(device=pick_device(study.device))
+    try:
+        train, val = fitting_windows(dataset, horizon=cell.horizon, selection=study.selection)
+        config = study.config(cell.row, dataset.taxonomy.dataset, cell.horizon)
+        planner = make_planner(cell.row.method, config=config, context=context)
+        started = time.perf_counter()
+        planner.fit(train, val, seed=cell.seed)
+    except Exception:  # it will fail in the study too, which says why
+        return _Rehearsed()
+    return _Rehearsed(planner, context.seconds, time.perf_counter() - started - sum(context.spent))
+
+
+def _plan(study: Study, cell: Cell, dataset: PreparedDataset, planner: Planner | None) -> float:
+    """Seconds of planning all windows of a row."""
+    if planner is None:
+        return 0.0
+    row, (train, test) = cell.row, (cut_windows(dataset, horizon=cell.horizon, split=split) for split in ("train", "test"))
+    windows = scored_windows(study, row, test, train)
+    few = windows.subset(np.linspace(0, len(windows) - 1, min(_QUERIES, len(windows))).astype(np.int64))
+    started = time.perf_counter()
+    try:
+        if isinstance(planner, CefitoPlanner):
+            config = study.config(row, dataset.taxonomy.dataset, cell.horizon)
+            planner.use(search_settings(config.search, **row.search))
+        planner.plan(Queries.from_windows(few, oracle_task=row.true_task), 5)
+    except Exception:  # likewise
+        return 0.0
+    return (time.perf_counter() - started) * len(windows) / len(few)
