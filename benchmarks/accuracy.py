@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,16 @@ from cefito.data import cut_windows, open_dataset
 from cefito.data.windows import Windows
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.runs import SAMPLE_SEED
+from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
 from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner
 from cefito.planners.run import open_run, pick_device, train_run
 from cefito.training.config import load_config
 from cefito.training.log import read_metrics
 
-T_QUANTILE = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132}  # Student's t at 95 %, by number of seeds
 METRICS = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
 VARIANTS = {"energy": "energy", "+ prior": "prior", "+ steps": "fitted", "+ tasks": "fitted", "no energy": "likelihood",
             "no energy + tasks": "likelihood"}
-DRAWS = 2000
 
 
 def set_objective(planner: CefitoPlanner, variant: str, method: str) -> None:
@@ -68,20 +67,12 @@ def score(folder: Path, test: Windows, method: str, exact_energy: bool, result: 
     return result
 
 
-def half_width(values: list[float]) -> float | None:
-    """Half-width of the 90 % interval by Student's t over seeds."""
-    return T_QUANTILE[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) in T_QUANTILE else None
-
-
 def difference(one: NDArray[np.float64], other: NDArray[np.float64], video: NDArray[np.int64]) -> dict[str, Any]:
     """Difference of success rates [seeds, N]; 90 % intervals by t over seeds and by a bootstrap over videos."""
-    seeds = (100 * (one - other).mean(axis=1)).tolist()
-    _, group = np.unique(video, return_inverse=True)
-    gain = np.bincount(group, weights=(one - other).mean(axis=0))
-    size = np.bincount(group)
-    drawn = np.random.default_rng(0).integers(len(size), size=(DRAWS, len(size)))
-    low, high = np.percentile(100 * gain[drawn].sum(axis=1) / size[drawn].sum(axis=1), [5, 95])
-    return {"mean": mean(seeds), "half_width_90": half_width(seeds), "seeds": seeds, "bootstrap_90": [float(low), float(high)]}
+    found = paired_difference(one, other, video)
+    assert found.seeds is not None
+    return {"mean": found.mean, "half_width_90": found.seeds.half_width, "seeds": list(found.seeds.values),
+            "bootstrap_90": [found.low, found.high]}
 
 
 def main() -> None:
@@ -125,7 +116,7 @@ def main() -> None:
     against: dict[str, Any] = {}
     for name in runs[0]["scores"]:
         values = {metric: [run["scores"][name][metric] for run in runs] for metric in METRICS}
-        summary[name] = {metric: {"mean": mean(part), "half_width_90": half_width(part), "seeds": part}
+        summary[name] = {metric: {"mean": mean(part), "half_width_90": seed_interval(part).half_width, "seeds": part}
                          for metric, part in values.items()}
         base = "energy, true task" if "true" in name else "energy, predicted task"
         one, other = (np.array([run["scores"][key]["success"] for run in runs], dtype=float) for key in (name, base))

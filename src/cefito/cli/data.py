@@ -101,6 +101,24 @@ def simulate(source: Path, target: Path, /, *, like: str = "s3d", seed: int = 0,
 
 
 @app.command
+def pad(source: Path, target: Path, /, *, horizon: int) -> None:
+    """Repeat the first step of videos that are too short for a horizon, as PDPP, KEPP and MTID do.
+
+    Without it they give no windows, as in the unified protocol.
+
+    Args:
+        source: Folder of a prepared data set.
+        target: Folder to write, which must not hold anything yet.
+        horizon: Number of actions that every video shall have at least.
+    """
+    from cefito.data.padding import pad_dataset
+    from cefito.data.prepared import open_dataset
+
+    dataset = pad_dataset(open_dataset(source), target, horizon=horizon)
+    _written(target, dataset.name, dataset.fingerprint)
+
+
+@app.command
 def world(target: Path, /, *, seed: int = 0) -> None:
     """Write the embedded world, a small SIMULATED data set to try everything on.
 

@@ -1,0 +1,45 @@
+"""The padding of other protocols: short videos are made as long as the horizon by copies of their first step in front.
+
+PDPP, KEPP and MTID plan such windows too; the unified protocol drops these videos, and so does this library unless a data set
+was padded. Success rates on padded and on unified windows are not comparable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cefito.data.prepared import PreparedDataset, write_dataset
+from cefito.errors import DataError
+
+__all__ = ["pad_dataset"]
+
+
+def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> PreparedDataset:
+    """Write a data set in which every video has at least T steps: copies of the first step, observations too, in front.
+
+    Args:
+        dataset: An opened data set.
+        target: New folder.
+        horizon: T ≥ 1; windows of this horizon are then those of PDPP, KEPP and MTID.
+
+    Returns:
+        The new data set; its name ends with "-padded" and the horizon.
+
+    Raises:
+        DataError: A horizon below 1, or a folder that holds something.
+    """
+    if horizon < 1:
+        raise DataError(f"horizon {horizon}: expected a positive number of actions.")
+    videos, rows = [], []
+    for video, first in zip(dataset.videos, dataset.first_row.tolist(), strict=True):
+        missing = max(0, horizon - len(video.steps)) if video.steps else 0
+        videos.append(replace(video, steps=(*video.steps[:1] * missing, *video.steps)))
+        rows += [first] * missing + list(range(first, first + len(video.steps)))
+    index = np.array(rows, dtype=np.int64)
+    return write_dataset(
+        target, name=f"{dataset.name}-padded{horizon}", annotations=replace(dataset.annotations, videos=tuple(videos)),
+        start=dataset.start[index], end=dataset.end[index], action_text=dataset.action_text,
+        provenance={"padded_from": dataset.name, "fingerprint": dataset.fingerprint, "horizon": horizon})
