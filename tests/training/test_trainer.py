@@ -465,4 +465,4 @@ def test_real_kills_change_nothing(tmp_path):
     for part, epochs in (("classifier", 5), ("field", 8)):
         assert epochs_logged(killed / part) == epochs_logged(whole / part) == list(range(1, epochs + 1))
     infos = [json.loads((folder / "run.json").read_text())["training"] for folder in (killed, whole)]
-    assert infos[0]["field"] == {**infos[1]["field"], "resumed": True}
+    assert infos[0]["energy field"] == {**infos[1]["energy field"], "resumed": True}
