@@ -8,29 +8,17 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from cefito.cli.console import print_json, table, talk
+from cefito.cli.download import download
+from cefito.cli.prepare import app as prepare
+from cefito.cli.prepare import wrote
 
 __all__ = ["app"]
 
 app = App(name="data", help="Prepare, describe and check data sets.")
-prepare = App(name="prepare", help="Turn annotations and features into a prepared data set.")
 app.command(prepare)
+app.command(download)
 
 Flag = Annotated[bool, Parameter(negative="")]
-
-
-@prepare.command
-def custom(source: Path, target: Path, /, *, name: str | None = None) -> None:
-    """Prepare your own annotated videos with features extracted by any model.
-
-    Args:
-        source: Folder with taxonomy.json, videos.jsonl, features.npz and optionally action_text_features.npy.
-        target: Folder to write, which must not hold anything yet.
-        name: Name shown in tables; by default the one in taxonomy.json.
-    """
-    from cefito.data.sources.custom import prepare_custom
-
-    dataset = prepare_custom(source, target, name=name)
-    _written(target, dataset.name, dataset.fingerprint)
 
 
 @app.command
@@ -115,7 +103,7 @@ def pad(source: Path, target: Path, /, *, horizon: int) -> None:
     from cefito.data.prepared import open_dataset
 
     dataset = pad_dataset(open_dataset(source), target, horizon=horizon)
-    _written(target, dataset.name, dataset.fingerprint)
+    wrote(target, dataset)
 
 
 @app.command
@@ -129,11 +117,7 @@ def world(target: Path, /, *, seed: int = 0) -> None:
     from cefito.data.synthetic import write_world
 
     dataset = write_world(target, seed=seed)
-    _written(target, dataset.name, dataset.fingerprint)
-
-
-def _written(target: Path, name: str, fingerprint: str) -> None:
-    talk(f"wrote {target}: {name}, fingerprint {fingerprint[:12]}")
+    wrote(target, dataset)
 
 
 def _window_table(value: dict[str, Any]) -> tuple[list[str], list[list[object]]]:

@@ -1,0 +1,104 @@
+"""`cefito data prepare` of benchmarks and tables; `custom` is tested with the other commands of `cefito data`."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+from cefito.data import open_dataset
+
+
+def one_line(text):
+    assert text.count("\n") == 1, text
+    return text.rstrip("\n")
+
+
+@pytest.fixture
+def feature_folder(tmp_path):
+    """Features of all tiny videos that have steps, but of c; those of i end before its last two steps."""
+    folder = tmp_path / "features"
+    folder.mkdir()
+    generator = np.random.default_rng(1)
+    for name in "abdefhij":
+        seconds = 5 if name == "i" else 14
+        np.savez(folder / f"{name}.npz", frames_features=generator.standard_normal((seconds, 4), dtype=np.float32))
+    return folder
+
+
+def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_path, capsys):
+    source, target = make_source(features=None), tmp_path / "out"
+    argv = ["data", "prepare", "niv", "--annotations", str(source), "--features", str(feature_folder), "--out", str(target)]
+    assert main([*argv, "--workers", "2"]) == 0
+    captured = capsys.readouterr()
+    dataset = open_dataset(target)
+    assert one_line(captured.err) == f"wrote {target}: tiny, fingerprint {dataset.fingerprint[:12]}"
+    lines = [re.split(r"\s\s+", line) for line in captured.out.splitlines()]
+    assert lines[0] == ["tiny: 3 s around each start and end, 12 numbers, float16"]
+    assert lines[1] == ["what", "videos", "steps", "example"]
+    assert lines[2:4] == [["prepared", "8", "29"], ["steps beyond the features, dropped", "1", "2", "i"]]
+    assert lines[4][:3] == ["left out: no features", "1", "4"]
+    assert lines[5][:3] == ["left out: no steps", "1", "0"]
+    assert main(argv) == 2
+    assert "out: exists already" in one_line(capsys.readouterr().err)
+
+    assert main(["data", "check", str(target)]) == 0
+    assert main(["data", "info", str(target)]) == 0
+    assert "float16" in capsys.readouterr().out
+    run = tmp_path / "run"
+    small = {"field.width": 12, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.negatives.count": 4,
+             "training.optimiser.epochs": 1, "classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
+    assert main(["train", str(target), "--horizon", "3", "--out", str(run), "--preset", "paper", "--selection", "published",
+                 "--device", "cpu", *(part for key, value in small.items() for part in ("--set", f"{key}={value}"))]) == 0
+    capsys.readouterr()
+    assert main(["plan", str(run), "--video", "e", "--from-step", "0"]) == 0
+    assert "annotated: cut → heat → heat" in capsys.readouterr().err
+
+
+def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
+    target = tmp_path / "out"
+    argv = ["data", "prepare", "coin", "--annotations", str(make_source(features=None)), "--features", str(feature_folder)]
+    assert main([*argv, "--out", str(target), "--name", "Mine", "--beyond", "rewrite", "--seconds", "1", "--precision",
+                 "float32", "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["beyond"] == {"policy": "rewrite", "steps": 2, "videos": ["i"]}
+    assert value["videos"] == {"annotated": 10, "prepared": 8}
+    dataset = open_dataset(target)
+    assert (dataset.name, dataset.observation_dim, dataset.start.dtype) == ("Mine", 4, np.float32)
+    assert main([*argv, "--out", str(tmp_path / "other"), "--beyond", "error"]) == 2
+    assert "Leave such steps out with --beyond drop" in one_line(capsys.readouterr().err)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(("argv", "match"), [
+    (["crosstask", "--annotations", "nowhere.json"], "nowhere.json: no such file. Known forms"),
+    (["niv", "--annotations", "empty"], "empty: annotations of no known form"),
+    (["table", "nowhere.csv"], "nowhere.csv: no such file. Expected the columns video, task, step, start, end"),
+    (["captaincook4d", "--annotations", "nowhere.json", "--split", "x.json"], "nowhere.json: no such file"),
+    (["coin", "--annotations", "source", "--beyond", "cut"], "cut"),
+])
+def test_prepare_that_fails(argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch):
+    make_source(features=None)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "prepare", *argv, "--features", "features", "--out", "out"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert match in one_line(captured.err)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "features", "source"]
+
+
+def test_prepare_the_table_of_the_guide(tmp_path, capsys):
+    example = Path(__file__).resolve().parents[2] / "examples" / "table"
+    runpy.run_path(str(example / "features.py"))["main"](tmp_path / "features")
+    assert main(["data", "prepare", "table", str(example / "steps.csv"), "--features", str(tmp_path / "features"), "--out",
+                 str(tmp_path / "out"), "--seconds", "1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[:2] == [
+        "note: step names that differ by little: 'boil water' and 'Boil water'. If they mean the same, write them alike.",
+        "note: The table has no split: 30 % of the videos of each task were drawn for test."]
+    assert captured.out.splitlines()[0] == "steps: 1 s around each start and end, 16 numbers, float16"
+    assert main(["data", "check", str(tmp_path / "out")]) == 0
