@@ -1,0 +1,102 @@
+"""Texts that were encoded once are not encoded again.
+
+The cache is a folder with one safetensors file a description (model, revision, layer, prompt, normalisation); it holds
+a vector a text, named by the digest of the text. It may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import ConfigError
+from cefito.files import load_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from cefito.encoders.text import TextEncoder
+
+__all__ = ["CachedText", "default_cache"]
+
+
+def default_cache() -> Path:
+    """The folder that the platform has for caches, and cefito's in it."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "cefito" / "text"
+
+
+class CachedText:
+    """A text encoder that asks another one only for texts it has not met.
+
+    A vector depends on the text and on everything the encoder's description says; both make its key. What is cached was
+    computed once, on whatever device and in whatever batch; that changes a vector by float rounding only. A damaged
+    file counts as empty and is replaced.
+
+    Attributes:
+        encoder: The encoder that is asked.
+        folder: Where the vectors lie.
+    """
+
+    def __init__(self, encoder: TextEncoder, *, folder: Path | None = None) -> None:
+        self.encoder = encoder
+        self.folder = default_cache() if folder is None else Path(folder)
+
+    def describe(self) -> dict[str, Any]:
+        """What the encoder is: that of the encoder that is asked."""
+        return self.encoder.describe()
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts, [N, W].
+
+        Raises:
+            ConfigError: The folder cannot be made, or as the encoder.
+            RunError: The file cannot be written.
+        """
+        if not texts:
+            return self.encoder.encode(texts)
+        path = self.path
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise ConfigError(f"{self.folder}: the cache cannot be made ({problem.strerror}). Choose another folder with "
+                              f"--cache or go without: --no-cache.") from problem
+        keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+        stored = _read(path)
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in stored}
+        if missing:
+            rows = self.encoder.encode(list(missing.values()))
+            stored |= dict(zip(missing, rows, strict=True))
+            write_tensors(path, _read(path) | stored)  # read again: another process may have added some meanwhile
+        return np.stack([stored[key] for key in keys])
+
+    @property
+    def path(self) -> Path:
+        """The file that holds the vectors of this encoder."""
+        description = json.dumps(self.encoder.describe(), sort_keys=True)
+        return self.folder / f"{hashlib.sha256(description.encode()).hexdigest()}.safetensors"
+
+
+def _read(path: Path) -> dict[str, NDArray[np.float32]]:
+    if not path.exists():
+        return {}
+    try:
+        stored, _ = load_tensors(path, "np", "It is made again.", ConfigError)
+    except ConfigError as problem:
+        logging.getLogger(__name__).warning("%s", problem)
+        return {}
+    whole = all(row.dtype == np.float32 and row.ndim == 1 and np.isfinite(row).all() for row in stored.values())
+    return stored if whole and len({len(row) for row in stored.values()}) == 1 else {}

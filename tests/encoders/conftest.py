@@ -1,0 +1,99 @@
+"""Videos for the tests of encoders, and an encoder that needs no weights."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.encoders.frames import Sampling
+
+
+def write(path, seconds, *, rate=10, shift=0, width=48, height=32):
+    """A disc that runs through a picture which becomes brighter second by second."""
+    av = pytest.importorskip("av")
+    rows, columns = np.mgrid[:height, :width]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=rate)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.codec_context.gop_size, stream.options = 10, {"crf": "10", "preset": "ultrafast"}
+        for number in range(round(seconds * rate)):
+            pixels = np.full((height, width, 3), 20 + shift + 12 * (number // rate), np.uint8)
+            pixels[(rows - 16) ** 2 + (columns - 12 - number % 24) ** 2 < 25] = (200, 40, 90)
+            frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, rate)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+@pytest.fixture(scope="session")
+def write_video():
+    """Writes a video of so many seconds to a path."""
+    return write
+
+
+class Stub:
+    """Brightness of the first and the last picture, and the difference of the halves of the clip: [B, 3].
+
+    Attributes:
+        calls: Sizes of the batches so far.
+        before: Called before each batch.
+    """
+
+    sampling = Sampling(frames=4, rate=4, size=32)
+
+    def __init__(self, **changed):
+        self.calls, self.before, self.description = [], lambda: None, {"model": "stub", "layers": (1, 2)}
+        for name, value in changed.items():
+            setattr(self, name, value)
+
+    def describe(self):
+        return self.description
+
+    def encode(self, clips):
+        self.before()
+        self.calls.append(len(clips))
+        assert clips.shape[1:3] == (3, self.sampling.frames)
+        assert clips.dtype == torch.float32
+        assert 0 <= clips.min() <= clips.max() <= 1
+        each, half = clips.mean(dim=(1, 3, 4)), self.sampling.frames // 2
+        return torch.stack([each[:, 0], each[:, -1], each[:, half:].sum(1) - each[:, :half].sum(1)], dim=1).numpy()
+
+
+@pytest.fixture(scope="session")
+def make_stub():
+    """Makes a new encoder, with attributes changed."""
+    return Stub
+
+
+@pytest.fixture(scope="session")
+def stub():
+    """An encoder that is not to be changed."""
+    return Stub()
+
+
+class Log:
+    """A progress that remembers."""
+
+    def __init__(self):
+        self.works = []
+
+    @contextmanager
+    def __call__(self, description, *, total=None):
+        work = {"description": description, "total": total, "done": 0.0, "notes": set()}
+        self.works.append(work)
+
+        def advance(count=1, *, note=""):
+            work["done"] += count
+            work["notes"].add(note)
+
+        yield advance
+
+
+@pytest.fixture
+def log():
+    return Log()

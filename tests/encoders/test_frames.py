@@ -1,0 +1,381 @@
+"""Pictures at given times: against a slow reference, over containers, and for files as bad as they come."""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.encoders import frames as module
+from cefito.encoders.frames import Sampling, clips, gather, probe
+from cefito.errors import ConfigError, DataError
+
+av = pytest.importorskip("av")
+SMALL = Sampling(frames=8, rate=8, size=32)
+CLOCK = Fraction(1, 1000)
+
+
+def grey(number):
+    """Brightness by which a frame is told from its neighbours."""
+    return 16 + number * 37 % 200
+
+
+def write_video(path, times, *, codec="libx264", picture=None, width=48, height=32, options=None, aspect=None, audio=None):
+    """A video whose frames begin at `times`; frame n is of one grey, or what `picture(n)` gives [height, width, 3]."""
+    with av.open(str(path), "w", options=options or {}) as container:
+        stream = container.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.codec_context.gop_size = 10
+        if codec == "libx264":
+            stream.codec_context.time_base, stream.options = CLOCK, {"crf": "10", "preset": "ultrafast", "bf": "2"}
+        clock = stream.codec_context.time_base or Fraction(1, 25)
+        if aspect:
+            stream.codec_context.sample_aspect_ratio = Fraction(aspect)
+        sound = container.add_stream("aac", rate=8000, layout="mono") if audio else None
+        for number, time in enumerate(times):
+            pixels = picture(number) if picture else np.full((height, width, 3), grey(number), np.uint8)
+            frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
+            frame.time_base, frame.pts = clock, round(time / clock)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+        if sound:
+            mux_silence(container, sound, audio)
+    return path
+
+
+def mux_silence(container, stream, seconds):
+    for place in range(0, int(seconds * 8000), 1024):
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate, frame.pts, frame.time_base = 8000, place, Fraction(1, 8000)
+        container.mux(stream.encode(frame))
+    container.mux(stream.encode())
+
+
+def steady(seconds, rate=25):
+    return [number / rate for number in range(round(seconds * rate))]
+
+
+def slow_clip(path, second, sampling):
+    """Brightness of the pictures of a clip: decode all, then look at each time for the last frame that has begun."""
+    with av.open(str(path)) as container:
+        origin = container.start_time / 1e6
+        decoded = [(frame.time - origin, frame.to_ndarray(format="rgb24").mean()) for frame in container.decode(video=0)]
+    times = [second + 0.5 - sampling.frames / sampling.rate / 2 + (place + 0.5) / sampling.rate
+             for place in range(sampling.frames)]
+    return [([level for begin, level in decoded if begin <= time + 1e-9] or [decoded[0][1]])[-1] for time in times]
+
+
+def levels(clip):
+    return clip.float().mean(dim=(0, 2, 3)).numpy()
+
+
+def test_times_of_a_second():
+    assert Sampling(frames=4, rate=4).times(7) == [7.125, 7.375, 7.625, 7.875]
+    assert Sampling(frames=4, rate=2).times(0) == [-0.25, 0.25, 0.75, 1.25]
+    assert Sampling(frames=1, rate=9).times(3) == [3.5]
+    assert Sampling() == Sampling(frames=32, rate=32, size=224)
+
+
+@given(st.integers(1, 60), st.floats(0.2, 100), st.integers(0, 10_000))
+def test_times_are_centred_and_evenly_spaced(half, rate, second):
+    times = Sampling(frames=2 * half, rate=rate).times(second)
+    assert len(times) == 2 * half
+    np.testing.assert_allclose(np.mean(times), second + 0.5, atol=1e-6)
+    np.testing.assert_allclose(np.diff(times), 1 / rate, atol=1e-6)
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"frames": 257}, "257 frames a clip: expected a number from 1 to 256"), ({"frames": 0}, "0 frames a clip"),
+    ({"rate": 0.0}, "0.0 frames a second: expected"), ({"rate": float("nan")}, "nan frames a second"),
+    ({"size": 1025}, "pictures of 1025 pixels: expected a number from 16"), ({"size": 2}, "pictures of 2 pixels"),
+    ({"size": None}, "32 frames a clip: they must be of one size")])
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Sampling(**settings)
+
+
+@settings(deadline=None, max_examples=60)
+@given(begins=st.lists(st.floats(0, 12), min_size=1, max_size=40), seconds=st.sets(st.integers(0, 11), min_size=1),
+       frames=st.sampled_from([2, 4, 10]), rate=st.sampled_from([1.0, 4.0, 30.0]))
+def test_gather_equals_a_slow_search(begins, seconds, frames, rate):
+    begins, sampling, made = sorted(begins), Sampling(frames=frames, rate=rate), []
+
+    def picture(number):
+        made.append(number)
+        return torch.tensor(number)
+
+    stream = ((time, number) for number, time in enumerate(begins))
+    found = [[int(number) for number in clip] for clip in gather(stream, sorted(seconds), sampling, picture)]
+    wanted = [[max(sum(begin <= time for begin in begins) - 1, 0) for time in sampling.times(second)]
+              for second in sorted(seconds)]
+    assert found == wanted
+    assert sorted(set(made)) == made  # no frame is converted twice
+    assert set(made) == {number for clip in wanted for number in clip}
+
+
+def test_gather_reads_no_further_than_it_must():
+    read = []
+
+    def stream():
+        for number in range(1000):
+            read.append(number)
+            yield number / 10, number
+
+    found = gather(stream(), range(50), Sampling(frames=4, rate=4), torch.tensor)
+    next(found)
+    assert len(read) == 10  # the frame after the last needed one shows that this was the one
+    assert len(list(found)) == 49
+    assert len(read) == 500
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts", "clip.mov"])
+def test_clips_of_every_container(name, tmp_path):
+    path = write_video(tmp_path / name, steady(3.2))
+    info = probe(path)
+    assert info.duration == pytest.approx(3.2, abs=0.05)
+    assert info.seconds == 3
+    found = list(clips(info, range(3), SMALL))
+    assert len(found) == 3
+    for second, clip in enumerate(found):
+        assert clip.shape == (3, 8, 32, 32)
+        assert clip.dtype == torch.uint8
+        np.testing.assert_allclose(levels(clip), slow_clip(path, second, SMALL), atol=1)
+
+
+def test_another_codec_without_a_clock_of_its_own(tmp_path):
+    path = write_video(tmp_path / "clip.avi", steady(2), codec="mpeg4")
+    found = list(clips(probe(path), range(2), SMALL))
+    for second, clip in enumerate(found):
+        np.testing.assert_allclose(levels(clip), slow_clip(path, second, SMALL), atol=1)
+
+
+def test_packets_without_times_are_counted(tmp_path):
+    path = write_video(tmp_path / "clip.h264", steady(3))
+    info = probe(path)
+    assert not info.timed
+    assert info.duration == pytest.approx(3, abs=0.1)
+    found = list(clips(info, [0, 2], SMALL))
+    times = np.array(SMALL.times(2))
+    np.testing.assert_allclose(levels(found[1]), [grey(int(time * 25)) for time in times], atol=2)
+
+
+def test_variable_frame_rate(tmp_path):
+    """What counts is how long a frame is shown, not how many there are."""
+    times = [0, 0.04, 0.08, 0.6, 0.62, 2.3, 2.9, 2.95, 3.4, 3.45]
+    path = write_video(tmp_path / "clip.mkv", times)
+    info = probe(path)
+    for second, clip in enumerate(clips(info, range(info.seconds), SMALL)):
+        shown = [max(number for number, begin in enumerate(times) if begin <= time) for time in SMALL.times(second)]
+        np.testing.assert_allclose(levels(clip), [grey(number) for number in shown], atol=2)
+    assert second == 2  # the fourth second does not reach its middle
+
+
+@pytest.mark.parametrize(("length", "seconds"), [(0.2, 1), (1.48, 1), (1.52, 2), (3.0, 3)])
+def test_a_second_counts_when_its_middle_lies_in_the_video(length, seconds, tmp_path):
+    assert probe(write_video(tmp_path / "clip.mkv", steady(length, rate=50 if length < 3 else 25))).seconds == seconds
+
+
+def test_clips_reach_into_neighbouring_seconds_and_repeat_at_the_borders(tmp_path):
+    path = write_video(tmp_path / "clip.mp4", steady(4))
+    info, wide = probe(path), Sampling(frames=12, rate=4, size=32)
+    for second, clip in enumerate(clips(info, range(4), wide)):
+        np.testing.assert_allclose(levels(clip), slow_clip(path, second, wide), atol=1)
+    first = next(clips(info, [0], wide))
+    assert torch.equal(first[:, 0], first[:, 3])  # before the video begins
+    assert not torch.equal(first[:, 0], first[:, 8])
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.ts"])
+def test_some_seconds_of_a_long_video_are_the_same_as_in_all(name, tmp_path, monkeypatch):
+    path = write_video(tmp_path / name, steady(40, rate=10))
+    info, decoded = probe(path), []
+    every = list(clips(info, range(40), SMALL))
+    original = module._decoded
+
+    def counting(*arguments):
+        for time, frame in original(*arguments):
+            decoded.append(time)
+            yield time, frame
+
+    monkeypatch.setattr(module, "_decoded", counting)
+    wanted = [0, 1, 19, 20, 21, 39]
+    for second, clip in zip(wanted, clips(info, wanted, SMALL), strict=True):
+        assert torch.equal(clip, every[second])
+    if name != "clip.ts":  # which has no index to seek by
+        assert len(decoded) < 150
+
+
+def turned(path, matrix):
+    """Write another display matrix into an MP4 file, here by hand so that reading it is checked independently."""
+    data = bytearray(path.read_bytes())
+    place = data.index(b"tkhd") + 4 + 40
+    data[place:place + 36] = struct.pack(">9i", *(round(value * 65536) for value in matrix[:8]), 1 << 30)
+    path.write_bytes(data)
+    return path
+
+
+def corners(number):
+    """Red at the top left, green at the top right, blue at the bottom left, grey at the bottom right."""
+    pixels = np.full((32, 32, 3), 128, np.uint8)
+    pixels[:16, :16], pixels[:16, 16:], pixels[16:, :16] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    return pixels
+
+
+def seen(clip):
+    """Colours of the four corners, clockwise from the top left."""
+    names = {0: "red", 1: "green", 2: "blue"}
+    picture = clip[:, 0].int()
+    found = []
+    for row, column in ((4, 4), (4, -4), (-4, -4), (-4, 4)):
+        pixel = picture[:, row, column]
+        found.append(names[int(pixel.argmax())] if pixel.max() - pixel.min() > 100 else "grey")
+    return found
+
+
+# [a b u; c d v; x y w]: (x, y) is shown at (a x + c y, b x + d y), y downwards
+@pytest.mark.parametrize(("matrix", "expected"), [
+    ((1, 0, 0, 0, 1, 0, 0, 0), ["red", "green", "grey", "blue"]),
+    ((0, 1, 0, -1, 0, 0, 0, 0), ["blue", "red", "green", "grey"]),  # a quarter clockwise: a phone held upright
+    ((-1, 0, 0, 0, -1, 0, 0, 0), ["grey", "blue", "red", "green"]),
+    ((0, -1, 0, 1, 0, 0, 0, 0), ["green", "grey", "blue", "red"])])
+def test_rotation(matrix, expected, tmp_path):
+    path = write_video(tmp_path / "clip.mp4", steady(1), picture=corners, width=32)
+    assert seen(next(clips(probe(turned(path, matrix)), [0], SMALL))) == expected
+
+
+def bands(width, height):
+    """Red, green and blue side by side, a third each."""
+
+    def picture(number):
+        pixels = np.zeros((height, width, 3), np.uint8)
+        for channel in range(3):
+            pixels[:, channel * width // 3:(channel + 1) * width // 3, channel] = 255
+        return pixels
+
+    return picture
+
+
+def shares(clip):
+    picture = clip[:, 0, 16].float()
+    return [float((picture.argmax(dim=0) == channel).float().mean()) for channel in range(3)]
+
+
+def test_the_long_side_is_cut_about_the_middle(tmp_path):
+    path = write_video(tmp_path / "clip.mp4", steady(1), picture=bands(96, 32), width=96)
+    assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx([0, 1, 0], abs=0.07)
+    path = write_video(tmp_path / "tall.mp4", steady(1), picture=bands(48, 96), width=48, height=96)
+    assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx([1 / 3, 1 / 3, 1 / 3], abs=0.07)
+
+
+def test_pixels_that_are_not_square(tmp_path):
+    """64 × 64 pixels, each thrice as wide as high, are a picture of 3 : 1, of which the middle third is seen."""
+    path = write_video(tmp_path / "clip.mp4", steady(1), picture=bands(64, 64), width=64, height=64, aspect=3)
+    info = probe(path)
+    assert info.aspect == 3
+    assert shares(next(clips(info, [0], SMALL))) == pytest.approx([0, 1, 0], abs=0.07)
+
+
+def test_whole_pictures(tmp_path):
+    """At their own size, upright, with square pixels."""
+    whole = Sampling(frames=1, size=None)
+    path = write_video(tmp_path / "clip.mp4", steady(2), picture=bands(48, 32))
+    first, second = clips(probe(path), [0, 1], whole)
+    assert first.shape == second.shape == (3, 1, 32, 48)
+    assert shares(first) == pytest.approx([1 / 3, 1 / 3, 1 / 3], abs=0.05)
+    assert next(clips(probe(turned(path, (0, 1, 0, -1, 0, 0, 0, 0))), [0], whole)).shape == (3, 1, 48, 32)
+    path = write_video(tmp_path / "wide.mp4", steady(1), aspect=3)
+    assert next(clips(probe(path), [0], whole)).shape == (3, 1, 32, 144)
+
+
+def decode(path):
+    info = probe(path)
+    return list(clips(info, range(info.seconds), SMALL))
+
+
+def refused(path, read=probe):
+    with pytest.raises(DataError) as caught:
+        read(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    assert message.endswith(".")
+    return message
+
+
+@pytest.mark.parametrize(("name", "options"), [("clip.mkv", {}), ("clip.mp4", {"movflags": "faststart"})])
+def test_truncated_files(name, options, tmp_path):
+    path = write_video(tmp_path / name, steady(10), options=options)
+    content = path.read_bytes()
+    path.write_bytes(content[:len(content) // 2])
+    message = refused(path)
+    assert "is truncated: it ends at second " in message
+    assert 3 < float(message.split("second ")[1].split(",")[0]) < 7
+    assert "but announces 10.0 seconds. Download or convert it again, or leave it out." in message
+
+
+def test_truncated_before_its_index(tmp_path):
+    path = write_video(tmp_path / "clip.mp4", steady(10))
+    path.write_bytes(path.read_bytes()[:5000])
+    assert "cannot be opened as a video; it is truncated, damaged or of another kind (Invalid data" in refused(path)
+
+
+def test_a_short_picture_beside_longer_sound_is_no_fault(tmp_path):
+    path = write_video(tmp_path / "clip.mp4", steady(2), audio=9)
+    info = probe(path)
+    assert info.duration == pytest.approx(2, abs=0.1)
+    assert info.seconds == 2
+
+
+def test_damage_is_reported_with_its_second(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 255, (100, 32, 48, 3), np.uint8)
+    path = write_video(tmp_path / "clip.mp4", steady(4), picture=lambda number: noise[number])
+    with av.open(str(path)) as container:
+        position = min(packet.pos for packet in container.demux(video=0) if packet.size and packet.pts * packet.time_base >= 2)
+    content = bytearray(path.read_bytes())
+    content[position:position + 3000] = b"\xff" * 3000
+    path.write_bytes(content)
+    message = refused(path, decode)
+    second = float(message.split(" at second ")[1].split(" ")[0].rstrip("."))
+    assert 1.5 <= second <= 3.2
+    assert "cannot be decoded at second" in message or "is damaged at second" in message
+    assert len(list(clips(probe(path), [0], SMALL))) == 1  # what lies before it can be had
+
+
+def test_sound_alone(tmp_path):
+    path = tmp_path / "sound.mp4"
+    with av.open(str(path), "w") as container:
+        mux_silence(container, container.add_stream("aac", rate=8000, layout="mono"), 2)
+    assert "has no video stream (streams found: audio). Give a file with moving pictures." in refused(path)
+
+
+def test_files_that_are_no_video(tmp_path):
+    assert "no such file" in refused(tmp_path / "nowhere.mp4")
+    assert "no such file" in refused(tmp_path)
+    path = tmp_path / "file.mp4"
+    for content in (b"", b"hello " * 100, bytes(5000)):
+        path.write_bytes(content)
+        assert "cannot be opened as a video" in refused(path)
+
+
+def test_timestamps_that_jump(tmp_path):
+    path = write_video(tmp_path / "clip.mkv", [0, 0.1, 0.2, 90_000, 90_000.1])
+    assert re.search(r"its timestamps jump from second 0\.\d to second 90000\.\d\. Download", refused(path))
+
+
+def test_names_with_colons_and_percent_signs(tmp_path, monkeypatch):
+    write_video(tmp_path / "http:%03d clip.mp4", steady(1))
+    monkeypatch.chdir(tmp_path)
+    assert probe(module.Path("http:%03d clip.mp4")).seconds == 1
+
+
+def test_without_pyav(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(ConfigError, match=r"needs PyAV, which is not installed here. Run: pip install 'cefito\[video\]'$"):
+        probe(tmp_path / "clip.mp4")

@@ -1,0 +1,519 @@
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cefito.encoders import cache as cache_module
+from cefito.encoders.cache import CachedText, default_cache
+from cefito.encoders.text import LAYERS, TEXT_MODELS, PretrainedText, masked_mean, read_embeddings
+from cefito.errors import ConfigError, DataError
+from cefito.files import write_tensors
+
+TEXTS = ["pour water", "jack up", "cut", "whisk the mixture", "jack down the car", "pour water"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Folders of a tiny CLIP and a tiny T5, randomly initialised, with tokenizers."""
+    transformers = pytest.importorskip("transformers")
+    from tokenizers import Tokenizer, pre_tokenizers, processors
+    from tokenizers import models as vocabularies
+
+    root = tmp_path_factory.mktemp("models")
+    torch.manual_seed(1)  # the models' own initialisation knows no generators
+    tokens = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), "<|startoftext|>", "<|endoftext|>"]
+    tokenizer = transformers.CLIPTokenizer(vocab={token: place for place, token in enumerate(tokens)}, merges=[])
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+             "projection_dim": 8}
+    config = transformers.CLIPConfig(
+        text_config={**shape, "vocab_size": 54, "max_position_embeddings": 24, "bos_token_id": 52, "eos_token_id": 53,
+                     "pad_token_id": 53},
+        vision_config={**shape, "image_size": 16, "patch_size": 8}, projection_dim=8)
+    clip = transformers.CLIPModel(config)
+    for parameter in clip.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)  # as initialised, vectors are nearly equal
+    clip.save_pretrained(root / "clip")
+    tokenizer.save_pretrained(root / "clip")
+
+    words = ["<pad>", "</s>", "<unk>", *sorted({word for text in TEXTS for word in text.split()}), "to", "task"]
+    pieces = Tokenizer(vocabularies.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
+    pieces.pre_tokenizer = pre_tokenizers.Whitespace()
+    pieces.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token="</s>", pad_token="<pad>",
+                                         unk_token="<unk>").save_pretrained(root / "t5")
+    transformers.T5ForConditionalGeneration(transformers.T5Config(
+        vocab_size=32, d_model=16, d_kv=4, d_ff=32, num_layers=2, num_heads=4, feed_forward_proj="gated-gelu",
+        decoder_start_token_id=0)).save_pretrained(root / "t5")
+    return root
+
+
+@pytest.fixture
+def copied(models, tmp_path):
+    def copy(name: str) -> Path:
+        shutil.copytree(models / name, tmp_path / name)
+        return tmp_path / name
+
+    return copy
+
+
+class Counting:
+    """Stands for an encoder: a vector is the length and the first letter, times a factor."""
+
+    def __init__(self, factor=1.0):
+        self.factor, self.asked = factor, []
+
+    def describe(self):
+        return {"model": "counting", "factor": self.factor}
+
+    def encode(self, texts):
+        self.asked.append(list(texts))
+        return self.factor * np.array([[len(text), ord(text[0])] for text in texts], np.float32).reshape(-1, 2)
+
+
+# one text at a time, nothing padded, positions and pooling written out
+
+
+def slow_clip(folder, text, layer):
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.CLIPModel.from_pretrained(folder).eval()
+    ids = tokenizer(text)["input_ids"]
+    with torch.no_grad():
+        states = model.text_model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        row = states[ids.index(53)]
+        return (model.text_projection.weight @ row if layer == "projected" else row).numpy()
+
+
+def slow_t5(folder, text):
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
+    with torch.no_grad():
+        states = model.encoder(input_ids=torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0]
+    return sum(states) / len(states)
+
+
+@pytest.mark.parametrize("layer", ["pooled", "projected"])
+def test_clip_against_a_slow_reference(models, layer):
+    got = PretrainedText(models / "clip", layer=layer, batch_size=4).encode(TEXTS)
+    assert got.shape == (6, 16 if layer == "pooled" else 8)
+    assert got.dtype == np.float32
+    for row, text in zip(got, TEXTS, strict=True):
+        np.testing.assert_allclose(row, slow_clip(models / "clip", text, layer), atol=1e-5)
+    assert np.abs(got[0] - got[1]).max() > 0.05  # the tiny model does tell texts apart
+
+
+@pytest.mark.parametrize("layer", ["pooled", "projected"])
+def test_clip_with_the_end_token_that_old_configurations_state(models, copied, layer):
+    folder = copied("clip")  # as openai's: the vector is read at the highest id, which is the end token's
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["eos_token_id"] = 2
+    (folder / "config.json").write_text(json.dumps(config))
+    np.testing.assert_allclose(PretrainedText(folder, layer=layer).encode(TEXTS),
+                               PretrainedText(models / "clip", layer=layer).encode(TEXTS), atol=1e-6)
+
+
+def test_t5_against_a_slow_reference(models):
+    got = PretrainedText(models / "t5").encode(TEXTS)
+    assert got.shape == (6, 16)
+    for row, text in zip(got, TEXTS, strict=True):
+        np.testing.assert_allclose(row, slow_t5(models / "t5", text), atol=1e-5)
+    assert np.abs(got[0] - got[1]).max() > 0.01
+
+
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), seed=st.integers(0, 99))
+def test_masked_mean_against_a_loop(lengths, seed):
+    generator = torch.Generator().manual_seed(seed)
+    states = torch.randn(len(lengths), max(lengths), 3, generator=generator)
+    mask = torch.tensor([[int(place < length) for place in range(max(lengths))] for length in lengths])
+    got = masked_mean(states, mask)
+    for row, length in enumerate(lengths):
+        expected = [sum(float(states[row, place, column]) for place in range(length)) / length for column in range(3)]
+        assert got[row].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["clip", "t5"])
+def test_batch_size_does_not_change_vectors(models, name):
+    whole = PretrainedText(models / name, batch_size=64).encode(TEXTS)
+    for size in (1, 2, 5):
+        np.testing.assert_allclose(PretrainedText(models / name, batch_size=size).encode(TEXTS), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "width"), [("clip", 16), ("t5", 16)])
+def test_no_texts(models, name, width):
+    assert PretrainedText(models / name).encode([]).shape == (0, width)
+
+
+def test_prompt_normalisation_and_description(models):
+    bare = PretrainedText(models / "t5")
+    asked = PretrainedText(models / "t5", prompt="task to {action}", normalise=True)
+    expected = bare.encode(["task to cut", "task to jack up"])
+    np.testing.assert_allclose(asked.encode(["cut", "jack up"]), expected / np.linalg.norm(expected, axis=1, keepdims=True),
+                               atol=1e-6)
+    description = bare.describe()
+    assert json.loads(json.dumps(description)) == description
+    revision = description.pop("revision")
+    assert description == {"model": "t5", "layer": "mean", "layer_means": LAYERS["t5"]["mean"], "prompt": "{action}",
+                           "normalisation": "none"}
+    assert asked.describe() == {**description, "revision": revision, "prompt": "task to {action}",
+                                "normalisation": "unit length"}
+    assert PretrainedText(models / "clip").describe()["layer"] == "pooled"
+
+
+def test_revision_of_a_folder_is_its_content(models, tmp_path):
+    def revision():
+        return PretrainedText(tmp_path / "t5").describe()["revision"]
+
+    shutil.copytree(models / "t5", tmp_path / "t5")
+    first = revision()
+    assert first == PretrainedText(models / "t5").describe()["revision"]
+    assert first.startswith("sha256:")
+    (tmp_path / "t5" / "README.md").write_text("no matter")
+    assert revision() == first
+    path = tmp_path / "t5" / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert revision() != first
+
+
+def test_loading_writes_nothing_and_leaves_settings(models, capfd):
+    from transformers.utils import logging
+
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    PretrainedText(models / "clip").encode(["cut"])
+    assert capfd.readouterr() == ("", "")
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+def test_progress_counts_texts(models):
+    from contextlib import contextmanager
+
+    said = []
+
+    @contextmanager
+    def progress(description, *, total=None):
+        said.append((description, total))
+        yield said.append
+
+    PretrainedText(models / "t5", batch_size=4, progress=progress).encode(TEXTS)
+    assert said == [("encoding with t5", 6), 4, 2]
+
+
+# the hub
+
+
+def test_a_name_is_fetched_from_the_hub(models, monkeypatch):
+    import huggingface_hub
+
+    calls = []
+
+    def fetch(name, *, revision, allow_patterns, ignore_patterns):
+        calls.append((name, revision, allow_patterns[-1]))
+        return str(models / "clip")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    encoder = PretrainedText("clip", revision="main")
+    assert calls == [(TEXT_MODELS["clip"], "main", "*.safetensors")]
+    assert encoder.describe()["model"] == "openai/clip-vit-base-patch32"
+    assert encoder.describe()["revision"] == "clip"  # the snapshot's folder, named by the commit
+    np.testing.assert_array_equal(encoder.encode(TEXTS), PretrainedText(models / "clip").encode(TEXTS))
+
+
+def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    folder = tmp_path / "commit"
+    shutil.copytree(models / "t5", folder)
+    from safetensors.torch import load_file
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+
+    def fetch(name, *, revision, allow_patterns, ignore_patterns):
+        if "pytorch_model*.bin" in allow_patterns:
+            torch.save(tensors, folder / "pytorch_model.bin")
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    np.testing.assert_allclose(PretrainedText("t5").encode(TEXTS), PretrainedText(models / "t5").encode(TEXTS), atol=1e-6)
+
+
+def test_hub_that_cannot_be_reached(tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        PretrainedText("clip")
+    message = str(caught.value)
+    assert message.startswith("openai/clip-vit-base-patch32: could not be fetched from the Hugging Face hub (")
+    assert message.endswith("Where there is a connection, run: hf download openai/clip-vit-base-patch32 --local-dir FOLDER; "
+                            "then copy FOLDER here and give it in place of the name.")
+    assert "\n" not in message
+    with pytest.raises(ConfigError, match=r"^models/mine@v2: no such folder here, and it could not be fetched from the "):
+        PretrainedText("models/mine", revision="v2")
+
+
+@pytest.mark.parametrize("package", ["huggingface_hub", "transformers"])
+def test_missing_package(models, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"need the package {package}, .*pip install cefito\[text\]$"):
+        PretrainedText("clip" if package == "huggingface_hub" else models / "clip").encode(["cut"])
+
+
+# what is wrong
+
+
+def test_wrong_arguments(models, tmp_path):
+    (tmp_path / "file").write_text("x")
+    for arguments, message in [
+        (("../nowhere",), "../nowhere: no such folder, and no name of a model."),
+        (("nonsense",), "nonsense: no such folder, and no name of a model. Give one of clip, t5, "),
+        ((tmp_path / "none",), "none: no such folder"),
+        ((tmp_path / "file",), "file: is a file. Give the folder of a model"),
+        ((tmp_path,), f"{tmp_path / 'config.json'}: no such file. Give the folder of a model"),
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            PretrainedText(*arguments)
+        assert message in str(caught.value)
+    for options, message in [
+        ({"layer": "mean"}, "layer 'mean': .*clip has pooled, projected. Choose one of these."),
+        ({"prompt": "action"}, "prompt 'action': does not say where the action stands. Write {action} there."),
+        ({"batch_size": 0}, "batch size 0: expected a positive number of texts."),
+        ({"revision": "main"}, "revision 'main': .*clip is a folder, which has no revisions. Leave the option out."),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            PretrainedText(models / "clip", **options)
+
+
+def test_folder_of_another_kind_of_model(copied):
+    folder = copied("t5")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
+    with pytest.raises(ConfigError, match=f"^{folder}: is a model of type 'bert'; a text encoder is one of clip, t5."):
+        PretrainedText(folder)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"config\.json: is no model's configuration"):
+        PretrainedText(folder)
+
+
+def test_folder_without_a_tokenizer(copied):
+    folder = copied("clip")
+    for path in folder.glob("*token*"):
+        path.unlink()
+    with pytest.raises(ConfigError, match=f"^{folder}: holds no tokenizer "):
+        PretrainedText(folder).encode(["cut"])
+
+
+@pytest.mark.parametrize(("mine", "message"), [
+    ("clip", r"its tokenizer \(54 tokens\) is not that of its model \(32 tokens"),
+    ("t5", "its model reads its vector at token 53, but its tokenizer ends texts with 1"),
+])
+def test_tokenizer_of_another_model(copied, models, mine, message):
+    folder = copied("t5" if mine == "clip" else "clip")
+    for path in folder.glob("*token*"):
+        path.unlink()
+    for path in (models / mine).glob("*token*"):
+        shutil.copy(path, folder)
+    with pytest.raises(ConfigError, match=message):
+        PretrainedText(folder).encode(["cut"])
+
+
+def test_tokenizer_without_an_end(copied):
+    folder = copied("t5")
+    value = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**value, "post_processor": None}))
+    with pytest.raises(ConfigError, match="its tokenizer puts no end token behind a text"):
+        PretrainedText(folder).encode(["cut"])
+
+
+def test_weights_that_are_missing_or_broken(copied):
+    from safetensors.torch import load_file, save_file
+
+    folder = copied("clip")
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file({name: tensor for name, tensor in tensors.items() if "vision" in name}, path, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"its weights lack \d+ tensors that CLIPTextModel needs, the first is "):
+        PretrainedText(folder).encode(["cut"])
+    save_file({**tensors, "text_model.final_layer_norm.weight": torch.ones(3)}, path, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match="no CLIPTextModel could be loaded"):
+        PretrainedText(folder).encode(["cut"])
+    path.write_bytes(b"broken")
+    with pytest.raises(ConfigError, match="no CLIPTextModel could be loaded"):
+        PretrainedText(folder).encode(["cut"])
+
+
+class Harmful:
+    def __reduce__(self):
+        return (Path.touch, (Path(Harmful.flag),))
+
+
+def test_pickled_weights_are_refused_without_running_them(copied, tmp_path):
+    import pickle
+
+    folder = copied("t5")
+    (folder / "model.safetensors").unlink()
+    Harmful.flag = str(tmp_path / "ran")
+    for save in (lambda path: torch.save({"shared.weight": Harmful()}, path),
+                 lambda path: path.write_bytes(pickle.dumps({"shared.weight": Harmful()}))):
+        save(folder / "pytorch_model.bin")
+        with pytest.raises(ConfigError, match="no T5EncoderModel could be loaded"):
+            PretrainedText(folder).encode(["cut"])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_vectors_that_are_not_finite(copied):
+    from safetensors.torch import load_file, save_file
+
+    folder = copied("clip")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["text_model.final_layer_norm.bias"][0] = torch.nan
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match="2 texts hold NaN or infinity, the first is text 0"):
+        PretrainedText(folder).encode(["cut", "pour"])
+
+
+def test_text_that_is_too_long(models):
+    text = " ".join(LETTERS)
+    with pytest.raises(DataError, match=r"'a b c .*': has 28 tokens; clip reads at most 24. Shorten the name or the prompt."):
+        PretrainedText(models / "clip").encode(["cut", text])
+    assert PretrainedText(models / "t5").encode([text * 5]).shape == (1, 16)  # its positions are relative
+
+
+# the cache
+
+
+def test_cache_asks_only_for_what_is_new(tmp_path):
+    encoder = Counting()
+    cached = CachedText(encoder, folder=tmp_path / "deep" / "cache")
+    first = cached.encode(["cut", "pour", "cut"])
+    np.testing.assert_array_equal(first, [[3, ord("c")], [4, ord("p")], [3, ord("c")]])
+    assert encoder.asked == [["cut", "pour"]]
+    again = CachedText(encoder, folder=tmp_path / "deep" / "cache")
+    np.testing.assert_array_equal(again.encode(["pour", "cut"]), first[[1, 0]])
+    assert encoder.asked == [["cut", "pour"]]
+    assert again.encode(["jack", "pour"])[0].tolist() == [4, ord("j")]
+    assert encoder.asked == [["cut", "pour"], ["jack"]]
+    assert again.describe() == encoder.describe()
+    assert again.encode([]).shape == (0, 2)
+    assert again.encode(["pour"]).dtype == np.float32
+
+
+def test_cache_hit_does_not_load_the_model(models, tmp_path, monkeypatch):
+    first = CachedText(PretrainedText(models / "t5"), folder=tmp_path).encode(TEXTS)
+    monkeypatch.setattr("cefito.encoders.text.load_weights", None)
+    np.testing.assert_array_equal(CachedText(PretrainedText(models / "t5"), folder=tmp_path).encode(TEXTS), first)
+
+
+def test_cache_is_apart_for_each_description(models, tmp_path):
+    one, two = CachedText(Counting(1), folder=tmp_path), CachedText(Counting(2), folder=tmp_path)
+    assert one.encode(["cut"])[0, 0] == 3
+    assert two.encode(["cut"])[0, 0] == 6
+    options = [{}, {"layer": "projected"}, {"prompt": "a {action}"}, {"normalise": True}]
+    assert len({CachedText(PretrainedText(models / "clip", **option), folder=tmp_path).path for option in options}) == 4
+    same = [{}, {"batch_size": 3}]
+    assert len({CachedText(PretrainedText(models / "clip", **option), folder=tmp_path).path for option in same}) == 1
+
+
+@pytest.mark.parametrize("damage", ["truncated", "nan", "double", "unequal"])
+def test_damaged_cache_is_made_again(tmp_path, damage):
+    encoder = Counting()
+    cached = CachedText(encoder, folder=tmp_path)
+    expected = cached.encode(["cut", "pour"])
+    row = np.ones(2, np.float32)
+    if damage == "truncated":
+        cached.path.write_bytes(cached.path.read_bytes()[:-3])
+    elif damage == "nan":
+        write_tensors(cached.path, {"a": row * np.nan})
+    elif damage == "double":
+        write_tensors(cached.path, {"a": row.astype(np.float64)})
+    else:
+        write_tensors(cached.path, {"a": row, "b": row[:1]})
+    np.testing.assert_array_equal(cached.encode(["cut", "pour"]), expected)
+    assert len(encoder.asked) == 2
+    np.testing.assert_array_equal(cached.encode(["cut", "pour"]), expected)
+    assert len(encoder.asked) == 2
+
+
+def test_cache_keeps_what_another_process_added_meanwhile(tmp_path):
+    class Slow(Counting):
+        def encode(self, texts):
+            if texts == ["cut"]:  # meanwhile another process writes
+                CachedText(Counting(), folder=tmp_path).encode(["pour"])
+            return super().encode(texts)
+
+    CachedText(Slow(), folder=tmp_path).encode(["cut"])
+    encoder = Counting()
+    CachedText(encoder, folder=tmp_path).encode(["cut", "pour"])
+    assert encoder.asked == []
+
+
+def test_cache_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("x")
+    encoder = Counting()
+    with pytest.raises(ConfigError, match=r"file/cache: the cache cannot be made \(Not a directory\).*--no-cache\.$"):
+        CachedText(encoder, folder=tmp_path / "file" / "cache").encode(["cut"])
+    assert encoder.asked == []
+
+
+@pytest.mark.parametrize(("platform", "variables", "expected"), [
+    ("linux", {}, ".cache/cefito/text"), ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/cefito/text"),
+    ("darwin", {}, "Library/Caches/cefito/text"), ("win32", {"LOCALAPPDATA": "/local"}, "/local/cefito/text"),
+])
+def test_default_cache(monkeypatch, platform, variables, expected):
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cache_module.sys, "platform", platform)
+    assert default_cache() == Path.home() / expected
+    assert CachedText(Counting()).folder == Path.home() / expected
+
+
+# embeddings from a file
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_embeddings_from_files(tmp_path, kind):
+    rows = np.arange(6, dtype=kind).reshape(3, 2)
+    np.save(tmp_path / "a.npy", rows)
+    write_tensors(tmp_path / "b.safetensors", {"action_text": rows, "other": rows[:1]})
+    write_tensors(tmp_path / "c.safetensors", {"anything": rows})
+    for name in ("a.npy", "b.safetensors", "c.safetensors"):
+        got = read_embeddings(tmp_path / name, actions=3)
+        assert got.dtype == np.float32
+        np.testing.assert_array_equal(got, rows)
+
+
+@pytest.mark.parametrize(("rows", "message"), [
+    (np.ones((2, 4)), r"has shape \[2, 4\], but the data set has 3 actions; each takes one row of at least one number"),
+    (np.ones((3, 1, 4)), r"has shape \[3, 1, 4\], but the data set has 3 actions"),
+    (np.ones((3, 0)), r"has shape \[3, 0\]"),
+    (np.ones((3, 2), np.int64), "holds values of type int64; expected floating-point numbers"),
+    (np.array([[1, 2], [3, np.nan], [1, 2]]), "1 rows hold NaN or infinity, the first is row 1"),
+    (np.full((3, 2), 1e300), "3 rows hold NaN or infinity"),
+    (np.array([[{}], [{}], [{}]]), "holds pickled objects, which are never loaded"),
+])
+def test_embeddings_that_do_not_fit(tmp_path, rows, message):
+    np.save(tmp_path / "a.npy", rows, allow_pickle=True)
+    with pytest.raises(DataError, match=message):
+        read_embeddings(tmp_path / "a.npy", actions=3)
+
+
+def test_embedding_files_that_are_missing_or_ambiguous(tmp_path):
+    for name in ("a.npy", "a.safetensors"):
+        with pytest.raises(DataError, match=f"{name}: no such file. Give one row an action, in the order of the action ids."):
+            read_embeddings(tmp_path / name, actions=3)
+    write_tensors(tmp_path / "b.safetensors", {"x": np.ones((3, 2)), "y": np.ones((3, 2))})
+    with pytest.raises(DataError, match=r"has no tensor 'action_text' \(found: x, y\)"):
+        read_embeddings(tmp_path / "b.safetensors", actions=3)

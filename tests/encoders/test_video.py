@@ -1,0 +1,216 @@
+"""Features of a video: rows, borders, batches, and encoders of pictures."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.encoders import video as module
+from cefito.encoders.frames import Sampling
+from cefito.encoders.video import Pictures, extract_features, observations_from_video, open_encoder, record
+from cefito.errors import ConfigError, DataError, RunError
+
+av = pytest.importorskip("av")
+
+
+@pytest.fixture(scope="module")
+def clip(write_video, tmp_path_factory):
+    """Twelve seconds."""
+    return write_video(tmp_path_factory.mktemp("video") / "clip.mp4", 12)
+
+
+@pytest.fixture(scope="module")
+def features(clip, stub):
+    return extract_features(clip, stub)
+
+
+def test_one_vector_a_second(features):
+    assert features.shape == (12, 3)
+    assert features.dtype == np.float32
+    assert (np.diff(features[:, 0]) > 0.02).all()  # brighter every second
+    assert np.abs(features[:, 2]).max() < 0.05
+
+
+@pytest.mark.parametrize("batch", [1, 5, 100])
+def test_batches_change_nothing(clip, features, batch, stub):
+    np.testing.assert_allclose(extract_features(clip, stub, batch=batch), features, atol=1e-6)
+
+
+def test_progress_counts_seconds(clip, stub, log):
+    extract_features(clip, stub, batch=5, progress=log)
+    extract_features(clip, stub, at=[3, 4], progress=log)
+    assert [(work["description"], work["total"], work["done"]) for work in log.works] == [
+        ("clip.mp4", 12, 12), ("clip.mp4", 4, 4)]
+
+
+@pytest.mark.parametrize(("time", "rows"), [
+    (5.0, [4, 5, 6]), (5.4, [4, 5, 6]), (5.6, [5, 6, 7]), (4.5, [3, 4, 5]), (5.5, [5, 6, 7]),  # halves to the even second
+    (0.0, [0, 0, 1]), (1.2, [0, 1, 2]), (10.6, [10, 11, 11]), (12.0, [11, 11, 11])])
+def test_three_vectors_around_a_time(clip, features, time, rows, stub):
+    np.testing.assert_array_equal(extract_features(clip, stub, at=[time]), features[rows][None])
+
+
+def test_several_times_in_any_order(clip, features, stub):
+    found = extract_features(clip, stub, at=[9.9, 2.0, 2.9])
+    np.testing.assert_array_equal(found, features[np.array([[9, 10, 11], [1, 2, 3], [2, 3, 4]])])
+
+
+@pytest.mark.parametrize("time", [-0.1, 13.0, 500, float("nan"), float("inf")])
+def test_times_outside_the_video(clip, time, stub):
+    with pytest.raises(ConfigError, match=f"clip.mp4: lasts 12.0 seconds; second {time:g} does not lie in it"):
+        extract_features(clip, stub, at=[3, time])
+
+
+def test_no_times(clip, stub):
+    with pytest.raises(ConfigError, match="no times were given"):
+        extract_features(clip, stub, at=[])
+
+
+def test_observations(clip, features, stub):
+    initial, goal = observations_from_video(clip, 2.2, 9.6, stub)
+    assert initial.shape == goal.shape == (9,)
+    assert initial.dtype == np.float32
+    np.testing.assert_array_equal(initial, np.concatenate([features[1], features[2], features[3]]))
+    np.testing.assert_array_equal(goal, np.concatenate([features[9], features[10], features[11]]))
+
+
+@pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), (float("nan"), 5)])
+def test_observations_in_the_wrong_order(clip, start, end, stub):
+    with pytest.raises(ConfigError, match=r"the end \(second 5\) must lie behind the start"):
+        observations_from_video(clip, start, end, stub)
+
+
+def test_a_batch_of_nothing(clip, stub):
+    with pytest.raises(ConfigError, match="a batch of 0 clips: expected at least 1"):
+        extract_features(clip, stub, batch=0)
+
+
+def test_an_even_number_of_seconds(clip, stub):
+    with pytest.raises(ConfigError, match="2 seconds around a time: expected an odd number"):
+        extract_features(clip, stub, at=[3], seconds=2)
+
+
+@pytest.mark.parametrize("seconds", [1, 5])
+def test_other_numbers_of_seconds_in_an_observation(clip, features, stub, seconds):
+    half = seconds // 2
+    found = observations_from_video(clip, 4.2, 8, stub, seconds=seconds)
+    for observation, centre in zip(found, (4, 8), strict=True):
+        np.testing.assert_array_equal(observation, features[centre - half:centre + half + 1].reshape(-1))
+
+
+def test_observations_for_a_planner_that_learned_from_others(clip, stub):
+    made_with = record(stub)
+    assert made_with == {"model": "stub", "layers": [1, 2], "frames": 4, "rate": 4.0, "size": 32}
+    observations_from_video(clip, 2, 9, stub, made_with={**made_with, "model": "elsewhere/stub"})
+    for name, value in (("frames", 8), ("weights", "0" * 64)):
+        message = f"by stub with {name} = .*; the planner learned from features of stub with {name} = {value}\\. Use"
+        with pytest.raises(ConfigError, match=message):
+            observations_from_video(clip, 2, 9, stub, made_with={**made_with, name: value})
+
+
+def test_only_a_batch_is_held(clip, make_stub, monkeypatch):
+    """Clips are made when the encoder wants them, not before."""
+    made, seen = [], []
+    original = module.clips
+
+    def counting(*arguments):
+        for one in original(*arguments):
+            made.append(1)
+            yield one
+
+    monkeypatch.setattr(module, "clips", counting)
+    stub = make_stub(before=lambda: seen.append(len(made)))
+    extract_features(clip, stub, batch=5)
+    assert (seen, stub.calls) == ([5, 10, 12], [5, 5, 2])
+
+
+@pytest.mark.parametrize(("result", "message"), [
+    (np.full((4, 3), np.nan, np.float32), "rows hold NaN or infinity"),
+    (np.zeros((3, 3), np.float32), r"has shape \[9, 3\]; expected \[12, any\]")])
+def test_what_an_encoder_must_give(clip, make_stub, result, message):
+    with pytest.raises(DataError, match=rf"clip\.mp4: its features: .*{message}"):
+        extract_features(clip, make_stub(encode=lambda _: result))
+
+
+def test_single_precision_whatever_the_encoder_gives(clip, features, make_stub):
+    stub = make_stub()
+    halved = make_stub(encode=lambda clips: stub.encode(clips).astype(np.float16))
+    found = extract_features(clip, halved)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, features, atol=2e-3)
+
+
+class Brightness:
+    """An encoder of pictures: mean of each colour, height and width."""
+
+    def __init__(self):
+        self.calls = []
+
+    def describe(self):
+        return {"model": "brightness"}
+
+    def encode(self, images):
+        self.calls.append(tuple(images.shape))
+        sizes = torch.tensor(images.shape[-2:]).expand(len(images), 2)
+        return torch.cat([images.mean(dim=(2, 3)), sizes], dim=1).numpy()
+
+
+def test_pictures_are_clips_of_one_frame(clip, make_stub):
+    """An encoder of pictures sees the whole frame in the middle of each second."""
+    images = Brightness()
+    encoder = Pictures(images)
+    found = extract_features(clip, encoder, batch=5)
+    assert images.calls == [(5, 3, 32, 48), (5, 3, 32, 48), (2, 3, 32, 48)]
+    assert encoder.describe() == {"model": "brightness"}
+    assert (found[:, 3:] == (32, 48)).all()
+    with av.open(str(clip)) as container:
+        middle = [frame.to_ndarray(format="rgb24").mean((0, 1)) / 255
+                  for number, frame in enumerate(container.decode(video=0)) if number % 10 == 5]
+    np.testing.assert_allclose(found[:, :3], middle, atol=0.005)
+
+
+def test_pictures_that_change_in_size():
+    """A batch ends where the size changes; nothing is lost."""
+    sizes = [4, 4, 4, 6, 6, 4]
+    single = (torch.full((3, 1, size, 4), number) for number, size in enumerate(sizes))
+    found = [[int(clip.min()) for clip in batch] for batch in module._batches(single, 2)]
+    assert found == [[0, 1], [2], [3, 4], [5]]
+
+
+def test_a_model_of_pictures_from_a_folder(clip, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = transformers.Dinov2Model(transformers.Dinov2Config(
+            hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14))
+    model.save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(
+        {"size": {"shortest_edge": 28}, "crop_size": {"height": 28, "width": 28}, "resample": 3,
+         "image_mean": [0.5, 0.5, 0.5], "image_std": [0.2, 0.2, 0.2], "do_resize": True, "do_center_crop": True}))
+    encoder = open_encoder(str(tmp_path))
+    found = extract_features(clip, encoder)
+    assert found.shape == (12, 16)
+    assert encoder.sampling == Sampling(frames=1, rate=1, size=None)
+    assert encoder.describe()["revision"].startswith("sha256:")
+
+
+@pytest.mark.parametrize(("name", "options", "message"), [
+    ("i3d", {}, "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP or DINOv2 model"),
+    ("s3d", {}, "s3d needs the file of its weights. Download s3d_howto100m.pth from the project antoine77340"),
+    ("s3d", {"layer": "pooled"}, "layer: does not go with the encoder s3d, only with models of pictures. Leave it out."),
+    ("clip", {"weights": "s3d.pth"}, "weights: does not go with the encoder clip, only with s3d. Leave it out."),
+    ("clip", {"rate": 8.0}, "rate: does not go with the encoder clip"),
+    ("s3d", {"weights": "s3d.pth", "frames": 15}, "15 frames a clip: S3D takes even numbers only"),
+    ("s3d", {"weights": "s3d.pth", "frames": 300}, "300 frames a clip: expected a number from 1 to 256")])
+def test_encoders_that_cannot_be_opened(name, options, message):
+    with pytest.raises(ConfigError) as caught:
+        open_encoder(name, **options)
+    assert message in str(caught.value)
+
+
+def test_missing_weights(tmp_path):
+    with pytest.raises(RunError, match=r"weights\.pth: no such file\. Download"):
+        open_encoder("s3d", weights=tmp_path / "weights.pth")
