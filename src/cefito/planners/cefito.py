@@ -19,6 +19,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.files import load_tensors, read_json, write_json, write_tensors
+from cefito.planners.absent import NoProposals, NoTaskModel, check_settings
 from cefito.planners.base import Queries
 from cefito.planners.hypotheses import Hypotheses, Hypothesis, merged, no_plans
 from cefito.planners.proposal_model import ProposalModel
@@ -80,7 +81,8 @@ class CefitoPlanner:
     def parameters(self) -> dict[str, int]:
         """Those of the field's predictor, the task classifier and the proposal network."""
         field, _ = self._ready()
-        return parameters_of(self.task_model, self.proposal) | {_TITLE: field.predictor.parameter_count()}
+        fitted = (network for network in (self.task_model, self.proposal) if network.fitted)
+        return parameters_of(*fitted) | {_TITLE: field.predictor.parameter_count()}
 
     @property
     def results(self) -> dict[str, TrainingResult]:
@@ -145,11 +147,25 @@ class CefitoPlanner:
         self.field, self._incremental = field.eval(), IncrementalField(field)
         prior = NGramPrior.tuned(train_windows.actions, train_windows.tasks, action_count=len(self.taxonomy.actions),
                                  actions=self.space.actions, val_sequences=val.actions, val_tasks=val.tasks)
-        self.hypotheses = Hypotheses(space=self.space, task_model=self.task_model, prior=prior, proposal=self.proposal)
+        self.hypotheses = self.combined(prior=prior)
         with self.context.progress("fitting the objective", total=1) as advance:
             self.hypotheses.fit(self._incremental, val, windows=self.config.search.fitting_windows,
                                 memory_mib=self.config.search.memory_mib)
             advance()
+
+    def combined(self, *, prior: NGramPrior, **fitted: Any) -> Hypotheses:
+        """What is asked of the networks, out of those that there are; imported weights come without some.
+
+        Args:
+            prior: Prior over sequences.
+            fitted: What else `Hypotheses` takes.
+        """
+        assert self.field is not None
+        assert self.space is not None
+        predictor = self.field.predictor
+        task_model = self.task_model if self.task_model.fitted else NoTaskModel()
+        proposal = self.proposal if self.proposal.fitted else NoProposals(predictor.horizon, predictor.action_count)
+        return Hypotheses(space=self.space, task_model=task_model, prior=prior, proposal=proposal, **fitted)
 
     def _action_vectors(self, windows: Windows, mean: torch.Tensor) -> torch.Tensor | None:
         """Frozen vectors of the actions, as configured; None where they are learned."""
@@ -189,7 +205,8 @@ class CefitoPlanner:
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The classifier's prediction [N], or the given tasks; where several tasks are searched, plans name their own."""
-        return self.task_model.predict(queries)
+        _, hypotheses = self._ready()
+        return np.array([one.task for one in hypotheses.of(queries, 1)], dtype=np.int64)
 
     @property
     def weights(self) -> Weights:
@@ -212,8 +229,9 @@ class CefitoPlanner:
             stop: Asked now and then; once it says so, the best met so far is returned.
 
         Raises:
-            RunError: Not fitted, or observations of another dimension.
-            ConfigError: No sequence of any likely task satisfies the constraints.
+            RunError: Not fitted, observations of another dimension, or no task given and no classifier to predict it.
+            ConfigError: No sequence of any likely task satisfies the constraints, or settings that imported weights cannot
+                follow.
         """
         field, hypotheses = self._ready()
         if queries.initial.shape[1] != field.predictor.observation_dim:
@@ -222,6 +240,8 @@ class CefitoPlanner:
         if self._incremental is None:
             self._incremental = IncrementalField(field)
         settings = self.config.search
+        if not self.proposal.fitted:
+            check_settings(settings)
         tasks = hypotheses.of(queries, settings.tasks or hypotheses.tasks)
         problems = hypotheses.problems(queries, tasks, weights=self.weights, constraints=constraints,
                                        pruning=settings.pruning if settings.pruning >= 0 else None)
@@ -248,15 +268,18 @@ class CefitoPlanner:
         field, hypotheses = self._ready()
         assert self.taxonomy is not None
         write_tensors(folder / "field.safetensors", field.state_dict())
-        self.task_model.save(folder)
-        self.proposal.save(folder)
+        networks = (self.task_model, self.proposal)
+        for network in networks:
+            if network.fitted:
+                network.save(folder)
         write_tensors(folder / "prior.safetensors", hypotheses.prior.to_arrays())
         write_json(folder / "planner.json", {
             "planner": "cefito", "horizon": field.horizon, "observation_dim": field.predictor.observation_dim,
             "learned_actions": field.predictor.learned_actions, "config": self.config.model_dump(mode="json"),
             "action_space": hypotheses.space.to_dict(), "taxonomy": self.taxonomy.to_dict(),
             "weights": {name: vars(weights) for name, weights in hypotheses.weights.items()},
-            "guide": vars(hypotheses.guide), "tasks": hypotheses.tasks})
+            "guide": vars(hypotheses.guide), "tasks": hypotheses.tasks,
+            "lacks": [network.title for network in networks if not network.fitted]})
 
     def load(self, folder: Path) -> None:
         """Read them back; the settings in the folder replace those given.
@@ -273,26 +296,27 @@ class CefitoPlanner:
             self.space = ActionSpace.from_dict(value["action_space"])
             vectors = None if value["learned_actions"] else tensors.get("predictor.action_vectors")
             field = self._new_field(value["observation_dim"], value["horizon"], vectors)
+            lacks = list(value.get("lacks", []))
         except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as problem:
             raise RunError(f"{path}: not a planner of this version ({problem!r}). {_REMEDY}") from problem
         load_weights(field, tensors, str(folder / "field.safetensors"))
         self.field, self._incremental = field.to(self.device).eval(), None
         self.task_model = TaskModel(config=self.config.classifier, training=self.config.classifier_training,
                                     context=self.context)
-        self.task_model.load(folder)
         self.proposal = ProposalModel(config=self.config.proposal, training=self.config.proposal_training,
                                       context=self.context)
-        self.proposal.load(folder)
+        for network in (self.task_model, self.proposal):
+            if network.title not in lacks:
+                network.load(folder)
         arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
         try:
             prior = NGramPrior.from_arrays(arrays)
         except (TypeError, ValueError, ConfigError) as problem:
             raise RunError(f"{folder / 'prior.safetensors'}: not a prior of this version ({problem!r}). {_REMEDY}") from problem
         try:
-            self.hypotheses = Hypotheses(
-                space=self.space, task_model=self.task_model, prior=prior, proposal=self.proposal,
-                weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES}, guide=Weights(**value["guide"]),
-                tasks=int(value["tasks"]))
+            self.hypotheses = self.combined(
+                prior=prior, weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES},
+                guide=Weights(**value["guide"]), tasks=int(value["tasks"]))
         except (KeyError, TypeError, ValueError, ConfigError) as problem:
             raise RunError(f"{path}: weights of another version ({problem!r}). {_REMEDY}") from problem
         self._warn_fallback()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,8 +14,6 @@ from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
-from cefito.planners.proposal_model import ProposalModel
-from cefito.planners.task_model import TaskModel
 from cefito.planners.weights import OBJECTIVES, PAPER, TERMS, Weights, fit_weights
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
@@ -48,6 +46,20 @@ class Hypothesis:
     log_probability: float
 
 
+class TaskProbabilities(Protocol):
+    """Says which tasks are likely."""
+
+    def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
+        """Log p(task | observations), [N, |C|]."""
+
+
+class StepLogits(Protocol):
+    """Says which actions are likely at each step."""
+
+    def logits(self, queries: Queries) -> NDArray[np.float32]:
+        """Logits of each step's action over all actions, whichever the task, [N, T, K]."""
+
+
 class Hypotheses:
     """Makes the problems of queries.
 
@@ -64,7 +76,7 @@ class Hypotheses:
         ConfigError: Less than one task to search.
     """
 
-    def __init__(self, *, space: ActionSpace, task_model: TaskModel, prior: NGramPrior, proposal: ProposalModel,
+    def __init__(self, *, space: ActionSpace, task_model: TaskProbabilities, prior: NGramPrior, proposal: StepLogits,
                  weights: Mapping[str, Weights] | None = None, guide: Weights = _GUIDE, tasks: int = 1) -> None:
         if tasks < 1:
             raise ConfigError(f"{tasks} tasks to search; expected at least 1.")

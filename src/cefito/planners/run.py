@@ -14,6 +14,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -22,6 +23,7 @@ import torch
 
 from cefito.data.observations import check_seed
 from cefito.data.prepared import PreparedDataset, open_dataset
+from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Selection, check_selection, fitting_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import read_json, write_json
@@ -68,10 +70,14 @@ class Run(Generic[AnyPlanner]):
     def dataset(self, path: Path | None = None) -> PreparedDataset:
         """The data set the run was trained on, from where it lay then or from `path`.
 
+        Imported weights have none of their own: they take any at `path` that names tasks and actions as they do.
+
         Raises:
-            RunError: It is not there any more, or it is another one.
+            RunError: It is not there any more, or it is another one; or none is named for imported weights.
             DataError: It cannot be opened.
         """
+        if not self.info["dataset"]["fingerprint"]:
+            return self._other_dataset(path)
         place = path or Path(self.info["dataset"]["path"])
         if path is None and not place.exists():
             raise RunError(f"{self.folder}: its data set is no longer at {place}. Say where it is with --dataset.")
@@ -81,6 +87,26 @@ class Run(Generic[AnyPlanner]):
                            f"{dataset.fingerprint[:12]}…; the run has {self.info['dataset']['fingerprint'][:12]}…). "
                            "Give the one it was trained on, or train a new run.")
         return dataset
+
+    def _other_dataset(self, path: Path | None) -> PreparedDataset:
+        """A data set for imported weights, whose ids mean what those of the run mean."""
+        if path is None:
+            raise RunError(f"{self.folder}: was imported and has no data set of its own. Name one of the same tasks and "
+                           "actions with --dataset.")
+        planner, dataset = self.planner, open_dataset(path)
+        assert isinstance(planner, CefitoPlanner)
+        assert planner.taxonomy is not None
+        for own, other in zip_longest(_named(planner.taxonomy), _named(dataset.taxonomy), fillvalue="nothing"):
+            if own != other:
+                raise RunError(f"{path}: its tasks and actions are not those that {self.folder} was imported with: {other} "
+                               f"instead of {own}. Give another data set, or import with the taxonomy.json of this one.")
+        return dataset
+
+
+def _named(taxonomy: Taxonomy) -> list[str]:
+    """All tasks and actions, with their ids."""
+    return [*(f"task {task.id} '{task.name}'" for task in taxonomy.tasks),
+            *(f"action {action.id} '{action.name}'" for action in taxonomy.actions)]
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -142,7 +168,8 @@ def train_run(dataset: PreparedDataset, folder: Path, *, config: RunConfig, hori
     group, found = group or Processes(), find_method(method)
     info: dict[str, Any] = {
         "format_version": 1, "method": method,
-        "dataset": {"name": dataset.name, "path": str(dataset.folder.resolve()), "fingerprint": dataset.fingerprint},
+        "dataset": {"name": dataset.name, "path": str(dataset.folder.resolve()), "fingerprint": dataset.fingerprint,
+                    "observed": dataset.provenance.get("observed")},
         "horizon": horizon, "seed": seed, "selection": selection, "preset": config.preset,
         "config": config.model_dump(mode="json"),
         "versions": {"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__,
