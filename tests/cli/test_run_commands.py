@@ -322,7 +322,7 @@ def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("argv", "message"), [
-    ([], "give either --video (with --from-step) or both --initial and --goal"),
+    ([], "give --video (with --from-step, or a file with --start and --end), --initial and --goal"),
     (["--video", "world-9999"], "no video 'world-9999'"),
     (["--video", VIDEO, "--from-step", "90"], "The last possible start is"),
     (["--video", VIDEO, "--from-step", "-1"], "The last possible start is"),
@@ -330,8 +330,8 @@ def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
     (["--video", VIDEO, "--task", "-1"], "unknown task -1; the run knows 0 to 11"),
     (["--video", VIDEO, "--top-k", "0"], "top_k is 0; expected at least 1"),
     (["--video", VIDEO, "--device", "abacus"], "unknown device 'abacus'"),
-    (["--video", VIDEO, "--initial", "good.npy"], "give either --video"),
-    (["--initial", "good.npy"], "give either --video"), (["--goal", "good.npy"], "give either --video"),
+    (["--video", VIDEO, "--initial", "good.npy"], "give --video"),
+    (["--initial", "good.npy"], "give --video"), (["--goal", "good.npy"], "give --video"),
     (["--initial", "good.npy", "--goal", "nowhere.npy"], "nowhere.npy: no such file"),
     (["--initial", "pickled.npy", "--goal", "good.npy"], "pickled.npy: holds pickled objects, which are never loaded"),
     (["--initial", "good.npy", "--goal", "nan.npy"], "nan.npy: 1 rows hold NaN or infinity"),

@@ -29,6 +29,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("cefito.cli.compare:compare", "Planners beside each other: train, score, tables."),
     "reproduce": ("cefito.cli.reproduce:reproduce", "A table or figure of the paper, on a prepared data set."),
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
+    "extract": ("cefito.cli.extract:extract", "Features of videos, one vector a second."),
+    "embed": ("cefito.cli.embed:embed", "A data set with text embeddings of its actions' names."),
+    "import-checkpoint": ("cefito.cli.import_checkpoint:import_checkpoint", "Weights of the authors' checkpoints as a run."),
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
+from cefito.cli.observe import NOT_OBSERVED, ObserveOptions, query_from_observations
 from cefito.cli.options import AS_TRAINED, SearchOptions
 from cefito.errors import ConfigError
 
@@ -25,14 +26,15 @@ Several = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=Fal
 def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial: Path | None = None,
          goal: Path | None = None, task: int | None = None, top_k: int = 5, pin: Several = (), require: Several = (),
          forbid: Several = (), before: Several = (), no_repeats: Flag = False, options: SearchOptions = AS_TRAINED,
-         dataset: Path | None = None, device: str = "auto", json: Flag = False) -> int:
-    """Plan the actions between two observations, of a video of the data set or from files.
+         observe: ObserveOptions = NOT_OBSERVED, dataset: Path | None = None, device: str = "auto", json: Flag = False
+         ) -> int:
+    """Plan the actions between two observations: of a video of the data set, from files, a video file, or two pictures.
 
     Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at once.
 
     Args:
         run: Run folder, as cefito train makes it.
-        video: Id of a video of the run's data set.
+        video: Id of a video of the run's data set; with --start and --end, a video file.
         from_step: Number of the first step to plan, counted from 0; the plan covers as many steps as the run's horizon.
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
@@ -44,6 +46,7 @@ def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial:
         before: A,B: where actions A and B both occur, A comes first; may be repeated.
         no_repeats: No action may occur twice.
         options: How to search.
+        observe: How to make the observations from a video file or from pictures.
         dataset: Where the data set lies, if it has moved.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
@@ -58,7 +61,11 @@ def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial:
             raise ConfigError(f"{run}: is a run of '{opened.method}'; single plans are for those of cefito. Score this one "
                               f"with cefito evaluate {run}.")
         opened.planner.use(options.apply(opened.planner.config.search))
-        if video is not None and initial is None and goal is None:
+        if observe:
+            if initial is not None or goal is not None or from_step:
+                raise ConfigError("--initial, --goal and --from-step do not go with a video file or pictures. Leave them out.")
+            query, truth = query_from_observations(opened, video, observe, device=opened.planner.device), None
+        elif video is not None and initial is None and goal is None:
             query, truth = query_from_video(opened, video, from_step, dataset)
         else:
             query, truth = query_from_files(video, initial, goal), None

@@ -53,7 +53,8 @@ def query_from_files(video: str | None, initial: Path | None, goal: Path | None)
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
     """
     if initial is None or goal is None or video is not None:
-        raise ConfigError("give either --video (with --from-step) or both --initial and --goal.")
+        raise ConfigError("give --video (with --from-step, or a file with --start and --end), --initial and --goal, or "
+                          "--initial-image and --goal-image.")
     rows = []
     for path in (initial, goal):
         array = load_npy(path)
