@@ -70,7 +70,7 @@ def test_not_exactly_two_files(tmp_path):
     path = tmp_path / "a.npy"
     for video, initial, goal in ((None, None, None), (None, path, None), (None, None, path), ("e", path, path),
                                  ("e", None, path)):
-        with pytest.raises(ConfigError, match=r"either --video .* or both --initial and --goal"):
+        with pytest.raises(ConfigError, match=r"give --video .*, --initial and --goal, or"):
             query_from_files(video, initial, goal)
 
 
