@@ -94,7 +94,7 @@ def test_what_a_run_folder_holds(trained, world):
     info = json.loads((trained.folder / "run.json").read_text())
     assert info["finished"] is True
     assert info["dataset"] == {"name": world.name, "path": str(world.folder.resolve()),
-                               "fingerprint": world.fingerprint}
+                               "fingerprint": world.fingerprint, "observed": None}
     assert (info["horizon"], info["seed"], info["preset"]) == (3, 0, "paper")
     assert info["config"] == CONFIG.model_dump(mode="json")
     assert info["versions"] == {"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__,
