@@ -60,8 +60,8 @@ class AutoSearch:
         return [found[row] for row in range(len(problems))]
 
 
-def make_search(method: Method = "auto", *, memory_mib: float = 1024, budget_gflop: float = 500, proposals: int = 256,
-                starts: int = 8, refinements: int = 64, width: int = 32, diversity: float = 0.0) -> Search:
+def make_search(method: Method = "auto", *, memory_mib: float = 1024, budget_gflop: float = 500, proposals: int = 512,
+                starts: int = 12, refinements: int = 256, width: int = 32, diversity: float = 0.0) -> Search:
     """A search by its name.
 
     Args:

@@ -47,7 +47,7 @@ class GuidedSearch:
         ConfigError: A setting out of range.
     """
 
-    def __init__(self, *, proposals: int = 256, starts: int = 8, refinements: int = 64, rounds: int = 100,
+    def __init__(self, *, proposals: int = 512, starts: int = 12, refinements: int = 256, rounds: int = 100,
                  budget_gflop: float = 35, memory_mib: float = 1024) -> None:
         if proposals < 1 or starts < 1 or refinements < 0 or rounds < 0 or not budget_gflop > 0 or not memory_mib > 0:
             raise ConfigError(f"guided search with {proposals} proposals, {starts} starts, {refinements} refinements, {rounds} "

@@ -124,9 +124,9 @@ class SearchConfig(Frozen):
     memory_mib: float = Field(1024, gt=0)
     method: Literal["auto", "exhaustive", "guided", "gradient", "beam", "naive"] = "exhaustive"
     budget_gflop: float = Field(500, ge=0)
-    proposals: int = Field(256, ge=1)
-    starts: int = Field(8, ge=1)
-    refinements: int = Field(64, ge=0)
+    proposals: int = Field(512, ge=1)
+    starts: int = Field(12, ge=1)
+    refinements: int = Field(256, ge=0)
     width: int = Field(32, ge=1)
     diversity: float = Field(0.0, ge=0)
     objective: Literal["energy", "prior", "fitted", "likelihood"] = "energy"
