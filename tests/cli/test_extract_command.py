@@ -79,8 +79,8 @@ def test_videos_left_out_are_listed_and_exit_1(videos, weights, tmp_path, capsys
 
 
 @pytest.mark.parametrize(("changed", "message"), [
-    (["--weights", "nowhere.pth"], "nowhere.pth: no such file. Download s3d_howto100m.pth from the project "
-                                   "antoine77340/S3D_HowTo100M (Apache-2.0)"),
+    (["--weights", "nowhere.pth"], "nowhere.pth: no such file. Fetch s3d_howto100m.pth (project "
+                                   "antoine77340/S3D_HowTo100M) by 'cefito data download s3d FOLDER'"),
     (["--encoder", "i3d"], "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP or DINOv2 model"),
     (["--encoder", "dinov2"], "weights: does not go with the encoder dinov2, only with s3d. Leave it out."),
     (["--layer", "pooled"], "layer: does not go with the encoder s3d"),
@@ -100,7 +100,7 @@ def test_wrong_calls_are_one_line(videos, weights, tmp_path, capsys, changed, me
 
 def test_weights_are_required(videos, tmp_path, capsys):
     assert main(["extract", str(videos), "--out", str(tmp_path / "features")]) == 2
-    assert "the encoder s3d needs the file of its weights. Download s3d_howto100m.pth" in capsys.readouterr().err
+    assert "the encoder s3d needs the file of its weights, s3d_howto100m.pth" in capsys.readouterr().err
 
 
 def test_a_model_of_pictures(videos, tmp_path, capsys):

@@ -238,8 +238,8 @@ def refused(path):
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert "\n" not in message
-    assert message.endswith("Download s3d_howto100m.pth from the project antoine77340/S3D_HowTo100M (Apache-2.0) and give "
-                            "its path.")
+    assert message.endswith("Fetch s3d_howto100m.pth (project antoine77340/S3D_HowTo100M) by 'cefito data download s3d "
+                            "FOLDER', give its path.")
     return message
 
 

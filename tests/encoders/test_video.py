@@ -199,7 +199,7 @@ def test_a_model_of_pictures_from_a_folder(clip, tmp_path):
 
 @pytest.mark.parametrize(("name", "options", "message"), [
     ("i3d", {}, "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP or DINOv2 model"),
-    ("s3d", {}, "s3d needs the file of its weights. Download s3d_howto100m.pth from the project antoine77340"),
+    ("s3d", {}, "s3d needs the file of its weights, s3d_howto100m.pth of the project antoine77340"),
     ("s3d", {"layer": "pooled"}, "layer: does not go with the encoder s3d, only with models of pictures. Leave it out."),
     ("clip", {"weights": "s3d.pth"}, "weights: does not go with the encoder clip, only with s3d. Leave it out."),
     ("clip", {"rate": 8.0}, "rate: does not go with the encoder clip"),
@@ -212,5 +212,5 @@ def test_encoders_that_cannot_be_opened(name, options, message):
 
 
 def test_missing_weights(tmp_path):
-    with pytest.raises(RunError, match=r"weights\.pth: no such file\. Download"):
+    with pytest.raises(RunError, match=r"weights\.pth: no such file\. Fetch"):
         open_encoder("s3d", weights=tmp_path / "weights.pth")

@@ -19,9 +19,10 @@ from cefito.evaluation import evaluate_planner
 from cefito.field import IncrementalField
 from cefito.files import load_tensors, write_tensors
 from cefito.planners import CefitoPlanner, Queries
-from cefito.planners.cefito import _TOGETHER, _validation_problems
+from cefito.planners.cefito import _TOGETHER
 from cefito.planners.settings import search_settings
 from cefito.planners.trained import TrainingContext
+from cefito.planners.validation import validation_problems
 from cefito.planners.weights import OBJECTIVES, Weights
 from cefito.progress import silent
 from cefito.search import Constraints, ExhaustiveSearch, Problem
@@ -243,7 +244,7 @@ def test_key_and_folder_change_no_weight(planner, splits, tmp_path):
 def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
     planner = CefitoPlanner(config=tiny_config(**{"training.optimiser.epochs": 3}))
     planner.fit(splits["train"], splits["val"], seed=0)
-    scores = planner._score(planner.field, *_validation_problems(
+    scores = planner._score(planner.field, *validation_problems(
         splits["val"], planner.space, windows=15, candidates=30), planner.context.group)
     assert planner.result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
     assert 1 <= planner.result.best_epoch <= planner.result.epochs == 3
@@ -298,7 +299,7 @@ def test_actions_from_the_taxonomy(splits, world):
 @given(candidates=st.integers(1, 600), windows=st.integers(0, 20))
 def test_validation_problems_hold_the_true_actions_within_the_bound(splits, planner, candidates, windows):
     val, space = splits["val"], planner.space
-    problems, actual = _validation_problems(val, space, windows=windows, candidates=candidates)
+    problems, actual = validation_problems(val, space, windows=windows, candidates=candidates)
     chosen = val.sample(windows or None, seed=0)
     assert len(problems) == len(actual) == min(windows or len(val), len(val))
     np.testing.assert_array_equal(actual, chosen.actions)
@@ -313,7 +314,7 @@ def test_validation_problems_hold_the_true_actions_within_the_bound(splits, plan
             assert set(problem.actions) == allowed
         elif len(problem.actions) > len(true):  # no narrower than the bound asks for
             assert (len(problem.actions) + 1) ** 3 > candidates
-    again, _ = _validation_problems(val, space, windows=windows, candidates=candidates)
+    again, _ = validation_problems(val, space, windows=windows, candidates=candidates)
     assert [problem.actions for problem in again] == [problem.actions for problem in problems]
 
 
@@ -321,7 +322,7 @@ def test_validation_problems_of_a_true_action_that_training_never_showed(splits,
     val = splits["val"].subset([0])
     task, missing = int(val.tasks[0]), int(val.actions[0, 1])
     rows = tuple(tuple(action for action in row if action != missing) for row in planner.space.actions)
-    problems, actual = _validation_problems(val, replace(planner.space, actions=rows), windows=0, candidates=10_000)
+    problems, actual = validation_problems(val, replace(planner.space, actions=rows), windows=0, candidates=10_000)
     assert problems[0].actions == rows[task]
     assert missing in actual[0]
 

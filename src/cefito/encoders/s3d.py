@@ -32,7 +32,7 @@ _MIXED = {
     "mixed_4f": (528, 256, 160, 320, 32, 128, 128),
     "mixed_5b": (832, 256, 160, 320, 32, 128, 128), "mixed_5c": (832, 384, 192, 384, 48, 128, 128),
 }
-_WHERE = "Download s3d_howto100m.pth from the project antoine77340/S3D_HowTo100M (Apache-2.0) and give its path."
+_WHERE = "Fetch s3d_howto100m.pth (project antoine77340/S3D_HowTo100M) by 'cefito data download s3d FOLDER', give its path."
 _SHOWN = 3  # names in an error
 
 

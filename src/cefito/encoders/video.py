@@ -100,8 +100,9 @@ def open_encoder(name: str, *, weights: Path | None = None, frames: int | None =
         from cefito.encoders.s3d import S3DEncoder
 
         if weights is None:
-            raise ConfigError("the encoder s3d needs the file of its weights. Download s3d_howto100m.pth from the project "
-                              "antoine77340/S3D_HowTo100M (Apache-2.0) and give its path as weights.")
+            raise ConfigError("the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
+                              "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d FOLDER' and give "
+                              "its path (--weights).")
         frames = 32 if frames is None else frames
         sampling = Sampling(frames=frames, rate=frames if rate is None else rate, size=224 if size is None else size)
         return S3DEncoder(weights, sampling=sampling, device=device)

@@ -21,17 +21,17 @@ from cefito.field.incremental import IncrementalField
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.absent import NoProposals, NoTaskModel, check_settings
 from cefito.planners.base import Queries
-from cefito.planners.hypotheses import Hypotheses, Hypothesis, merged, no_plans
+from cefito.planners.hypotheses import Hypotheses, Hypothesis, feasible, merged, no_plans
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
 from cefito.planners.trained import TrainingContext, parameters_of, results_of
+from cefito.planners.validation import validation_problems
 from cefito.planners.weights import OBJECTIVES, Weights
 from cefito.search.auto import make_search
 from cefito.search.constraints import Constraints
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans, Problem, Search, Watch
-from cefito.search.space import Space
 from cefito.training.checkpoint import load_weights
 from cefito.training.config import RunConfig, SearchConfig
 from cefito.training.distributed import Processes
@@ -136,7 +136,7 @@ class CefitoPlanner:
         field.reset(generator_for("cpu", seed, 3), mean=observed)
         field.to(self.device)
         training = self.config.training
-        problems = _validation_problems(val, self.space, windows=training.stopping.windows,
+        problems = validation_problems(val, self.space, windows=training.stopping.windows,
                                         candidates=training.stopping.candidates)
         objective = FieldObjective(
             field=field, train=train_windows, actions=dict(enumerate(self.space.actions)), config=training,
@@ -246,7 +246,7 @@ class CefitoPlanner:
         problems = hypotheses.problems(queries, tasks, weights=self.weights, constraints=constraints,
                                        pruning=settings.pruning if settings.pruning >= 0 else None)
         if constraints or settings.pruning >= 0:
-            tasks, problems = _feasible(tasks, problems, field.horizon, len(queries))
+            tasks, problems = feasible(tasks, problems, field.horizon, len(queries))
         order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # those of one task together
         found: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
         search = self.search
@@ -334,47 +334,3 @@ def saved_config(value: dict[str, Any], folder: Path) -> RunConfig:
         return RunConfig.model_validate(value["config"])
     except (KeyError, TypeError, ValidationError) as problem:
         raise RunError(f"{folder / 'planner.json'}: settings of another version ({problem}). {_REMEDY}") from problem
-
-
-def _feasible(tasks: list[Hypothesis], problems: list[Problem], horizon: int, queries: int
-              ) -> tuple[list[Hypothesis], list[Problem]]:
-    """The hypotheses under which the constraints can be satisfied; of each query there must be one."""
-    kept: list[tuple[Hypothesis, Problem]] = []
-    refusals: dict[int, ConfigError] = {}
-    for one, problem in zip(tasks, problems, strict=True):
-        try:
-            Space(problem, horizon)
-        except ConfigError as refusal:
-            refusals.setdefault(one.query, refusal)
-        else:
-            kept.append((one, problem))
-    left = {one.query for one, _ in kept}
-    for query in range(queries):
-        if query not in left:
-            raise refusals[query]
-    return [one for one, _ in kept], [problem for _, problem in kept]
-
-
-def _validation_problems(val: Windows, space: ActionSpace, *, windows: int, candidates: int
-                         ) -> tuple[list[Problem], NDArray[np.int64]]:
-    """A fixed sample of validation windows as problems of at most so many candidates each.
-
-    Where A(c)^T is larger, the problem is thinned: it keeps the actions of the true sequence and a fixed random choice of the
-    task's others. The true task is taken, so that the field is judged by itself.
-
-    Returns:
-        Problems, and the true sequences [N, T].
-    """
-    sample = val.sample(windows or None, seed=0)
-    generator = np.random.default_rng(0)
-    widest = max(1, int(candidates ** (1 / val.horizon) + 1e-9))
-    problems = []
-    for row, task in enumerate(sample.tasks):
-        allowed = space.actions[task]
-        if len(allowed) > widest:
-            true = sorted(set(sample.actions[row].tolist()) & set(allowed))
-            others = [action for action in allowed if action not in true]
-            extra = generator.choice(others, size=max(0, widest - len(true)), replace=False).tolist()
-            allowed = tuple(sorted({*true, *extra}))
-        problems.append(Problem(initial=sample.initial[row], goal=sample.goal[row], actions=allowed))
-    return problems, sample.actions

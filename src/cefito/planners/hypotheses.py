@@ -20,8 +20,9 @@ from cefito.search.constraints import Constraints
 from cefito.search.guided import GuidedSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Effort, IncrementalEnergies, Objective, Plans, Problem
+from cefito.search.space import Space
 
-__all__ = ["FITTED_TASKS", "Hypotheses", "Hypothesis", "merged", "no_plans"]
+__all__ = ["FITTED_TASKS", "Hypotheses", "Hypothesis", "feasible", "merged", "no_plans"]
 
 FITTED_TASKS = 5
 """Most tasks of a query among which the number to search is chosen."""
@@ -241,3 +242,26 @@ def _energy(field: IncrementalEnergies[Any], problem: Problem, actions: NDArray[
     initial, goal, sequence = (torch.from_numpy(part[None]).to(field.device)
                                for part in (problem.initial, problem.goal, actions))
     return float(field.energy(initial, goal, sequence)[0])
+
+
+def feasible(tasks: list[Hypothesis], problems: list[Problem], horizon: int, queries: int
+              ) -> tuple[list[Hypothesis], list[Problem]]:
+    """The hypotheses under which the constraints can be satisfied; of each query there must be one.
+
+    Raises:
+        ConfigError: A query has none.
+    """
+    kept: list[tuple[Hypothesis, Problem]] = []
+    refusals: dict[int, ConfigError] = {}
+    for one, problem in zip(tasks, problems, strict=True):
+        try:
+            Space(problem, horizon)
+        except ConfigError as refusal:
+            refusals.setdefault(one.query, refusal)
+        else:
+            kept.append((one, problem))
+    left = {one.query for one, _ in kept}
+    for query in range(queries):
+        if query not in left:
+            raise refusals[query]
+    return [one for one, _ in kept], [problem for _, problem in kept]
