@@ -4,7 +4,7 @@ While a step is done, rows look like that step, with noise; between two steps li
 features instead, for example with `cefito extract`.
 
     python examples/table/features.py /tmp/features
-    cefito data prepare table examples/table/steps.csv --features /tmp/features --out /tmp/data
+    cefito data prepare custom examples/table/steps.csv /tmp/data --features /tmp/features
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_two_pictures(model, tmp_path, capsys):
 
     def prepare_and_train(name):
         data, run = tmp_path / f"{name}-data", tmp_path / name
-        call("data", "prepare", "table", tmp_path / "steps.csv", "--features", features, "--out", data, "--seconds", 1,
+        call("data", "prepare", "custom", tmp_path / "steps.csv", data, "--features", features, "--seconds", 1,
              "--precision", "float32")
         call("train", data, "--horizon", 3, "--out", run, "--device", "cpu", *TINY)
         return run

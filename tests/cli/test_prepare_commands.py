@@ -76,7 +76,6 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
 @pytest.mark.parametrize(("argv", "match"), [
     (["crosstask", "--annotations", "nowhere.json"], "nowhere.json: no such file. Known forms"),
     (["niv", "--annotations", "empty"], "empty: annotations of no known form"),
-    (["table", "nowhere.csv"], "nowhere.csv: no such file. Expected the columns video, task, step, start, end"),
     (["captaincook4d", "--annotations", "nowhere.json", "--split", "x.json"], "nowhere.json: no such file"),
     (["coin", "--annotations", "source", "--beyond", "cut"], "cut"),
 ])
@@ -94,11 +93,40 @@ def test_prepare_that_fails(argv, match, make_source, feature_folder, tmp_path, 
 def test_prepare_the_table_of_the_guide(tmp_path, capsys):
     example = Path(__file__).resolve().parents[2] / "examples" / "table"
     runpy.run_path(str(example / "features.py"))["main"](tmp_path / "features")
-    assert main(["data", "prepare", "table", str(example / "steps.csv"), "--features", str(tmp_path / "features"), "--out",
-                 str(tmp_path / "out"), "--seconds", "1"]) == 0
+    assert main(["data", "prepare", "custom", str(example / "steps.csv"), str(tmp_path / "out"), "--features",
+                 str(tmp_path / "features"), "--seconds", "1"]) == 0
     captured = capsys.readouterr()
     assert captured.err.splitlines()[:2] == [
         "note: step names that differ by little: 'boil water' and 'Boil water'. If they mean the same, write them alike.",
         "note: The table has no split: 30 % of the videos of each task were drawn for test."]
     assert captured.out.splitlines()[0] == "steps: 1 s around each start and end, 16 numbers, float16"
     assert main(["data", "check", str(tmp_path / "out")]) == 0
+
+
+def test_custom_folder_with_features_a_second(make_source, feature_folder, tmp_path, capsys):
+    source = make_source(features=None)
+    assert main(["data", "prepare", "custom", str(source), str(tmp_path / "ours"), "--features", str(feature_folder)]) == 0
+    assert main(["data", "prepare", "niv", "--annotations", str(source), "--out", str(tmp_path / "theirs"), "--features",
+                 str(feature_folder)]) == 0
+    assert open_dataset(tmp_path / "ours").fingerprint == open_dataset(tmp_path / "theirs").fingerprint
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(("argv", "match"), [
+    (["custom", "steps.csv", "out"], "give --features, a folder with one file of features a video, or --videos, a folder of"),
+    (["niv", "--annotations", "source", "--out", "out"], "give --features, a folder with one file of features a video, or"),
+    (["custom", "steps.csv", "out", "--features", "features", "--weights", "s3d.pth"], "--encoder and what belongs to it are"),
+    (["custom", "steps.csv", "out", "--videos", "features", "--weights", "nowhere.pth"], "nowhere.pth: no such file"),
+    (["custom", "nowhere.csv", "out", "--features", "features"], "nowhere.csv: no such file. Expected the columns video, task"),
+    (["custom", "nowhere.csv", "out", "--videos", "features"], "nowhere.csv: no such file. Expected the columns video, task"),
+    (["custom", "nowhere", "out"], "nowhere: no such folder or table. Give the folder that holds taxonomy.json"),
+])
+def test_custom_that_fails(argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch):
+    make_source(features=None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "steps.csv").write_text("video,task,step,start,end\na,tea,boil,0,1\n")
+    assert main(["data", "prepare", *argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert match in one_line(captured.err)
+    assert not (tmp_path / "out").exists()

@@ -104,13 +104,12 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         captured = capsys.readouterr()
         return captured.err.splitlines()[-1] if code else captured.out
 
-    folder, features, data, run = (tmp_path / name for name in ("videos", "features", "data", "run"))
+    folder, features, data, run = (tmp_path / name for name in ("videos", "data-features", "data", "run"))
     weights = random_weights(tmp_path / "s3d.pth")
     taxonomy, videos = make_videos(folder)
-    call("extract", folder, "--encoder", "s3d", "--weights", weights, "--out", features, "--frames", CLIP["frames"],
-         "--size", CLIP["size"], "--batch", 16, "--device", "cpu")
     write_table(tmp_path / "steps.csv", taxonomy, videos)
-    call("data", "prepare", "table", tmp_path / "steps.csv", "--features", features, "--out", data, "--precision", "float32")
+    call("data", "prepare", "custom", tmp_path / "steps.csv", data, "--videos", folder, "--precision", "float32", "--weights",
+         weights, "--frames", CLIP["frames"], "--size", CLIP["size"], "--batch", 16, "--device", "cpu")
     dataset = open_dataset(data)
     for number, video in enumerate(videos):  # the rows of the seconds around each time
         vectors = np.load(features / f"{video['video_id']}.npy")

@@ -177,7 +177,7 @@ def test_a_pickle_is_never_run(make_source, tmp_path):
 
 def test_places_that_cannot_be_used(make_source, tmp_path):
     source = make_source()
-    with pytest.raises(DataError, match=r"nowhere: no such folder. Give the one that holds"):
+    with pytest.raises(DataError, match=r"nowhere: no such folder or table. Give the folder that holds"):
         prepare_custom(tmp_path / "nowhere", tmp_path / "out")
     with pytest.raises(DataError, match="name: is empty"):
         prepare_custom(source, tmp_path / "out", name=" ")

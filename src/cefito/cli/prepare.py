@@ -1,4 +1,4 @@
-"""`cefito data prepare`: turn annotations and features into a prepared data set."""
+"""`cefito data prepare`: turn annotations and features or videos into a prepared data set."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from cefito.cli.console import passing_progress, print_json, table, talk
+from cefito.cli.extract import S3D_OF_BENCHMARKS, EncoderOptions, extract_folder
+from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.data.prepared import PreparedDataset
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "wrote"]
 
-app = App(name="prepare", help="Turn annotations and features into a prepared data set.")
+app = App(name="prepare", help="Turn annotations and features or videos into a prepared data set.")
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -25,11 +27,12 @@ Flag = Annotated[bool, Parameter(negative="")]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """How steps are observed, and where the data set goes.
+    """How steps are observed.
 
     Attributes:
-        features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
+        features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With videos it is where these are
+            written, by default a folder beside the data set.
+        videos: Folder of videos, whose features are extracted first.
         name: Name shown in tables; by default that of the annotations.
         beyond: Steps that end beyond the features: leave them out (drop), put the step before in their place, features and
             label, as the published loader does (rewrite), or stop (error).
@@ -39,8 +42,8 @@ class Observed:
         json: Print what was left out as JSON instead of a table.
     """
 
-    features: Path
-    out: Path
+    features: Path | None = None
+    videos: Path | None = None
     name: str | None = None
     beyond: Literal["drop", "rewrite", "error"] = "drop"
     seconds: int = 3
@@ -49,81 +52,90 @@ class Observed:
     json: Flag = False
 
 
+_AS_GIVEN = Observed()
+
+
 @app.command
-def custom(source: Path, target: Path, /, *, name: str | None = None) -> None:
-    """Prepare your own annotated videos with observations of their steps made by any model.
+def custom(source: Path, target: Path, /, *, observed: Observed = _AS_GIVEN, encoder: EncoderOptions = S3D_OF_BENCHMARKS
+           ) -> None:
+    """Prepare your own annotated videos: from a table or a folder of annotations, with features or videos.
 
     Args:
-        source: Folder with taxonomy.json, videos.jsonl, features.npz and optionally action_text_features.npy.
-        target: Folder to write, which must not hold anything yet.
-        name: Name shown in tables; by default the one in taxonomy.json.
-    """
-    from cefito.data.sources.custom import prepare_custom
-
-    wrote(target, prepare_custom(source, target, name=name))
-
-
-@app.command(name="table")
-def from_table(steps: Path, /, *, observed: Observed) -> None:
-    """Prepare your own videos from a table of steps and a folder of features.
-
-    Args:
-        steps: CSV or Parquet with the columns video, task, step, start, end (seconds), and split if you like.
+        source: CSV or Parquet with the columns video, task, step, start, end (seconds), and split if you like; or a folder with
+            taxonomy.json and videos.jsonl, where features.npz in it may hold observations of the steps that are made
+            already, and action_text_features.npy embeddings of the actions' names.
+        target: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
         observed: How steps are observed.
+        encoder: What encodes videos.
     """
-    from cefito.data.sources.table import read_table
+    from cefito.data.sources import prepare_custom, read_common, read_table
 
-    _prepare(lambda: read_table(steps), observed)
+    if observed.features is None and observed.videos is None and not source.is_file():
+        wrote(target, prepare_custom(source, target, name=observed.name))
+        return
+    _prepare(lambda: read_common(source) if source.is_dir() else read_table(source), target, observed, encoder)
 
 
 @app.command
-def crosstask(*, annotations: Path, taxonomy: Path | None = None, observed: Observed) -> None:
-    """Prepare CrossTask from its annotations and a folder of features.
+def crosstask(*, annotations: Path, out: Path, taxonomy: Path | None = None, observed: Observed = _AS_GIVEN,
+              encoder: EncoderOptions = S3D_OF_BENCHMARKS) -> None:
+    """Prepare CrossTask from its annotations and a folder of features or videos.
 
     Args:
         annotations: Its release, window files of the unified protocol, or taxonomy.json and videos.jsonl.
+        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
         taxonomy: A taxonomy.json, for window files, which hold no names of actions.
         observed: How steps are observed.
+        encoder: What encodes videos.
     """
-    _benchmark("crosstask", annotations, taxonomy, observed)
+    _benchmark("crosstask", annotations, taxonomy, out, observed, encoder)
 
 
 @app.command
-def coin(*, annotations: Path, taxonomy: Path | None = None, observed: Observed) -> None:
-    """Prepare COIN from its annotations and a folder of features.
+def coin(*, annotations: Path, out: Path, taxonomy: Path | None = None, observed: Observed = _AS_GIVEN,
+         encoder: EncoderOptions = S3D_OF_BENCHMARKS) -> None:
+    """Prepare COIN from its annotations and a folder of features or videos.
 
     Args:
         annotations: COIN's JSON, window files of the unified protocol, or taxonomy.json and videos.jsonl.
+        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
         taxonomy: A taxonomy.json, for window files, which hold no names of actions.
         observed: How steps are observed.
+        encoder: What encodes videos.
     """
-    _benchmark("coin", annotations, taxonomy, observed)
+    _benchmark("coin", annotations, taxonomy, out, observed, encoder)
 
 
 @app.command
-def niv(*, annotations: Path, taxonomy: Path | None = None, observed: Observed) -> None:
-    """Prepare NIV from its annotations and a folder of features.
+def niv(*, annotations: Path, out: Path, taxonomy: Path | None = None, observed: Observed = _AS_GIVEN,
+        encoder: EncoderOptions = S3D_OF_BENCHMARKS) -> None:
+    """Prepare NIV from its annotations and a folder of features or videos.
 
     Args:
         annotations: Window files of the unified protocol, or taxonomy.json and videos.jsonl.
+        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
         taxonomy: A taxonomy.json, for window files, which hold no names of actions.
         observed: How steps are observed.
+        encoder: What encodes videos.
     """
-    _benchmark("niv", annotations, taxonomy, observed)
+    _benchmark("niv", annotations, taxonomy, out, observed, encoder)
 
 
 @app.command
-def captaincook4d(*, annotations: Path, split: Path, observed: Observed) -> None:
-    """Prepare CaptainCook4D from its step annotations, a split of its recordings and a folder of features.
+def captaincook4d(*, annotations: Path, split: Path, out: Path, observed: Observed = _AS_GIVEN,
+                  encoder: EncoderOptions = S3D_OF_BENCHMARKS) -> None:
+    """Prepare CaptainCook4D from its step annotations, a split of its recordings and a folder of features or videos.
 
     Args:
         annotations: The complete step annotations, JSON.
         split: Which recordings are train, val and test, JSON.
+        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
         observed: How steps are observed.
+        encoder: What encodes videos.
     """
-    from cefito.data.sources.captaincook4d import read_captaincook4d
+    from cefito.data.sources import read_captaincook4d
 
-    _prepare(lambda: read_captaincook4d(annotations, split), observed)
+    _prepare(lambda: read_captaincook4d(annotations, split), out, observed, encoder)
 
 
 def wrote(target: Path, dataset: PreparedDataset) -> None:
@@ -131,18 +143,26 @@ def wrote(target: Path, dataset: PreparedDataset) -> None:
     talk(f"wrote {target}: {dataset.name}, fingerprint {dataset.fingerprint[:12]}")
 
 
-def _benchmark(name: str, annotations: Path, taxonomy: Path | None, observed: Observed) -> None:
-    from cefito.data.sources.benchmarks import read_benchmark
+def _benchmark(name: str, annotations: Path, taxonomy: Path | None, out: Path, observed: Observed, encoder: EncoderOptions
+               ) -> None:
+    from cefito.data.sources import read_benchmark
 
-    _prepare(lambda: read_benchmark(name, annotations, taxonomy=taxonomy), observed)
+    _prepare(lambda: read_benchmark(name, annotations, taxonomy=taxonomy), out, observed, encoder)
 
 
-def _prepare(read: Callable[[], Source], observed: Observed) -> None:
-    from cefito.data.sources.assemble import prepare, summary_rows
+def _prepare(read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions) -> None:
+    from cefito.data.sources import prepare, summary_rows
 
-    dataset = prepare(read(), observed.features, observed.out, name=observed.name, beyond=observed.beyond,
-                      seconds=observed.seconds, precision=observed.precision, workers=observed.workers,
-                      progress=passing_progress)
+    if observed.features is None and observed.videos is None:
+        raise ConfigError("give --features, a folder with one file of features a video, or --videos, a folder of videos.")
+    if observed.videos is None and encoder != S3D_OF_BENCHMARKS:
+        raise ConfigError("--encoder and what belongs to it are for --videos. Leave them out, or give the videos.")
+    source = read()  # before the videos are encoded, which takes long
+    features = observed.features or out.parent / f"{out.name}-features"
+    if observed.videos is not None:
+        extract_folder(observed.videos, features, encoder)
+    dataset = prepare(source, features, out, name=observed.name, beyond=observed.beyond, seconds=observed.seconds,
+                      precision=observed.precision, workers=observed.workers, progress=passing_progress)
     for note in dataset.provenance["preparation"]["notes"]:
         talk(f"note: {note}")
     if observed.json:
@@ -150,4 +170,4 @@ def _prepare(read: Callable[[], Source], observed: Observed) -> None:
     else:
         table(f"{dataset.name}: {observed.seconds} s around each start and end, {dataset.observation_dim} numbers, "
               f"{observed.precision}", ("what", "videos", "steps", "example"), summary_rows(dataset))
-    wrote(observed.out, dataset)
+    wrote(out, dataset)

@@ -11,10 +11,9 @@ from typing import Any
 
 from cefito.data.sources.coin import is_coin, read_coin
 from cefito.data.sources.crosstask import find_release, read_release
-from cefito.data.sources.source import Source, read_taxonomy
+from cefito.data.sources.source import Source, read_common, read_taxonomy
 from cefito.data.sources.windows_json import is_windows, read_windows
 from cefito.data.taxonomy import Taxonomy
-from cefito.data.videos import read_annotations
 from cefito.errors import ConfigError, DataError
 from cefito.files import read_json
 
@@ -50,9 +49,7 @@ def _from_folder(benchmark: str, folder: Path, taxonomy: Path | None) -> Source:
     if (folder / "taxonomy.json").is_file() and (folder / "videos.jsonl").is_file():
         if taxonomy is not None:
             raise DataError(f"{folder}: has a taxonomy.json of its own; leave --taxonomy out.")
-        found = read_annotations(folder)
-        return Source(annotations=found, form="taxonomy.json and videos.jsonl", names={},
-                      files=(folder / "taxonomy.json", folder / "videos.jsonl"))
+        return read_common(folder)
     release = find_release(folder)
     if release is not None:
         _only("crosstask", benchmark, release)

@@ -44,8 +44,8 @@ def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> Pr
     """
     source = Path(source)
     if not source.is_dir():
-        raise DataError(f"{source}: no such folder. Give the one that holds taxonomy.json, videos.jsonl and "
-                        f"{FEATURES_FILE}.")
+        raise DataError(f"{source}: no such folder or table. Give the folder that holds taxonomy.json, videos.jsonl and "
+                        f"{FEATURES_FILE}, or a table of steps.")
     if name is not None and not name.strip():
         raise DataError("name: is empty. Give the data set a name or leave the option out.")
     annotations = read_annotations(source)

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from cefito.data.taxonomy import Taxonomy
-from cefito.data.videos import Annotations, Step, Video
+from cefito.data.videos import Annotations, Step, Video, read_annotations
 from cefito.errors import DataError
 
-__all__ = ["SPLIT_SEED", "TEST_SHARE", "UNPUBLISHED", "Source", "draw_split", "make_step", "padded", "read_taxonomy"]
+__all__ = ["SPLIT_SEED", "TEST_SHARE", "UNPUBLISHED", "Source", "draw_split", "make_step", "padded", "read_common",
+           "read_taxonomy"]
 
 TEST_SHARE = 0.3
 SPLIT_SEED = 20260502
@@ -41,6 +42,16 @@ class Source:
     files: tuple[Path, ...]
     names: dict[str, tuple[str, ...]]
     notes: tuple[str, ...] = ()
+
+
+def read_common(folder: Path) -> Source:
+    """Read the common form, a folder with taxonomy.json and videos.jsonl.
+
+    Raises:
+        DataError: A file is missing or malformed.
+    """
+    return Source(annotations=read_annotations(folder), form="taxonomy.json and videos.jsonl", names={},
+                  files=(folder / "taxonomy.json", folder / "videos.jsonl"))
 
 
 def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
