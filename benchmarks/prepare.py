@@ -5,7 +5,7 @@ taxonomy.json and videos.jsonl. Each case is prepared in a process of its own, s
 give what one video adds, and from that the whole of COIN is extrapolated. The peak while videos are observed stands beside
 that of everything, to which the opening of the finished data set adds its file and its arrays.
 
-    python benchmarks/prepare.py > benchmarks/results/prepare.json
+    python benchmarks/prepare.py --videos 600 11800 > benchmarks/results/prepare.json
 """
 
 from __future__ import annotations

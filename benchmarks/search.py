@@ -7,6 +7,7 @@ compared with the exact argmin on windows of the data set, with the true and wit
     python benchmarks/search.py --quick --json
     python benchmarks/search.py --sizes 5 8 11 --horizons 3 4 5 6 --out benchmarks/results/search.json
     python benchmarks/search.py --sizes --run runs/T5 runs/T6 --windows 200 --out benchmarks/results/search-trained.json
+    python benchmarks/search.py --sizes --run runs/T6 --windows 200 --effort --out benchmarks/results/search-effort.json
 """
 
 from __future__ import annotations
@@ -168,6 +169,32 @@ def on_trained_field(folder: Path, windows: int, split: str, device: torch.devic
     return result
 
 
+def effort_on_trained_field(folder: Path, windows: int, split: str, device: torch.device) -> dict[str, Any]:
+    """Token forwards of guided search on a fixed sample of all windows, beside those that an exact search would take."""
+    run = open_run(folder, device=device)
+    planner, dataset = run.planner, run.dataset()
+    field, everything = IncrementalField(planner.field), cut_windows(dataset, horizon=planner.horizon, split=split)
+    result: dict[str, Any] = {"run": folder.name, "dataset": dataset.name, "horizon": planner.horizon, "split": split,
+                              "windows": min(windows, len(everything)), "all_windows": len(everything)}
+    for oracle in (True, False):
+        queries = Queries.from_windows(everything.sample(windows, SAMPLE_SEED), oracle_task=oracle)
+        for name, weights in (("energy", PAPER), ("fitted", planner.hypotheses.weights["fitted"])):
+            problems = planner.hypotheses.problems(queries, planner.hypotheses.of(queries, 1), weights=weights)
+            found, seconds = timed(lambda p=problems: GuidedSearch().search(field, p, 5), device)
+            guided = np.mean([plans.evaluated.token_forwards for plans in found])
+            exact = np.mean([exact_tokens(len(one.actions), planner.horizon) for one in problems])
+            result[f"{name}, {'true' if oracle else 'predicted'} task"] = {
+                "candidates": float(np.mean([len(one.actions) ** planner.horizon for one in problems])),
+                "exact_token_forwards_per_query": float(exact), "guided_token_forwards_per_query": float(guided),
+                "exact_over_guided": float(exact / guided), "guided_seconds_per_query": seconds / len(problems)}
+    return result
+
+
+def exact_tokens(actions: int, horizon: int) -> int:
+    """Token forwards of the exact search: two for each node of the tree of prefixes, one for the initial observation."""
+    return 1 + 2 * sum(actions ** length for length in range(1, horizon + 1))
+
+
 def compared(found: list[Plans], exact: list[Plans], actual: np.ndarray[Any, Any]) -> dict[str, Any]:
     tokens = sum(plans.evaluated.token_forwards for plans in found)
     return {
@@ -207,6 +234,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, nargs="*", default=[], help="folders of trained runs")
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--split", default="test")
+    parser.add_argument("--effort", action="store_true", help="of runs only count token forwards, on windows of any size")
     parser.add_argument("--limit", type=float, default=1e7, help="most candidates of a window's exact search")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--device", default="auto")
@@ -222,7 +250,9 @@ def main() -> None:
         result["exact_vs_naive"] = {str(row["horizon"]): row["exact"]["against_naive"] for row in rows}
     else:
         rows = on_random_fields(given.sizes, given.horizons, device, given.sample, others=True) if given.sizes else []
-        result["trained"] = [on_trained_field(folder, given.windows, given.split, device, given.limit) for folder in given.run]
+        result["trained"] = [
+            effort_on_trained_field(folder, given.windows, given.split, device) if given.effort else
+            on_trained_field(folder, given.windows, given.split, device, given.limit) for folder in given.run]
     result["random"] = rows
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
