@@ -41,5 +41,6 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
     example = made.examples[0]
     talk("What next:\n"
          f"  one plan          cefito plan {out}/run --video {example.video} --from-step {example.start}\n"
-         "  your own videos   cefito data prepare custom YOUR_FOLDER DATA, then cefito train DATA --horizon 3 --out RUN\n"
+         "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then cefito train DATA --horizon 3 "
+         "--out RUN\n"
          "  the paper's size  cefito train DATA --horizon 3 --preset paper --out RUN")
