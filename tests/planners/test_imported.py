@@ -331,7 +331,8 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
     plans = run.planner.plan(Queries.from_windows(chosen, oracle_task=True), 1)
     right = np.mean([(one.actions[0] == row).all() for one, row in zip(plans, chosen.actions, strict=True)])
     assert scores["metrics"]["success_rate"] == pytest.approx(100 * right)
-    assert file.parent == run.folder
+    assert file == run.folder / f"evaluation-test-oracle-task-sample-3-{world.fingerprint[:12]}.json"
+    assert scores["fingerprint"] == world.fingerprint
     query, truth = query_from_video(run, world.videos[0].video_id, 0, world.folder)
     assert query.initial.shape == (1, E)
     assert truth.tolist() == [step.action for step in world.videos[0].steps[:3]]

@@ -26,7 +26,8 @@ def evaluate_run(run: Run[Any], *, split: str = "test", oracle_task: bool = Fals
                  dataset: Path | None = None) -> tuple[dict[str, Any], Path]:
     """Score a run on a split of its data set, with the settings of the search that its planner has now.
 
-    Where these are not the settings of the run itself, the file's name tells what differs.
+    Where these are not the settings of the run itself, the file's name tells what differs. Scores of imported weights, which have
+    no data set of their own, bear the beginning of the data set's fingerprint.
 
     Args:
         run: An opened run.
@@ -45,12 +46,13 @@ def evaluate_run(run: Run[Any], *, split: str = "test", oracle_task: bool = Fals
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.")
-    windows = cut_windows(run.dataset(dataset), horizon=run.horizon, split=split)
+    data = run.dataset(dataset)
+    windows = cut_windows(data, horizon=run.horizon, split=split)
     chosen = windows.sample(sample, SAMPLE_SEED)
     planner = run.planner
     evaluation, _ = evaluate_planner(planner, chosen, oracle_task=oracle_task, sampled_from=len(windows))
     value = evaluation.to_dict() | {
-        "method": run.method, "seed": run.info["seed"], "preset": run.info["preset"],
+        "fingerprint": data.fingerprint, "method": run.method, "seed": run.info["seed"], "preset": run.info["preset"],
         "selection": run.info.get("selection", "held-out")}
     if isinstance(planner, CefitoPlanner):
         space = planner.space
@@ -61,6 +63,7 @@ def evaluate_run(run: Run[Any], *, split: str = "test", oracle_task: bool = Fals
             "tasks_without_training": {"tasks": list(fallback), "windows": int(np.isin(chosen.tasks, fallback).sum())}}
     name = "-".join(["evaluation", split, *(["oracle-task"] if oracle_task else []),
                      *([f"sample-{len(chosen)}"] if len(chosen) < len(windows) else []),
+                     *([] if run.info["dataset"]["fingerprint"] else [data.fingerprint[:12]]),
                      *(setting.replace(" ", "-") for setting in changed_search(run))])
     path = run.folder / f"{name}.json"
     write_json(path, value)
