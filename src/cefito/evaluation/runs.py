@@ -26,8 +26,8 @@ def evaluate_run(run: Run[Any], *, split: str = "test", oracle_task: bool = Fals
                  dataset: Path | None = None) -> tuple[dict[str, Any], Path]:
     """Score a run on a split of its data set, with the settings of the search that its planner has now.
 
-    Where these are not the settings of the run itself, the file's name tells what differs. Scores of imported weights, which have
-    no data set of their own, bear the beginning of the data set's fingerprint.
+    Where these are not the settings of the run itself, the file's name tells what differs. Scores of imported weights, which
+    have no data set of their own, bear the beginning of the data set's fingerprint.
 
     Args:
         run: An opened run.
