@@ -1,6 +1,6 @@
 # make quickstart   install into .venv and run the tour on simulated data
 # make test         install what tests need and run them
-# make check        lint, types, import order
+# make check        format, lint, types, import order
 # make clean        remove .venv, caches and build products
 
 PYTHON ?= python3
@@ -19,6 +19,7 @@ test: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_imports.py

@@ -1,14 +1,19 @@
-"""Accuracy of CEFITO under several objectives beside two simple planners: seeds, chosen on validation, scored on test.
+"""Accuracy of CEFITO under several objectives beside two simple planners.
 
-Each seed is trained into its own run folder below --work and resumed from there; its scores are kept there too, so that seeds
-can be run side by side and gathered by one more call with all of them. Objectives, searched with the predicted task, the
-first, the third and the fifth also with the true one:
+Seeds, chosen on validation, scored on test.
+
+Each seed is trained into its own run folder below --work and resumed from there; its scores are
+kept there too, so that seeds can be run side by side and gathered by one more call with all of
+them. Objectives, searched with the predicted task, the first, the third and the fifth also with the
+true one:
 
     energy      the paper's: the energy alone, the likeliest task
-    + prior     the energy and the prior over sequences, weights fitted on the validation split, the likeliest task
+    + prior     the energy and the prior over sequences, weights fitted on the validation split, the
+                likeliest task
     + steps     the same and the proposal network's step probabilities
     + tasks     the same over as many likely tasks as did best on the validation split
-    no energy   prior and step probabilities without the energy, weights fitted without it; no energy + tasks over several tasks
+    no energy   prior and step probabilities without the energy, weights fitted without it; no
+                energy + tasks over several tasks
 
     python benchmarks/accuracy.py DATASET --horizon 3 --seeds 0 1 2 --out benchmarks/results/NAME.json
 """
@@ -37,17 +42,32 @@ from cefito.training.config import load_config
 from cefito.training.log import read_metrics
 
 METRICS = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
-VARIANTS = {"energy": "energy", "+ prior": "prior", "+ steps": "fitted", "+ tasks": "fitted", "no energy": "likelihood",
-            "no energy + tasks": "likelihood"}
+VARIANTS = {
+    "energy": "energy",
+    "+ prior": "prior",
+    "+ steps": "fitted",
+    "+ tasks": "fitted",
+    "no energy": "likelihood",
+    "no energy + tasks": "likelihood",
+}
 
 
 def set_objective(planner: CefitoPlanner, variant: str, method: str) -> None:
     """Make a planner minimise one of the objectives."""
-    planner.use(planner.config.search.model_copy(update={
-        "objective": VARIANTS[variant], "method": method, "tasks": 0 if variant.endswith("tasks") else 1}))
+    planner.use(
+        planner.config.search.model_copy(
+            update={
+                "objective": VARIANTS[variant],
+                "method": method,
+                "tasks": 0 if variant.endswith("tasks") else 1,
+            }
+        )
+    )
 
 
-def score(folder: Path, test: Windows, method: str, exact_energy: bool, result: dict[str, Any]) -> dict[str, Any]:
+def score(
+    folder: Path, test: Windows, method: str, exact_energy: bool, result: dict[str, Any]
+) -> dict[str, Any]:
     """Metrics of every objective that `result` lacks, and the success of each window."""
     for variant in VARIANTS:
         for oracle in (False, True):
@@ -55,24 +75,43 @@ def score(folder: Path, test: Windows, method: str, exact_energy: bool, result: 
             if name in result or (oracle and (variant == "+ prior" or variant.endswith("tasks"))):
                 continue
             planner = open_run(folder, progress=progress).planner
-            set_objective(planner, variant, "exhaustive" if exact_energy and variant == "energy" else method)
+            set_objective(
+                planner, variant, "exhaustive" if exact_energy and variant == "energy" else method
+            )
             evaluation, plans = evaluate_planner(planner, test, oracle_task=oracle)
-            success = [bool((plan.actions[0] == actual).all()) for plan, actual in zip(plans, test.actions, strict=True)]
+            success = [
+                bool((plan.actions[0] == actual).all())
+                for plan, actual in zip(plans, test.actions, strict=True)
+            ]
             result[name] = {
-                **{name: evaluation.metrics[name] for name in METRICS}, "exact": evaluation.exact,
-                "seconds_per_query": evaluation.seconds_per_query, "leaves_per_query": evaluation.leaves_per_query,
-                "token_forwards_per_query": evaluation.token_forwards_per_query, "weights": vars(planner.weights),
-                "tasks": planner.config.search.tasks or (planner.hypotheses.tasks if planner.hypotheses else 1),
-                "success": [int(one) for one in success]}
+                **{name: evaluation.metrics[name] for name in METRICS},
+                "exact": evaluation.exact,
+                "seconds_per_query": evaluation.seconds_per_query,
+                "leaves_per_query": evaluation.leaves_per_query,
+                "token_forwards_per_query": evaluation.token_forwards_per_query,
+                "weights": vars(planner.weights),
+                "tasks": planner.config.search.tasks
+                or (planner.hypotheses.tasks if planner.hypotheses else 1),
+                "success": [int(one) for one in success],
+            }
     return result
 
 
-def difference(one: NDArray[np.float64], other: NDArray[np.float64], video: NDArray[np.int64]) -> dict[str, Any]:
-    """Difference of success rates [seeds, N]; 90 % intervals by t over seeds and by a bootstrap over videos."""
+def difference(
+    one: NDArray[np.float64], other: NDArray[np.float64], video: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Difference of success rates [seeds, N].
+
+    90 % intervals by t over seeds and by a bootstrap over videos.
+    """
     found = paired_difference(one, other, video)
     assert found.seeds is not None
-    return {"mean": found.mean, "half_width_90": found.seeds.half_width, "seeds": list(found.seeds.values),
-            "bootstrap_90": [found.low, found.high]}
+    return {
+        "mean": found.mean,
+        "half_width_90": found.seeds.half_width,
+        "seeds": list(found.seeds.values),
+        "bootstrap_90": [found.low, found.high],
+    }
 
 
 def main() -> None:
@@ -84,30 +123,57 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--sample", type=int)
     parser.add_argument("--search", default="guided", help="how objectives are searched")
-    parser.add_argument("--exact-energy", action="store_true", help="search the energy alone exhaustively")
+    parser.add_argument(
+        "--exact-energy", action="store_true", help="search the energy alone exhaustively"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--work", type=Path, default=Path("runs/accuracy"))
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     dataset = open_dataset(given.dataset)
     overrides = dict(entry.split("=", 1) for entry in given.set)
-    config = load_config(given.preset, dataset=dataset.taxonomy.dataset, horizon=given.horizon, overrides=overrides)
-    splits = {split: cut_windows(dataset, horizon=given.horizon, split=split) for split in ("train", "val", "test")}
+    config = load_config(
+        given.preset, dataset=dataset.taxonomy.dataset, horizon=given.horizon, overrides=overrides
+    )
+    splits = {
+        split: cut_windows(dataset, horizon=given.horizon, split=split)
+        for split in ("train", "val", "test")
+    }
     test = splits["test"].sample(given.sample, SAMPLE_SEED)
     runs: list[dict[str, Any]] = []
     simple: dict[str, Any] = {}
     for seed in given.seeds:
         folder = given.work / f"{dataset.name}-T{given.horizon}-{given.preset}-seed{seed}"
-        run = train_run(dataset, folder, config=config, horizon=given.horizon, seed=seed,
-                        device=pick_device(given.device), progress=progress)
+        run = train_run(
+            dataset,
+            folder,
+            config=config,
+            horizon=given.horizon,
+            seed=seed,
+            device=pick_device(given.device),
+            progress=progress,
+        )
         lines = read_metrics(folder / "field" / "metrics.jsonl")
-        kept = folder / f"accuracy-{len(test)}-{given.search}{'-exact' if given.exact_energy else ''}.json"
+        kept = (
+            folder
+            / f"accuracy-{len(test)}-{given.search}{'-exact' if given.exact_energy else ''}.json"
+        )
         known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
         write_json(kept, score(folder, test, given.search, given.exact_energy, known))
         scores = json.loads(kept.read_text(encoding="utf-8"))
-        runs.append({"seed": seed, "parameters": run.info["parameters"], "training": run.info["training"],
-                     "epoch_seconds": mean(line["train_seconds"] for line in lines), "scores": scores})
-        talk(f"seed {seed}: " + json.dumps({name: round(value["success_rate"], 2) for name, value in scores.items()}))
+        runs.append(
+            {
+                "seed": seed,
+                "parameters": run.info["parameters"],
+                "training": run.info["training"],
+                "epoch_seconds": mean(line["train_seconds"] for line in lines),
+                "scores": scores,
+            }
+        )
+        talk(
+            f"seed {seed}: "
+            + json.dumps({name: round(value["success_rate"], 2) for name, value in scores.items()})
+        )
         if not simple:
             for planner in (NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)):
                 planner.fit(splits["train"], splits["val"], seed=seed)
@@ -116,23 +182,60 @@ def main() -> None:
     against: dict[str, Any] = {}
     for name in runs[0]["scores"]:
         values = {metric: [run["scores"][name][metric] for run in runs] for metric in METRICS}
-        summary[name] = {metric: {"mean": mean(part), "half_width_90": seed_interval(part).half_width, "seeds": part}
-                         for metric, part in values.items()}
+        summary[name] = {
+            metric: {
+                "mean": mean(part),
+                "half_width_90": seed_interval(part).half_width,
+                "seeds": part,
+            }
+            for metric, part in values.items()
+        }
         base = "energy, true task" if "true" in name else "energy, predicted task"
-        one, other = (np.array([run["scores"][key]["success"] for run in runs], dtype=float) for key in (name, base))
+        one, other = (
+            np.array([run["scores"][key]["success"] for run in runs], dtype=float)
+            for key in (name, base)
+        )
         if name != base:
             against[f"{name}, less {base}"] = difference(one, other, test.video)
     for run in runs:
         for value in run["scores"].values():
             del value["success"]
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({
-        "dataset": dataset.name, "fingerprint": dataset.fingerprint, "horizon": given.horizon, "test_windows": len(test),
-        "sampled_from": len(splits["test"]), "preset": given.preset, "overrides": overrides, "search": given.search,
-        "exact_energy": given.exact_energy, "config": config.model_dump(mode="json"), "summary": summary,
-        "success_rate_differences": against, "runs": runs, "simple": simple}, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({"summary": {name: {metric: round(part["mean"], 2) for metric, part in value.items()}
-                                  for name, value in summary.items()}, "differences": against}, indent=1))
+    given.out.write_text(
+        json.dumps(
+            {
+                "dataset": dataset.name,
+                "fingerprint": dataset.fingerprint,
+                "horizon": given.horizon,
+                "test_windows": len(test),
+                "sampled_from": len(splits["test"]),
+                "preset": given.preset,
+                "overrides": overrides,
+                "search": given.search,
+                "exact_energy": given.exact_energy,
+                "config": config.model_dump(mode="json"),
+                "summary": summary,
+                "success_rate_differences": against,
+                "runs": runs,
+                "simple": simple,
+            },
+            indent=1,
+        )
+        + "\n",
+        encoding="utf-8",
+    )
+    print(
+        json.dumps(
+            {
+                "summary": {
+                    name: {metric: round(part["mean"], 2) for metric, part in value.items()}
+                    for name, value in summary.items()
+                },
+                "differences": against,
+            },
+            indent=1,
+        )
+    )
 
 
 if __name__ == "__main__":

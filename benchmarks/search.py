@@ -1,8 +1,11 @@
-"""Searches against the naive reference: time, token forwards, memory and agreement with the exact argmin, all in one run.
+"""Searches against the naive reference.
 
-Random fields of the `paper` size over |A| actions, where everything is timed against batched full forwards of all candidates
-(extrapolated from a sample of candidates where marked); and trained fields of run folders, where guided and beam search are
-compared with the exact argmin on windows of the data set, with the true and with the predicted task.
+Time, token forwards, memory and agreement with the exact argmin, all in one run.
+
+Random fields of the `paper` size over |A| actions, where everything is timed against batched full
+forwards of all candidates (extrapolated from a sample of candidates where marked); and trained
+fields of run folders, where guided and beam search are compared with the exact argmin on windows of
+the data set, with the true and with the predicted task.
 
     python benchmarks/search.py --quick --json
     python benchmarks/search.py --sizes 5 8 11 --horizons 3 4 5 6 --out benchmarks/results/search.json
@@ -30,12 +33,21 @@ from cefito.field import EnergyField, IncrementalField
 from cefito.planners import Queries
 from cefito.planners.run import open_run, pick_device
 from cefito.planners.weights import PAPER
-from cefito.search import BeamSearch, ExhaustiveSearch, GuidedSearch, NaiveSearch, Plans, Problem, Search
+from cefito.search import (
+    BeamSearch,
+    ExhaustiveSearch,
+    GuidedSearch,
+    NaiveSearch,
+    Plans,
+    Problem,
+    Search,
+)
 from cefito.training.config import load_config
 from cefito.training.trainer import generator_for
 
 OBSERVATION, TEXT, ACTIONS = 1536, 512, 133
-EXACT_TOKENS = 600_000  # beyond this many token forwards exact search of a `paper`-size field takes minutes on a CPU
+# beyond this many token forwards exact search of a `paper`-size field takes minutes on a CPU
+EXACT_TOKENS = 600_000
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
@@ -50,10 +62,18 @@ def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
 
 
 def random_field(horizon: int, device: torch.device, seed: int = 0) -> EnergyField:
-    """A `paper`-size field with new weights, ten times as large as at the start of training, so that energies differ."""
+    """A `paper`-size field with new weights, ten times as large as at the start of training.
+
+    So that energies differ.
+    """
     generator = generator_for("cpu", seed)
-    field = EnergyField(config=load_config("paper").field, observation_dim=OBSERVATION, action_count=ACTIONS, horizon=horizon,
-                        action_vectors=torch.randn(ACTIONS, TEXT, generator=generator))
+    field = EnergyField(
+        config=load_config("paper").field,
+        observation_dim=OBSERVATION,
+        action_count=ACTIONS,
+        horizon=horizon,
+        action_vectors=torch.randn(ACTIONS, TEXT, generator=generator),
+    )
     field.reset(generator)
     with torch.no_grad():
         for parameter in field.parameters():
@@ -69,12 +89,20 @@ def random_problem(size: int, seed: int = 0) -> Problem:
 
 
 def naive_seconds(field: IncrementalField, problem: Problem, sample: int) -> tuple[float, bool]:
-    """Seconds that batched full forwards of all candidates take; whether extrapolated from a sample of candidates."""
+    """Seconds that batched full forwards of all candidates take.
+
+    Whether extrapolated from a sample of candidates.
+    """
     total = len(problem.actions) ** field.horizon
     count = min(sample, total)
     generator = np.random.default_rng(0)
-    sequences = torch.from_numpy(generator.choice(problem.actions, size=(count, field.horizon))).to(field.device)
-    initial, goal = (torch.from_numpy(part).to(field.device).expand(1, -1) for part in (problem.initial, problem.goal))
+    sequences = torch.from_numpy(generator.choice(problem.actions, size=(count, field.horizon))).to(
+        field.device
+    )
+    initial, goal = (
+        torch.from_numpy(part).to(field.device).expand(1, -1)
+        for part in (problem.initial, problem.goal)
+    )
 
     def work() -> None:
         for part in sequences.split(256 if field.device.type == "cpu" else 8192):
@@ -84,8 +112,9 @@ def naive_seconds(field: IncrementalField, problem: Problem, sample: int) -> tup
     return seconds * total / count, count < total
 
 
-def on_random_fields(sizes: list[int], horizons: list[int], device: torch.device, sample: int, *, others: bool
-                     ) -> list[dict[str, Any]]:
+def on_random_fields(
+    sizes: list[int], horizons: list[int], device: torch.device, sample: int, *, others: bool
+) -> list[dict[str, Any]]:
     rows = []
     for horizon in horizons:
         field = IncrementalField(random_field(horizon, device))
@@ -93,34 +122,59 @@ def on_random_fields(sizes: list[int], horizons: list[int], device: torch.device
         ExhaustiveSearch().search(field, [random_problem(3)], 5)
         for size in sizes:
             problem, exact = random_problem(size), ExhaustiveSearch()
-            repeats = range(5 if size ** horizon <= 4096 else 1)  # short ones wobble: the median of several, in turn with exact
+            repeats = range(
+                5 if size**horizon <= 4096 else 1
+            )  # short ones wobble: the median of several, in turn with exact
             seconds, extrapolated = naive_seconds(field, problem, sample)
-            row: dict[str, Any] = {"horizon": horizon, "actions": size, "candidates": size ** horizon, "naive": {
-                "seconds": seconds, "extrapolated": extrapolated, "token_forwards": size ** horizon * (2 * horizon + 1)}}
+            row: dict[str, Any] = {
+                "horizon": horizon,
+                "actions": size,
+                "candidates": size**horizon,
+                "naive": {
+                    "seconds": seconds,
+                    "extrapolated": extrapolated,
+                    "token_forwards": size**horizon * (2 * horizon + 1),
+                },
+            }
             best = None
-            if sum(2 * size ** level for level in range(horizon + 1)) <= EXACT_TOKENS:
-                best, taken = timed(lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device)
+            if sum(2 * size**level for level in range(horizon + 1)) <= EXACT_TOKENS:
+                best, taken = timed(
+                    lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device
+                )
                 naive, ours = [seconds], [taken]
                 for _ in repeats[1:]:
                     naive.append(naive_seconds(field, problem, sample)[0])
-                    ours.append(timed(lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device)[1])
+                    ours.append(
+                        timed(lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device)[1]
+                    )
                 seconds, taken = float(np.median(naive)), float(np.median(ours))
                 row["naive"]["seconds"] = seconds
                 row["exact"] = cost(best, taken) | {"against_naive": seconds / taken}
                 if not extrapolated:
                     reference = NaiveSearch(batch=256).search(field, [problem], 5)[0]
-                    row["exact"] |= {"same_plans": bool((reference.actions == best.actions).all()), "energy_difference": float(
-                        np.abs(reference.energies / best.energies - 1).max())}
+                    row["exact"] |= {
+                        "same_plans": bool((reference.actions == best.actions).all()),
+                        "energy_difference": float(
+                            np.abs(reference.energies / best.energies - 1).max()
+                        ),
+                    }
             if others:
-                methods: list[tuple[str, Search]] = [("guided", GuidedSearch()), ("beam", BeamSearch())]
+                methods: list[tuple[str, Search]] = [
+                    ("guided", GuidedSearch()),
+                    ("beam", BeamSearch()),
+                ]
                 if best is not None:
                     methods.append(("screened", ExhaustiveSearch(screening=True)))
                 for name, search in methods:
-                    found, taken = timed(lambda f=field, p=problem, s=search: s.search(f, [p], 5)[0], device)
+                    found, taken = timed(
+                        lambda f=field, p=problem, s=search: s.search(f, [p], 5)[0], device
+                    )
                     row[name] = cost(found, taken) | {"against_naive": seconds / taken}
                     if best is not None:
-                        row[name] |= {"argmin": bool((found.actions[0] == best.actions[0]).all()),
-                                      "energy_gap": float(found.energies[0] / best.energies[0] - 1)}
+                        row[name] |= {
+                            "argmin": bool((found.actions[0] == best.actions[0]).all()),
+                            "energy_gap": float(found.energies[0] / best.energies[0] - 1),
+                        }
             row["peak_mib"] = peak_mib(device)
             talk(json.dumps(row))
             rows.append(row)
@@ -128,17 +182,23 @@ def on_random_fields(sizes: list[int], horizons: list[int], device: torch.device
 
 
 def cost(plans: Plans, seconds: float) -> dict[str, Any]:
-    return {"seconds": seconds, "token_forwards": plans.evaluated.token_forwards, "leaves": plans.evaluated.leaves}
+    return {
+        "seconds": seconds,
+        "token_forwards": plans.evaluated.token_forwards,
+        "leaves": plans.evaluated.leaves,
+    }
 
 
 def peak_mib(device: torch.device) -> float:
     """Peak memory so far: of the GPU, or of this process."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated() / 2 ** 20
+        return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def on_trained_field(folder: Path, windows: int, split: str, device: torch.device, limit: float) -> dict[str, Any]:
+def on_trained_field(
+    folder: Path, windows: int, split: str, device: torch.device, limit: float
+) -> dict[str, Any]:
     """Guided and beam search against the exact argmin on a fixed sample of windows of at most `limit` candidates."""
     run = open_run(folder, device=device)
     planner, dataset = run.planner, run.dataset()
@@ -149,25 +209,55 @@ def on_trained_field(folder: Path, windows: int, split: str, device: torch.devic
     everything = cut_windows(dataset, horizon=horizon, split=split)
     likeliest = planner.task_model.predict(Queries.from_windows(everything))
     sizes = np.array([len(actions) for actions in planner.space.actions], dtype=float)
-    small = np.flatnonzero((sizes[everything.tasks] ** horizon <= limit) & (sizes[likeliest] ** horizon <= limit))
+    small = np.flatnonzero(
+        (sizes[everything.tasks] ** horizon <= limit) & (sizes[likeliest] ** horizon <= limit)
+    )
     sample = everything.subset(small).sample(windows, SAMPLE_SEED)
-    result: dict[str, Any] = {"run": folder.name, "dataset": dataset.name, "horizon": horizon, "split": split,
-                              "windows": len(sample), "sampled_from": len(small), "all_windows": len(everything),
-                              "most_candidates": limit}
-    searches: dict[str, Search] = {"exact": ExhaustiveSearch(), "guided": GuidedSearch(), "beam": BeamSearch()}
+    result: dict[str, Any] = {
+        "run": folder.name,
+        "dataset": dataset.name,
+        "horizon": horizon,
+        "split": split,
+        "windows": len(sample),
+        "sampled_from": len(small),
+        "all_windows": len(everything),
+        "most_candidates": limit,
+    }
+    searches: dict[str, Search] = {
+        "exact": ExhaustiveSearch(),
+        "guided": GuidedSearch(),
+        "beam": BeamSearch(),
+    }
     known: dict[Any, Plans] = {}  # a task predicted rightly is not searched again
     for oracle in (True, False):
         queries = Queries.from_windows(sample, oracle_task=oracle)
         for name, weights in (("energy", PAPER), ("fitted", planner.hypotheses.weights["fitted"])):
-            problems = planner.hypotheses.problems(queries, planner.hypotheses.of(queries, 1), weights=weights)
+            problems = planner.hypotheses.problems(
+                queries, planner.hypotheses.of(queries, 1), weights=weights
+            )
             plans: dict[str, list[Plans]] = {}
-            row: dict[str, Any] = {"candidates": float(np.mean([len(one.actions) ** horizon for one in problems]))}
+            row: dict[str, Any] = {
+                "candidates": float(np.mean([len(one.actions) ** horizon for one in problems]))
+            }
             for method, search in searches.items():
-                wanted = [index for index, one in enumerate(problems) if (method, name, index, one.actions) not in known]
-                found, seconds = timed(lambda s=search, p=[problems[index] for index in wanted]: s.search(field, p, 5), device)
-                known.update({(method, name, index, problems[index].actions): one for index, one in
-                              zip(wanted, found, strict=True)})
-                plans[method] = [known[method, name, index, one.actions] for index, one in enumerate(problems)]
+                wanted = [
+                    index
+                    for index, one in enumerate(problems)
+                    if (method, name, index, one.actions) not in known
+                ]
+                found, seconds = timed(
+                    lambda s=search, p=[problems[index] for index in wanted]: s.search(field, p, 5),
+                    device,
+                )
+                known.update(
+                    {
+                        (method, name, index, problems[index].actions): one
+                        for index, one in zip(wanted, found, strict=True)
+                    }
+                )
+                plans[method] = [
+                    known[method, name, index, one.actions] for index, one in enumerate(problems)
+                ]
                 row[method] = compared(plans[method], plans["exact"], sample.actions)
                 if oracle:
                     row[method]["seconds_per_query"] = seconds / len(problems)
@@ -176,41 +266,85 @@ def on_trained_field(folder: Path, windows: int, split: str, device: torch.devic
     return result
 
 
-def effort_on_trained_field(folder: Path, windows: int, split: str, device: torch.device) -> dict[str, Any]:
-    """Token forwards of guided search on a fixed sample of all windows, beside those that an exact search would take."""
+def effort_on_trained_field(
+    folder: Path, windows: int, split: str, device: torch.device
+) -> dict[str, Any]:
+    """Token forwards of guided search on a fixed sample of all windows.
+
+    Beside those that an exact search would take.
+    """
     run = open_run(folder, device=device)
     planner, dataset = run.planner, run.dataset()
-    field, everything = IncrementalField(planner.field), cut_windows(dataset, horizon=planner.horizon, split=split)
-    result: dict[str, Any] = {"run": folder.name, "dataset": dataset.name, "horizon": planner.horizon, "split": split,
-                              "windows": min(windows, len(everything)), "all_windows": len(everything)}
+    field, everything = (
+        IncrementalField(planner.field),
+        cut_windows(dataset, horizon=planner.horizon, split=split),
+    )
+    result: dict[str, Any] = {
+        "run": folder.name,
+        "dataset": dataset.name,
+        "horizon": planner.horizon,
+        "split": split,
+        "windows": min(windows, len(everything)),
+        "all_windows": len(everything),
+    }
     for oracle in (True, False):
         queries = Queries.from_windows(everything.sample(windows, SAMPLE_SEED), oracle_task=oracle)
         for name, weights in (("energy", PAPER), ("fitted", planner.hypotheses.weights["fitted"])):
-            problems = planner.hypotheses.problems(queries, planner.hypotheses.of(queries, 1), weights=weights)
+            problems = planner.hypotheses.problems(
+                queries, planner.hypotheses.of(queries, 1), weights=weights
+            )
             found, seconds = timed(lambda p=problems: GuidedSearch().search(field, p, 5), device)
             guided = np.mean([plans.evaluated.token_forwards for plans in found])
             exact = np.mean([exact_tokens(len(one.actions), planner.horizon) for one in problems])
             result[f"{name}, {'true' if oracle else 'predicted'} task"] = {
-                "candidates": float(np.mean([len(one.actions) ** planner.horizon for one in problems])),
-                "exact_token_forwards_per_query": float(exact), "guided_token_forwards_per_query": float(guided),
-                "exact_over_guided": float(exact / guided), "guided_seconds_per_query": seconds / len(problems)}
+                "candidates": float(
+                    np.mean([len(one.actions) ** planner.horizon for one in problems])
+                ),
+                "exact_token_forwards_per_query": float(exact),
+                "guided_token_forwards_per_query": float(guided),
+                "exact_over_guided": float(exact / guided),
+                "guided_seconds_per_query": seconds / len(problems),
+            }
     return result
 
 
 def exact_tokens(actions: int, horizon: int) -> int:
-    """Token forwards of the exact search: two for each node of the tree of prefixes, one for the initial observation."""
-    return 1 + 2 * sum(actions ** length for length in range(1, horizon + 1))
+    """Token forwards of the exact search.
+
+    Two for each node of the tree of prefixes, one for the initial observation.
+    """
+    return 1 + 2 * sum(actions**length for length in range(1, horizon + 1))
 
 
-def compared(found: list[Plans], exact: list[Plans], actual: np.ndarray[Any, Any]) -> dict[str, Any]:
+def compared(
+    found: list[Plans], exact: list[Plans], actual: np.ndarray[Any, Any]
+) -> dict[str, Any]:
     tokens = sum(plans.evaluated.token_forwards for plans in found)
     return {
-        "success_rate": 100 * float(np.mean([(one.actions[0] == true).all() for one, true in zip(found, actual, strict=True)])),
-        "argmin": 100 * float(np.mean([(one.actions[0] == best.actions[0]).all() for one, best in
-                                       zip(found, exact, strict=True)])),
-        "score_gap": float(np.mean([one.scores[0] - best.scores[0] for one, best in zip(found, exact, strict=True)])),
+        "success_rate": 100
+        * float(
+            np.mean(
+                [(one.actions[0] == true).all() for one, true in zip(found, actual, strict=True)]
+            )
+        ),
+        "argmin": 100
+        * float(
+            np.mean(
+                [
+                    (one.actions[0] == best.actions[0]).all()
+                    for one, best in zip(found, exact, strict=True)
+                ]
+            )
+        ),
+        "score_gap": float(
+            np.mean(
+                [one.scores[0] - best.scores[0] for one, best in zip(found, exact, strict=True)]
+            )
+        ),
         "token_forwards_per_query": tokens / len(found),
-        "exact_token_forwards_over_these": sum(plans.evaluated.token_forwards for plans in exact) / tokens}
+        "exact_token_forwards_over_these": sum(plans.evaluated.token_forwards for plans in exact)
+        / tokens,
+    }
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
@@ -220,29 +354,51 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     largest = max(row["actions"] for row in rows)
     rows = [row for row in rows if row["actions"] == largest]
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    for axes, key, label in zip(figure.subplots(1, 2), ("seconds", "token_forwards"),
-                                ("seconds a query", "token forwards a query"), strict=True):
+    for axes, key, label in zip(
+        figure.subplots(1, 2),
+        ("seconds", "token_forwards"),
+        ("seconds a query", "token forwards a query"),
+        strict=True,
+    ):
         for name in ("naive", "exact", "screened", "guided", "beam"):
             points = [(row["horizon"], row[name][key]) for row in rows if name in row]
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
-        axes.set(yscale="log", xlabel="horizon T", ylabel=label, title=f"`paper`-size field, |A| = {largest}",
-                 xticks=[row["horizon"] for row in rows])
+        axes.set(
+            yscale="log",
+            xlabel="horizon T",
+            ylabel=label,
+            title=f"`paper`-size field, |A| = {largest}",
+            xticks=[row["horizon"] for row in rows],
+        )
         axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="|A| = 11, T = 3 to 5, within a minute on two cores")
+    parser.add_argument(
+        "--quick", action="store_true", help="|A| = 11, T = 3 to 5, within a minute on two cores"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--sizes", type=int, nargs="*", default=[5, 8, 11])
     parser.add_argument("--horizons", type=int, nargs="+", default=[3, 4, 5, 6])
-    parser.add_argument("--sample", type=int, default=20_000, help="most candidates that the naive reference evaluates")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=20_000,
+        help="most candidates that the naive reference evaluates",
+    )
     parser.add_argument("--run", type=Path, nargs="*", default=[], help="folders of trained runs")
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--split", default="test")
-    parser.add_argument("--effort", action="store_true", help="of runs only count token forwards, on windows of any size")
-    parser.add_argument("--limit", type=float, default=1e7, help="most candidates of a window's exact search")
+    parser.add_argument(
+        "--effort",
+        action="store_true",
+        help="of runs only count token forwards, on windows of any size",
+    )
+    parser.add_argument(
+        "--limit", type=float, default=1e7, help="most candidates of a window's exact search"
+    )
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
@@ -250,16 +406,28 @@ def main() -> None:
     if given.threads:
         torch.set_num_threads(given.threads)
     device = pick_device(given.device)
-    result: dict[str, Any] = {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-                              "threads": torch.get_num_threads(), "torch": torch.__version__}
+    result: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
     if given.quick:
         rows = on_random_fields([11], [3, 4, 5], device, 1200, others=False)
-        result["exact_vs_naive"] = {str(row["horizon"]): row["exact"]["against_naive"] for row in rows}
+        result["exact_vs_naive"] = {
+            str(row["horizon"]): row["exact"]["against_naive"] for row in rows
+        }
     else:
-        rows = on_random_fields(given.sizes, given.horizons, device, given.sample, others=True) if given.sizes else []
+        rows = (
+            on_random_fields(given.sizes, given.horizons, device, given.sample, others=True)
+            if given.sizes
+            else []
+        )
         result["trained"] = [
-            effort_on_trained_field(folder, given.windows, given.split, device) if given.effort else
-            on_trained_field(folder, given.windows, given.split, device, given.limit) for folder in given.run]
+            effort_on_trained_field(folder, given.windows, given.split, device)
+            if given.effort
+            else on_trained_field(folder, given.windows, given.split, device, given.limit)
+            for folder in given.run
+        ]
     result["random"] = rows
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,11 @@
-"""Cost of one optimisation step of the `paper` predictor (batch 128, N = 50, T = 3) against a straightforward reference.
+"""Cost of one optimisation step of the `paper` predictor (batch 128, N = 50.
 
-The reference draws negatives in a Python loop and evaluates every candidate as a full sequence of 2T + 1 tokens in fp32. The
-library draws them at once, shares prefixes between candidates and computes only goals in the last block; on CUDA under bf16
-autocast. Both take the same batch of random observations, compute contrastive and auxiliary loss, and step AdamW.
+T = 3) against a straightforward reference.
+
+The reference draws negatives in a Python loop and evaluates every candidate as a full sequence of
+2T + 1 tokens in fp32. The library draws them at once, shares prefixes between candidates and
+computes only goals in the last block; on CUDA under bf16 autocast. Both take the same batch of
+random observations, compute contrastive and auxiliary loss, and step AdamW.
 
     python benchmarks/training.py [--steps 3] [--threads 2] [--device auto] [--out benchmarks/results/training.json]
 """
@@ -32,36 +35,76 @@ from cefito.training.reference import SlowNegativeSampler
 from cefito.training.trainer import generator_for
 
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
-SIZES = (6, 5, 8, 7, 10, 7, 9, 3, 8, 7, 11, 6, 8, 10, 7, 5, 8, 8)  # 133 actions in 18 tasks of 3 to 11, as in CrossTask
+SIZES = (
+    6,
+    5,
+    8,
+    7,
+    10,
+    7,
+    9,
+    3,
+    8,
+    7,
+    11,
+    6,
+    8,
+    10,
+    7,
+    5,
+    8,
+    8,
+)  # 133 actions in 18 tasks of 3 to 11, as in CrossTask
 
 
 def make_windows(count: int, generator: np.random.Generator) -> Windows:
     ends = np.cumsum(SIZES)
-    tasks = tuple(Task(id=number, name=f"task {number}", actions=tuple(range(end - size, end)))
-                  for number, (size, end) in enumerate(zip(SIZES, ends.tolist(), strict=True)))
-    taxonomy = Taxonomy(dataset="random", tasks=tasks,
-                        actions=tuple(Action(id=number, name=f"action {number}") for number in range(sum(SIZES))))
+    tasks = tuple(
+        Task(id=number, name=f"task {number}", actions=tuple(range(end - size, end)))
+        for number, (size, end) in enumerate(zip(SIZES, ends.tolist(), strict=True))
+    )
+    taxonomy = Taxonomy(
+        dataset="random",
+        tasks=tasks,
+        actions=tuple(Action(id=number, name=f"action {number}") for number in range(sum(SIZES))),
+    )
     of = generator.integers(len(SIZES), size=count)
     actions = np.array([generator.choice(tasks[task].actions, size=HORIZON) for task in of])
     initial, goal = generator.standard_normal((2, count, OBSERVATION), dtype=np.float32)
-    return Windows(initial=initial, goal=goal, actions=actions.astype(np.int64), tasks=of.astype(np.int64),
-                   video=np.arange(count), start=np.zeros(count, dtype=np.int64), taxonomy=taxonomy,
-                   action_text=generator.standard_normal((sum(SIZES), TEXT), dtype=np.float32), dataset="random",
-                   split="train")
+    return Windows(
+        initial=initial,
+        goal=goal,
+        actions=actions.astype(np.int64),
+        tasks=of.astype(np.int64),
+        video=np.arange(count),
+        start=np.zeros(count, dtype=np.int64),
+        taxonomy=taxonomy,
+        action_text=generator.standard_normal((sum(SIZES), TEXT), dtype=np.float32),
+        dataset="random",
+        split="train",
+    )
 
 
 def new_field(windows: Windows, config: RunConfig, device: torch.device) -> EnergyField:
-    field = EnergyField(config=config.field, observation_dim=OBSERVATION, action_count=len(windows.taxonomy.actions),
-                        horizon=HORIZON, action_vectors=torch.from_numpy(np.asarray(windows.action_text)))
+    field = EnergyField(
+        config=config.field,
+        observation_dim=OBSERVATION,
+        action_count=len(windows.taxonomy.actions),
+        horizon=HORIZON,
+        action_vectors=torch.from_numpy(np.asarray(windows.action_text)),
+    )
     field.reset(generator_for("cpu", 0))
     return field.to(device)
 
 
-def library_step(windows: Windows, config: RunConfig, device: torch.device) -> tuple[Callable[[], None], int]:
+def library_step(
+    windows: Windows, config: RunConfig, device: torch.device
+) -> tuple[Callable[[], None], int]:
     field = new_field(windows, config, device)
     actions = {task.id: task.actions for task in windows.taxonomy.tasks}
-    objective = FieldObjective(field=field, train=windows, actions=actions, config=config.training,
-                               score=lambda *_: {})
+    objective = FieldObjective(
+        field=field, train=windows, actions=actions, config=config.training, score=lambda *_: {}
+    )
     optimiser = torch.optim.AdamW(field.parameters(), lr=5e-4, weight_decay=1e-3)
     generator, rows = generator_for(device, 1), torch.arange(BATCH, device=device)
 
@@ -78,14 +121,21 @@ def library_step(windows: Windows, config: RunConfig, device: torch.device) -> t
     return step, tokens + 2 * BATCH * (2 * HORIZON + 1)  # the two passes of the auxiliary loss
 
 
-def reference_step(windows: Windows, config: RunConfig, device: torch.device) -> tuple[Callable[[], None], int]:
+def reference_step(
+    windows: Windows, config: RunConfig, device: torch.device
+) -> tuple[Callable[[], None], int]:
     field = new_field(windows, config, device)
-    sampler = SlowNegativeSampler(config=config.training.negatives, horizon=HORIZON,
-                                  actions={task.id: task.actions for task in windows.taxonomy.tasks})
+    sampler = SlowNegativeSampler(
+        config=config.training.negatives,
+        horizon=HORIZON,
+        actions={task.id: task.actions for task in windows.taxonomy.tasks},
+    )
     optimiser = torch.optim.AdamW(field.parameters(), lr=5e-4, weight_decay=1e-3)
     generator = generator_for("cpu", 1)
-    initial, goal, actions, tasks = (torch.from_numpy(part) for part in (
-        windows.initial, windows.goal, windows.actions, windows.tasks))
+    initial, goal, actions, tasks = (
+        torch.from_numpy(part)
+        for part in (windows.initial, windows.goal, windows.actions, windows.tasks)
+    )
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
@@ -93,8 +143,11 @@ def reference_step(windows: Windows, config: RunConfig, device: torch.device) ->
         x, y, positives = initial.to(device), goal.to(device), actions.to(device)
         candidates = torch.cat([positives[:, None], negatives], dim=1)
         count = candidates.shape[1]
-        energies = field.energy(x.repeat_interleave(count, dim=0), y.repeat_interleave(count, dim=0),
-                                candidates.flatten(0, 1)).unflatten(0, (-1, count))
+        energies = field.energy(
+            x.repeat_interleave(count, dim=0),
+            y.repeat_interleave(count, dim=0),
+            candidates.flatten(0, 1),
+        ).unflatten(0, (-1, count))
         margins = adaptive_margins(positives, negatives, config.training.loss.margin)
         total, number = triplet(energies[:, 0], energies[:, 1:], margins, "mean")
         states = field.predictor.states(x, positives)
@@ -130,15 +183,21 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     device, config = pick_device(arguments.device), load_config("paper")
     windows = make_windows(BATCH, np.random.default_rng(0))
-    result = {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-              "threads": arguments.threads, "torch": torch.__version__, "machine": platform.machine(),
-              "batch": BATCH, "negatives": config.training.negatives.count, "horizon": HORIZON}
+    result = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "threads": arguments.threads,
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "batch": BATCH,
+        "negatives": config.training.negatives.count,
+        "horizon": HORIZON,
+    }
     for name, build in (("library", library_step), ("reference", reference_step)):
         step, tokens = build(windows, config, device)
         times = measure(step, arguments.steps, device)
         result[name] = {"seconds": float(np.median(times)), "all_seconds": times, "tokens": tokens}
         if device.type == "cuda":
-            result[name]["peak_mib"] = torch.cuda.max_memory_allocated() / 2 ** 20
+            result[name]["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
             torch.cuda.reset_peak_memory_stats()
     result["ratio"] = result["reference"]["seconds"] / result["library"]["seconds"]
     result["token_ratio"] = result["reference"]["tokens"] / result["library"]["tokens"]

@@ -23,14 +23,24 @@ TAXONOMY = {
         {"id": 1, "name": "toast", "actions": [2, 3, 4, 5]},
         {"id": 2, "name": "tyre", "actions": [6, 7]},
     ],
-    "actions": [{"id": index, "name": name} for index, name in enumerate(
-        ["boil", "pour", "wait", "cut", "heat", "spread", "jack up", "jack down"])],
+    "actions": [
+        {"id": index, "name": name}
+        for index, name in enumerate(
+            ["boil", "pour", "wait", "cut", "heat", "spread", "jack up", "jack down"]
+        )
+    ],
 }
 # (video, split, task, actions)
 VIDEOS = [
-    ("a", "train", 0, [0, 1, 2]), ("b", "train", 1, [3, 4, 5, 2, 3]), ("c", "train", 2, [6, 7, 6, 7]),
-    ("d", "train", 0, [1]), ("e", "test", 1, [3, 4, 4, 5, 2, 3]), ("f", "test", 0, [2, 1, 0, 1]),
-    ("g", "test", 2, []), ("h", "train", 0, [0, 2, 1, 2]), ("i", "train", 0, [0, 1, 2, 2]),
+    ("a", "train", 0, [0, 1, 2]),
+    ("b", "train", 1, [3, 4, 5, 2, 3]),
+    ("c", "train", 2, [6, 7, 6, 7]),
+    ("d", "train", 0, [1]),
+    ("e", "test", 1, [3, 4, 4, 5, 2, 3]),
+    ("f", "test", 0, [2, 1, 0, 1]),
+    ("g", "test", 2, []),
+    ("h", "train", 0, [0, 2, 1, 2]),
+    ("i", "train", 0, [0, 1, 2, 2]),
     ("j", "train", 0, [0, 1, 1, 2]),
 ]
 OBSERVATION_DIM = 4
@@ -46,26 +56,45 @@ def tiny_taxonomy() -> dict[str, Any]:
 @pytest.fixture
 def tiny_videos() -> list[dict[str, Any]]:
     """Lines of a videos.jsonl: 10 videos, 35 steps, no val split."""
-    return [{"video_id": name, "split": split, "task_id": task,
-             "steps": [[2.0 * place, 2.0 * place + 1.5, action] for place, action in enumerate(actions)]}
-            for name, split, task, actions in VIDEOS]
+    return [
+        {
+            "video_id": name,
+            "split": split,
+            "task_id": task,
+            "steps": [
+                [2.0 * place, 2.0 * place + 1.5, action] for place, action in enumerate(actions)
+            ],
+        }
+        for name, split, task, actions in VIDEOS
+    ]
 
 
 @pytest.fixture
-def make_source(tmp_path: Path, tiny_taxonomy: dict[str, Any],
-                tiny_videos: list[dict[str, Any]]) -> Callable[..., Path]:
+def make_source(
+    tmp_path: Path, tiny_taxonomy: dict[str, Any], tiny_videos: list[dict[str, Any]]
+) -> Callable[..., Path]:
     """Write a source folder of tiny annotations and features; each part can be replaced.
 
-    `videos` may be a list of objects or the text of the file; `features` a dict of arrays, or None for no file; `text`
-    an array, or None for no file.
+    `videos` may be a list of objects or the text of the file; `features` a dict of arrays, or None
+    for no file; `text` an array, or None for no file.
     """
 
-    def make(name: str = "source", *, taxonomy: Any = tiny_taxonomy, videos: Any = tiny_videos,
-             features: Any = "random", text: Any = None) -> Path:
+    def make(
+        name: str = "source",
+        *,
+        taxonomy: Any = tiny_taxonomy,
+        videos: Any = tiny_videos,
+        features: Any = "random",
+        text: Any = None,
+    ) -> Path:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
-        lines = videos if isinstance(videos, str) else "".join(json.dumps(video) + "\n" for video in videos)
+        lines = (
+            videos
+            if isinstance(videos, str)
+            else "".join(json.dumps(video) + "\n" for video in videos)
+        )
         (folder / "videos.jsonl").write_text(lines)
         if isinstance(features, str):
             features = random_features(sum(len(video["steps"]) for video in videos))
@@ -80,27 +109,40 @@ def make_source(tmp_path: Path, tiny_taxonomy: dict[str, Any],
 
 def random_features(steps: int, width: int = OBSERVATION_DIM) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(5)
-    return {name: generator.standard_normal((steps, width)).astype(np.float32) for name in ("start", "end")}
+    return {
+        name: generator.standard_normal((steps, width)).astype(np.float32)
+        for name in ("start", "end")
+    }
 
 
 @pytest.fixture
 def tiny_dataset(make_source: Callable[..., Path], tmp_path: Path) -> PreparedDataset:
     """A prepared data set of the tiny annotations, with action text."""
-    text = np.random.default_rng(6).standard_normal((len(TAXONOMY["actions"]), ACTION_TEXT_DIM)).astype(np.float32)
+    text = (
+        np.random.default_rng(6)
+        .standard_normal((len(TAXONOMY["actions"]), ACTION_TEXT_DIM))
+        .astype(np.float32)
+    )
     return prepare_custom(make_source("tiny-source", text=text), tmp_path / "tiny")
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real annotations (crosstask, coin, niv, captaincook4d); skips where it is absent."""
+    """The folder of real annotations (crosstask, coin, niv, captaincook4d).
+
+    Skips where it is absent.
+    """
     root = Path(__file__).resolve().parents[1]
     places = [Path(os.environ[name]) for name in ("CEFITO_SHARED_DATA",) if name in os.environ]
     places = places or [root.parent / "shared" / "data", root / "shared" / "data"]
     for place in places:
         if (place / "crosstask" / "videos.jsonl").exists():
             return place
-    pytest.skip("real annotations are not at hand: set CEFITO_SHARED_DATA to the folder that holds crosstask/, coin/, "
-                "niv/ and captaincook4d/")
+    pytest.skip(
+        "real annotations are not at hand: set CEFITO_SHARED_DATA to the folder that holds "
+        "crosstask/, coin/, "
+        "niv/ and captaincook4d/"
+    )
 
 
 @pytest.fixture(scope="session")

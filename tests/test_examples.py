@@ -10,9 +10,15 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 def test_plan(tmp_path, capsys):
     write_world(tmp_path / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    settings = ("training.optimiser.epochs=1", "classifier_training.optimiser.epochs=1", "training.stopping.windows=5",
-                "training.negatives.count=4")
-    runpy.run_path(str(EXAMPLES / "plan.py"))["main"](str(tmp_path / "data"), str(tmp_path / "run"), *settings)
+    settings = (
+        "training.optimiser.epochs=1",
+        "classifier_training.optimiser.epochs=1",
+        "training.stopping.windows=5",
+        "training.negatives.count=4",
+    )
+    runpy.run_path(str(EXAMPLES / "plan.py"))["main"](
+        str(tmp_path / "data"), str(tmp_path / "run"), *settings
+    )
     first, *plans = capsys.readouterr().out.splitlines()
     assert first.startswith("synthetic world (simulated): success rate ")
     assert len(plans) == 5
@@ -23,9 +29,15 @@ def test_plan(tmp_path, capsys):
 
 def test_constraints(tmp_path, capsys):
     write_world(tmp_path / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    settings = ("training.optimiser.epochs=1", "classifier_training.optimiser.epochs=1", "training.stopping.windows=5",
-                "training.negatives.count=4")
-    runpy.run_path(str(EXAMPLES / "constraints.py"))["main"](str(tmp_path / "data"), str(tmp_path / "run"), *settings)
+    settings = (
+        "training.optimiser.epochs=1",
+        "classifier_training.optimiser.epochs=1",
+        "training.stopping.windows=5",
+        "training.negatives.count=4",
+    )
+    runpy.run_path(str(EXAMPLES / "constraints.py"))["main"](
+        str(tmp_path / "data"), str(tmp_path / "run"), *settings
+    )
     lines = capsys.readouterr().out.splitlines()
     titles = [line.split(",")[0] for line in lines if line.endswith("sequences evaluated:")]
     assert lines[0].startswith("annotated: ")

@@ -1,4 +1,7 @@
-"""Imports point one way: cli, service, report → evaluation → planners → training, search → field → data."""
+"""Imports point one way: cli, service, report → evaluation → planners → training.
+
+Search → field → data.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +38,25 @@ HEAVY = ("torch", "transformers", "matplotlib")
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:
-    """Every module of the package that a file imports, inside functions too, as (line, dotted name below cefito)."""
+    """Every module of the package that a file imports, inside functions too, as (line.
+
+    Dotted name below cefito).
+    """
     package = path.relative_to(SOURCE.parent).with_suffix("").parts
     package = package[:-1]  # of a module its package, of an __init__ the package itself
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[:len(package) - node.level + 1]) if node.level else ""
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
-            # `from cefito import data` imports a room, `from cefito.data import Video` the module cefito.data
-            names = [f"{module}.{alias.name}" for alias in node.names] if module == "cefito" else [module]
+            # `from cefito import data` imports a room, `from cefito.data import Video` the module
+            # cefito.data
+            names = (
+                [f"{module}.{alias.name}" for alias in node.names]
+                if module == "cefito"
+                else [module]
+            )
         else:
             continue
         for name in names:
@@ -64,13 +75,20 @@ def place(path: Path) -> str:
 def test_imports_point_one_way(path):
     room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     if room in GROUND:
-        allowed = set(GROUND[:GROUND.index(room)])
+        allowed = set(GROUND[: GROUND.index(room)])
     else:
-        assert room in ROOMS, f"{place(path)}: '{room}' is not a room of the design; give it a place in ROOMS above"
+        assert room in ROOMS, (
+            f"{place(path)}: '{room}' is not a room of the design; give it a place in ROOMS above"
+        )
         allowed = ROOMS[room] | {room} | set(GROUND)
-    wrong = [f"{place(path)}, line {line}: imports cefito.{name}" for line, name in imported(path)
-             if name.split(".")[0] not in allowed]
-    assert not wrong, f"{'; '.join(wrong)}; {room} may use {', '.join(sorted(allowed)) or 'nothing'}"
+    wrong = [
+        f"{place(path)}, line {line}: imports cefito.{name}"
+        for line, name in imported(path)
+        if name.split(".")[0] not in allowed
+    ]
+    assert not wrong, (
+        f"{'; '.join(wrong)}; {room} may use {', '.join(sorted(allowed)) or 'nothing'}"
+    )
 
 
 def test_the_order_has_no_circle():
@@ -87,14 +105,20 @@ def test_search_knows_nothing_of_networks():
     assert not ROOMS["search"] & {"field", "training"}
 
 
-@pytest.mark.parametrize(("code", "expected"), [
-    ("import cefito.data.videos", {"data.videos"}),
-    ("from cefito import data, errors", {"data", "errors"}),
-    ("from cefito.data import Video", {"data"}),
-    ("from . import train\nfrom ..data import Video\nfrom .. import field", {"cli", "data", "field"}),
-    ("def f():\n    from cefito.training.trainer import train", {"training.trainer"}),
-    ("import numpy, os\nfrom cefito_other import x", set()),
-])
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import cefito.data.videos", {"data.videos"}),
+        ("from cefito import data, errors", {"data", "errors"}),
+        ("from cefito.data import Video", {"data"}),
+        (
+            "from . import train\nfrom ..data import Video\nfrom .. import field",
+            {"cli", "data", "field"},
+        ),
+        ("def f():\n    from cefito.training.trainer import train", {"training.trainer"}),
+        ("import numpy, os\nfrom cefito_other import x", set()),
+    ],
+)
 def test_the_finder_of_imports(tmp_path, monkeypatch, code, expected):
     monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path / "cefito")
     (tmp_path / "cefito" / "cli").mkdir(parents=True)
@@ -102,14 +126,22 @@ def test_the_finder_of_imports(tmp_path, monkeypatch, code, expected):
     assert {name for _, name in imported(tmp_path / "cefito" / "cli" / "x.py")} == expected
 
 
-@pytest.mark.parametrize("code", [
-    "import cefito",
-    "import cefito.data",
-    "from cefito.cli import main; assert main(['--help']) == 0",
-    "from cefito.cli import main; assert main(['data', '--help']) == 0",
-    "from cefito.cli import main; assert main(['nonsense']) == 2",
-])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import cefito",
+        "import cefito.data",
+        "from cefito.cli import main; assert main(['--help']) == 0",
+        "from cefito.cli import main; assert main(['data', '--help']) == 0",
+        "from cefito.cli import main; assert main(['nonsense']) == 2",
+    ],
+)
 def test_what_must_be_light_is_light(code):
-    check = f"{code}\nimport sys\nfound = [name for name in {HEAVY} if name in sys.modules]\nassert not found, found"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    check = (
+        f"{code}\nimport sys\nfound = [name for name in {HEAVY} if name in sys.modules]\nassert "
+        "not found, found"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-MODULES = sorted(".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-                 for path in (SOURCE / "cefito").rglob("*.py") if path.name != "__main__.py")
-PACKAGES = sorted(".".join(path.parent.relative_to(SOURCE).parts) for path in (SOURCE / "cefito").rglob("__init__.py"))
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    for path in (SOURCE / "cefito").rglob("*.py")
+    if path.name != "__main__.py"
+)
+PACKAGES = sorted(
+    ".".join(path.parent.relative_to(SOURCE).parts)
+    for path in (SOURCE / "cefito").rglob("__init__.py")
+)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -27,9 +33,13 @@ def test_every_name_exists(name):
 def test_packages_hide_nothing_public(name):
     """A class or function that a package imports from its own modules is in its `__all__`."""
     module = importlib.import_module(name)
-    shown = {entry for entry, value in vars(module).items()
-             if not entry.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value))
-             and value.__module__.startswith(name + ".")}
+    shown = {
+        entry
+        for entry, value in vars(module).items()
+        if not entry.startswith("_")
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and value.__module__.startswith(name + ".")
+    }
     assert shown <= set(getattr(module, "__all__", []))
 
 
@@ -37,6 +47,9 @@ def test_packages_hide_nothing_public(name):
 def test_public_things_are_documented(name):
     module = importlib.import_module(name)
     things = [getattr(module, entry) for entry in getattr(module, "__all__", [])]
-    bare = [thing.__name__ for thing in things
-            if (inspect.isclass(thing) or inspect.isfunction(thing)) and not inspect.getdoc(thing)]
+    bare = [
+        thing.__name__
+        for thing in things
+        if (inspect.isclass(thing) or inspect.isfunction(thing)) and not inspect.getdoc(thing)
+    ]
     assert not bare

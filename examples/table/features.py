@@ -1,7 +1,9 @@
-"""Make SIMULATED features for the videos of steps.csv: one file a video, one row of 16 numbers a second.
+"""Make SIMULATED features for the videos of steps.csv.
 
-While a step is done, rows look like that step, with noise; between two steps like neither. For videos of your own, extract real
-features instead, for example with `cefito extract`.
+One file a video, one row of 16 numbers a second.
+
+While a step is done, rows look like that step, with noise; between two steps like neither. For
+videos of your own, extract real features instead, for example with `cefito extract`.
 
     python examples/table/features.py /tmp/features
     cefito data prepare custom examples/table/steps.csv /tmp/data --features /tmp/features
@@ -24,13 +26,18 @@ def main(target: Path) -> None:
     generator = np.random.default_rng(0)
     with (Path(__file__).parent / "steps.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    looks = {name: generator.standard_normal(SIZE) for name in sorted({row["step"].casefold() for row in rows})}
+    looks = {
+        name: generator.standard_normal(SIZE)
+        for name in sorted({row["step"].casefold() for row in rows})
+    }
     for video in dict.fromkeys(row["video"] for row in rows):
         steps = [row for row in rows if row["video"] == video]
         seconds = round(max(float(row["end"]) for row in steps)) + 2
         features = 0.3 * generator.standard_normal((seconds, SIZE))
         for row in steps:
-            features[round(float(row["start"])):round(float(row["end"])) + 1] += looks[row["step"].casefold()]
+            features[round(float(row["start"])) : round(float(row["end"])) + 1] += looks[
+                row["step"].casefold()
+            ]
         np.save(target / f"{video}.npy", features.astype(np.float32))
 
 

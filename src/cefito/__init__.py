@@ -1,6 +1,7 @@
 """Procedure planning in instructional videos by searching a contrastive energy field (CEFITO).
 
-The names below are the public face; they are loaded when first used, so that `import cefito` stays light.
+The names below are the public face; they are loaded when first used, so that `import cefito` stays
+light.
 """
 
 from __future__ import annotations
@@ -15,25 +16,69 @@ if TYPE_CHECKING:
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
     from cefito.planners.run import Run, open_run, train_run
-    from cefito.search import Constraints, ExhaustiveSearch, GuidedSearch, Plans, Problem, make_search
+    from cefito.search import (
+        Constraints,
+        ExhaustiveSearch,
+        GuidedSearch,
+        Plans,
+        Problem,
+        make_search,
+    )
     from cefito.training.config import RunConfig, load_config
 
 __version__ = version("cefito")
 
 _HOMES = {
-    "CefitoPlanner": "cefito.planners", "Constraints": "cefito.search", "EnergyField": "cefito.field",
-    "Evaluation": "cefito.evaluation", "ExhaustiveSearch": "cefito.search", "FrequentPlanner": "cefito.planners",
-    "GuidedSearch": "cefito.search", "NearestPlanner": "cefito.planners", "Plans": "cefito.search",
-    "PreparedDataset": "cefito.data", "Problem": "cefito.search", "Queries": "cefito.planners",
-    "Run": "cefito.planners.run", "RunConfig": "cefito.training.config", "TaskClassifier": "cefito.field",
-    "Windows": "cefito.data", "cut_windows": "cefito.data", "evaluate_planner": "cefito.evaluation",
-    "load_config": "cefito.training.config", "make_search": "cefito.search", "open_dataset": "cefito.data",
-    "open_run": "cefito.planners.run", "train_run": "cefito.planners.run",
+    "CefitoPlanner": "cefito.planners",
+    "Constraints": "cefito.search",
+    "EnergyField": "cefito.field",
+    "Evaluation": "cefito.evaluation",
+    "ExhaustiveSearch": "cefito.search",
+    "FrequentPlanner": "cefito.planners",
+    "GuidedSearch": "cefito.search",
+    "NearestPlanner": "cefito.planners",
+    "Plans": "cefito.search",
+    "PreparedDataset": "cefito.data",
+    "Problem": "cefito.search",
+    "Queries": "cefito.planners",
+    "Run": "cefito.planners.run",
+    "RunConfig": "cefito.training.config",
+    "TaskClassifier": "cefito.field",
+    "Windows": "cefito.data",
+    "cut_windows": "cefito.data",
+    "evaluate_planner": "cefito.evaluation",
+    "load_config": "cefito.training.config",
+    "make_search": "cefito.search",
+    "open_dataset": "cefito.data",
+    "open_run": "cefito.planners.run",
+    "train_run": "cefito.planners.run",
 }
 
-__all__ = ["CefitoPlanner", "Constraints", "EnergyField", "Evaluation", "ExhaustiveSearch", "FrequentPlanner", "GuidedSearch",
-           "NearestPlanner", "Plans", "PreparedDataset", "Problem", "Queries", "Run", "RunConfig", "TaskClassifier", "Windows",
-           "cut_windows", "evaluate_planner", "load_config", "make_search", "open_dataset", "open_run", "train_run"]
+__all__ = [
+    "CefitoPlanner",
+    "Constraints",
+    "EnergyField",
+    "Evaluation",
+    "ExhaustiveSearch",
+    "FrequentPlanner",
+    "GuidedSearch",
+    "NearestPlanner",
+    "Plans",
+    "PreparedDataset",
+    "Problem",
+    "Queries",
+    "Run",
+    "RunConfig",
+    "TaskClassifier",
+    "Windows",
+    "cut_windows",
+    "evaluate_planner",
+    "load_config",
+    "make_search",
+    "open_dataset",
+    "open_run",
+    "train_run",
+]
 
 
 def __getattr__(name: str) -> Any:

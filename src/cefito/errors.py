@@ -6,7 +6,8 @@ CefitoError
 ├── RunError         a run folder cannot be opened, continued or used as asked
 └── SamplingError    a task cannot give as many distinct negatives as asked for
 
-Every message says what was found, where, and what to do. The command line prints it as one line and exits with 2.
+Every message says what was found, where, and what to do. The command line prints it as one line and
+exits with 2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How long work tells how far it is: the library calls, whoever shows it (a terminal, a page, nobody) implements."""
+"""How long work tells how far it is.
+
+The library calls, whoever shows it (a terminal, a page, nobody) implements.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,18 @@ class Advance(Protocol):
     """Reports that work was done."""
 
     def __call__(self, count: float = 1, *, note: str = "") -> None:
-        """Add `count` to the work done; `note` (a loss, say) stands behind the bar until the next one."""
+        """Add `count` to the work done; `note` (a loss.
+
+        Say) stands behind the bar until the next one.
+        """
 
 
 class Progress(Protocol):
     """Shows a work of `total` pieces while the context is open."""
 
-    def __call__(self, description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
+    def __call__(
+        self, description: str, *, total: int | None = None
+    ) -> AbstractContextManager[Advance]:
         """Begin a work; its pieces are reported by the function that the context gives."""
 
 

@@ -28,12 +28,18 @@ CHEAP = ["--planners", "nearest,frequent", "--horizons", "2,3", "--seeds", "2", 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
 
 
 def snapshot(folder):
-    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(folder.rglob("*"))
-            if path.is_file()}
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def call(capsys, *argv, code=0):
@@ -44,7 +50,10 @@ def call(capsys, *argv, code=0):
 
 @pytest.fixture
 def refused(capsys, tmp_path):
-    """Call the command line; it must exit with 2, say one line on stderr, nothing on stdout, and write nothing."""
+    """Call the command line; it must exit with 2, say one line on stderr, nothing on stdout.
+
+    And write nothing.
+    """
 
     def refuse(*argv):
         captured = call(capsys, *argv, code=2)
@@ -64,34 +73,74 @@ def test_compare(world, tmp_path, capsys):
     captured = call(capsys, "compare", world.folder, "--out", out, *CHEAP)
     results = read_results(out / "results.json")
     assert [(cell["row"], cell["horizon"], cell["seed"]) for cell in results["cells"]] == [
-        (row, horizon, seed) for horizon in (2, 3) for seed in (0, 1) for row in ("nearest", "frequent")]
+        (row, horizon, seed)
+        for horizon in (2, 3)
+        for seed in (0, 1)
+        for row in ("nearest", "frequent")
+    ]
     assert results["settings"] == {key: str(value) for key, value in SETTINGS.items()}
     count = len(cut_windows(world, horizon=3, split="test"))
     assert f"{world.name}, T = 3, {count} test windows, preset paper\n" in captured.out
     assert captured.out.count("success rate less that of nearest window") == 2
-    rates = [cell["metrics"]["success_rate"] for cell in results["cells"] if cell["row"] == "nearest"]
+    rates = [
+        cell["metrics"]["success_rate"] for cell in results["cells"] if cell["row"] == "nearest"
+    ]
     assert f"{rates[0]:.2f} ± 0.00 ¹" in captured.out
     assert "Per cent; ± half the 90 % interval" in captured.err
-    assert captured.err.splitlines()[-1] == f"wrote results.json, tables.md, tables.tex and tables.csv into {out}"
-    assert sorted(path.name for path in out.iterdir()) == ["T2", "T3", "results.json", "tables.csv", "tables.md", "tables.tex"]
+    assert (
+        captured.err.splitlines()[-1]
+        == f"wrote results.json, tables.md, tables.tex and tables.csv into {out}"
+    )
+    assert sorted(path.name for path in out.iterdir()) == [
+        "T2",
+        "T3",
+        "results.json",
+        "tables.csv",
+        "tables.md",
+        "tables.tex",
+    ]
     text = (out / "tables.md").read_text()
     assert text.count("| --- |") == 4
     assert (out / "tables.tex").read_text().count(r"\begin{table}") == 4
     lines = list(csv.DictReader(io.StringIO((out / "tables.csv").read_text())))
     assert [(line["row"], line["horizon"]) for line in lines] == [
-        ("nearest", "2"), ("frequent", "2"), ("nearest", "3"), ("frequent", "3")]
+        ("nearest", "2"),
+        ("frequent", "2"),
+        ("nearest", "3"),
+        ("frequent", "3"),
+    ]
     assert float(lines[2]["success_rate"]) == rates[2]
     before = snapshot(out / "T2")
-    again = call(capsys, "compare", world.folder, "--out", out, *CHEAP, "--workers", "3")  # nothing is missing
+    again = call(
+        capsys, "compare", world.folder, "--out", out, *CHEAP, "--workers", "3"
+    )  # nothing is missing
     assert again.out == captured.out
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
 
 
 def test_compare_json_and_against(world, tmp_path, capsys):
-    captured = call(capsys, "compare", world.folder, "--out", tmp_path, "--planners", " nearest , nearest-true-task",
-                    "--horizons", "2", "--seeds", 1, "--against", "nearest-true-task", "--sample", 8,
-                    "--selection", "published", "--json", *TINY)
+    captured = call(
+        capsys,
+        "compare",
+        world.folder,
+        "--out",
+        tmp_path,
+        "--planners",
+        " nearest , nearest-true-task",
+        "--horizons",
+        "2",
+        "--seeds",
+        1,
+        "--against",
+        "nearest-true-task",
+        "--sample",
+        8,
+        "--selection",
+        "published",
+        "--json",
+        *TINY,
+    )
     results = json.loads(captured.out)
     assert results == json.loads((tmp_path / "results.json").read_text())
     assert (results["selection"], results["sample"]) == ("published", 8)
@@ -101,19 +150,33 @@ def test_compare_json_and_against(world, tmp_path, capsys):
     assert "chosen on TEST: success rate less that of nearest window, true task" in text
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    (["--planners", "nearest,oracle"], "no planner 'oracle'; there are cefito, "),
-    (["--planners", "nearest,frequent,nearest"], "planners nearest, frequent, nearest: one is named twice"),
-    (["--planners", ","], "planners none: expected one or more"),
-    (["--horizons", "3,x"], "--horizons 3,x: expected numbers of actions, as in 3,4"),
-    (["--horizons", "0"], "--horizons 0: expected"), (["--horizons", "3,3"], "horizons 3, 3: expected one or more, each once"),
-    (["--horizons", "³"], "--horizons ³: expected"), (["--horizons", "60"], "split 'test' gives no windows of horizon 60"),
-    (["--seeds", "0"], "--seeds 0: expected at least 1"), (["--seeds", "-1"], "--seeds -1: expected at least 1"),
-    (["--against", "frequent"], "--against frequent: is not among the planners nearest"),
-    (["--sample", "0"], "sample 0: expected at least 1"), (["--costly-sample", "0"], "costly sample 0: expected at least 1"),
-    (["--workers", "0"], "workers 0: expected at least 1"), (["--device", "abacus"], "unknown device 'abacus'"),
-    (["--selection", "best"], "best"), (["--set", "field.width"], "expected KEY=VALUE"),
-    (["--set", "field.wide=3"], "setting 'field.wide'"), (["--preset", "huge"], "no preset 'huge'")])
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--planners", "nearest,oracle"], "no planner 'oracle'; there are cefito, "),
+        (
+            ["--planners", "nearest,frequent,nearest"],
+            "planners nearest, frequent, nearest: one is named twice",
+        ),
+        (["--planners", ","], "planners none: expected one or more"),
+        (["--horizons", "3,x"], "--horizons 3,x: expected numbers of actions, as in 3,4"),
+        (["--horizons", "0"], "--horizons 0: expected"),
+        (["--horizons", "3,3"], "horizons 3, 3: expected one or more, each once"),
+        (["--horizons", "³"], "--horizons ³: expected"),
+        (["--horizons", "60"], "split 'test' gives no windows of horizon 60"),
+        (["--seeds", "0"], "--seeds 0: expected at least 1"),
+        (["--seeds", "-1"], "--seeds -1: expected at least 1"),
+        (["--against", "frequent"], "--against frequent: is not among the planners nearest"),
+        (["--sample", "0"], "sample 0: expected at least 1"),
+        (["--costly-sample", "0"], "costly sample 0: expected at least 1"),
+        (["--workers", "0"], "workers 0: expected at least 1"),
+        (["--device", "abacus"], "unknown device 'abacus'"),
+        (["--selection", "best"], "best"),
+        (["--set", "field.width"], "expected KEY=VALUE"),
+        (["--set", "field.wide=3"], "setting 'field.wide'"),
+        (["--preset", "huge"], "no preset 'huge'"),
+    ],
+)
 def test_compare_refuses(argv, message, world, tmp_path, refused):
     given = {"--planners": "nearest", "--horizons": "2", "--seeds": "1", "--device": "cpu"}
     rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
@@ -122,8 +185,9 @@ def test_compare_refuses(argv, message, world, tmp_path, refused):
 
 def test_compare_without_what_it_needs(world, tmp_path, refused):
     assert "--out" in refused("compare", world.folder)
-    assert "nowhere/dataset.json: no such file" in refused("compare", tmp_path / "nowhere", "--planners", "nearest", "--out",
-                                                           tmp_path / "out")
+    assert "nowhere/dataset.json: no such file" in refused(
+        "compare", tmp_path / "nowhere", "--planners", "nearest", "--out", tmp_path / "out"
+    )
 
 
 def test_compare_into_a_file(world, tmp_path, capsys):
@@ -147,14 +211,30 @@ class Fails(NearestPlanner):
 
 def test_a_failure_is_told_and_mended_by_the_same_command(world, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(methods.METHODS, "fails", Method(lambda *_: Fails(tmp_path / "trap"), ()))
-    monkeypatch.setitem(ROWS, "fails", replace(ROWS["nearest"], name="fails", title="fails", method="fails"))
-    command = ["compare", world.folder, "--out", tmp_path / "out", "--planners", "nearest,fails,frequent", "--horizons", "2",
-               "--seeds", 2, *TINY]
+    monkeypatch.setitem(
+        ROWS, "fails", replace(ROWS["nearest"], name="fails", title="fails", method="fails")
+    )
+    command = [
+        "compare",
+        world.folder,
+        "--out",
+        tmp_path / "out",
+        "--planners",
+        "nearest,fails,frequent",
+        "--horizons",
+        "2",
+        "--seeds",
+        2,
+        *TINY,
+    ]
     (tmp_path / "trap").write_text("")
     captured = call(capsys, *command, code=1)
     path = tmp_path / "out" / "T2" / "seed1" / "cells" / "fails.json"
-    assert ("failed: fails, T = 2, seed 1: ValueError: out of luck. This is a defect of the planner; the others are not "
-            f"concerned. Its traceback is kept in {path}. Repeat the command once it is mended.") in captured.err.splitlines()
+    assert (
+        "failed: fails, T = 2, seed 1: ValueError: out of luck. This is a defect of the planner; "
+        "the others are not "
+        f"concerned. Its traceback is kept in {path}. Repeat the command once it is mended."
+    ) in captured.err.splitlines()
     assert "error: fails, T = 2, seed 1 failed" in captured.err.splitlines()
     assert "Traceback" not in captured.err
     assert "fails, seed 1: ValueError" in (tmp_path / "out" / "tables.md").read_text()
@@ -170,13 +250,18 @@ def test_a_failure_is_told_and_mended_by_the_same_command(world, tmp_path, capsy
     after = snapshot(tmp_path / "out" / "T2")
     changed = {name for name in after if before.get(name) != after[name] and "/cells/" in name}
     assert changed == {"seed0/cells/nearest.json", "seed1/cells/fails.json"}
-    assert not any("error" in cell for cell in read_results(tmp_path / "out" / "results.json")["cells"])
+    assert not any(
+        "error" in cell for cell in read_results(tmp_path / "out" / "results.json")["cells"]
+    )
 
 
 def test_numbers():
     assert numbers(" 3, 4,,12") == (3, 4, 12)
     for text in ("", ",", "3.5", "-3", "three", "3,0"):
-        with pytest.raises(ConfigError, match=re.escape(f"--horizons {text}: expected numbers of actions, as in 3,4")):
+        with pytest.raises(
+            ConfigError,
+            match=re.escape(f"--horizons {text}: expected numbers of actions, as in 3,4"),
+        ):
             numbers(text)
 
 
@@ -195,9 +280,15 @@ def test_reproduce(world, tmp_path, capsys, cheap_experiments):
     command = ["reproduce", "classifier", world.folder, "--out", tmp_path, "--seeds", 1, *TINY]
     captured = call(capsys, *command)
     lines = captured.err.splitlines()
-    assert lines[0] == ("classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seeds. Needs a prepared data set.")
-    assert re.search(r"^4 scores are missing; that takes about \d+ s here, less where training stops early\.$", captured.err,
-                     re.MULTILINE)
+    assert lines[0] == (
+        "classifier: accuracy of the task classifier; 2 rows, T = 3, 4, 1 seeds. Needs a prepared "
+        "data set."
+    )
+    assert re.search(
+        r"^4 scores are missing; that takes about \d+ s here, less where training stops early\.$",
+        captured.err,
+        re.MULTILINE,
+    )
     assert lines[-1] == f"wrote results.json, tables.md, tables.tex and tables.csv into {tmp_path}"
     assert captured.out.count("test windows, preset paper") == 4
     again = call(capsys, *command)
@@ -210,8 +301,22 @@ def test_reproduce(world, tmp_path, capsys, cheap_experiments):
 
 
 def test_reproduce_a_figure(world, tmp_path, capsys, cheap_experiments):
-    captured = call(capsys, "reproduce", "runtime", world.folder, "--out", tmp_path, "--seeds", 1, "--horizons", "2,3",
-                    "--selection", "published", "--json", *TINY)
+    captured = call(
+        capsys,
+        "reproduce",
+        "runtime",
+        world.folder,
+        "--out",
+        tmp_path,
+        "--seeds",
+        1,
+        "--horizons",
+        "2,3",
+        "--selection",
+        "published",
+        "--json",
+        *TINY,
+    )
     assert captured.err.splitlines()[-1] == f"drew {tmp_path / 'runtime.png'}"
     assert (tmp_path / "runtime.png").stat().st_size > 10_000
     assert json.loads(captured.out) == read_results(tmp_path / "results.json")
@@ -219,37 +324,82 @@ def test_reproduce_a_figure(world, tmp_path, capsys, cheap_experiments):
 
 
 def test_reproduce_says_that_the_data_set_is_another(world, tmp_path, capsys, cheap_experiments):
-    captured = call(capsys, "reproduce", "crosstask", world.folder, "--out", tmp_path, "--seeds", 1, "--horizons", "2",
-                    "--no-estimate", *TINY)
-    assert f"The paper's table is of crosstask; this data set is '{world.name}'." in captured.err.splitlines()
+    captured = call(
+        capsys,
+        "reproduce",
+        "crosstask",
+        world.folder,
+        "--out",
+        tmp_path,
+        "--seeds",
+        1,
+        "--horizons",
+        "2",
+        "--no-estimate",
+        *TINY,
+    )
+    assert (
+        f"The paper's table is of crosstask; this data set is '{world.name}'."
+        in captured.err.splitlines()
+    )
 
 
-def test_reproduce_that_fails_draws_nothing(world, tmp_path, capsys, cheap_experiments, monkeypatch):
+def test_reproduce_that_fails_draws_nothing(
+    world, tmp_path, capsys, cheap_experiments, monkeypatch
+):
     def failing(*_, **__):
         raise ValueError("no")
 
     monkeypatch.setattr(NearestPlanner, "fit", failing)
-    captured = call(capsys, "reproduce", "runtime", world.folder, "--out", tmp_path, "--seeds", 1, "--horizons", "2", *TINY,
-                    code=1)
+    captured = call(
+        capsys,
+        "reproduce",
+        "runtime",
+        world.folder,
+        "--out",
+        tmp_path,
+        "--seeds",
+        1,
+        "--horizons",
+        "2",
+        *TINY,
+        code=1,
+    )
     assert "failed: nearest, T = 2, seed 0: ValueError: no." in captured.err
     assert not (tmp_path / "runtime.png").exists()
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    (["table-9"], "no table 'table-9'; there are crosstask, coin, niv, "),
-    (["classifier", "--seeds", "0"], "--seeds 0: expected at least 1"),
-    (["classifier", "--workers", "0"], "workers 0: expected at least 1"),
-    (["classifier", "--horizons", "3,x"], "--horizons 3,x: expected"),
-    (["classifier", "--horizons", ""], "--horizons : expected"),
-    (["classifier", "--horizons", "70"], "gives no windows of horizon 70"),
-    (["classifier", "--sample", "0"], "sample 0: expected at least 1"),
-    (["classifier", "--set", "field.wide=3"], "setting 'field.wide'"),
-    (["classifier", "--device", "abacus"], "unknown device 'abacus'")])
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["table-9"], "no table 'table-9'; there are crosstask, coin, niv, "),
+        (["classifier", "--seeds", "0"], "--seeds 0: expected at least 1"),
+        (["classifier", "--workers", "0"], "workers 0: expected at least 1"),
+        (["classifier", "--horizons", "3,x"], "--horizons 3,x: expected"),
+        (["classifier", "--horizons", ""], "--horizons : expected"),
+        (["classifier", "--horizons", "70"], "gives no windows of horizon 70"),
+        (["classifier", "--sample", "0"], "sample 0: expected at least 1"),
+        (["classifier", "--set", "field.wide=3"], "setting 'field.wide'"),
+        (["classifier", "--device", "abacus"], "unknown device 'abacus'"),
+    ],
+)
 def test_reproduce_refuses(argv, message, world, tmp_path, refused):
-    assert message in refused("reproduce", argv[0], world.folder, "--out", tmp_path / "out", *argv[1:])
+    assert message in refused(
+        "reproduce", argv[0], world.folder, "--out", tmp_path / "out", *argv[1:]
+    )
 
 
-@pytest.mark.parametrize(("seconds", "text"), [
-    (0.2, "0 s"), (89.4, "89 s"), (90, "2 min"), (600, "10 min"), (5399, "90 min"), (5400, "1.5 h"), (86400, "24.0 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "0 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (600, "10 min"),
+        (5399, "90 min"),
+        (5400, "1.5 h"),
+        (86400, "24.0 h"),
+    ],
+)
 def test_durations(seconds, text):
     assert _duration(seconds) == text

@@ -71,8 +71,12 @@ def test_progress_in_parts(monkeypatch, capsys):
             now += 10
             advance(0.25)
     assert capsys.readouterr().err.splitlines() == [
-        "planning: 25 %, 0.025 it/s, 0:00:30 remaining", "planning: 50 %, 0.025 it/s, 0:00:20 remaining",
-        "planning: 75 %, 0.025 it/s, 0:00:10 remaining", "planning: 1/1, 0.025 it/s", "planning: 1/1, 0.025 it/s"]
+        "planning: 25 %, 0.025 it/s, 0:00:30 remaining",
+        "planning: 50 %, 0.025 it/s, 0:00:20 remaining",
+        "planning: 75 %, 0.025 it/s, 0:00:10 remaining",
+        "planning: 1/1, 0.025 it/s",
+        "planning: 1/1, 0.025 it/s",
+    ]
     with console.progress("planning", total=200) as advance:
         advance(33.4)
     assert capsys.readouterr().err.startswith("planning: 33/200, ")
@@ -96,7 +100,9 @@ def test_passing_progress_leaves_nothing(monkeypatch, capsys):
         now += 11
         advance(1)
     assert capsys.readouterr().err.splitlines() == [
-        "planning: 1/2, 0.091 it/s, 0:00:11 remaining", "planning: 1/2, 0.091 it/s, 0:00:11 remaining"]
+        "planning: 1/2, 0.091 it/s, 0:00:11 remaining",
+        "planning: 1/2, 0.091 it/s, 0:00:11 remaining",
+    ]
     monkeypatch.setattr(sys, "stderr", Terminal())
     with console.passing_progress("planning", total=2) as advance:
         advance(1)

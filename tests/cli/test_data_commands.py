@@ -42,10 +42,18 @@ def test_version(capsys):
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("argv", [
-    ["nonsense"], ["data", "inf"], ["data", "info"], ["data", "info", "a", "b", "c"], ["data", "info", "x", "--bad"],
-    ["data", "simulate", "a", "b", "--seed", "many"], ["data", "prepare", "custom", "a"],
-])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["nonsense"],
+        ["data", "inf"],
+        ["data", "info"],
+        ["data", "info", "a", "b", "c"],
+        ["data", "info", "x", "--bad"],
+        ["data", "simulate", "a", "b", "--seed", "many"],
+        ["data", "prepare", "custom", "a"],
+    ],
+)
 def test_wrong_calls_exit_2_with_one_line(argv, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(argv) == 2
@@ -62,11 +70,16 @@ def test_did_you_mean(capsys):
 
 def test_prepare_check_info(make_source, tmp_path, capsys):
     source, target = make_source(), tmp_path / "out"
-    assert main(["data", "prepare", "custom", str(source), str(target), "--name", "My kitchen"]) == 0
+    assert (
+        main(["data", "prepare", "custom", str(source), str(target), "--name", "My kitchen"]) == 0
+    )
     captured = capsys.readouterr()
     dataset = open_dataset(target)
     assert captured.out == ""
-    assert one_line(captured.err) == f"wrote {target}: My kitchen, fingerprint {dataset.fingerprint[:12]}"
+    assert (
+        one_line(captured.err)
+        == f"wrote {target}: My kitchen, fingerprint {dataset.fingerprint[:12]}"
+    )
 
     assert main(["data", "check", str(target)]) == 0
     captured = capsys.readouterr()
@@ -74,7 +87,12 @@ def test_prepare_check_info(make_source, tmp_path, capsys):
     assert dataset.hashes["videos.jsonl"] in captured.out
     assert main(["data", "check", str(target), "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
-    assert value == {"ok": True, "name": "My kitchen", "fingerprint": dataset.fingerprint, "files": dataset.hashes}
+    assert value == {
+        "ok": True,
+        "name": "My kitchen",
+        "fingerprint": dataset.fingerprint,
+        "files": dataset.hashes,
+    }
 
     assert main(["data", "info", str(target)]) == 0
     captured = capsys.readouterr()
@@ -82,7 +100,9 @@ def test_prepare_check_info(make_source, tmp_path, capsys):
     lines = captured.out.splitlines()
     assert "name              My kitchen" in lines
     assert "kind              prepared data set" in lines
-    heads, cells = (re.split(r"\s\s+", line.strip()) for line in lines[lines.index("Windows") + 1:][:2])
+    heads, cells = (
+        re.split(r"\s\s+", line.strip()) for line in lines[lines.index("Windows") + 1 :][:2]
+    )
     found = dict(zip(heads, cells, strict=True))
     assert (found["horizon"], found["train"], found["test"]) == ("3", "12", "6")
     assert int(found["train after hold-out"]) + int(found["val held out"]) == 12
@@ -116,7 +136,9 @@ def test_world_is_called_simulated(tmp_path, capsys):
     assert "observations      simulated" in capsys.readouterr().out.splitlines()
 
 
-def test_simulate_passes_its_options_on_and_prints_the_calibration(make_source, tmp_path, capsys, monkeypatch):
+def test_simulate_passes_its_options_on_and_prints_the_calibration(
+    make_source, tmp_path, capsys, monkeypatch
+):
     simulate = pytest.importorskip("cefito.data.simulate")
     calls = []
 
@@ -131,16 +153,33 @@ def test_simulate_passes_its_options_on_and_prints_the_calibration(make_source, 
 
     monkeypatch.setattr(simulate, "simulate", run)
     source, target = make_source(features=None), tmp_path / "out"
-    assert main(["data", "simulate", str(source), str(target), "--seed", "7", "--shared-actions"]) == 0
+    assert (
+        main(["data", "simulate", str(source), str(target), "--seed", "7", "--shared-actions"]) == 0
+    )
     assert calls == [(source, target, "s3d", 7, True)]
     captured = capsys.readouterr()
     assert captured.err.splitlines() == ["half way", f"wrote {target}"]
     assert captured.out.splitlines()[0].startswith("Accuracy of a probe on simulated observations")
-    assert captured.out.splitlines()[1:] == ["quantity  simulated test  reference test", "task               93.81"]
+    assert captured.out.splitlines()[1:] == [
+        "quantity  simulated test  reference test",
+        "task               93.81",
+    ]
 
 
 def test_simulate_of_unknown_features(make_source, tmp_path, capsys):
-    assert main(["data", "simulate", str(make_source(features=None)), str(tmp_path / "out"), "--like", "nothing"]) == 2
+    assert (
+        main(
+            [
+                "data",
+                "simulate",
+                str(make_source(features=None)),
+                str(tmp_path / "out"),
+                "--like",
+                "nothing",
+            ]
+        )
+        == 2
+    )
     assert "unknown features 'nothing'" in one_line(capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
@@ -176,7 +215,9 @@ def test_full_disk(make_source, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", full)
     assert main(["data", "prepare", "custom", str(source), str(tmp_path / "out")]) == 2
-    assert "out: could not be written (No space left on device)" in one_line(capsys.readouterr().err)
+    assert "out: could not be written (No space left on device)" in one_line(
+        capsys.readouterr().err
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -212,10 +253,17 @@ def test_arguments_default_to_those_of_the_process(capsys, monkeypatch):
 
 
 def test_plain_table(capsys):
-    console.table("Title", ("name", "number", "share"), [("a long name", 1234567, 0.12345), ("[b]x[/b]", None, True)])
+    console.table(
+        "Title",
+        ("name", "number", "share"),
+        [("a long name", 1234567, 0.12345), ("[b]x[/b]", None, True)],
+    )
     assert capsys.readouterr().out.splitlines() == [
-        "Title", "name            number   share", "a long name  1,234,567  0.1235",
-        "[b]x[/b]                   yes"]
+        "Title",
+        "name            number   share",
+        "a long name  1,234,567  0.1235",
+        "[b]x[/b]                   yes",
+    ]
     console.table("", ("name",), [])
     assert capsys.readouterr().out == "name\n"
     with pytest.raises(ValueError, match="does not have 2 cells"):
@@ -248,7 +296,8 @@ def test_plain_progress_is_a_line_every_ten_seconds_and_one_at_the_end(monkeypat
     assert captured.err.splitlines() == [
         "training: 40/100, 4 it/s, 0:00:15 remaining, loss 0.25",
         "training: 80/100, 4 it/s, 0:00:05 remaining, loss 0.25",
-        "training: 100/100, 4 it/s, loss 0.25"]
+        "training: 100/100, 4 it/s, loss 0.25",
+    ]
 
 
 def test_progress_of_unknown_length(monkeypatch, capsys):

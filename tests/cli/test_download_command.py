@@ -29,7 +29,9 @@ def address(monkeypatch):
 
     monkeypatch.setenv("no_proxy", "*")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/weights"
     server.shutdown()
@@ -44,16 +46,32 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     licence, progress, wrote = captured.err.splitlines()
-    assert licence == "s3d: Weights of the S3D video encoder, trained on HowTo100M (MIL-NCE); licence: Apache-2.0"
+    assert (
+        licence
+        == "s3d: Weights of the S3D video encoder, trained on HowTo100M (MIL-NCE); licence: Apache-2.0"
+    )
     assert progress.startswith("s3d_howto100m.pth, MiB: ")
-    assert wrote == f"wrote: {path}, 7,000 bytes, SHA-256 {HASH} (compared with nothing: none is documented)"
+    assert (
+        wrote
+        == f"wrote: {path}, 7,000 bytes, SHA-256 {HASH} (compared with nothing: none is documented)"
+    )
     assert path.read_bytes() == CONTENT
 
     assert main([*argv, "--sha256", HASH, "--json"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"name": "s3d", "file": str(path), "bytes": 7000, "sha256": HASH, "checked": True,
-                                        "kept": True, "folder": None}
-    assert captured.err.splitlines()[-1] == f"there already: {path}, 7,000 bytes, SHA-256 {HASH} (as expected)"
+    assert json.loads(captured.out) == {
+        "name": "s3d",
+        "file": str(path),
+        "bytes": 7000,
+        "sha256": HASH,
+        "checked": True,
+        "kept": True,
+        "folder": None,
+    }
+    assert (
+        captured.err.splitlines()[-1]
+        == f"there already: {path}, 7,000 bytes, SHA-256 {HASH} (as expected)"
+    )
 
 
 def test_archives_are_unpacked(address, tmp_path, capsys, monkeypatch):
@@ -72,7 +90,13 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     assert main(["data", "download"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "What can be downloaded"
-    assert sum(line.startswith(("s3d ", "coin-features ", "niv-features ")) for line in out.splitlines()) == 3
+    assert (
+        sum(
+            line.startswith(("s3d ", "coin-features ", "niv-features "))
+            for line in out.splitlines()
+        )
+        == 3
+    )
     assert "give it with --address" in out
     assert main(["data", "download", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
@@ -82,13 +106,25 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    (["i3d"], "nothing to download is called 'i3d'; expected one of: s3d, "),
-    (["unified-windows"], "unified-windows: no address is documented here. They come with the code of ViterbiPlanNet (arXiv "
-                          "2603.04265). Give its address with --address, or save it as unified-windows.archive and call this "
-                          "again to check and unpack it."),
-    (["s3d", "--address", "file:///etc/passwd"], "address 'file:///etc/passwd': expected one that begins with http:// or"),
-    (["s3d", "--sha256", "abc"], "SHA-256 'abc': expected 64 hexadecimal digits.")])
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["i3d"], "nothing to download is called 'i3d'; expected one of: s3d, "),
+        (
+            ["unified-windows"],
+            "unified-windows: no address is documented here. They come with the code of "
+            "ViterbiPlanNet (arXiv "
+            "2603.04265). Give its address with --address, or save it as unified-windows.archive "
+            "and call this "
+            "again to check and unpack it.",
+        ),
+        (
+            ["s3d", "--address", "file:///etc/passwd"],
+            "address 'file:///etc/passwd': expected one that begins with http:// or",
+        ),
+        (["s3d", "--sha256", "abc"], "SHA-256 'abc': expected 64 hexadecimal digits."),
+    ],
+)
 def test_wrong_calls_are_one_line(argv, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["data", "download", *argv]) == 2
@@ -101,9 +137,18 @@ def test_wrong_calls_are_one_line(argv, message, capsys, tmp_path, monkeypatch):
 
 def test_a_place_that_is_gone_exits_2(address, tmp_path, capsys):
     assert main(["data", "download", "s3d", str(tmp_path), "--address", address + "/old"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(
-        f"error: {address}/old: the server answers 404, it has no such file. The project antoine77340/S3D_HowTo100M says")
-    assert main(["data", "download", "s3d", str(tmp_path), "--address", address, "--sha256", "0" * 64]) == 2
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith(
+            f"error: {address}/old: the server answers 404, it has no such file. The project "
+            "antoine77340/S3D_HowTo100M says"
+        )
+    )
+    assert (
+        main(["data", "download", "s3d", str(tmp_path), "--address", address, "--sha256", "0" * 64])
+        == 2
+    )
     assert f"the file has SHA-256 {HASH}; expected 0000" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +163,11 @@ def test_interrupted(address, tmp_path, capsys, monkeypatch):
 
 
 def test_the_command_is_light():
-    check = ("from cefito.cli import main\nassert main(['data', 'download']) == 0\nimport sys\n"
-             "assert not {'torch', 'transformers', 'matplotlib'} & set(sys.modules)")
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    check = (
+        "from cefito.cli import main\nassert main(['data', 'download']) == 0\nimport sys\n"
+        "assert not {'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

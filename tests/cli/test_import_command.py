@@ -14,27 +14,53 @@ D, E, K, TEXT = 384, 6, 4, 5
 def source(tmp_path_factory):
     """Checkpoints of field (T = 3) and classifier, taxonomy, action text and two observations."""
     folder = tmp_path_factory.mktemp("source")
-    layers = {"state_embed": (D, E), "action_embed": (D, TEXT), "state_head": (E, D), "action_head": (K, D)}
+    layers = {
+        "state_embed": (D, E),
+        "action_embed": (D, TEXT),
+        "state_head": (E, D),
+        "action_head": (K, D),
+    }
     for block in range(4):
-        layers |= {f"blocks.{block}.attn.qkv": (3 * D, D), f"blocks.{block}.attn.proj": (D, D),
-                   f"blocks.{block}.mlp.fc1": (4 * D, D), f"blocks.{block}.mlp.fc2": (D, 4 * D)}
+        layers |= {
+            f"blocks.{block}.attn.qkv": (3 * D, D),
+            f"blocks.{block}.attn.proj": (D, D),
+            f"blocks.{block}.mlp.fc1": (4 * D, D),
+            f"blocks.{block}.mlp.fc2": (D, 4 * D),
+        }
     generator = torch.Generator().manual_seed(0)
-    tensors = {"state_mask_token": torch.zeros(D), "action_mask_token": torch.zeros(D),
-               "predictor.norm.weight": torch.ones(D), "predictor.norm.bias": torch.zeros(D)}
+    tensors = {
+        "state_mask_token": torch.zeros(D),
+        "action_mask_token": torch.zeros(D),
+        "predictor.norm.weight": torch.ones(D),
+        "predictor.norm.bias": torch.zeros(D),
+    }
     for name, shape in layers.items():
-        tensors |= {f"predictor.{name}.weight": torch.randn(shape, generator=generator) / 20,
-                    f"predictor.{name}.bias": torch.zeros(shape[0])}
+        tensors |= {
+            f"predictor.{name}.weight": torch.randn(shape, generator=generator) / 20,
+            f"predictor.{name}.bias": torch.zeros(shape[0]),
+        }
     angles = np.arange(7)[:, None] / 10_000 ** (np.arange(D // 2) / (D / 2))
-    tensors["predictor.pos_embed"] = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], 1)).float()
+    tensors["predictor.pos_embed"] = torch.from_numpy(
+        np.concatenate([np.sin(angles), np.cos(angles)], 1)
+    ).float()
     torch.save({"ema": tensors, "epoch": 1}, folder / "field.pth")
     sizes = {"fc1": (2, E), "fc2": (4 * E, 2), "fc3": (2, 4 * E), "fc4": (2, 2)}
     classifier = {f"{name}.weight": torch.zeros(shape) for name, shape in sizes.items()}
     classifier |= {f"{name}.bias": torch.zeros(shape[0]) for name, shape in sizes.items()}
     classifier["fc4.bias"] = torch.tensor([0.0, 5.0])  # always the second task
     torch.save({"model": classifier}, folder / "classifier.pth")
-    (folder / "taxonomy.json").write_text(json.dumps({
-        "dataset": "kitchen", "actions": [{"id": number, "name": name} for number, name in enumerate("abcd")],
-        "tasks": [{"id": 0, "name": "tea", "actions": [0, 1]}, {"id": 1, "name": "toast", "actions": [1, 2, 3]}]}))
+    (folder / "taxonomy.json").write_text(
+        json.dumps(
+            {
+                "dataset": "kitchen",
+                "actions": [{"id": number, "name": name} for number, name in enumerate("abcd")],
+                "tasks": [
+                    {"id": 0, "name": "tea", "actions": [0, 1]},
+                    {"id": 1, "name": "toast", "actions": [1, 2, 3]},
+                ],
+            }
+        )
+    )
     np.save(folder / "text.npy", np.random.default_rng(0).standard_normal((K, TEXT)))
     for name, seed in (("a", 1), ("b", 2)):
         np.save(folder / f"{name}.npy", np.random.default_rng(seed).standard_normal(E))
@@ -42,15 +68,37 @@ def source(tmp_path_factory):
 
 
 def field_arguments(source, out):
-    return ["import-checkpoint", str(source / "field.pth"), "--kind", "cefito", "--taxonomy", str(source / "taxonomy.json"),
-            "--action-text", str(source / "text.npy"), "--out", str(out)]
+    return [
+        "import-checkpoint",
+        str(source / "field.pth"),
+        "--kind",
+        "cefito",
+        "--taxonomy",
+        str(source / "taxonomy.json"),
+        "--action-text",
+        str(source / "text.npy"),
+        "--out",
+        str(out),
+    ]
 
 
 def plan(source, run, capsys, *more):
     """Exit code, the parsed answer or None, and what was said."""
     capsys.readouterr()
-    code = main(["plan", str(run), "--initial", str(source / "a.npy"), "--goal", str(source / "b.npy"), "--device", "cpu",
-                 "--json", *more])
+    code = main(
+        [
+            "plan",
+            str(run),
+            "--initial",
+            str(source / "a.npy"),
+            "--goal",
+            str(source / "b.npy"),
+            "--device",
+            "cpu",
+            "--json",
+            *more,
+        ]
+    )
     captured = capsys.readouterr()
     return code, json.loads(captured.out) if code == 0 else None, captured.err
 
@@ -61,7 +109,9 @@ def test_import_then_plan(source, tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(f"wrote {run}: T = 3, energy field of 7,")
-    assert captured.err.endswith(f"plan with: cefito plan {run} --initial A.npy --goal B.npy --task ID\n")
+    assert captured.err.endswith(
+        f"plan with: cefito plan {run} --initial A.npy --goal B.npy --task ID\n"
+    )
 
     code, value, _ = plan(source, run, capsys, "--task", "1", "--top-k", "5")
     assert code == 0
@@ -79,7 +129,19 @@ def test_import_then_plan(source, tmp_path, capsys):
     assert code == 2
     assert "neither a prior over sequences nor a proposal network" in said
 
-    assert main(["import-checkpoint", str(source / "classifier.pth"), "--kind", "task-classifier", "--out", str(run)]) == 0
+    assert (
+        main(
+            [
+                "import-checkpoint",
+                str(source / "classifier.pth"),
+                "--kind",
+                "task-classifier",
+                "--out",
+                str(run),
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().err
     assert "task classifier of" in said
     assert said.endswith("--goal B.npy\n")
@@ -89,7 +151,9 @@ def test_import_then_plan(source, tmp_path, capsys):
     assert later["plans"] == value["plans"]
 
     both = tmp_path / "both"
-    assert main([*field_arguments(source, both), "--classifier", str(source / "classifier.pth")]) == 0
+    assert (
+        main([*field_arguments(source, both), "--classifier", str(source / "classifier.pth")]) == 0
+    )
     assert plan(source, both, capsys, "--top-k", "5")[1] == later
 
 
@@ -105,14 +169,28 @@ def test_refusals_are_one_line(source, tmp_path, capsys):
     torch.save({"ema": {}, "config": Payload(tmp_path / "flag")}, tmp_path / "evil.pth")
     out = str(tmp_path / "run")
     field = field_arguments(source, out)
-    classifier = ["import-checkpoint", str(source / "classifier.pth"), "--kind", "task-classifier", "--out", out]
+    classifier = [
+        "import-checkpoint",
+        str(source / "classifier.pth"),
+        "--kind",
+        "task-classifier",
+        "--out",
+        out,
+    ]
     for argv, words in (
-            (["import-checkpoint", str(tmp_path / "evil.pth"), *field[2:]], "holds pickled objects"),
-            (["import-checkpoint", str(source / "classifier.pth"), *field[2:]], "has no tensors under 'ema'"),
-            (["import-checkpoint", str(source / "text.npy"), *field[2:]], "not a checkpoint"),
-            (field[:4] + field[6:], "--kind cefito needs --taxonomy"), (field[:6] + field[8:], "and --action-text"),
-            (classifier, "no such file"), ([*classifier, "--taxonomy", "x.json"], "takes --out alone"),
-            ([*field[:3], "other", *field[4:]], "kind"), (["import-checkpoint"], "see --help")):
+        (["import-checkpoint", str(tmp_path / "evil.pth"), *field[2:]], "holds pickled objects"),
+        (
+            ["import-checkpoint", str(source / "classifier.pth"), *field[2:]],
+            "has no tensors under 'ema'",
+        ),
+        (["import-checkpoint", str(source / "text.npy"), *field[2:]], "not a checkpoint"),
+        (field[:4] + field[6:], "--kind cefito needs --taxonomy"),
+        (field[:6] + field[8:], "and --action-text"),
+        (classifier, "no such file"),
+        ([*classifier, "--taxonomy", "x.json"], "takes --out alone"),
+        ([*field[:3], "other", *field[4:]], "kind"),
+        (["import-checkpoint"], "see --help"),
+    ):
         assert main(argv) == 2, argv
         captured = capsys.readouterr()
         assert captured.out == ""

@@ -1,4 +1,7 @@
-"""From pictures to a plan: features of a model of pictures, a data set with one second an observation, two pictures."""
+"""From pictures to a plan: features of a model of pictures.
+
+A data set with one second an observation, two pictures.
+"""
 
 import json
 
@@ -8,9 +11,22 @@ import pytest
 from cefito.cli import main
 
 pytest.importorskip("transformers")
-TINY = ("--set", "training.optimiser.epochs=1", "--set", "proposal_training.optimiser.epochs=1", "--set",
-        "classifier_training.optimiser.epochs=1", "--set", "training.negatives.count=4", "--set", "field.depth=1", "--set",
-        "field.width=16", "--set", "training.stopping.every=1")
+TINY = (
+    "--set",
+    "training.optimiser.epochs=1",
+    "--set",
+    "proposal_training.optimiser.epochs=1",
+    "--set",
+    "classifier_training.optimiser.epochs=1",
+    "--set",
+    "training.negatives.count=4",
+    "--set",
+    "field.depth=1",
+    "--set",
+    "field.width=16",
+    "--set",
+    "training.stopping.every=1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -21,22 +37,50 @@ def model(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("dinov2")
     torch.manual_seed(1)  # the model's own initialisation knows no generators
-    network = transformers.Dinov2Model(transformers.Dinov2Config(
-        hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14))
+    network = transformers.Dinov2Model(
+        transformers.Dinov2Config(
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            image_size=28,
+            patch_size=14,
+        )
+    )
     for parameter in network.parameters():
-        parameter.data += 0.2 * torch.randn_like(parameter)  # as initialised, vectors are nearly equal
+        parameter.data += 0.2 * torch.randn_like(
+            parameter
+        )  # as initialised, vectors are nearly equal
     network.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(
-        {"size": {"shortest_edge": 28}, "crop_size": {"height": 28, "width": 28}, "image_mean": [0.5] * 3,
-         "image_std": [0.2] * 3, "image_processor_type": "BitImageProcessor",
-         "do_resize": True, "do_center_crop": True, "do_normalize": True,
-         "do_rescale": True, "do_convert_rgb": True, "resample": 3, "rescale_factor": 1 / 255}))
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps(
+            {
+                "size": {"shortest_edge": 28},
+                "crop_size": {"height": 28, "width": 28},
+                "image_mean": [0.5] * 3,
+                "image_std": [0.2] * 3,
+                "image_processor_type": "BitImageProcessor",
+                "do_resize": True,
+                "do_center_crop": True,
+                "do_normalize": True,
+                "do_rescale": True,
+                "do_convert_rgb": True,
+                "resample": 3,
+                "rescale_factor": 1 / 255,
+            }
+        )
+    )
     return folder
 
 
 def frames(video):
     """The pictures of a video of five seconds, uint8 [5, 32, 40, 3]."""
-    return np.random.default_rng(video).integers(0, 256, (5, 4, 5, 3), np.uint8).repeat(8, axis=1).repeat(8, axis=2)
+    return (
+        np.random.default_rng(video)
+        .integers(0, 256, (5, 4, 5, 3), np.uint8)
+        .repeat(8, axis=1)
+        .repeat(8, axis=2)
+    )
 
 
 def test_two_pictures(model, tmp_path, capsys):
@@ -54,8 +98,10 @@ def test_two_pictures(model, tmp_path, capsys):
             Image.fromarray(picture).save(file)
         np.save(features / f"v{video}.npy", encode_pictures(files, encoder))
         order = [[0, 1, 2, 3], [0, 2, 1, 3], [1, 0, 2, 3]][video % 3]
-        lines += [f"v{video},tea,action {action},{place},{place + 1},{'test' if video > 5 else 'train'}"
-                  for place, action in enumerate(order)]
+        lines += [
+            f"v{video},tea,action {action},{place},{place + 1},{'test' if video > 5 else 'train'}"
+            for place, action in enumerate(order)
+        ]
     (tmp_path / "steps.csv").write_text("\n".join(lines) + "\n")
 
     def call(*argv, code=0):
@@ -66,32 +112,65 @@ def test_two_pictures(model, tmp_path, capsys):
 
     def prepare_and_train(name):
         data, run = tmp_path / f"{name}-data", tmp_path / name
-        call("data", "prepare", "custom", tmp_path / "steps.csv", data, "--features", features, "--seconds", 1,
-             "--precision", "float32")
+        call(
+            "data",
+            "prepare",
+            "custom",
+            tmp_path / "steps.csv",
+            data,
+            "--features",
+            features,
+            "--seconds",
+            1,
+            "--precision",
+            "float32",
+        )
         call("train", data, "--horizon", 3, "--out", run, "--device", "cpu", *TINY)
         return run
 
     silent = prepare_and_train("silent")  # does not know what its features were made with
     (features / "extract.json").write_text(json.dumps(record(Pictures(encoder))))
     run = prepare_and_train("run")
-    pictures = ("--initial-image", tmp_path / "7-0.png", "--goal-image", tmp_path / "7-3.png", "--device", "cpu", "--json")
+    pictures = (
+        "--initial-image",
+        tmp_path / "7-0.png",
+        "--goal-image",
+        tmp_path / "7-3.png",
+        "--device",
+        "cpu",
+        "--json",
+    )
     annotated = json.loads(call("plan", run, "--video", "v7", "--device", "cpu", "--json"))
     for folder in (run, silent):
         value = json.loads(call("plan", folder, *pictures, "--encoder", model))
-        assert [entry["actions"] for entry in value["plans"]] == [entry["actions"] for entry in annotated["plans"]]
+        assert [entry["actions"] for entry in value["plans"]] == [
+            entry["actions"] for entry in annotated["plans"]
+        ]
         for key in ("energy", "score"):
-            assert [entry[key] for entry in value["plans"]] == pytest.approx([entry[key] for entry in annotated["plans"]],
-                                                                             rel=1e-4)
+            assert [entry[key] for entry in value["plans"]] == pytest.approx(
+                [entry[key] for entry in annotated["plans"]], rel=1e-4
+            )
 
-    assert "does not say what the features it learned from were made with. Name that encoder with --encoder" in call(
-        "plan", silent, *pictures, code=2)
-    assert f"learned from features of the model '{model.name}'. Give its folder" in call("plan", run, *pictures, code=2)
-    assert "plans make sense only if that was" in (main([
-        "plan", str(silent), *map(str, pictures), "--encoder", str(model)]), capsys.readouterr().err)[1]
+    assert (
+        "does not say what the features it learned from were made with. Name that encoder with "
+        "--encoder" in call("plan", silent, *pictures, code=2)
+    )
+    assert f"learned from features of the model '{model.name}'. Give its folder" in call(
+        "plan", run, *pictures, code=2
+    )
+    assert (
+        "plans make sense only if that was"
+        in (
+            main(["plan", str(silent), *map(str, pictures), "--encoder", str(model)]),
+            capsys.readouterr().err,
+        )[1]
+    )
     told = json.loads((features / "extract.json").read_text())
     (features / "extract.json").write_text(json.dumps({**told, "weights": "0" * 64}))
     assert "the run learned from features of" in call(
-        "plan", prepare_and_train("other"), *pictures, "--encoder", model, code=2)
+        "plan", prepare_and_train("other"), *pictures, "--encoder", model, code=2
+    )
     (tmp_path / "7-3.png").write_bytes(b"no picture")
     assert "7-3.png: is not a picture of a known format" in call(
-        "plan", run, *pictures, "--encoder", model, code=2)
+        "plan", run, *pictures, "--encoder", model, code=2
+    )

@@ -1,4 +1,7 @@
-"""`cefito data prepare` of benchmarks and tables; `custom` is tested with the other commands of `cefito data`."""
+"""`cefito data prepare` of benchmarks and tables.
+
+`custom` is tested with the other commands of `cefito data`.
+"""
 
 import json
 import re
@@ -19,19 +22,35 @@ def one_line(text):
 
 @pytest.fixture
 def feature_folder(tmp_path):
-    """Features of all tiny videos that have steps, but of c; those of i end before its last two steps."""
+    """Features of all tiny videos that have steps, but of c.
+
+    Those of i end before its last two steps.
+    """
     folder = tmp_path / "features"
     folder.mkdir()
     generator = np.random.default_rng(1)
     for name in "abdefhij":
         seconds = 5 if name == "i" else 14
-        np.savez(folder / f"{name}.npz", frames_features=generator.standard_normal((seconds, 4), dtype=np.float32))
+        np.savez(
+            folder / f"{name}.npz",
+            frames_features=generator.standard_normal((seconds, 4), dtype=np.float32),
+        )
     return folder
 
 
 def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_path, capsys):
     source, target = make_source(features=None), tmp_path / "out"
-    argv = ["data", "prepare", "niv", "--annotations", str(source), "--features", str(feature_folder), "--out", str(target)]
+    argv = [
+        "data",
+        "prepare",
+        "niv",
+        "--annotations",
+        str(source),
+        "--features",
+        str(feature_folder),
+        "--out",
+        str(target),
+    ]
     assert main([*argv, "--workers", "2"]) == 0
     captured = capsys.readouterr()
     dataset = open_dataset(target)
@@ -39,7 +58,10 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
     lines = [re.split(r"\s\s+", line) for line in captured.out.splitlines()]
     assert lines[0] == ["tiny: 3 s around each start and end, 12 numbers, float16"]
     assert lines[1] == ["what", "videos", "steps", "example"]
-    assert lines[2:4] == [["prepared", "8", "29"], ["steps beyond the features, dropped", "1", "2", "i"]]
+    assert lines[2:4] == [
+        ["prepared", "8", "29"],
+        ["steps beyond the features, dropped", "1", "2", "i"],
+    ]
     assert lines[4][:3] == ["left out: no features", "1", "4"]
     assert lines[5][:3] == ["left out: no steps", "1", "0"]
     assert main(argv) == 2
@@ -49,10 +71,36 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
     assert main(["data", "info", str(target)]) == 0
     assert "float16" in capsys.readouterr().out
     run = tmp_path / "run"
-    small = {"field.width": 12, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.negatives.count": 4,
-             "training.optimiser.epochs": 1, "classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
-    assert main(["train", str(target), "--horizon", "3", "--out", str(run), "--preset", "paper", "--selection", "published",
-                 "--device", "cpu", *(part for key, value in small.items() for part in ("--set", f"{key}={value}"))]) == 0
+    small = {
+        "field.width": 12,
+        "field.depth": 1,
+        "field.heads": 2,
+        "field.action_dim": 8,
+        "training.negatives.count": 4,
+        "training.optimiser.epochs": 1,
+        "classifier.hidden": [8, 8, 8],
+        "classifier_training.optimiser.epochs": 1,
+    }
+    assert (
+        main(
+            [
+                "train",
+                str(target),
+                "--horizon",
+                "3",
+                "--out",
+                str(run),
+                "--preset",
+                "paper",
+                "--selection",
+                "published",
+                "--device",
+                "cpu",
+                *(part for key, value in small.items() for part in ("--set", f"{key}={value}")),
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert main(["plan", str(run), "--video", "e", "--from-step", "0"]) == 0
     assert "annotated: cut → heat → heat" in capsys.readouterr().err
@@ -60,9 +108,34 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
 
 def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     target = tmp_path / "out"
-    argv = ["data", "prepare", "coin", "--annotations", str(make_source(features=None)), "--features", str(feature_folder)]
-    assert main([*argv, "--out", str(target), "--name", "Mine", "--beyond", "rewrite", "--seconds", "1", "--precision",
-                 "float32", "--json"]) == 0
+    argv = [
+        "data",
+        "prepare",
+        "coin",
+        "--annotations",
+        str(make_source(features=None)),
+        "--features",
+        str(feature_folder),
+    ]
+    assert (
+        main(
+            [
+                *argv,
+                "--out",
+                str(target),
+                "--name",
+                "Mine",
+                "--beyond",
+                "rewrite",
+                "--seconds",
+                "1",
+                "--precision",
+                "float32",
+                "--json",
+            ]
+        )
+        == 0
+    )
     value = json.loads(capsys.readouterr().out)
     assert value["beyond"] == {"policy": "rewrite", "steps": 2, "videos": ["i"]}
     assert value["videos"] == {"annotated": 10, "prepared": 8}
@@ -73,13 +146,21 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize(("argv", "match"), [
-    (["crosstask", "--annotations", "nowhere.json"], "nowhere.json: no such file. Known forms"),
-    (["niv", "--annotations", "empty"], "empty: annotations of no known form"),
-    (["captaincook4d", "--annotations", "nowhere.json", "--split", "x.json"], "nowhere.json: no such file"),
-    (["coin", "--annotations", "source", "--beyond", "cut"], "cut"),
-])
-def test_prepare_that_fails(argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("argv", "match"),
+    [
+        (["crosstask", "--annotations", "nowhere.json"], "nowhere.json: no such file. Known forms"),
+        (["niv", "--annotations", "empty"], "empty: annotations of no known form"),
+        (
+            ["captaincook4d", "--annotations", "nowhere.json", "--split", "x.json"],
+            "nowhere.json: no such file",
+        ),
+        (["coin", "--annotations", "source", "--beyond", "cut"], "cut"),
+    ],
+)
+def test_prepare_that_fails(
+    argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch
+):
     make_source(features=None)
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -93,34 +174,105 @@ def test_prepare_that_fails(argv, match, make_source, feature_folder, tmp_path, 
 def test_prepare_the_table_of_the_guide(tmp_path, capsys):
     example = Path(__file__).resolve().parents[2] / "examples" / "table"
     runpy.run_path(str(example / "features.py"))["main"](tmp_path / "features")
-    assert main(["data", "prepare", "custom", str(example / "steps.csv"), str(tmp_path / "out"), "--features",
-                 str(tmp_path / "features"), "--seconds", "1"]) == 0
+    assert (
+        main(
+            [
+                "data",
+                "prepare",
+                "custom",
+                str(example / "steps.csv"),
+                str(tmp_path / "out"),
+                "--features",
+                str(tmp_path / "features"),
+                "--seconds",
+                "1",
+            ]
+        )
+        == 0
+    )
     captured = capsys.readouterr()
     assert captured.err.splitlines()[:2] == [
-        "note: step names that differ by little: 'boil water' and 'Boil water'. If they mean the same, write them alike.",
-        "note: The table has no split: 30 % of the videos of each task were drawn for test."]
-    assert captured.out.splitlines()[0] == "steps: 1 s around each start and end, 16 numbers, float16"
+        "note: step names that differ by little: 'boil water' and 'Boil water'. If they mean the "
+        "same, write them alike.",
+        "note: The table has no split: 30 % of the videos of each task were drawn for test.",
+    ]
+    assert (
+        captured.out.splitlines()[0] == "steps: 1 s around each start and end, 16 numbers, float16"
+    )
     assert main(["data", "check", str(tmp_path / "out")]) == 0
 
 
 def test_custom_folder_with_features_a_second(make_source, feature_folder, tmp_path, capsys):
     source = make_source(features=None)
-    assert main(["data", "prepare", "custom", str(source), str(tmp_path / "ours"), "--features", str(feature_folder)]) == 0
-    assert main(["data", "prepare", "niv", "--annotations", str(source), "--out", str(tmp_path / "theirs"), "--features",
-                 str(feature_folder)]) == 0
-    assert open_dataset(tmp_path / "ours").fingerprint == open_dataset(tmp_path / "theirs").fingerprint
+    assert (
+        main(
+            [
+                "data",
+                "prepare",
+                "custom",
+                str(source),
+                str(tmp_path / "ours"),
+                "--features",
+                str(feature_folder),
+            ]
+        )
+        == 0
+    )
+    assert (
+        main(
+            [
+                "data",
+                "prepare",
+                "niv",
+                "--annotations",
+                str(source),
+                "--out",
+                str(tmp_path / "theirs"),
+                "--features",
+                str(feature_folder),
+            ]
+        )
+        == 0
+    )
+    assert (
+        open_dataset(tmp_path / "ours").fingerprint == open_dataset(tmp_path / "theirs").fingerprint
+    )
     capsys.readouterr()
 
 
-@pytest.mark.parametrize(("argv", "match"), [
-    (["custom", "steps.csv", "out"], "give --features, a folder with one file of features a video, or --videos, a folder of"),
-    (["niv", "--annotations", "source", "--out", "out"], "give --features, a folder with one file of features a video, or"),
-    (["custom", "steps.csv", "out", "--features", "features", "--weights", "s3d.pth"], "--encoder and what belongs to it are"),
-    (["custom", "steps.csv", "out", "--videos", "features", "--weights", "nowhere.pth"], "nowhere.pth: no such file"),
-    (["custom", "nowhere.csv", "out", "--features", "features"], "nowhere.csv: no such file. Expected the columns video, task"),
-    (["custom", "nowhere.csv", "out", "--videos", "features"], "nowhere.csv: no such file. Expected the columns video, task"),
-    (["custom", "nowhere", "out"], "nowhere: no such folder or table. Give the folder that holds taxonomy.json"),
-])
+@pytest.mark.parametrize(
+    ("argv", "match"),
+    [
+        (
+            ["custom", "steps.csv", "out"],
+            "give --features, a folder with one file of features a video, or --videos, a folder of",
+        ),
+        (
+            ["niv", "--annotations", "source", "--out", "out"],
+            "give --features, a folder with one file of features a video, or",
+        ),
+        (
+            ["custom", "steps.csv", "out", "--features", "features", "--weights", "s3d.pth"],
+            "--encoder and what belongs to it are",
+        ),
+        (
+            ["custom", "steps.csv", "out", "--videos", "features", "--weights", "nowhere.pth"],
+            "nowhere.pth: no such file",
+        ),
+        (
+            ["custom", "nowhere.csv", "out", "--features", "features"],
+            "nowhere.csv: no such file. Expected the columns video, task",
+        ),
+        (
+            ["custom", "nowhere.csv", "out", "--videos", "features"],
+            "nowhere.csv: no such file. Expected the columns video, task",
+        ),
+        (
+            ["custom", "nowhere", "out"],
+            "nowhere: no such folder or table. Give the folder that holds taxonomy.json",
+        ),
+    ],
+)
 def test_custom_that_fails(argv, match, make_source, feature_folder, tmp_path, capsys, monkeypatch):
     make_source(features=None)
     monkeypatch.chdir(tmp_path)

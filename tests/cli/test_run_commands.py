@@ -15,24 +15,51 @@ from cefito.data.windows import cut_windows
 from cefito.planners.run import open_run
 from cefito.progress import silent
 
-SETTINGS = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
-            "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
-            "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
-            "classifier_training.optimiser.learning_rate": 0.02}
+SETTINGS = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "classifier_training.optimiser.learning_rate": 0.02,
+}
 TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
 VIDEO = "world-0036"  # the first test video
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
 
 
 @pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
     """A finished run, not to be changed."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    assert main(["train", str(world.folder), "--horizon", "3", "--out", str(out), "--preset", "paper", *TINY]) == 0
+    assert (
+        main(
+            [
+                "train",
+                str(world.folder),
+                "--horizon",
+                "3",
+                "--out",
+                str(out),
+                "--preset",
+                "paper",
+                *TINY,
+            ]
+        )
+        == 0
+    )
     return out
 
 
@@ -43,12 +70,19 @@ def run(trained, tmp_path):
 
 
 def snapshot(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture
 def fails(capsys, tmp_path):
-    """Call the command line; it must exit with 2, say one line on stderr, nothing on stdout, and write nothing."""
+    """Call the command line; it must exit with 2, say one line on stderr, nothing on stdout.
+
+    And write nothing.
+    """
 
     def call(*argv):
         before = snapshot(tmp_path)
@@ -73,49 +107,120 @@ def succeeds(capsys, *argv):
 
 
 def test_train(world, tmp_path, capsys):
-    captured = succeeds(capsys, "train", world.folder, "--horizon", 2, "--out", tmp_path / "run", "--preset", "paper",
-                        "--seed", 5, "--device", "cpu", *TINY)
+    captured = succeeds(
+        capsys,
+        "train",
+        world.folder,
+        "--horizon",
+        2,
+        "--out",
+        tmp_path / "run",
+        "--preset",
+        "paper",
+        "--seed",
+        5,
+        "--device",
+        "cpu",
+        *TINY,
+    )
     assert captured.out == ""
     lines = captured.err.splitlines()
-    assert re.fullmatch(r"task classifier: best epoch [12] of 2, validation -?\d+\.\d\d, -?\d+\.\d\d", lines[-4])
-    assert re.fullmatch(r"proposal network: best epoch \d+ of \d+, validation -\d+\.\d\d, \d+\.\d\d", lines[-3])
-    assert re.fullmatch(r"energy field: best epoch 1 of 1, validation \d+\.\d\d, \d+\.\d\d", lines[-2])
-    assert lines[-1] == f"wrote {tmp_path / 'run'}; score it with: cefito evaluate {tmp_path / 'run'}"
+    assert re.fullmatch(
+        r"task classifier: best epoch [12] of 2, validation -?\d+\.\d\d, -?\d+\.\d\d", lines[-4]
+    )
+    assert re.fullmatch(
+        r"proposal network: best epoch \d+ of \d+, validation -\d+\.\d\d, \d+\.\d\d", lines[-3]
+    )
+    assert re.fullmatch(
+        r"energy field: best epoch 1 of 1, validation \d+\.\d\d, \d+\.\d\d", lines[-2]
+    )
+    assert (
+        lines[-1] == f"wrote {tmp_path / 'run'}; score it with: cefito evaluate {tmp_path / 'run'}"
+    )
     opened = open_run(tmp_path / "run")
     assert (opened.info["seed"], opened.planner.horizon) == (5, 2)
     assert opened.planner.config.preset == "paper"
     assert opened.planner.config.field.width == 16
     assert opened.planner.config.classifier.hidden == (8, 16, 8)
     assert opened.planner.config.training.optimiser.epochs == 1
-    again = succeeds(capsys, "train", world.folder, "--horizon", 2, "--out", tmp_path / "run", "--preset", "paper",
-                     "--seed", 5, *TINY)
+    again = succeeds(
+        capsys,
+        "train",
+        world.folder,
+        "--horizon",
+        2,
+        "--out",
+        tmp_path / "run",
+        "--preset",
+        "paper",
+        "--seed",
+        5,
+        *TINY,
+    )
     assert again.err.splitlines()[-3:] == lines[-3:]
 
 
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
-    (tmp_path / "own.toml").write_text('base = "paper"\n[field]\nwidth = 24\ndistance = "mean_square"\n')
-    succeeds(capsys, "train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset", tmp_path / "own.toml",
-             *TINY[2:], "--set", "field.distance=l2", "--set=field.centre=true", "--set", " training.loss.kind = softmax ")
+    (tmp_path / "own.toml").write_text(
+        'base = "paper"\n[field]\nwidth = 24\ndistance = "mean_square"\n'
+    )
+    succeeds(
+        capsys,
+        "train",
+        world.folder,
+        "--horizon",
+        3,
+        "--out",
+        tmp_path / "run",
+        "--preset",
+        tmp_path / "own.toml",
+        *TINY[2:],
+        "--set",
+        "field.distance=l2",
+        "--set=field.centre=true",
+        "--set",
+        " training.loss.kind = softmax ",
+    )
     config = open_run(tmp_path / "run").planner.config
     assert config.preset == "own"
     assert (config.field.width, config.field.distance, config.field.centre) == (24, "l2", True)
     assert config.training.loss.kind == "softmax"
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    (["--set", "training.optimiser.epochs"], "expected KEY=VALUE, as in --set training.optimiser.epochs=20"),
-    (["--set", "training.optimiser.epoch=3"], "setting 'training.optimiser.epoch': Extra inputs are not permitted"),
-    (["--set", "nonsense=3"], "setting 'nonsense': Extra inputs are not permitted"),
-    (["--set", "field=3"], "setting 'field'"), (["--set", "=3"], "--set =3: expected KEY=VALUE"),
-    (["--set", "training.optimiser.epochs=many"], "setting 'training.optimiser.epochs': Input should be a valid integer"),
-    (["--set", "training.optimiser.epochs=0"], "greater than or equal to 1 (got 0)"),
-    (["--set", "field.width=15"], "width 15 must be even and divisible by the"),
-    (["--set", "search.actions=all"], "'training' or 'taxonomy'"),
-    (["--preset", "papre"], "no preset 'papre'; shipped are paper, quickstart, released, small"),
-    (["--preset", "nowhere.toml"], "no preset 'nowhere.toml'"),
-    (["--horizon", "0"], "horizon 0: expected a positive number"), (["--horizon", "40"], "gives no windows of horizon 40"),
-    (["--horizon", "three"], "three"), (["--seed", "-1"], "seed -1"), (["--device", "abacus"], "unknown device 'abacus'"),
-    (["--nonsense"], "--nonsense")])
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["--set", "training.optimiser.epochs"],
+            "expected KEY=VALUE, as in --set training.optimiser.epochs=20",
+        ),
+        (
+            ["--set", "training.optimiser.epoch=3"],
+            "setting 'training.optimiser.epoch': Extra inputs are not permitted",
+        ),
+        (["--set", "nonsense=3"], "setting 'nonsense': Extra inputs are not permitted"),
+        (["--set", "field=3"], "setting 'field'"),
+        (["--set", "=3"], "--set =3: expected KEY=VALUE"),
+        (
+            ["--set", "training.optimiser.epochs=many"],
+            "setting 'training.optimiser.epochs': Input should be a valid integer",
+        ),
+        (["--set", "training.optimiser.epochs=0"], "greater than or equal to 1 (got 0)"),
+        (["--set", "field.width=15"], "width 15 must be even and divisible by the"),
+        (["--set", "search.actions=all"], "'training' or 'taxonomy'"),
+        (
+            ["--preset", "papre"],
+            "no preset 'papre'; shipped are paper, quickstart, released, small",
+        ),
+        (["--preset", "nowhere.toml"], "no preset 'nowhere.toml'"),
+        (["--horizon", "0"], "horizon 0: expected a positive number"),
+        (["--horizon", "40"], "gives no windows of horizon 40"),
+        (["--horizon", "three"], "three"),
+        (["--seed", "-1"], "seed -1"),
+        (["--device", "abacus"], "unknown device 'abacus'"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
 def test_train_refuses(argv, message, world, tmp_path, fails):
     given = {"--horizon": "3", "--preset": "paper"}
     rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
@@ -125,7 +230,9 @@ def test_train_refuses(argv, message, world, tmp_path, fails):
 def test_train_without_what_it_needs(world, tmp_path, fails):
     assert "--horizon" in fails("train", world.folder, "--out", tmp_path / "run")
     assert "--out" in fails("train", world.folder, "--horizon", 3)
-    assert "no such file" in fails("train", tmp_path / "nowhere", "--horizon", 3, "--out", tmp_path / "run")
+    assert "no such file" in fails(
+        "train", tmp_path / "nowhere", "--horizon", 3, "--out", tmp_path / "run"
+    )
 
 
 def test_train_refuses_folders_in_use(world, run, tmp_path, fails):
@@ -134,29 +241,63 @@ def test_train_refuses_folders_in_use(world, run, tmp_path, fails):
     (tmp_path / "file").write_text("keep")
     for name in ("mine", "file"):
         assert "is not empty and holds no run" in fails(
-            "train", world.folder, "--horizon", 3, "--out", tmp_path / name, "--preset", "paper", *TINY)
+            "train",
+            world.folder,
+            "--horizon",
+            3,
+            "--out",
+            tmp_path / name,
+            "--preset",
+            "paper",
+            *TINY,
+        )
     for change, what in ((["--seed", "1"], "seed"), (["--set", "field.depth=2"], "config")):
         assert f"holds a run with another {what}" in fails(
-            "train", world.folder, "--horizon", 3, "--out", run, "--preset", "paper", *TINY, *change)
+            "train", world.folder, "--horizon", 3, "--out", run, "--preset", "paper", *TINY, *change
+        )
 
 
 def test_train_with_an_own_preset_that_is_no_toml(world, tmp_path, fails):
     (tmp_path / "own.toml").write_text("[field\n")
-    assert "cannot be read" in fails("train", world.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset",
-                                     tmp_path / "own.toml")
+    assert "cannot be read" in fails(
+        "train",
+        world.folder,
+        "--horizon",
+        3,
+        "--out",
+        tmp_path / "run",
+        "--preset",
+        tmp_path / "own.toml",
+    )
 
 
 def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys):
     tiny_videos[-1]["split"], tiny_videos[2]["split"] = "val", "test"
     dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
-    warning = ("warning: tasks without training windows, which may use all actions that the taxonomy lists for them: "
-               "1, 2 ('tyre')")
-    captured = succeeds(capsys, "train", dataset.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset", "paper",
-                        *TINY)
+    warning = (
+        "warning: tasks without training windows, which may use all actions that the taxonomy "
+        "lists for them: "
+        "1, 2 ('tyre')"
+    )
+    captured = succeeds(
+        capsys,
+        "train",
+        dataset.folder,
+        "--horizon",
+        3,
+        "--out",
+        tmp_path / "run",
+        "--preset",
+        "paper",
+        *TINY,
+    )
     assert warning in captured.err.splitlines()
     captured = succeeds(capsys, "evaluate", tmp_path / "run", "--oracle-task")
     assert warning in captured.err.splitlines()
-    assert "tasks without training windows: 1; windows that belong to them: 2" in captured.err.splitlines()
+    assert (
+        "tasks without training windows: 1; windows that belong to them: 2"
+        in captured.err.splitlines()
+    )
     captured = succeeds(capsys, "plan", tmp_path / "run", "--video", "c", "--task", 2, "--json")
     assert captured.err.splitlines() == [warning]
     assert len(json.loads(captured.out)["plans"]) == 5
@@ -166,7 +307,10 @@ def test_evaluate_prints_a_table(run, world, capsys):
     count = len(cut_windows(world, horizon=3, split="test"))
     captured = succeeds(capsys, "evaluate", run)
     title, heads, cells = captured.out.splitlines()
-    assert title == f"synthetic world (simulated), test, T = 3, {count} windows, predicted task; per cent"
+    assert (
+        title
+        == f"synthetic world (simulated), test, T = 3, {count} windows, predicted task; per cent"
+    )
     assert heads.split() == ["planner", "SR", "mAcc", "mIoU", "top-5", "SR", "task"]
     kept = json.loads((run / "evaluation-test.json").read_text())
     names = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
@@ -177,25 +321,56 @@ def test_evaluate_prints_a_table(run, world, capsys):
     assert captured.out.splitlines()[2].endswith("100.00")
 
 
-@pytest.mark.parametrize(("argv", "name"), [
-    ([], "evaluation-test"), (["--split", "val"], "evaluation-val"), (["--split", "train"], "evaluation-train"),
-    (["--oracle-task"], "evaluation-test-oracle-task"), (["--sample", "6"], "evaluation-test-sample-6"),
-    (["--split", "val", "--oracle-task", "--sample", "6"], "evaluation-val-oracle-task-sample-6")])
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        ([], "evaluation-test"),
+        (["--split", "val"], "evaluation-val"),
+        (["--split", "train"], "evaluation-train"),
+        (["--oracle-task"], "evaluation-test-oracle-task"),
+        (["--sample", "6"], "evaluation-test-sample-6"),
+        (
+            ["--split", "val", "--oracle-task", "--sample", "6"],
+            "evaluation-val-oracle-task-sample-6",
+        ),
+    ],
+)
 def test_evaluate_json(argv, name, run, world, capsys):
     captured = succeeds(capsys, "evaluate", run, "--json", *argv)
     value = json.loads(captured.out)
     assert [path.name for path in run.glob("evaluation*")] == [f"{name}.json"]
     assert json.loads((run / f"{name}.json").read_text()) == value
     split = argv[1] if "--split" in argv else "test"
-    assert (value["planner"], value["split"], value["horizon"], value["preset"]) == ("CEFITO", split, 3, "paper")
+    assert (value["planner"], value["split"], value["horizon"], value["preset"]) == (
+        "CEFITO",
+        split,
+        3,
+        "paper",
+    )
     assert value["sampled_from"] == len(cut_windows(world, horizon=3, split=split))
     assert value["windows"] == (6 if "--sample" in argv else value["sampled_from"])
     assert value["oracle_task"] is ("--oracle-task" in argv)
-    assert set(value["metrics"]) == {"success_rate", "mean_accuracy", "mean_iou", "mean_iou_bitwise",
-                                     "top_5_success_rate", "task_accuracy", "position_accuracy"}
+    assert set(value["metrics"]) == {
+        "success_rate",
+        "mean_accuracy",
+        "mean_iou",
+        "mean_iou_bitwise",
+        "top_5_success_rate",
+        "task_accuracy",
+        "position_accuracy",
+    }
     assert len(value["metrics"]["position_accuracy"]) == 3
-    assert {"seed", "exact", "without_plan", "seconds_per_query", "token_forwards_per_query", "leaves_per_query",
-            "tasks_without_training", "actions_from", "dataset"} <= set(value)
+    assert {
+        "seed",
+        "exact",
+        "without_plan",
+        "seconds_per_query",
+        "token_forwards_per_query",
+        "leaves_per_query",
+        "tasks_without_training",
+        "actions_from",
+        "dataset",
+    } <= set(value)
     assert value["search"] == open_run(run).planner.config.search.model_dump(mode="json")
     assert value["weights"] == {"energy": 1, "prior": 0, "proposal": 0, "task": 0}
 
@@ -212,25 +387,47 @@ def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, fails):
     succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", moved)
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    (["--split", "dev"], "--split dev: expected one of train, val, test"), (["--sample", "0"], "sample of 0 windows"),
-    (["--sample", "-2"], "sample of -2 windows"), (["--sample", "some"], "some"),
-    (["--device", "abacus"], "unknown device 'abacus'"), (["--dataset", "nowhere"], "nowhere/dataset.json: no such file")])
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--split", "dev"], "--split dev: expected one of train, val, test"),
+        (["--sample", "0"], "sample of 0 windows"),
+        (["--sample", "-2"], "sample of -2 windows"),
+        (["--sample", "some"], "some"),
+        (["--device", "abacus"], "unknown device 'abacus'"),
+        (["--dataset", "nowhere"], "nowhere/dataset.json: no such file"),
+    ],
+)
 def test_evaluate_refuses(argv, message, run, fails):
     assert message in fails("evaluate", run, *argv)
 
 
 def test_evaluate_with_another_data_set(run, tmp_path, fails):
-    other = write_world(tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    other = write_world(
+        tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
+    )
     assert "made with another data set" in fails("evaluate", run, "--dataset", other.folder)
-    assert "made with another data set" in fails("plan", run, "--video", VIDEO, "--dataset", other.folder)
+    assert "made with another data set" in fails(
+        "plan", run, "--video", VIDEO, "--dataset", other.folder
+    )
 
 
 def test_evaluate_without_test_windows(make_source, tiny_videos, tmp_path, capsys, fails):
     tiny_videos[-1]["split"] = "val"
     source = make_source(videos=[video for video in tiny_videos if video["split"] != "test"])
     dataset = prepare_custom(source, tmp_path / "data")
-    succeeds(capsys, "train", dataset.folder, "--horizon", 3, "--out", tmp_path / "run", "--preset", "paper", *TINY)
+    succeeds(
+        capsys,
+        "train",
+        dataset.folder,
+        "--horizon",
+        3,
+        "--out",
+        tmp_path / "run",
+        "--preset",
+        "paper",
+        *TINY,
+    )
     assert "split 'test' gives no windows of horizon 3" in fails("evaluate", tmp_path / "run")
 
 
@@ -239,10 +436,12 @@ def test_what_is_no_finished_run(command, run, tmp_path, fails):
     rest = ["--video", VIDEO] if command == "plan" else []
     assert "nowhere/run.json: no such file" in fails(command, tmp_path / "nowhere", *rest)
     content = (run / "field.safetensors").read_bytes()
-    (run / "field.safetensors").write_bytes(content[:len(content) // 2])
+    (run / "field.safetensors").write_bytes(content[: len(content) // 2])
     assert "field.safetensors: truncated" in fails(command, run, *rest)
     (run / "run.json").write_text('{"finished": false}')
-    assert "has not finished. Go on with it by the same cefito train command" in fails(command, run, *rest)
+    assert "has not finished. Go on with it by the same cefito train command" in fails(
+        command, run, *rest
+    )
     (run / "run.json").write_text("{")
     assert "run.json: not valid JSON" in fails(command, run, *rest)
 
@@ -260,7 +459,9 @@ def test_plan_a_video(run, world, capsys):
     truth = world.taxonomy.names([step.action for step in video.steps[1:4]])
     task, quality, annotated = captured.err.splitlines()
     assert re.fullmatch(r"task \d+: .* \(predicted\)", task)
-    assert re.fullmatch(r"exact: no other allowed sequence is better; [\d,]+ token forwards", quality)
+    assert re.fullmatch(
+        r"exact: no other allowed sequence is better; [\d,]+ token forwards", quality
+    )
     assert annotated == "annotated: " + " → ".join(truth)
     assert snapshot(run) == before
 
@@ -291,9 +492,19 @@ def test_plan_json(task, run, world, capsys):
     assert captured.err == ""
     check_plans(value, world, 5)
     assert value["task"]["source"] == ("predicted" if task is None else "given")
-    assert task is None or value["task"] == {"id": task, "name": world.taxonomy.tasks[task].name, "source": "given"}
+    assert task is None or value["task"] == {
+        "id": task,
+        "name": world.taxonomy.tasks[task].name,
+        "source": "given",
+    }
     assert len(value["truth"]["actions"]) == 3
-    check_plans(json.loads(succeeds(capsys, "plan", run, "--video", VIDEO, "--top-k", 9, "--json", *argv).out), world, 9)
+    check_plans(
+        json.loads(
+            succeeds(capsys, "plan", run, "--video", VIDEO, "--top-k", 9, "--json", *argv).out
+        ),
+        world,
+        9,
+    )
 
 
 def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
@@ -303,7 +514,9 @@ def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
     np.save(tmp_path / "goal.npy", world.end[row + 2])
     files = ["--initial", tmp_path / "initial.npy", "--goal", tmp_path / "goal.npy"]
     ours = json.loads(succeeds(capsys, "plan", run, *files, "--json").out)
-    theirs = json.loads(succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 1, "--json").out)
+    theirs = json.loads(
+        succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 1, "--json").out
+    )
     check_plans(ours, world, 5)
     del theirs["truth"]
     assert ours == theirs
@@ -321,25 +534,49 @@ def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
     succeeds(capsys, "plan", run, "--initial", tmp_path / "x.npy", "--goal", tmp_path / "y.npy")
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    ([], "give --video (with --from-step, or a file with --start and --end), --initial and --goal"),
-    (["--video", "world-9999"], "no video 'world-9999'"),
-    (["--video", VIDEO, "--from-step", "90"], "The last possible start is"),
-    (["--video", VIDEO, "--from-step", "-1"], "The last possible start is"),
-    (["--video", VIDEO, "--task", "12"], "unknown task 12; the run knows 0 to 11"),
-    (["--video", VIDEO, "--task", "-1"], "unknown task -1; the run knows 0 to 11"),
-    (["--video", VIDEO, "--top-k", "0"], "top_k is 0; expected at least 1"),
-    (["--video", VIDEO, "--device", "abacus"], "unknown device 'abacus'"),
-    (["--video", VIDEO, "--initial", "good.npy"], "give --video"),
-    (["--initial", "good.npy"], "give --video"), (["--goal", "good.npy"], "give --video"),
-    (["--initial", "good.npy", "--goal", "nowhere.npy"], "nowhere.npy: no such file"),
-    (["--initial", "pickled.npy", "--goal", "good.npy"], "pickled.npy: holds pickled objects, which are never loaded"),
-    (["--initial", "good.npy", "--goal", "nan.npy"], "nan.npy: 1 rows hold NaN or infinity"),
-    (["--initial", "long.npy", "--goal", "long.npy"], "observations have 9 features; this run was trained on 8"),
-    (["--initial", "long.npy", "--goal", "long.npy", "--task", "1"], "observations have 9 features"),
-    (["--initial", "long.npy", "--goal", "good.npy"], "long.npy has 9 features, good.npy 8"),
-    (["--initial", "many.npy", "--goal", "good.npy"], "many.npy: has shape [2, 8]; expected one observation [E]"),
-    (["--initial", "whole.npy", "--goal", "good.npy"], "whole.npy: holds values of type int64; expected floating-point")])
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            [],
+            "give --video (with --from-step, or a file with --start and --end), --initial and "
+            "--goal",
+        ),
+        (["--video", "world-9999"], "no video 'world-9999'"),
+        (["--video", VIDEO, "--from-step", "90"], "The last possible start is"),
+        (["--video", VIDEO, "--from-step", "-1"], "The last possible start is"),
+        (["--video", VIDEO, "--task", "12"], "unknown task 12; the run knows 0 to 11"),
+        (["--video", VIDEO, "--task", "-1"], "unknown task -1; the run knows 0 to 11"),
+        (["--video", VIDEO, "--top-k", "0"], "top_k is 0; expected at least 1"),
+        (["--video", VIDEO, "--device", "abacus"], "unknown device 'abacus'"),
+        (["--video", VIDEO, "--initial", "good.npy"], "give --video"),
+        (["--initial", "good.npy"], "give --video"),
+        (["--goal", "good.npy"], "give --video"),
+        (["--initial", "good.npy", "--goal", "nowhere.npy"], "nowhere.npy: no such file"),
+        (
+            ["--initial", "pickled.npy", "--goal", "good.npy"],
+            "pickled.npy: holds pickled objects, which are never loaded",
+        ),
+        (["--initial", "good.npy", "--goal", "nan.npy"], "nan.npy: 1 rows hold NaN or infinity"),
+        (
+            ["--initial", "long.npy", "--goal", "long.npy"],
+            "observations have 9 features; this run was trained on 8",
+        ),
+        (
+            ["--initial", "long.npy", "--goal", "long.npy", "--task", "1"],
+            "observations have 9 features",
+        ),
+        (["--initial", "long.npy", "--goal", "good.npy"], "long.npy has 9 features, good.npy 8"),
+        (
+            ["--initial", "many.npy", "--goal", "good.npy"],
+            "many.npy: has shape [2, 8]; expected one observation [E]",
+        ),
+        (
+            ["--initial", "whole.npy", "--goal", "good.npy"],
+            "whole.npy: holds values of type int64; expected floating-point",
+        ),
+    ],
+)
 def test_plan_refuses(argv, message, run, tmp_path, fails, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("good.npy", np.zeros(8, np.float32))
@@ -358,10 +595,18 @@ def test_a_full_disk_while_scores_are_kept(run, fails, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", full)
     monkeypatch.setattr("cefito.cli.evaluate.progress", silent)
-    assert "evaluation-test.json: could not be written (No space left on device)" in fails("evaluate", run)
+    assert "evaluation-test.json: could not be written (No space left on device)" in fails(
+        "evaluate", run
+    )
 
 
 def test_the_folder_of_the_data_set_is_left_as_it_was(trained, world):
     assert sorted(path.name for path in world.folder.iterdir()) == [
-        "dataset.json", "features.safetensors", "taxonomy.json", "videos.jsonl"]
-    assert open_dataset(world.folder).fingerprint == open_run(trained).info["dataset"]["fingerprint"]
+        "dataset.json",
+        "features.safetensors",
+        "taxonomy.json",
+        "videos.jsonl",
+    ]
+    assert (
+        open_dataset(world.folder).fingerprint == open_run(trained).info["dataset"]["fingerprint"]
+    )

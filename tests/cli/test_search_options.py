@@ -19,10 +19,19 @@ from cefito.planners.run import open_run
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.training.config import SearchConfig
 
-SETTINGS = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
-            "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
-            "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
-            "classifier_training.optimiser.learning_rate": 0.02}
+SETTINGS = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "classifier_training.optimiser.learning_rate": 0.02,
+}
 TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
 METHODS = get_args(SearchConfig.model_fields["method"].annotation)
 VIDEO = "world-0036"  # the first test video
@@ -30,14 +39,32 @@ VIDEO = "world-0036"  # the first test video
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
 
 
 @pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
     """A finished run, not to be changed."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    assert main(["train", str(world.folder), "--horizon", "3", "--out", str(out), "--preset", "paper", *TINY]) == 0
+    assert (
+        main(
+            [
+                "train",
+                str(world.folder),
+                "--horizon",
+                "3",
+                "--out",
+                str(out),
+                "--preset",
+                "paper",
+                *TINY,
+            ]
+        )
+        == 0
+    )
     return out
 
 
@@ -82,12 +109,19 @@ def test_every_search_honours_every_constraint(method, plans, space):
         assert len({tuple(plan) for plan in found}) == len(found)
         return found
 
-    assert all(plan[0] == a and plan[2] == c for plan in sequences("--pin", f"1={a}", "--pin", f"3={c}"))
+    assert all(
+        plan[0] == a and plan[2] == c for plan in sequences("--pin", f"1={a}", "--pin", f"3={c}")
+    )
     assert all({b, d} <= set(plan) for plan in sequences("--require", b, "--require", d))
     assert not any({a, c} & set(plan) for plan in sequences("--forbid", a, "--forbid", c))
     assert all(len(set(plan)) == 3 for plan in sequences("--no-repeats"))
-    assert all(plan.index(d) < plan.index(a) for plan in sequences("--require", a, "--require", d, "--before", f"{d},{a}"))
-    for plan in sequences("--pin", f"2={c}", "--require", b, "--forbid", a, "--before", f"{b},{c}", "--no-repeats"):
+    assert all(
+        plan.index(d) < plan.index(a)
+        for plan in sequences("--require", a, "--require", d, "--before", f"{d},{a}")
+    )
+    for plan in sequences(
+        "--pin", f"2={c}", "--require", b, "--forbid", a, "--before", f"{b},{c}", "--no-repeats"
+    ):
         assert plan[:2] == [b, c]
         assert plan[2] not in (a, b, c)
 
@@ -96,38 +130,84 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
     options = ("--task", 11, "--require", space[11][1], "--no-repeats", "--top-k", 500)
     ours, theirs = plans("--search", "exhaustive", *options), plans("--search", "naive", *options)
     assert ours["exact"] is theirs["exact"] is True
-    assert len(ours["plans"]) == len(theirs["plans"]) == 3 * (len(space[11]) - 1) * (len(space[11]) - 2)
-    assert {tuple(entry["actions"]) for entry in ours["plans"]} == {tuple(entry["actions"]) for entry in theirs["plans"]}
+    assert (
+        len(ours["plans"])
+        == len(theirs["plans"])
+        == 3 * (len(space[11]) - 1) * (len(space[11]) - 2)
+    )
+    assert {tuple(entry["actions"]) for entry in ours["plans"]} == {
+        tuple(entry["actions"]) for entry in theirs["plans"]
+    }
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    (["--pin", "x"], "--pin x: expected a step, counted from 1, and an action id, as in --pin 1=17."),
-    (["--pin", "1"], "--pin 1: expected"), (["--pin", "1="], "--pin 1=: expected"), (["--pin", "=3"], "--pin =3: expected"),
-    (["--pin", "1=2=3"], "--pin 1=2=3: expected"), (["--pin", "1=-3"], "--pin 1=-3: expected"),
-    (["--pin", "1=1,2"], "--pin 1=1,2: expected"), (["--pin", "0=80"], "pinned to step 0, which does not exist"),
-    (["--pin", "4=80"], "pinned to step 4, which does not exist; steps are counted from 1 to 3"),
-    (["--pin", "1=99999999999999999999"], "--pin 1=9999"), (["--pin", "1=500"], "unknown action 500"),
-    (["--pin", "1=80", "--pin", "1=81"], "step 1 is pinned to two actions"),
-    (["--pin", "1=0"], "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; choose among 80,"),
-    (["--require", "x"], "--require x: expected an action id."),
-    (["--require", "500"], "unknown action 500; the run knows 0 to"),
-    (["--require=-1"], "--require -1: expected an action id"),
-    (["--require", "0"], "action 0 is required but is not an action of this task"),
-    (["--require", "80", "--forbid", "80"], "action 80 is both required and forbidden"),
-    (["--require", "80", "--require", "81", "--require", "82", "--require", "83"], "4 actions are required"),
-    (["--forbid", "500"], "unknown action 500"), (["--forbid", "1.5"], "--forbid 1.5: expected an action id"),
-    (["--before", "80"], "--before 80: expected two action ids, as in --before 3,17."),
-    (["--before", "80,81,82"], "--before 80,81,82: expected"), (["--before", "a,b"], "--before a,b: expected"),
-    (["--before", "80,80"], "action 80 cannot stand before itself"), (["--before", "80,500"], "unknown action 500"),
-    (["--require", "80", "--require", "81", "--before", "80,81", "--before", "81,80"], "ordered in a circle"),
-    (["--pin", "1=80", "--pin", "2=80", "--no-repeats"], "action 80 is pinned to steps 1, 2 although no action may repeat"),
-    (["--search", "gided"], "--search gided: "), (["--budget", "-1"], "--budget -1.0: "), (["--budget", "some"], "some"),
-    (["--budget", "nan"], "--budget nan: expected a finite number"), (["--tasks", "-1"], "--tasks -1: "),
-    (["--tasks", "some"], "some"), (["--prior-weight", "inf"], "--prior-weight inf: expected a finite number"),
-    (["--pruning", "-2"], "--pruning -2: "), (["--objective", "score"], "--objective score: "),
-    (["--proposals", "0"], "--proposals 0: "), (["--memory-mib", "0"], "--memory-mib 0.0: "),
-    (["--width", "0"], "--width 0: "), (["--diversity", "nan"], "--diversity nan: expected a finite number")])
-def test_what_cannot_be_asked_for_is_one_line_before_any_search(argv, message, trained, call, monkeypatch):
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["--pin", "x"],
+            "--pin x: expected a step, counted from 1, and an action id, as in --pin 1=17.",
+        ),
+        (["--pin", "1"], "--pin 1: expected"),
+        (["--pin", "1="], "--pin 1=: expected"),
+        (["--pin", "=3"], "--pin =3: expected"),
+        (["--pin", "1=2=3"], "--pin 1=2=3: expected"),
+        (["--pin", "1=-3"], "--pin 1=-3: expected"),
+        (["--pin", "1=1,2"], "--pin 1=1,2: expected"),
+        (["--pin", "0=80"], "pinned to step 0, which does not exist"),
+        (
+            ["--pin", "4=80"],
+            "pinned to step 4, which does not exist; steps are counted from 1 to 3",
+        ),
+        (["--pin", "1=99999999999999999999"], "--pin 1=9999"),
+        (["--pin", "1=500"], "unknown action 500"),
+        (["--pin", "1=80", "--pin", "1=81"], "step 1 is pinned to two actions"),
+        (
+            ["--pin", "1=0"],
+            "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; "
+            "choose among 80,",
+        ),
+        (["--require", "x"], "--require x: expected an action id."),
+        (["--require", "500"], "unknown action 500; the run knows 0 to"),
+        (["--require=-1"], "--require -1: expected an action id"),
+        (["--require", "0"], "action 0 is required but is not an action of this task"),
+        (["--require", "80", "--forbid", "80"], "action 80 is both required and forbidden"),
+        (
+            ["--require", "80", "--require", "81", "--require", "82", "--require", "83"],
+            "4 actions are required",
+        ),
+        (["--forbid", "500"], "unknown action 500"),
+        (["--forbid", "1.5"], "--forbid 1.5: expected an action id"),
+        (["--before", "80"], "--before 80: expected two action ids, as in --before 3,17."),
+        (["--before", "80,81,82"], "--before 80,81,82: expected"),
+        (["--before", "a,b"], "--before a,b: expected"),
+        (["--before", "80,80"], "action 80 cannot stand before itself"),
+        (["--before", "80,500"], "unknown action 500"),
+        (
+            ["--require", "80", "--require", "81", "--before", "80,81", "--before", "81,80"],
+            "ordered in a circle",
+        ),
+        (
+            ["--pin", "1=80", "--pin", "2=80", "--no-repeats"],
+            "action 80 is pinned to steps 1, 2 although no action may repeat",
+        ),
+        (["--search", "gided"], "--search gided: "),
+        (["--budget", "-1"], "--budget -1.0: "),
+        (["--budget", "some"], "some"),
+        (["--budget", "nan"], "--budget nan: expected a finite number"),
+        (["--tasks", "-1"], "--tasks -1: "),
+        (["--tasks", "some"], "some"),
+        (["--prior-weight", "inf"], "--prior-weight inf: expected a finite number"),
+        (["--pruning", "-2"], "--pruning -2: "),
+        (["--objective", "score"], "--objective score: "),
+        (["--proposals", "0"], "--proposals 0: "),
+        (["--memory-mib", "0"], "--memory-mib 0.0: "),
+        (["--width", "0"], "--width 0: "),
+        (["--diversity", "nan"], "--diversity nan: expected a finite number"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_one_line_before_any_search(
+    argv, message, trained, call, monkeypatch
+):
     def never(*_args, **_more):
         raise AssertionError
 
@@ -141,10 +221,15 @@ def test_what_cannot_be_asked_for_is_one_line_before_any_search(argv, message, t
 
 
 def test_constraints_that_no_likely_task_can_satisfy(trained, call):
-    code, out, err = call("plan", trained, "--video", VIDEO, "--tasks", 2, "--pin", "1=0", "--pin", "2=80")
+    code, out, err = call(
+        "plan", trained, "--video", VIDEO, "--tasks", 2, "--pin", "1=0", "--pin", "2=80"
+    )
     assert (code, out) == (2, "")
-    assert re.fullmatch(r"error: task \d+ \('.*'\): action \d+ is pinned .* The next likely task cannot satisfy it "
-                        r"either\.\n", err)
+    assert re.fullmatch(
+        r"error: task \d+ \('.*'\): action \d+ is pinned .* The next likely task cannot satisfy it "
+        r"either\.\n",
+        err,
+    )
 
 
 @pytest.mark.parametrize("objective", ["energy", "fitted"])
@@ -154,15 +239,20 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
     tasks = {entry["task"] for entry in value["plans"]}
     assert len(tasks) == 3
     assert len(value["plans"]) == sum(len(space[task]) ** 3 for task in tasks)
-    assert value["task"] == {"id": value["plans"][0]["task"], "source": "predicted",
-                             "name": world.taxonomy.tasks[value["plans"][0]["task"]].name}
+    assert value["task"] == {
+        "id": value["plans"][0]["task"],
+        "source": "predicted",
+        "name": world.taxonomy.tasks[value["plans"][0]["task"]].name,
+    }
     for entry in value["plans"]:
         assert set(entry["actions"]) <= set(space[entry["task"]])
         assert entry["names"] == world.taxonomy.names(entry["actions"])
     scores = [entry["score"] for entry in value["plans"]]
     assert scores == sorted(scores)
     assert set(value["weights"]) == {"energy", "prior", "proposal", "task"}
-    code, out, err = call("plan", trained, "--video", VIDEO, "--tasks", 3, "--objective", objective, "--top-k", 3000)
+    code, out, err = call(
+        "plan", trained, "--video", VIDEO, "--tasks", 3, "--objective", objective, "--top-k", 3000
+    )
     heads, *lines = out.splitlines()
     assert code == 0
     same = all(entry["score"] == entry["energy"] for entry in value["plans"])
@@ -170,9 +260,14 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
     assert objective == "energy" or not same
     assert len(lines) == len(value["plans"])
     assert f"{value['plans'][0]['task']}: {value['task']['name']}" in lines[0]
-    assert err.splitlines()[0] == f"task {value['task']['id']}: {value['task']['name']} (predicted; 3 tasks searched)"
+    assert (
+        err.splitlines()[0]
+        == f"task {value['task']['id']}: {value['task']['name']} (predicted; 3 tasks searched)"
+    )
     assert err.splitlines()[1] == (
-        f"exact: no other allowed sequence is better; {value['evaluated']['token_forwards']:,} token forwards")
+        f"exact: no other allowed sequence is better; {value['evaluated']['token_forwards']:,} "
+        "token forwards"
+    )
 
 
 def test_a_search_that_is_not_exact_says_so(trained, call, plans):
@@ -180,8 +275,10 @@ def test_a_search_that_is_not_exact_says_so(trained, call, plans):
     assert value["exact"] is False
     code, _, err = call("plan", trained, "--video", VIDEO, "--search", "guided", "--proposals", 5)
     assert code == 0
-    assert err.splitlines()[1] == ("not exact: the best plans met, there may be better ones; "
-                                   f"{value['evaluated']['token_forwards']:,} token forwards")
+    assert err.splitlines()[1] == (
+        "not exact: the best plans met, there may be better ones; "
+        f"{value['evaluated']['token_forwards']:,} token forwards"
+    )
 
 
 def test_each_option_changes_its_setting(trained, call, monkeypatch):
@@ -193,10 +290,20 @@ def test_each_option_changes_its_setting(trained, call, monkeypatch):
 
     monkeypatch.setattr(CefitoPlanner, "use", noted)
     own = open_run(trained).planner.config.search
-    options = {"search": ("method", "beam"), "budget": ("budget_gflop", 2.5), "tasks": ("tasks", 4),
-               "prior-weight": ("prior_weight", 0.5), "pruning": ("pruning", 3), "objective": ("objective", "fitted"),
-               "proposals": ("proposals", 9), "memory-mib": ("memory_mib", 3.0), "starts": ("starts", 3),
-               "refinements": ("refinements", 0), "width": ("width", 7), "diversity": ("diversity", 0.5)}
+    options = {
+        "search": ("method", "beam"),
+        "budget": ("budget_gflop", 2.5),
+        "tasks": ("tasks", 4),
+        "prior-weight": ("prior_weight", 0.5),
+        "pruning": ("pruning", 3),
+        "objective": ("objective", "fitted"),
+        "proposals": ("proposals", 9),
+        "memory-mib": ("memory_mib", 3.0),
+        "starts": ("starts", 3),
+        "refinements": ("refinements", 0),
+        "width": ("width", 7),
+        "diversity": ("diversity", 0.5),
+    }
     for command in (("plan", trained, "--video", VIDEO), ("evaluate", trained)):
         for option, (name, value) in options.items():
             assert call(*command, f"--{option}", value)[0] == 2
@@ -207,9 +314,18 @@ def test_each_option_changes_its_setting(trained, call, monkeypatch):
 
 def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call, tmp_path):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
-    names = {(): "evaluation-test", ("--search", "guided", "--tasks", "2"): "evaluation-test-search-guided-tasks-2",
-             ("--search", "exhaustive"): "evaluation-test",
-             ("--split", "val", "--oracle-task", "--prior-weight", "0.5"): "evaluation-val-oracle-task-prior-weight-0.5"}
+    names = {
+        (): "evaluation-test",
+        ("--search", "guided", "--tasks", "2"): "evaluation-test-search-guided-tasks-2",
+        ("--search", "exhaustive"): "evaluation-test",
+        (
+            "--split",
+            "val",
+            "--oracle-task",
+            "--prior-weight",
+            "0.5",
+        ): "evaluation-val-oracle-task-prior-weight-0.5",
+    }
     for argv, name in names.items():
         code, out, _ = call("evaluate", run, "--json", *argv)
         assert code == 0
@@ -224,7 +340,9 @@ def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call
     assert "; every search was exact; kept in" in call("evaluate", run)[2]
 
 
-@pytest.mark.parametrize("argv", [["--search", "gided"], ["--tasks", "-1"], ["--pin", "1=2"], ["--no-repeats"]])
+@pytest.mark.parametrize(
+    "argv", [["--search", "gided"], ["--tasks", "-1"], ["--pin", "1=2"], ["--no-repeats"]]
+)
 def test_evaluate_refuses(argv, trained, call):
     code, out, err = call("evaluate", trained, *argv)
     assert (code, out) == (2, "")
@@ -244,7 +362,9 @@ def default_handler():
 @pytest.mark.usefixtures("default_handler")
 def test_an_interrupted_evaluation_keeps_nothing(trained, call, tmp_path, monkeypatch):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
-    monkeypatch.setattr(ExhaustiveSearch, "search", lambda *_args: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(
+        ExhaustiveSearch, "search", lambda *_args: signal.raise_signal(signal.SIGINT)
+    )
     code, out, err = call("evaluate", run)
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == "error: interrupted; no scores were kept"
@@ -288,10 +408,17 @@ sys.exit(main(["plan", *sys.argv[2:], "--search", "naive"]))
 
 def interrupted(run, *argv, seconds, times):
     """Start a slow search and interrupt it as often, as (exit code, stdout, stderr)."""
-    with subprocess.Popen([sys.executable, "-c", CHILD, str(seconds), str(run), "--video", VIDEO, *argv],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(seconds), str(run), "--video", VIDEO, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
         told = ""
-        for expected in ("searching\n", "stopping with the best plans so far; press Ctrl-C again to end at once\n")[:times]:
+        for expected in (
+            "searching\n",
+            "stopping with the best plans so far; press Ctrl-C again to end at once\n",
+        )[:times]:
             while not told.endswith(expected):
                 line = child.stderr.readline()
                 assert line, told

@@ -1,7 +1,8 @@
 """From videos to a plan: extract, prepare, train, plan, each by the command line.
 
-The videos are drawn: every action is a shape of its own colour that moves in its own direction, and the steps of a task have a
-fixed order. The encoder is S3D in its full size with random weights, on few and small frames.
+The videos are drawn: every action is a shape of its own colour that moves in its own direction, and
+the steps of a task have a fixed order. The encoder is S3D in its full size with random weights, on
+few and small frames.
 """
 
 from __future__ import annotations
@@ -23,18 +24,29 @@ av = pytest.importorskip("av")
 
 # action: colour and direction (right, down) in pixels a frame
 ACTIONS = {
-    "fill kettle": ((230, 30, 30), (2, 0)), "boil water": ((30, 220, 40), (0, 2)),
-    "add tea leaves": ((40, 60, 240), (-2, 0)), "pour water": ((230, 220, 30), (0, -2)),
-    "remove leaves": ((220, 40, 220), (2, 2)), "slice bread": ((40, 220, 220), (2, 0)),
-    "toast slices": ((240, 240, 240), (0, 2)), "spread butter": ((250, 140, 20), (-2, 0)),
-    "add jam": ((120, 20, 160), (0, -2)), "cut in half": ((20, 20, 20), (-2, 2)),
+    "fill kettle": ((230, 30, 30), (2, 0)),
+    "boil water": ((30, 220, 40), (0, 2)),
+    "add tea leaves": ((40, 60, 240), (-2, 0)),
+    "pour water": ((230, 220, 30), (0, -2)),
+    "remove leaves": ((220, 40, 220), (2, 2)),
+    "slice bread": ((40, 220, 220), (2, 0)),
+    "toast slices": ((240, 240, 240), (0, 2)),
+    "spread butter": ((250, 140, 20), (-2, 0)),
+    "add jam": ((120, 20, 160), (0, -2)),
+    "cut in half": ((20, 20, 20), (-2, 2)),
 }
 TASKS = {"make tea": range(5), "make toast": range(5, 10)}
 STEP, RATE, SIDE = 2, 8, 32  # seconds a step, frames a second, pixels
 CLIP = {"frames": 8, "size": SIDE}
 EPOCHS = {"training": 4, "proposal_training": 6, "classifier_training": 10}
-SETTINGS = {**{f"{part}.optimiser.epochs": epochs for part, epochs in EPOCHS.items()}, "training.stopping.every": 4,
-            "training.ema.warmup": 20, "training.negatives.count": 12, "field.depth": 1, "field.width": 32}
+SETTINGS = {
+    **{f"{part}.optimiser.epochs": epochs for part, epochs in EPOCHS.items()},
+    "training.stopping.every": 4,
+    "training.ema.warmup": 20,
+    "training.negatives.count": 12,
+    "field.depth": 1,
+    "field.width": 32,
+}
 
 
 def draw(path, actions, generator):
@@ -53,7 +65,9 @@ def draw(path, actions, generator):
                 colour, (right, down) = ACTIONS[names[actions[place]]]
                 x, y = (16 + right * number) % SIDE, (16 + down * number) % SIDE
                 across, along = np.abs(columns - x), np.abs(rows - y)
-                near = across + along if actions[place] % 2 else np.maximum(across, along)  # a diamond or a square
+                near = (
+                    across + along if actions[place] % 2 else np.maximum(across, along)
+                )  # a diamond or a square
                 pixels[near < 10] = colour
             frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
             frame.pts, frame.time_base = number, Fraction(1, RATE)
@@ -67,33 +81,57 @@ def random_weights(path):
     state = S3D().state_dict()
     for value in state.values():
         if value.ndim > 1:
-            value.copy_(torch.randn(value.shape, generator=generator) * math.sqrt(2 / math.prod(value.shape[1:])))
+            value.copy_(
+                torch.randn(value.shape, generator=generator)
+                * math.sqrt(2 / math.prod(value.shape[1:]))
+            )
     torch.save(state, path)
     return path
 
 
 def make_videos(folder):
-    """Draw 30 videos, the last six for test; taxonomy and videos as taxonomy.json and videos.jsonl hold them."""
+    """Draw 30 videos, the last six for test.
+
+    Taxonomy and videos as taxonomy.json and videos.jsonl hold them.
+    """
     generator = np.random.default_rng(0)
     folder.mkdir()
     videos = []
     for number in range(30):
         task, first = number % 2, int(generator.integers(0, 2))
-        actions = list(TASKS.values())[task][first:first + 4]
+        actions = list(TASKS.values())[task][first : first + 4]
         draw(folder / f"video-{number:02d}.mp4", actions, generator)
-        steps = [[1.0 + STEP * place, 1.0 + STEP * (place + 1), action] for place, action in enumerate(actions)]
-        videos.append({"video_id": f"video-{number:02d}", "split": "test" if number >= 24 else "train", "task_id": task,
-                       "steps": steps})
-    taxonomy = {"dataset": "drawn", "actions": [{"id": index, "name": name} for index, name in enumerate(ACTIONS)],
-                "tasks": [{"id": index, "name": name, "actions": list(actions)}
-                          for index, (name, actions) in enumerate(TASKS.items())]}
+        steps = [
+            [1.0 + STEP * place, 1.0 + STEP * (place + 1), action]
+            for place, action in enumerate(actions)
+        ]
+        videos.append(
+            {
+                "video_id": f"video-{number:02d}",
+                "split": "test" if number >= 24 else "train",
+                "task_id": task,
+                "steps": steps,
+            }
+        )
+    taxonomy = {
+        "dataset": "drawn",
+        "actions": [{"id": index, "name": name} for index, name in enumerate(ACTIONS)],
+        "tasks": [
+            {"id": index, "name": name, "actions": list(actions)}
+            for index, (name, actions) in enumerate(TASKS.items())
+        ],
+    }
     return taxonomy, videos
 
 
 def write_table(path, taxonomy, videos):
     """The same annotations as a table of steps."""
-    lines = [f"{video['video_id']},{taxonomy['tasks'][video['task_id']]['name']},{list(ACTIONS)[action]},{start},{end},"
-             f"{video['split']}" for video in videos for start, end, action in video["steps"]]
+    lines = [
+        f"{video['video_id']},{taxonomy['tasks'][video['task_id']]['name']},{list(ACTIONS)[action]},{start},{end},"
+        f"{video['split']}"
+        for video in videos
+        for start, end, action in video["steps"]
+    ]
     path.write_text("\n".join(["video,task,step,start,end,split", *lines]) + "\n")
 
 
@@ -104,33 +142,98 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         captured = capsys.readouterr()
         return captured.err.splitlines()[-1] if code else captured.out
 
-    folder, features, data, run = (tmp_path / name for name in ("videos", "data-features", "data", "run"))
+    folder, features, data, run = (
+        tmp_path / name for name in ("videos", "data-features", "data", "run")
+    )
     weights = random_weights(tmp_path / "s3d.pth")
     taxonomy, videos = make_videos(folder)
     write_table(tmp_path / "steps.csv", taxonomy, videos)
-    call("data", "prepare", "custom", tmp_path / "steps.csv", data, "--videos", folder, "--precision", "float32", "--weights",
-         weights, "--frames", CLIP["frames"], "--size", CLIP["size"], "--batch", 16, "--device", "cpu")
+    call(
+        "data",
+        "prepare",
+        "custom",
+        tmp_path / "steps.csv",
+        data,
+        "--videos",
+        folder,
+        "--precision",
+        "float32",
+        "--weights",
+        weights,
+        "--frames",
+        CLIP["frames"],
+        "--size",
+        CLIP["size"],
+        "--batch",
+        16,
+        "--device",
+        "cpu",
+    )
     dataset = open_dataset(data)
     for number, video in enumerate(videos):  # the rows of the seconds around each time
         vectors = np.load(features / f"{video['video_id']}.npy")
         assert vectors.shape == (STEP * len(video["steps"]) + 2, 512)
         starts, ends, _ = zip(*video["steps"], strict=True)
         for side, times in ((dataset.start, starts), (dataset.end, ends)):
-            np.testing.assert_array_equal(side[4 * number:4 * number + 4], vectors[
-                observed_rows(times, rows=len(vectors), seconds=3)].reshape(4, -1))
+            np.testing.assert_array_equal(
+                side[4 * number : 4 * number + 4],
+                vectors[observed_rows(times, rows=len(vectors), seconds=3)].reshape(4, -1),
+            )
 
-    call("train", data, "--horizon", 3, "--out", run, "--preset", "small", "--device", "cpu",
-         *(part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")))
+    call(
+        "train",
+        data,
+        "--horizon",
+        3,
+        "--out",
+        run,
+        "--preset",
+        "small",
+        "--device",
+        "cpu",
+        *(part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")),
+    )
     correct = 0
     for video in videos[24:]:
         steps = video["steps"][1:]
         clip = folder / f"{video['video_id']}.mp4"
-        value = json.loads(call("plan", run, "--video", clip, "--start", steps[0][0], "--end", steps[-1][1], "--weights",
-                                weights, "--device", "cpu", "--json"))
+        value = json.loads(
+            call(
+                "plan",
+                run,
+                "--video",
+                clip,
+                "--start",
+                steps[0][0],
+                "--end",
+                steps[-1][1],
+                "--weights",
+                weights,
+                "--device",
+                "cpu",
+                "--json",
+            )
+        )
         assert len(value["plans"]) == 5
-        annotated = json.loads(call("plan", run, "--video", video["video_id"], "--from-step", 1, "--device", "cpu", "--json"))
-        assert [entry["actions"] for entry in value["plans"]] == [entry["actions"] for entry in annotated["plans"]]
-        assert value["plans"][0]["energy"] == pytest.approx(annotated["plans"][0]["energy"], rel=1e-3)
+        annotated = json.loads(
+            call(
+                "plan",
+                run,
+                "--video",
+                video["video_id"],
+                "--from-step",
+                1,
+                "--device",
+                "cpu",
+                "--json",
+            )
+        )
+        assert [entry["actions"] for entry in value["plans"]] == [
+            entry["actions"] for entry in annotated["plans"]
+        ]
+        assert value["plans"][0]["energy"] == pytest.approx(
+            annotated["plans"][0]["energy"], rel=1e-3
+        )
         correct += value["plans"][0]["names"] == [list(ACTIONS)[action] for _, _, action in steps]
     assert correct >= 4  # of six; six sequences of three steps occur
 
@@ -141,7 +244,18 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     assert "the encoder s3d needs the file of its weights" in call(*query, code=2)
     assert "second 70 does not lie in it" in call(*query[:-1], 70, "--weights", weights, code=2)
     assert "--from-step do not go with a video file" in call(*query, "--from-step", 1, code=2)
-    assert "give --video FILE with --start and --end" in call("plan", run, "--video", clip, "--start", 1, code=2)
-    pictures = ("plan", run, "--initial-image", tmp_path / "a.png", "--goal-image", tmp_path / "b.png")
-    assert "the encoder s3d sees clips of videos, not pictures" in call(*pictures, "--weights", weights, code=2)
+    assert "give --video FILE with --start and --end" in call(
+        "plan", run, "--video", clip, "--start", 1, code=2
+    )
+    pictures = (
+        "plan",
+        run,
+        "--initial-image",
+        tmp_path / "a.png",
+        "--goal-image",
+        tmp_path / "b.png",
+    )
+    assert "the encoder s3d sees clips of videos, not pictures" in call(
+        *pictures, "--weights", weights, code=2
+    )
     assert "give --video FILE with --start and --end" in call(*pictures, "--video", clip, code=2)

@@ -12,17 +12,29 @@ from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError
 
 TASKS = (Task(0, "tea", (0, 1, 2, 3)), Task(1, "toast", (2, 4)), Task(2, "tyre", (5,)))
-TAXONOMY = Taxonomy(dataset="toy", tasks=TASKS,
-                    actions=tuple(Action(index, f"action {index}") for index in range(6)))
+TAXONOMY = Taxonomy(
+    dataset="toy",
+    tasks=TASKS,
+    actions=tuple(Action(index, f"action {index}") for index in range(6)),
+)
 
 
 def windows(rows: list[tuple[int, list[int]]], taxonomy: Taxonomy = TAXONOMY) -> Windows:
     """Windows of (task, actions), without meaningful observations."""
     count = len(rows)
     observations = np.zeros((count, 2), np.float32)
-    return Windows(initial=observations, goal=observations, actions=np.array([row for _, row in rows], np.int64),
-                   tasks=np.array([task for task, _ in rows], np.int64), video=np.arange(count),
-                   start=np.zeros(count, np.int64), taxonomy=taxonomy, action_text=None, dataset="toy", split="train")
+    return Windows(
+        initial=observations,
+        goal=observations,
+        actions=np.array([row for _, row in rows], np.int64),
+        tasks=np.array([task for task, _ in rows], np.int64),
+        video=np.arange(count),
+        start=np.zeros(count, np.int64),
+        taxonomy=taxonomy,
+        action_text=None,
+        dataset="toy",
+        split="train",
+    )
 
 
 def test_actions_of_the_training_windows():
@@ -47,7 +59,9 @@ def test_training_actions_may_be_missing_from_the_taxonomy():
 @pytest.mark.parametrize("source", ["training", "taxonomy"])
 def test_a_task_without_any_action(source):
     bare = replace(TAXONOMY, tasks=(*TASKS[:2], Task(2, "tyre", ())))
-    with pytest.raises(DataError, match=r"task 2 \('tyre'\) has neither training windows nor actions"):
+    with pytest.raises(
+        DataError, match=r"task 2 \('tyre'\) has neither training windows nor actions"
+    ):
         action_space(windows([(0, [0, 1])], bare), source)
     assert action_space(windows([(2, [1, 0])], bare), "training").actions[2] == (0, 1)
 
@@ -56,8 +70,10 @@ SEQUENCE = st.lists(st.integers(0, 5), min_size=2, max_size=2)
 
 
 @settings(max_examples=30, deadline=None)
-@given(rows=st.lists(st.tuples(st.integers(0, 2), SEQUENCE), min_size=1, max_size=8),
-       source=st.sampled_from(["training", "taxonomy"]))
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2), SEQUENCE), min_size=1, max_size=8),
+    source=st.sampled_from(["training", "taxonomy"]),
+)
 def test_against_an_obvious_loop(rows, source):
     space = action_space(windows(rows), source)
     for task in TAXONOMY.tasks:

@@ -15,8 +15,12 @@ STEPS, ACTIONS = 35, 8
 
 def features(start=None, end=None):
     generator = np.random.default_rng(1)
-    arrays = {name: generator.standard_normal((STEPS, 4)).astype(np.float32) for name in ("start", "end")}
-    return arrays | ({} if start is None else {"start": start}) | ({} if end is None else {"end": end})
+    arrays = {
+        name: generator.standard_normal((STEPS, 4)).astype(np.float32) for name in ("start", "end")
+    }
+    return (
+        arrays | ({} if start is None else {"start": start}) | ({} if end is None else {"end": end})
+    )
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -50,14 +54,23 @@ def test_provenance_names_the_folder_but_no_path_and_repeats_exactly(make_source
     assert second.name == "another name"
 
 
-@pytest.mark.parametrize(("stored", "expected"), [
-    ("<f2", np.float16), ("<f4", np.float32), ("<f8", np.float32), (">f4", np.float32), (">f2", np.float16),
-])
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ("<f2", np.float16),
+        ("<f4", np.float32),
+        ("<f8", np.float32),
+        (">f4", np.float32),
+        (">f2", np.float16),
+    ],
+)
 def test_precision(make_source, tmp_path, stored, expected):
     values = np.random.default_rng(0).standard_normal((STEPS, 4)).astype(np.float16)
     for order in "CF":
         arrays = features(np.asarray(values.astype(stored), order=order), values.astype(stored))
-        dataset = prepare_custom(make_source(f"{stored}{order}", features=arrays), tmp_path / f"out{order}")
+        dataset = prepare_custom(
+            make_source(f"{stored}{order}", features=arrays), tmp_path / f"out{order}"
+        )
         assert dataset.start.dtype == expected
         np.testing.assert_array_equal(dataset.start, values)
         np.testing.assert_array_equal(dataset.end, values)
@@ -70,27 +83,54 @@ def bad_row(row, value, name="start", dtype=np.float32):
     return features(**{name: array})
 
 
-@pytest.mark.parametrize(("arrays", "message"), [
-    (features(np.ones((STEPS - 1, 4))), "'start' has 34 rows, but videos.jsonl has 35 steps in 10 videos"),
-    (features(end=np.ones((STEPS + 2, 4))), "'end' has 37 rows, but videos.jsonl has 35 steps in 10 videos"),
-    (features(np.ones((STEPS, 4, 1))), r"'start': has shape \[35, 4, 1\]; expected \[35, any\]"),
-    (features(np.ones(STEPS)), r"'start': has shape \[35\]; expected \[35, any\]"),
-    (features(np.float32(3)), r"'start': has shape \[\]"),
-    (features(end=np.ones((STEPS, 5))), r"'start' has shape \[35, 4\] and 'end' \[35, 5\]; both must be the same"),
-    (features(np.ones((STEPS, 0)), np.ones((STEPS, 0))), r"'start' has shape \[35, 0\], observations without features"),
-    (features(np.ones((STEPS, 4), dtype=np.int64)), "'start': holds values of type int64; expected floating-point"),
-    (features(end=np.ones((STEPS, 4), dtype=bool)), "'end': holds values of type bool"),
-    (features(np.full((STEPS, 4), "x")), "'start': holds values of type <U1"),
-    # rows 3 to 7 are video b, 13 to 18 video e, 23 to 26 video h (g has no steps)
-    (bad_row(3, np.nan), r"row 3 of 'start' holds NaN.*video 'b', step 0 "),
-    (bad_row(7, np.inf, "end"), r"row 7 of 'end' holds NaN.*video 'b', step 4 "),
-    (bad_row(15, -np.inf), r"row 15 of 'start' holds NaN.*video 'e', step 2 "),
-    (bad_row(23, np.nan, dtype=np.float16), r"row 23 of 'start' holds NaN.*video 'h', step 0 "),
-    (bad_row(0, 1e300, dtype=np.float64), r"row 0 of 'start' holds .*too large for float32.*video 'a', step 0 "),
-    ({"start": features()["start"]}, r"has no member 'end' \(found: start\)"),
-    ({}, r"has no member 'start' \(found: none\)"),
-    (features(np.array([[object()] * 4] * STEPS, dtype=object)), "holds pickled objects, which are never loaded"),
-])
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            features(np.ones((STEPS - 1, 4))),
+            "'start' has 34 rows, but videos.jsonl has 35 steps in 10 videos",
+        ),
+        (
+            features(end=np.ones((STEPS + 2, 4))),
+            "'end' has 37 rows, but videos.jsonl has 35 steps in 10 videos",
+        ),
+        (
+            features(np.ones((STEPS, 4, 1))),
+            r"'start': has shape \[35, 4, 1\]; expected \[35, any\]",
+        ),
+        (features(np.ones(STEPS)), r"'start': has shape \[35\]; expected \[35, any\]"),
+        (features(np.float32(3)), r"'start': has shape \[\]"),
+        (
+            features(end=np.ones((STEPS, 5))),
+            r"'start' has shape \[35, 4\] and 'end' \[35, 5\]; both must be the same",
+        ),
+        (
+            features(np.ones((STEPS, 0)), np.ones((STEPS, 0))),
+            r"'start' has shape \[35, 0\], observations without features",
+        ),
+        (
+            features(np.ones((STEPS, 4), dtype=np.int64)),
+            "'start': holds values of type int64; expected floating-point",
+        ),
+        (features(end=np.ones((STEPS, 4), dtype=bool)), "'end': holds values of type bool"),
+        (features(np.full((STEPS, 4), "x")), "'start': holds values of type <U1"),
+        # rows 3 to 7 are video b, 13 to 18 video e, 23 to 26 video h (g has no steps)
+        (bad_row(3, np.nan), r"row 3 of 'start' holds NaN.*video 'b', step 0 "),
+        (bad_row(7, np.inf, "end"), r"row 7 of 'end' holds NaN.*video 'b', step 4 "),
+        (bad_row(15, -np.inf), r"row 15 of 'start' holds NaN.*video 'e', step 2 "),
+        (bad_row(23, np.nan, dtype=np.float16), r"row 23 of 'start' holds NaN.*video 'h', step 0 "),
+        (
+            bad_row(0, 1e300, dtype=np.float64),
+            r"row 0 of 'start' holds .*too large for float32.*video 'a', step 0 ",
+        ),
+        ({"start": features()["start"]}, r"has no member 'end' \(found: start\)"),
+        ({}, r"has no member 'start' \(found: none\)"),
+        (
+            features(np.array([[object()] * 4] * STEPS, dtype=object)),
+            "holds pickled objects, which are never loaded",
+        ),
+    ],
+)
 def test_bad_features_are_refused_and_nothing_is_written(make_source, tmp_path, arrays, message):
     source = make_source(features=arrays)
     with pytest.raises(DataError, match=message) as caught:
@@ -99,14 +139,20 @@ def test_bad_features_are_refused_and_nothing_is_written(make_source, tmp_path, 
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    (np.ones((ACTIONS - 1, 3)), r"has shape \[7, 3\], but taxonomy.json has 8 actions"),
-    (np.ones((ACTIONS, 0)), r"has shape \[8, 0\]"),
-    (np.ones((ACTIONS, 1, 3)), r"has shape \[8, 1, 3\]; expected \[8, any\]"),
-    (np.ones((ACTIONS, 3), dtype=np.int32), "holds values of type int32"),
-    (np.where(np.arange(24).reshape(ACTIONS, 3) == 16, np.nan, 1.0), "NaN or infinity, the first is row 5"),
-    (np.array([None] * ACTIONS), "holds pickled objects"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (np.ones((ACTIONS - 1, 3)), r"has shape \[7, 3\], but taxonomy.json has 8 actions"),
+        (np.ones((ACTIONS, 0)), r"has shape \[8, 0\]"),
+        (np.ones((ACTIONS, 1, 3)), r"has shape \[8, 1, 3\]; expected \[8, any\]"),
+        (np.ones((ACTIONS, 3), dtype=np.int32), "holds values of type int32"),
+        (
+            np.where(np.arange(24).reshape(ACTIONS, 3) == 16, np.nan, 1.0),
+            "NaN or infinity, the first is row 5",
+        ),
+        (np.array([None] * ACTIONS), "holds pickled objects"),
+    ],
+)
 def test_bad_action_text_is_refused(make_source, tmp_path, text, message):
     source = make_source(text=text)
     with pytest.raises(DataError, match=message) as caught:
@@ -119,25 +165,81 @@ def damaged(name, damage):
     def apply(source):
         data = (source / name).read_bytes()
         (source / name).write_bytes(damage(data))
+
     return apply
 
 
-@pytest.mark.parametrize(("damage", "name", "message"), [
-    (damaged("features.npz", lambda data: data[:len(data) // 2]), "features.npz", "truncated or not a NumPy file"),
-    (damaged("features.npz", lambda data: data[:-5]), "features.npz", "truncated or not a NumPy file"),
-    (damaged("features.npz", lambda data: data[:300] + b"\x01" + data[301:]), "features.npz", "truncated or not"),
-    (damaged("features.npz", lambda data: data[:0]), "features.npz", "truncated or not a NumPy file"),
-    (damaged("features.npz", lambda data: b"some text" + data), "features.npz", "is no NumPy file at all"),
-    (damaged("features.npz", lambda data: pickle.dumps({"start": data})), "features.npz", "holds pickled objects"),
-    (damaged("action_text_features.npy", lambda data: data[:-7]), "action_text_features.npy", "truncated"),
-    (damaged("action_text_features.npy", lambda data: data[:20]), "action_text_features.npy", "truncated"),
-    (damaged("action_text_features.npy", pickle.dumps), "action_text_features.npy", "holds pickled objects"),
-    (damaged("taxonomy.json", lambda data: data[:-7]), "taxonomy.json", "not valid JSON"),
-    (damaged("videos.jsonl", lambda data: data[:-7]), "videos.jsonl, line 10", "not valid JSON"),
-    (lambda source: (source / "features.npz").unlink(), "features.npz", "no such file. Save `start` and `end`"),
-    (lambda source: (source / "taxonomy.json").unlink(), "taxonomy.json", "no such file. Expected"),
-    (lambda source: (source / "videos.jsonl").unlink(), "videos.jsonl", "no such file. Expected"),
-])
+@pytest.mark.parametrize(
+    ("damage", "name", "message"),
+    [
+        (
+            damaged("features.npz", lambda data: data[: len(data) // 2]),
+            "features.npz",
+            "truncated or not a NumPy file",
+        ),
+        (
+            damaged("features.npz", lambda data: data[:-5]),
+            "features.npz",
+            "truncated or not a NumPy file",
+        ),
+        (
+            damaged("features.npz", lambda data: data[:300] + b"\x01" + data[301:]),
+            "features.npz",
+            "truncated or not",
+        ),
+        (
+            damaged("features.npz", lambda data: data[:0]),
+            "features.npz",
+            "truncated or not a NumPy file",
+        ),
+        (
+            damaged("features.npz", lambda data: b"some text" + data),
+            "features.npz",
+            "is no NumPy file at all",
+        ),
+        (
+            damaged("features.npz", lambda data: pickle.dumps({"start": data})),
+            "features.npz",
+            "holds pickled objects",
+        ),
+        (
+            damaged("action_text_features.npy", lambda data: data[:-7]),
+            "action_text_features.npy",
+            "truncated",
+        ),
+        (
+            damaged("action_text_features.npy", lambda data: data[:20]),
+            "action_text_features.npy",
+            "truncated",
+        ),
+        (
+            damaged("action_text_features.npy", pickle.dumps),
+            "action_text_features.npy",
+            "holds pickled objects",
+        ),
+        (damaged("taxonomy.json", lambda data: data[:-7]), "taxonomy.json", "not valid JSON"),
+        (
+            damaged("videos.jsonl", lambda data: data[:-7]),
+            "videos.jsonl, line 10",
+            "not valid JSON",
+        ),
+        (
+            lambda source: (source / "features.npz").unlink(),
+            "features.npz",
+            "no such file. Save `start` and `end`",
+        ),
+        (
+            lambda source: (source / "taxonomy.json").unlink(),
+            "taxonomy.json",
+            "no such file. Expected",
+        ),
+        (
+            lambda source: (source / "videos.jsonl").unlink(),
+            "videos.jsonl",
+            "no such file. Expected",
+        ),
+    ],
+)
 def test_damaged_files_are_refused(make_source, tmp_path, damage, name, message):
     source = make_source(text=np.ones((ACTIONS, 3), dtype=np.float32))
     damage(source)
@@ -157,7 +259,9 @@ def test_wrong_kind_of_numpy_file(make_source, tmp_path):
         np.savez(file, text=np.ones(3))
     with (source / "features.npz").open("wb") as file:
         np.savez(file, **features())
-    with pytest.raises(DataError, match=r"action_text_features.npy: holds several arrays; expected one"):
+    with pytest.raises(
+        DataError, match=r"action_text_features.npy: holds several arrays; expected one"
+    ):
         prepare_custom(source, tmp_path / "out")
 
 
@@ -166,7 +270,9 @@ def test_a_pickle_is_never_run(make_source, tmp_path):
         def __reduce__(self):
             return (Path.touch, (tmp_path / "exploded",))
 
-    source = make_source(features={"start": np.array([[Bomb()]], dtype=object), "end": np.ones((1, 1))})
+    source = make_source(
+        features={"start": np.array([[Bomb()]], dtype=object), "end": np.ones((1, 1))}
+    )
     with pytest.raises(DataError, match="pickled"):
         prepare_custom(source, tmp_path / "out")
     (source / "features.npz").write_bytes(pickle.dumps(Bomb()))
@@ -177,7 +283,9 @@ def test_a_pickle_is_never_run(make_source, tmp_path):
 
 def test_places_that_cannot_be_used(make_source, tmp_path):
     source = make_source()
-    with pytest.raises(DataError, match=r"nowhere: no such folder or table. Give the folder that holds"):
+    with pytest.raises(
+        DataError, match=r"nowhere: no such folder or table. Give the folder that holds"
+    ):
         prepare_custom(tmp_path / "nowhere", tmp_path / "out")
     with pytest.raises(DataError, match="name: is empty"):
         prepare_custom(source, tmp_path / "out", name=" ")
@@ -210,14 +318,17 @@ def test_full_disk_leaves_nothing(make_source, tmp_path, monkeypatch, failing):
         nonlocal count
         count += 1
         if count == failing:
-            write(self, data[:len(data) // 2])
+            write(self, data[: len(data) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(self, data)
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(DataError) as caught:
         prepare_custom(source, tmp_path / "out")
-    expected = f"{tmp_path / 'out'}: could not be written (No space left on device); nothing was left there."
+    expected = (
+        f"{tmp_path / 'out'}: could not be written (No space left on device); nothing was left "
+        "there."
+    )
     assert str(caught.value).startswith(expected)
     assert "\n" not in str(caught.value)
     assert left_behind(tmp_path) == []

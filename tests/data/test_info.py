@@ -17,10 +17,17 @@ def test_prepared(tiny_dataset):
     assert value["name"] == "tiny"
     assert value["kind"] == "prepared"
     assert (value["tasks"], value["actions"], value["steps"]) == (3, 8, 35)
-    assert value["videos"] == {"train": {"all": 7, "in_protocol": 7}, "test": {"all": 3, "in_protocol": 3}}
+    assert value["videos"] == {
+        "train": {"all": 7, "in_protocol": 7},
+        "test": {"all": 3, "in_protocol": 3},
+    }
     # train videos have 3, 5, 4, 1, 4, 4, 4 steps, test videos 6, 4, 0
-    assert value["windows"] == {"3": {"train": 12, "test": 6}, "4": {"train": 6, "test": 4},
-                                "5": {"train": 1, "test": 2}, "6": {"train": 0, "test": 1}}
+    assert value["windows"] == {
+        "3": {"train": 12, "test": 6},
+        "4": {"train": 6, "test": 4},
+        "5": {"train": 1, "test": 2},
+        "6": {"train": 0, "test": 1},
+    }
     # task 0 has five training videos, so one is held out
     totals = {horizon: sum(held.values()) for horizon, held in value["held_out"].items()}
     assert totals == {"3": 12, "4": 6, "5": 1, "6": 0}
@@ -38,7 +45,10 @@ def test_annotations(make_source, tiny_videos):
     tiny_videos[2]["in_protocol"] = False
     value = describe(make_source(videos=tiny_videos, features=None))
     assert value["kind"] == "annotations"
-    assert value["videos"] == {"train": {"all": 9, "in_protocol": 8}, "val": {"all": 1, "in_protocol": 1}}
+    assert value["videos"] == {
+        "train": {"all": 9, "in_protocol": 8},
+        "val": {"all": 1, "in_protocol": 1},
+    }
     assert value["windows"]["4"] == {"train": 7, "val": 2}
     assert value["held_out"] is None
     assert value["candidates"] == {}
@@ -83,9 +93,16 @@ CANDIDATES = {"3": (623, 512), "4": (5996, 4096), "5": (59595, 32768), "6": (605
 def test_crosstask(shared_data, shared):
     value = describe(shared_data / "crosstask", shared_actions=shared)
     assert value["actions"] == (105 if shared else 133)
-    assert value["videos"] == {"train": {"all": 1943, "in_protocol": 1921}, "test": {"all": 805, "in_protocol": 797}}
-    assert value["windows"] == {"3": {"train": 10814, "test": 4531}, "4": {"train": 9021, "test": 3786},
-                                "5": {"train": 7350, "test": 3104}, "6": {"train": 5868, "test": 2499}}
+    assert value["videos"] == {
+        "train": {"all": 1943, "in_protocol": 1921},
+        "test": {"all": 805, "in_protocol": 797},
+    }
+    assert value["windows"] == {
+        "3": {"train": 10814, "test": 4531},
+        "4": {"train": 9021, "test": 3786},
+        "5": {"train": 7350, "test": 3104},
+        "6": {"train": 5868, "test": 2499},
+    }
     assert value["action_text_dim"] == 768
     for horizon, (average, middle) in CANDIDATES.items():
         assert round(value["candidates"][horizon]["mean"]) == average
@@ -96,13 +113,22 @@ def test_crosstask(shared_data, shared):
 
 def test_candidates_of_niv_counted_window_by_window(shared_data, real_annotations):
     annotations = real_annotations("niv")
-    numbers = [len(annotations.taxonomy.tasks[video.task].actions) ** 4
-               for video in annotations.videos if video.split == "test" for first in range(len(video.steps) - 3)]
+    numbers = [
+        len(annotations.taxonomy.tasks[video.task].actions) ** 4
+        for video in annotations.videos
+        if video.split == "test"
+        for first in range(len(video.steps) - 3)
+    ]
     found = describe(shared_data / "niv")["candidates"]["4"]
     assert found == {"mean": pytest.approx(mean(numbers)), "median": median(numbers)}
 
 
 def test_does_not_need_torch(make_source):
-    code = ("import sys; from cefito.data.info import describe; describe(sys.argv[1]); "
-            "sys.exit('torch' in sys.modules)")
-    assert subprocess.run([sys.executable, "-c", code, str(make_source())], check=False).returncode == 0
+    code = (
+        "import sys; from cefito.data.info import describe; describe(sys.argv[1]); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code, str(make_source())], check=False).returncode
+        == 0
+    )

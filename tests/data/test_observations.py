@@ -12,20 +12,42 @@ from cefito.data import Action, Annotations, Step, Task, Taxonomy, Video
 from cefito.data.observations import ObservationKnobs, action_looks, observe
 from cefito.errors import ConfigError
 
-SILENT = ObservationKnobs(task=0, progress=0, step=0, confusion_start=0, confusion_end=0, style=0, noise=0,
-                          noise_spread=0, hidden=64)
+SILENT = ObservationKnobs(
+    task=0,
+    progress=0,
+    step=0,
+    confusion_start=0,
+    confusion_end=0,
+    style=0,
+    noise=0,
+    noise_spread=0,
+    hidden=64,
+)
 NAMES = ["pour water", "pour milk", "cut", "pour water", "tighten screw", "wait"]
 TASKS = (Task(id=0, name="tea", actions=(0, 1, 2)), Task(id=1, name="repair", actions=(3, 4, 5)))
-TAXONOMY = Taxonomy(dataset="tiny", tasks=TASKS,
-                    actions=tuple(Action(id=index, name=name) for index, name in enumerate(NAMES)))
+TAXONOMY = Taxonomy(
+    dataset="tiny",
+    tasks=TASKS,
+    actions=tuple(Action(id=index, name=name) for index, name in enumerate(NAMES)),
+)
 SEQUENCES = [(0, [0, 1, 2]), (1, [3, 4, 5, 4]), (0, [2, 0]), (0, []), (1, [4]), (0, [0, 1, 0, 2])]
 
 
 def annotations(taxonomy: Taxonomy = TAXONOMY) -> Annotations:
-    return Annotations(taxonomy=taxonomy, videos=tuple(
-        Video(video_id=f"v{index}", split="train", task=task,
-              steps=tuple(Step(start=at, end=at + 1, action=action) for at, action in enumerate(row)))
-        for index, (task, row) in enumerate(SEQUENCES)))
+    return Annotations(
+        taxonomy=taxonomy,
+        videos=tuple(
+            Video(
+                video_id=f"v{index}",
+                split="train",
+                task=task,
+                steps=tuple(
+                    Step(start=at, end=at + 1, action=action) for at, action in enumerate(row)
+                ),
+            )
+            for index, (task, row) in enumerate(SEQUENCES)
+        ),
+    )
 
 
 ACTIONS = np.array([action for _, row in SEQUENCES for action in row])
@@ -57,16 +79,22 @@ def test_features_have_moderate_size() -> None:
 
 
 def test_same_seed_same_bytes_other_seed_others() -> None:
-    one, two, other = (observe(annotations(), ObservationKnobs(), dim=16, seed=seed) for seed in (3, 3, 4))
+    one, two, other = (
+        observe(annotations(), ObservationKnobs(), dim=16, seed=seed) for seed in (3, 3, 4)
+    )
     assert one[0].tobytes() + one[1].tobytes() == two[0].tobytes() + two[1].tobytes()
     assert one[0].tobytes() != other[0].tobytes()
 
 
 def test_equal_names_look_alike_different_names_do_not() -> None:
-    looks = action_looks(TAXONOMY, replace(SILENT, shared_names=0.8, shared_words=0, hidden=4096), seed=0)
+    looks = action_looks(
+        TAXONOMY, replace(SILENT, shared_names=0.8, shared_words=0, hidden=4096), seed=0
+    )
     similar = cosine(looks)
     assert similar[0, 3] == pytest.approx(0.8, abs=0.05)
-    others = similar[~np.eye(6, dtype=bool) & (np.add.outer([0, 1, 2, 0, 4, 5], [0, 10, 20, 0, 40, 50]) != 0)]
+    others = similar[
+        ~np.eye(6, dtype=bool) & (np.add.outer([0, 1, 2, 0, 4, 5], [0, 10, 20, 0, 40, 50]) != 0)
+    ]
     assert np.abs(others).max() < 0.1
     assert np.linalg.norm(looks, axis=1) == pytest.approx(1)
 
@@ -78,8 +106,10 @@ def test_shared_names_is_the_cosine(share: float) -> None:
 
 
 def test_shared_words_make_names_alike() -> None:
-    apart, close = (action_looks(TAXONOMY, replace(SILENT, shared_words=share, hidden=4096), seed=0)
-                    for share in (0.0, 0.8))
+    apart, close = (
+        action_looks(TAXONOMY, replace(SILENT, shared_words=share, hidden=4096), seed=0)
+        for share in (0.0, 0.8)
+    )
     assert close[0] @ close[1] > apart[0] @ apart[1] + 0.2  # "pour water", "pour milk"
     assert abs(close[0] @ close[2]) < 0.1
 
@@ -91,7 +121,9 @@ def test_looks_do_not_depend_on_other_actions() -> None:
 
 
 def test_shared_vocabulary_decides_what_looks_alike() -> None:
-    shared = replace(TAXONOMY, shared=(Action(0, "x"), Action(1, "y")), to_shared=(0, 1, 1, 1, 1, 0))
+    shared = replace(
+        TAXONOMY, shared=(Action(0, "x"), Action(1, "y")), to_shared=(0, 1, 1, 1, 1, 0)
+    )
     looks = action_looks(shared, replace(SILENT, hidden=4096), seed=0)
     assert looks[0] @ looks[5] == pytest.approx(0.8, abs=0.05)
     assert abs(looks[0] @ looks[3]) < 0.1
@@ -142,8 +174,10 @@ def test_full_confusion_shows_a_neighbour(side: int) -> None:
 def test_confusion_moves_observations_on_average_by_its_share() -> None:
     videos = tuple(replace(annotations().videos[0], video_id=f"n{index}") for index in range(300))
     knobs = replace(SILENT, step=3, nonlinearity=0, confusion_start=0.3)
-    start, end = (side.astype(np.float32) for side in
-                  observe(Annotations(taxonomy=TAXONOMY, videos=videos), knobs, dim=64, seed=0))
+    start, end = (
+        side.astype(np.float32)
+        for side in observe(Annotations(taxonomy=TAXONOMY, videos=videos), knobs, dim=64, seed=0)
+    )
     shift = np.linalg.norm(start - end, axis=1)[::3] / np.linalg.norm(end[1] - end[0])
     assert shift.mean() == pytest.approx(0.3, abs=0.05)
     assert shift.max() > 0.9
@@ -185,7 +219,10 @@ def test_noise_spread_makes_some_videos_noisier() -> None:
 def test_nonlinearity_bends_the_map() -> None:
     """Task and step together lie in the plane of either alone if and only if the map is linear."""
     for share, linear in ((0.0, True), (1.0, False)):
-        task, both = look(task=3, nonlinearity=share)[0], look(task=3, step=4, nonlinearity=share)[0]
+        task, both = (
+            look(task=3, nonlinearity=share)[0],
+            look(task=3, step=4, nonlinearity=share)[0],
+        )
         step = look(step=4, nonlinearity=share)[0]
         rest = np.linalg.lstsq(np.stack([task[0], step[0]], axis=1), both[0])[1]
         assert (float(rest[0]) < 1e-3 * len(both[0])) is linear
@@ -194,9 +231,19 @@ def test_nonlinearity_bends_the_map() -> None:
     assert largest[0] > 1
 
 
-@pytest.mark.parametrize(("knob", "value"), [
-    ("noise", -1.0), ("style", float("nan")), ("step", float("inf")), ("memory", 1.5),
-    ("confusion_end", -0.1), ("shared_names", 2.0), ("nonlinearity", 1.01), ("hidden", 0)])
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("noise", -1.0),
+        ("style", float("nan")),
+        ("step", float("inf")),
+        ("memory", 1.5),
+        ("confusion_end", -0.1),
+        ("shared_names", 2.0),
+        ("nonlinearity", 1.01),
+        ("hidden", 0),
+    ],
+)
 def test_knobs_out_of_range_are_named(knob: str, value: float) -> None:
     with pytest.raises(ConfigError, match=knob):
         replace(SILENT, **{knob: value})

@@ -15,18 +15,31 @@ def test_round_trip(tiny_dataset):
     again = open_dataset(str(tiny_dataset.folder))
     assert again.annotations == tiny_dataset.annotations
     assert again.hashes == tiny_dataset.hashes
-    assert sorted(again.hashes) == ["action_text.safetensors", "features.safetensors", "taxonomy.json", "videos.jsonl"]
+    assert sorted(again.hashes) == [
+        "action_text.safetensors",
+        "features.safetensors",
+        "taxonomy.json",
+        "videos.jsonl",
+    ]
     np.testing.assert_array_equal(again.start, tiny_dataset.start)
     np.testing.assert_array_equal(again.end, tiny_dataset.end)
     assert verify_dataset(tiny_dataset.folder).fingerprint == tiny_dataset.fingerprint
     assert again.observation_dim == 4
-    assert sorted(path.name for path in again.folder.iterdir()) == sorted([*again.hashes, "dataset.json"])
+    assert sorted(path.name for path in again.folder.iterdir()) == sorted(
+        [*again.hashes, "dataset.json"]
+    )
 
 
 def test_fingerprint_tells_data_apart(tiny_dataset, tmp_path):
     def write(name, start):
-        return write_dataset(tmp_path / name, name="x", annotations=tiny_dataset.annotations, start=start,
-                             end=tiny_dataset.end, provenance={}).fingerprint
+        return write_dataset(
+            tmp_path / name,
+            name="x",
+            annotations=tiny_dataset.annotations,
+            start=start,
+            end=tiny_dataset.end,
+            provenance={},
+        ).fingerprint
 
     changed = tiny_dataset.start.copy()
     changed[7, 1] += 1e-6
@@ -34,11 +47,19 @@ def test_fingerprint_tells_data_apart(tiny_dataset, tmp_path):
     assert write("three", changed) != write("four", tiny_dataset.start)
 
 
-@pytest.mark.parametrize("name", ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"]
+)
 def test_check_finds_a_changed_file(tiny_dataset, name):
     path = tiny_dataset.folder / name
     data = bytearray(path.read_bytes())
-    place = data.rindex(b"tea") if name == "taxonomy.json" else data.index(b'"a"') + 1 if name == "videos.jsonl" else -2
+    place = (
+        data.rindex(b"tea")
+        if name == "taxonomy.json"
+        else data.index(b'"a"') + 1
+        if name == "videos.jsonl"
+        else -2
+    )
     data[place] ^= 1
     path.write_bytes(data)
     open_dataset(tiny_dataset.folder)  # still well formed
@@ -54,7 +75,9 @@ def test_check_finds_a_file_without_hash(tiny_dataset):
         verify_dataset(tiny_dataset.folder)
 
 
-@pytest.mark.parametrize("name", ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"]
+)
 @pytest.mark.parametrize("function", [open_dataset, verify_dataset])
 def test_missing_file(tiny_dataset, function, name):
     (tiny_dataset.folder / name).unlink()
@@ -62,16 +85,19 @@ def test_missing_file(tiny_dataset, function, name):
         function(tiny_dataset.folder)
 
 
-@pytest.mark.parametrize(("key", "value", "message"), [
-    ("format_version", 99, "has format version 99, this cefito reads 1. Prepare"),
-    ("format_version", "1", "entry 'format_version' is missing or not of type int"),
-    ("format_version", True, "entry 'format_version' is missing or not of type int"),
-    ("name", None, "entry 'name' is missing or not of type str"),
-    ("observation_dim", 4.0, "entry 'observation_dim' is missing or not of type int"),
-    ("observation_dim", 5, "observations have 4 features, but dataset.json says 5"),
-    ("provenance", [], "entry 'provenance' is missing or not of type dict"),
-    ("hashes", None, "entry 'hashes' is missing or not of type dict"),
-])
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("format_version", 99, "has format version 99, this cefito reads 1. Prepare"),
+        ("format_version", "1", "entry 'format_version' is missing or not of type int"),
+        ("format_version", True, "entry 'format_version' is missing or not of type int"),
+        ("name", None, "entry 'name' is missing or not of type str"),
+        ("observation_dim", 4.0, "entry 'observation_dim' is missing or not of type int"),
+        ("observation_dim", 5, "observations have 4 features, but dataset.json says 5"),
+        ("provenance", [], "entry 'provenance' is missing or not of type dict"),
+        ("hashes", None, "entry 'hashes' is missing or not of type dict"),
+    ],
+)
 def test_bad_header(tiny_dataset, key, value, message):
     path = tiny_dataset.folder / "dataset.json"
     header = json.loads(path.read_text())
@@ -84,25 +110,47 @@ def test_bad_header(tiny_dataset, key, value, message):
 @pytest.mark.parametrize("content", ["", "[]", "3", '{"format_version": 1'])
 def test_malformed_header(tiny_dataset, content):
     (tiny_dataset.folder / "dataset.json").write_text(content)
-    with pytest.raises(DataError, match=r"dataset.json: (not valid JSON|entry 'format_version' is missing)"):
+    with pytest.raises(
+        DataError, match=r"dataset.json: (not valid JSON|entry 'format_version' is missing)"
+    ):
         open_dataset(tiny_dataset.folder)
 
 
 def test_folders_that_are_no_prepared_data_set(tmp_path, make_source):
-    with pytest.raises(DataError, match=r"dataset.json: no such file. Expected a prepared data set"):
+    with pytest.raises(
+        DataError, match=r"dataset.json: no such file. Expected a prepared data set"
+    ):
         open_dataset(tmp_path)
     source = make_source()
-    with pytest.raises(DataError, match=r"holds annotations but is no prepared data set .* cefito data prepare custom"):
+    with pytest.raises(
+        DataError,
+        match=r"holds annotations but is no prepared data set .* cefito data prepare custom",
+    ):
         open_dataset(source)
 
 
-@pytest.mark.parametrize(("tensors", "message"), [
-    ({"start": np.ones((35, 4), np.float32)}, "has no tensor 'end'"),
-    ({"start": np.ones((34, 4), np.float32), "end": np.ones((35, 4), np.float32)}, "'start' has 34 rows, .* 35 steps"),
-    ({"start": np.ones((35, 4), np.float32), "end": np.ones((35, 3), np.float32)}, "both must be the same"),
-    ({"start": np.ones((35, 4), np.int32), "end": np.ones((35, 4), np.float32)}, "holds values of type int32"),
-    ({"start": np.full((35, 4), np.nan, np.float32), "end": np.ones((35, 4), np.float32)}, "row 0 .* 'a', step 0"),
-])
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"start": np.ones((35, 4), np.float32)}, "has no tensor 'end'"),
+        (
+            {"start": np.ones((34, 4), np.float32), "end": np.ones((35, 4), np.float32)},
+            "'start' has 34 rows, .* 35 steps",
+        ),
+        (
+            {"start": np.ones((35, 4), np.float32), "end": np.ones((35, 3), np.float32)},
+            "both must be the same",
+        ),
+        (
+            {"start": np.ones((35, 4), np.int32), "end": np.ones((35, 4), np.float32)},
+            "holds values of type int32",
+        ),
+        (
+            {"start": np.full((35, 4), np.nan, np.float32), "end": np.ones((35, 4), np.float32)},
+            "row 0 .* 'a', step 0",
+        ),
+    ],
+)
 def test_features_that_do_not_fit(tiny_dataset, tensors, message):
     write_tensors(tiny_dataset.folder / "features.safetensors", tensors)
     with pytest.raises(DataError, match=message) as caught:
@@ -120,20 +168,37 @@ def test_truncated_tensors(tiny_dataset, name, keep):
 
 
 def test_action_text_under_another_name(tiny_dataset):
-    write_tensors(tiny_dataset.folder / "action_text.safetensors", {"text": np.ones((8, 3), np.float32)})
+    write_tensors(
+        tiny_dataset.folder / "action_text.safetensors", {"text": np.ones((8, 3), np.float32)}
+    )
     with pytest.raises(DataError, match="has no tensor 'action_text'"):
         open_dataset(tiny_dataset.folder)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"start": np.ones((3, 4), np.float32)}, "out, observations: 'start' has 3 rows, but videos.jsonl has 35 steps"),
-    ({"start": np.ones(35, np.float32)}, r"out, observations, 'start': has shape \[35\]"),
-    ({"action_text": np.ones((3, 4), np.float32)}, r"out, action_text: has shape \[3, 4\], but taxonomy.json has 8"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"start": np.ones((3, 4), np.float32)},
+            "out, observations: 'start' has 3 rows, but videos.jsonl has 35 steps",
+        ),
+        ({"start": np.ones(35, np.float32)}, r"out, observations, 'start': has shape \[35\]"),
+        (
+            {"action_text": np.ones((3, 4), np.float32)},
+            r"out, action_text: has shape \[3, 4\], but taxonomy.json has 8",
+        ),
+    ],
+)
 def test_write_refuses_what_does_not_fit(tiny_dataset, tmp_path, change, message):
     arguments = {"start": tiny_dataset.start, "end": tiny_dataset.end} | change
     with pytest.raises(DataError, match=message):
-        write_dataset(tmp_path / "out", name="x", annotations=tiny_dataset.annotations, provenance={}, **arguments)
+        write_dataset(
+            tmp_path / "out",
+            name="x",
+            annotations=tiny_dataset.annotations,
+            provenance={},
+            **arguments,
+        )
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".out*"))
 
@@ -144,8 +209,14 @@ def test_write_reads_back_before_it_shows(tiny_dataset, tmp_path):
     broken = type(tiny_dataset.annotations)(taxonomy=tiny_dataset.taxonomy, videos=videos)
     rows = broken.step_count
     with pytest.raises(DataError, match="video 'a' stands in line 1 already") as caught:
-        write_dataset(tmp_path / "out", name="x", annotations=broken, start=tiny_dataset.start[:rows],
-                      end=tiny_dataset.end[:rows], provenance={})
+        write_dataset(
+            tmp_path / "out",
+            name="x",
+            annotations=broken,
+            start=tiny_dataset.start[:rows],
+            end=tiny_dataset.end[:rows],
+            provenance={},
+        )
     assert str(caught.value).startswith(str(tmp_path / "out" / "videos.jsonl"))
     assert not (tmp_path / "out").exists()
 
@@ -177,14 +248,18 @@ def test_writers_keep_the_old_file_on_a_full_disk(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(Exception, match=r"value.json: could not be written .No space left on device.; what stood"):
+    with pytest.raises(
+        Exception, match=r"value.json: could not be written .No space left on device.; what stood"
+    ):
         write_json(path, {"new": 2})
     assert json.loads(path.read_text()) == {"old": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["value.json"]
 
 
 def test_write_into_a_missing_folder_is_one_line(tmp_path):
-    with pytest.raises(Exception, match=r"value.json: could not be written .No such file or directory"):
+    with pytest.raises(
+        Exception, match=r"value.json: could not be written .No such file or directory"
+    ):
         write_json(tmp_path / "missing" / "value.json", 1)
     with pytest.raises(ValueError, match="Out of range float"):
         write_json(tmp_path / "value.json", float("nan"))

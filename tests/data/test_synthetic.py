@@ -1,4 +1,7 @@
-"""The embedded world: its structure, its difficulty, and that the same seed gives the same bytes."""
+"""The embedded world: its structure, its difficulty.
+
+And that the same seed gives the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
 def sequences(annotations: Annotations) -> list[tuple[str, list[str]]]:
     """Task and action names of every video."""
     taxonomy = annotations.taxonomy
-    return [(taxonomy.tasks[video.task].name, taxonomy.names([step.action for step in video.steps]))
-            for video in annotations.videos]
+    return [
+        (taxonomy.tasks[video.task].name, taxonomy.names([step.action for step in video.steps]))
+        for video in annotations.videos
+    ]
 
 
 def test_same_seed_same_bytes_other_seed_others(tmp_path: Path) -> None:
-    one, two, other = (write_world(tmp_path / name, seed=seed, knobs=SMALL)
-                       for name, seed in (("one", 7), ("two", 7), ("other", 8)))
+    one, two, other = (
+        write_world(tmp_path / name, seed=seed, knobs=SMALL)
+        for name, seed in (("one", 7), ("two", 7), ("other", 8))
+    )
     for path in one.folder.iterdir():
         assert path.read_bytes() == (two.folder / path.name).read_bytes()
     assert one.fingerprint != other.fingerprint
@@ -46,8 +53,16 @@ def test_prepared_folder_verifies_and_says_that_it_is_simulated(world: PreparedD
     assert opened.action_text is None
     assert opened.provenance["observations"] == "simulated"
     assert opened.provenance["seed"] == 0
-    assert WorldKnobs(**{name: value for name, value in opened.provenance["knobs"].items()
-                         if name != "observations"}) == WorldKnobs()
+    assert (
+        WorldKnobs(
+            **{
+                name: value
+                for name, value in opened.provenance["knobs"].items()
+                if name != "observations"
+            }
+        )
+        == WorldKnobs()
+    )
     json.dumps(opened.provenance)
 
 
@@ -70,12 +85,16 @@ def test_each_action_belongs_to_one_task_and_some_names_to_several(world: Prepar
     names = Counter(action.name for action in world.taxonomy.actions)
     assert sum(count > 1 for count in names.values()) >= 10
     for task in world.taxonomy.tasks:
-        assert len({world.taxonomy.actions[action].name for action in task.actions}) == len(task.actions)
+        assert len({world.taxonomy.actions[action].name for action in task.actions}) == len(
+            task.actions
+        )
 
 
 def test_all_actions_are_seen_in_training_and_test(world: PreparedDataset) -> None:
     for split in ("train", "test"):
-        seen = {step.action for video in world.videos if video.split == split for step in video.steps}
+        seen = {
+            step.action for video in world.videos if video.split == split for step in video.steps
+        }
         assert seen == set(range(len(world.taxonomy.actions)))
 
 
@@ -89,7 +108,11 @@ def test_times_run_forward(world: PreparedDataset) -> None:
 
 def test_every_kind_of_slot_exists_in_several_tasks() -> None:
     graphs = world_tasks().values()
-    for kind in (lambda slot: slot.optional, lambda slot: slot.repeated, lambda slot: len(slot.names) == 2):
+    for kind in (
+        lambda slot: slot.optional,
+        lambda slot: slot.repeated,
+        lambda slot: len(slot.names) == 2,
+    ):
         assert sum(any(kind(slot) for slot in slots) for slots in graphs) >= 4
     for slots in graphs:
         assert [slot.stage for slot in slots] == sorted(slot.stage for slot in slots)
@@ -111,8 +134,11 @@ def test_options_alternatives_repeats_and_orders_occur(world: PreparedDataset) -
         assert len({tuple(names) for names in videos[task]}) >= 6
     together = [names for group in videos.values() for names in group]
     assert any(names[at] == names[at - 1] for names in together for at in range(1, len(names)))
-    assert any(names[at] == names[at - 2] != names[at - 1]
-               for names in together for at in range(2, len(names)))
+    assert any(
+        names[at] == names[at - 2] != names[at - 1]
+        for names in together
+        for at in range(2, len(names))
+    )
 
 
 def test_stages_keep_their_order() -> None:
@@ -137,7 +163,9 @@ def test_repeat_knob(repeat: float, repeats: bool) -> None:
 def test_optional_and_alternative_knobs() -> None:
     graphs = world_tasks()
     for value in (0.0, 1.0):
-        for task, names in sequences(make_world(knobs=replace(SMALL, optional=value, alternative=value))):
+        for task, names in sequences(
+            make_world(knobs=replace(SMALL, optional=value, alternative=value))
+        ):
             for slot in graphs[task]:
                 done = [name in names for name in slot.names]
                 if slot.optional:
@@ -147,8 +175,14 @@ def test_optional_and_alternative_knobs() -> None:
 
 
 def test_orders_within_a_stage_vary_with_order_freedom() -> None:
-    fixed, free = (make_world(knobs=replace(SMALL, train=240, optional=1.0, repeat=0.0, alternative=0.0,
-                                            order_freedom=value)) for value in (0.0, 1.0))
+    fixed, free = (
+        make_world(
+            knobs=replace(
+                SMALL, train=240, optional=1.0, repeat=0.0, alternative=0.0, order_freedom=value
+            )
+        )
+        for value in (0.0, 1.0)
+    )
     orders = [len({(task, *names) for task, names in sequences(world)}) for world in (fixed, free)]
     assert orders[0] == 12
     assert orders[1] > 40
@@ -156,10 +190,14 @@ def test_orders_within_a_stage_vary_with_order_freedom() -> None:
 
 def test_frequency_alone_does_not_solve_it(world: PreparedDataset) -> None:
     for horizon in (3, 4):
-        train, test = (cut_windows(world, horizon=horizon, split=split) for split in ("train", "test"))
+        train, test = (
+            cut_windows(world, horizon=horizon, split=split) for split in ("train", "test")
+        )
         frequent = most_frequent(train)
-        right = [frequent[task] == tuple(actions)
-                 for task, actions in zip(test.tasks.tolist(), test.actions.tolist(), strict=True)]
+        right = [
+            frequent[task] == tuple(actions)
+            for task, actions in zip(test.tasks.tolist(), test.actions.tolist(), strict=True)
+        ]
         assert np.mean(right) < 0.2
 
 
@@ -168,12 +206,16 @@ def test_ends_narrow_the_plan_but_do_not_decide_it(world: PreparedDataset) -> No
     middles: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     for first, middle, last in train.actions.tolist():
         middles[first, last][middle] += 1
-    right = [bool(middles[first, last]) and middles[first, last].most_common(1)[0][0] == middle
-             for first, middle, last in test.actions.tolist()]
+    right = [
+        bool(middles[first, last]) and middles[first, last].most_common(1)[0][0] == middle
+        for first, middle, last in test.actions.tolist()
+    ]
     assert 0.6 < np.mean(right) < 0.9
 
 
-def test_nearest_training_window_is_better_than_frequency_but_no_good_plan(world: PreparedDataset) -> None:
+def test_nearest_training_window_is_better_than_frequency_but_no_good_plan(
+    world: PreparedDataset,
+) -> None:
     train, test = (cut_windows(world, horizon=3, split=split) for split in ("train", "test"))
     known, asked = (np.concatenate([part.initial, part.goal], axis=1) for part in (train, test))
     distance = (known**2).sum(axis=1) - 2 * asked @ known.T

@@ -29,26 +29,36 @@ def _set(path, value):
         for key in path[:-1]:
             place = place[key]
         place[path[-1]] = value
+
     return change
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (_set(("actions", 3, "id"), 9), "action ids must run from 0 to 7 without gap or repeat; found 4 where 3 was due"),
-    (_set(("actions", 3, "id"), 2), "action ids must run from 0 to 7"),
-    (_set(("actions", 0, "id"), False), "action ids must run from 0 to 7"),
-    (_set(("actions", 0, "id"), 0.0), "action ids must run from 0 to 7"),
-    (_set(("actions", 0, "id"), "0"), "not a taxonomy"),
-    (_set(("actions", 0, "name"), " "), "action 0 has no name"),
-    (_set(("actions",), []), "holds no actions"),
-    (_set(("tasks",), []), "holds no tasks"),
-    (_set(("tasks", 1, "actions"), [2, 8]), r"task 1 \('toast'\) names action 8, which is not among the 8 actions"),
-    (_set(("tasks", 1, "actions"), [2.0]), r"task 1 \('toast'\) names action 2.0"),
-    (_set(("tasks", 1, "actions"), "23"), r"task 1 \('toast'\) names action '2'"),
-    (_set(("tasks", 1, "actions"), 3), "not a taxonomy"),
-    (_set(("dataset",), None), "'dataset' is None; expected the name"),
-    (lambda taxonomy: taxonomy.pop("dataset"), "not a taxonomy"),
-    (lambda taxonomy: taxonomy.pop("tasks"), "not a taxonomy"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            _set(("actions", 3, "id"), 9),
+            "action ids must run from 0 to 7 without gap or repeat; found 4 where 3 was due",
+        ),
+        (_set(("actions", 3, "id"), 2), "action ids must run from 0 to 7"),
+        (_set(("actions", 0, "id"), False), "action ids must run from 0 to 7"),
+        (_set(("actions", 0, "id"), 0.0), "action ids must run from 0 to 7"),
+        (_set(("actions", 0, "id"), "0"), "not a taxonomy"),
+        (_set(("actions", 0, "name"), " "), "action 0 has no name"),
+        (_set(("actions",), []), "holds no actions"),
+        (_set(("tasks",), []), "holds no tasks"),
+        (
+            _set(("tasks", 1, "actions"), [2, 8]),
+            r"task 1 \('toast'\) names action 8, which is not among the 8 actions",
+        ),
+        (_set(("tasks", 1, "actions"), [2.0]), r"task 1 \('toast'\) names action 2.0"),
+        (_set(("tasks", 1, "actions"), "23"), r"task 1 \('toast'\) names action '2'"),
+        (_set(("tasks", 1, "actions"), 3), "not a taxonomy"),
+        (_set(("dataset",), None), "'dataset' is None; expected the name"),
+        (lambda taxonomy: taxonomy.pop("dataset"), "not a taxonomy"),
+        (lambda taxonomy: taxonomy.pop("tasks"), "not a taxonomy"),
+    ],
+)
 def test_bad_taxonomy_names_file_and_entry(tmp_path, tiny_taxonomy, change, message):
     change(tiny_taxonomy)
     path = tmp_path / "taxonomy.json"
@@ -71,13 +81,19 @@ def test_missing_files_are_named(tmp_path, make_source):
         read_annotations(tmp_path)
     folder = make_source()
     (folder / "videos.jsonl").unlink()
-    with pytest.raises(DataError, match=r"videos.jsonl: no such file. Expected one JSON object a line"):
+    with pytest.raises(
+        DataError, match=r"videos.jsonl: no such file. Expected one JSON object a line"
+    ):
         read_annotations(folder)
 
 
 def _shared(taxonomy):
     taxonomy["map_8_to_3"] = [0, 0, 1, 1, 1, 1, 2, 2]
-    taxonomy["actions_3"] = [{"id": 0, "name": "liquid"}, {"id": 1, "name": "food"}, {"id": 2, "name": "jack"}]
+    taxonomy["actions_3"] = [
+        {"id": 0, "name": "liquid"},
+        {"id": 1, "name": "food"},
+        {"id": 2, "name": "jack"},
+    ]
 
 
 def test_shared_space_maps_tasks_and_steps(tiny_taxonomy):
@@ -93,13 +109,19 @@ def test_shared_space_maps_tasks_and_steps(tiny_taxonomy):
         shared.taxonomy.in_shared_space()
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (_set(("map_8_to_3",), [0, 0]), "'map_8_to_3' must give one of 3 ids to each of the 8 actions"),
-    (_set(("map_8_to_3",), [0, 0, 1, 1, 1, 1, 2, 3]), "'map_8_to_3' must give one of 3 ids"),
-    (_set(("map_8_to_3",), 4), "not a taxonomy"),
-    (_set(("actions_3", 0), {"name": "x"}), "not a taxonomy"),
-    (lambda taxonomy: taxonomy.pop("actions_3"), "has 'map_8_to_3' but not the names"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            _set(("map_8_to_3",), [0, 0]),
+            "'map_8_to_3' must give one of 3 ids to each of the 8 actions",
+        ),
+        (_set(("map_8_to_3",), [0, 0, 1, 1, 1, 1, 2, 3]), "'map_8_to_3' must give one of 3 ids"),
+        (_set(("map_8_to_3",), 4), "not a taxonomy"),
+        (_set(("actions_3", 0), {"name": "x"}), "not a taxonomy"),
+        (lambda taxonomy: taxonomy.pop("actions_3"), "has 'map_8_to_3' but not the names"),
+    ],
+)
 def test_bad_shared_space(tiny_taxonomy, change, message):
     _shared(tiny_taxonomy)
     change(tiny_taxonomy)
@@ -109,9 +131,25 @@ def test_bad_shared_space(tiny_taxonomy, change, message):
 
 def test_videos_round_trip(tmp_path, tiny_taxonomy):
     taxonomy = Taxonomy.from_dict(tiny_taxonomy)
-    names = ["plain", "ümläut", "line\u2028separator", "next\x85line", "form\x0cfeed", 'quote"', "new\nline"]
-    videos = tuple(Video(video_id=name, split="val", task=2, steps=(Step(0.5, 0.5, 6), Step(0.25, 3.0, 7)),
-                         in_protocol=index % 2 == 0) for index, name in enumerate(names))
+    names = [
+        "plain",
+        "ümläut",
+        "line\u2028separator",
+        "next\x85line",
+        "form\x0cfeed",
+        'quote"',
+        "new\nline",
+    ]
+    videos = tuple(
+        Video(
+            video_id=name,
+            split="val",
+            task=2,
+            steps=(Step(0.5, 0.5, 6), Step(0.25, 3.0, 7)),
+            in_protocol=index % 2 == 0,
+        )
+        for index, name in enumerate(names)
+    )
     write_videos(tmp_path / "videos.jsonl", videos)
     assert read_videos(tmp_path / "videos.jsonl", taxonomy) == videos
 
@@ -126,30 +164,46 @@ def test_blank_lines_and_windows_line_ends_are_read(make_source, tiny_videos):
 def _video(**change):
     def edit(video):
         video.update(change)
+
     return edit
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (_video(video_id=""), "video_id is ''"),
-    (_video(video_id=7), "video_id is 7"),
-    (_video(split="validation"), "split is 'validation'; expected one of train, val, test"),
-    (_video(task_id=3), "unknown task id 3; the taxonomy has 0 to 2"),
-    (_video(task_id=-1), "unknown task id -1"),
-    (_video(task_id="1"), "unknown task id '1'"),
-    (_video(in_protocol="false"), "in_protocol is 'false'; expected true or false"),
-    (_video(steps=[[0, 1, 3], [2, 3, 99]]), r"step 1 \(counted from 0\) has the unknown action id 99; .* 0 to 7"),
-    (_video(steps=[[0, 1, 3.0]]), "step 0 .* unknown action id 3.0"),
-    (_video(steps=[[0, 1, 3], [2, 3, 6]]), r"step 1 .* has action 6, which .* does not list for task 1 \('toast'\)"),
-    (_video(steps=[[0, 1, 3], [5.5, 4, 3]]), r"step 1 .* ends at 4.0 s, before it starts at 5.5 s"),
-    (_video(steps=[[0, float("nan"), 3]]), r"step 0 .* runs from 0.0 s to nan s; expected numbers"),
-    (_video(steps=[[0, float("inf"), 3]]), "expected numbers"),
-    (_video(steps=[[0, 10**400, 3]]), "not a video"),
-    (_video(steps=[[0, 1]]), "not a video"),
-    (_video(steps=[3]), "not a video"),
-    (_video(steps=None), "not a video"),
-    (lambda video: video.pop("task_id"), r"not a video \(KeyError\('task_id'\)\). Expected"),
-    (_video(video_id="a"), "video 'a' stands in line 1 already"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_video(video_id=""), "video_id is ''"),
+        (_video(video_id=7), "video_id is 7"),
+        (_video(split="validation"), "split is 'validation'; expected one of train, val, test"),
+        (_video(task_id=3), "unknown task id 3; the taxonomy has 0 to 2"),
+        (_video(task_id=-1), "unknown task id -1"),
+        (_video(task_id="1"), "unknown task id '1'"),
+        (_video(in_protocol="false"), "in_protocol is 'false'; expected true or false"),
+        (
+            _video(steps=[[0, 1, 3], [2, 3, 99]]),
+            r"step 1 \(counted from 0\) has the unknown action id 99; .* 0 to 7",
+        ),
+        (_video(steps=[[0, 1, 3.0]]), "step 0 .* unknown action id 3.0"),
+        (
+            _video(steps=[[0, 1, 3], [2, 3, 6]]),
+            r"step 1 .* has action 6, which .* does not list for task 1 \('toast'\)",
+        ),
+        (
+            _video(steps=[[0, 1, 3], [5.5, 4, 3]]),
+            r"step 1 .* ends at 4.0 s, before it starts at 5.5 s",
+        ),
+        (
+            _video(steps=[[0, float("nan"), 3]]),
+            r"step 0 .* runs from 0.0 s to nan s; expected numbers",
+        ),
+        (_video(steps=[[0, float("inf"), 3]]), "expected numbers"),
+        (_video(steps=[[0, 10**400, 3]]), "not a video"),
+        (_video(steps=[[0, 1]]), "not a video"),
+        (_video(steps=[3]), "not a video"),
+        (_video(steps=None), "not a video"),
+        (lambda video: video.pop("task_id"), r"not a video \(KeyError\('task_id'\)\). Expected"),
+        (_video(video_id="a"), "video 'a' stands in line 1 already"),
+    ],
+)
 def test_bad_video_names_file_and_line(make_source, tiny_videos, change, message):
     change(tiny_videos[1])
     folder = make_source(videos=tiny_videos, features=None)
@@ -158,10 +212,16 @@ def test_bad_video_names_file_and_line(make_source, tiny_videos, change, message
     assert str(caught.value).startswith(f"{folder / 'videos.jsonl'}, line 2: ")
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ('{"video_id": "x", ', "not valid JSON"), ("not json", "not valid JSON"), ("[1, 2]", "not a video"),
-    ('"text"', "not a video"), ("1" * 5000, "not valid JSON"),
-])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"video_id": "x", ', "not valid JSON"),
+        ("not json", "not valid JSON"),
+        ("[1, 2]", "not a video"),
+        ('"text"', "not a video"),
+        ("1" * 5000, "not valid JSON"),
+    ],
+)
 def test_malformed_line_names_file_and_line(make_source, tiny_videos, line, message):
     text = json.dumps(tiny_videos[0]) + "\n\n" + line + "\n"
     folder = make_source(videos=text, features=None)
@@ -179,10 +239,15 @@ def test_empty_and_binary_videos(make_source):
         read_annotations(folder)
 
 
-@pytest.mark.parametrize(("name", "videos", "tasks", "actions", "steps"), [
-    ("crosstask", 2748, 18, 133, 20897), ("coin", 10070, 180, 778, 39409), ("niv", 142, 5, 48, 1251),
-    ("captaincook4d", 383, 24, 350, 5404),
-])
+@pytest.mark.parametrize(
+    ("name", "videos", "tasks", "actions", "steps"),
+    [
+        ("crosstask", 2748, 18, 133, 20897),
+        ("coin", 10070, 180, 778, 39409),
+        ("niv", 142, 5, 48, 1251),
+        ("captaincook4d", 383, 24, 350, 5404),
+    ],
+)
 def test_real_annotations(real_annotations, tmp_path, name, videos, tasks, actions, steps):
     annotations = real_annotations(name)
     assert len(annotations.videos) == videos
@@ -201,7 +266,9 @@ def test_crosstask_shared_space(real_annotations):
     assert shared.step_count == annotations.step_count
     # equal names, and only those, share an id
     names = {}
-    for action, target in zip(annotations.taxonomy.actions, annotations.taxonomy.to_shared, strict=True):
+    for action, target in zip(
+        annotations.taxonomy.actions, annotations.taxonomy.to_shared, strict=True
+    ):
         names.setdefault(target, set()).add(action.name)
     assert sorted(names) == list(range(105))
     assert all(len(members) == 1 for members in names.values())

@@ -18,44 +18,84 @@ from cefito.data import (
 )
 from cefito.data.sources.custom import prepare_custom
 from cefito.data.videos import SPLITS
-from cefito.data.windows import HELD_OUT_SHARE, check_selection, count_windows, fitting_windows, split_videos
+from cefito.data.windows import (
+    HELD_OUT_SHARE,
+    check_selection,
+    count_windows,
+    fitting_windows,
+    split_videos,
+)
 from cefito.errors import DataError
 
-TAXONOMY = Taxonomy(dataset="made", tasks=tuple(Task(index, f"task {index}", (0, 1, 2)) for index in range(3)),
-                    actions=tuple(Action(index, f"action {index}") for index in range(3)))
+TAXONOMY = Taxonomy(
+    dataset="made",
+    tasks=tuple(Task(index, f"task {index}", (0, 1, 2)) for index in range(3)),
+    actions=tuple(Action(index, f"action {index}") for index in range(3)),
+)
 
 
 def as_dataset(annotations: Annotations) -> PreparedDataset:
-    """A data set whose observations are the number of their row: at the start + 0, at the end + 0.5."""
+    """A data set whose observations are the number of their row.
+
+    At the start + 0, at the end + 0.5.
+    """
     rows = np.arange(annotations.step_count, dtype=np.float32)[:, None]
-    return PreparedDataset(folder=Path("made"), name="made", annotations=annotations, start=rows, end=rows + 0.5,
-                           action_text=None, provenance={}, hashes={})
+    return PreparedDataset(
+        folder=Path("made"),
+        name="made",
+        annotations=annotations,
+        start=rows,
+        end=rows + 0.5,
+        action_text=None,
+        provenance={},
+        hashes={},
+    )
 
 
 def reference(dataset: PreparedDataset, horizon: int, members: list[int]) -> list[tuple]:
-    """Windows by the slowest obvious way: count rows one by one, keep every run of `horizon` steps."""
+    """Windows by the slowest obvious way.
+
+    Count rows one by one, keep every run of `horizon` steps.
+    """
     found, row = [], 0
     for index, video in enumerate(dataset.videos):
         for first in range(len(video.steps)):
             last = first + horizon - 1
             if index in members and last < len(video.steps):
-                actions = [step.action for step in video.steps[first:last + 1]]
-                found.append((float(row + first), row + last + 0.5, actions, video.task, index, first))
+                actions = [step.action for step in video.steps[first : last + 1]]
+                found.append(
+                    (float(row + first), row + last + 0.5, actions, video.task, index, first)
+                )
         row += len(video.steps)
     return found
 
 
-videos_strategy = st.lists(st.builds(
-    lambda split, task, actions, in_protocol: (split, task, actions, in_protocol),
-    st.sampled_from(SPLITS), st.integers(0, 2), st.lists(st.integers(0, 2), max_size=8), st.booleans()),
-    min_size=1, max_size=25)
+videos_strategy = st.lists(
+    st.builds(
+        lambda split, task, actions, in_protocol: (split, task, actions, in_protocol),
+        st.sampled_from(SPLITS),
+        st.integers(0, 2),
+        st.lists(st.integers(0, 2), max_size=8),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=25,
+)
 
 
 def build(raw) -> Annotations:
     videos = tuple(
-        Video(video_id=f"v{index}", split=split, task=task, in_protocol=in_protocol,
-              steps=tuple(Step(float(place), place + 1.0, action) for place, action in enumerate(actions)))
-        for index, (split, task, actions, in_protocol) in enumerate(raw))
+        Video(
+            video_id=f"v{index}",
+            split=split,
+            task=task,
+            in_protocol=in_protocol,
+            steps=tuple(
+                Step(float(place), place + 1.0, action) for place, action in enumerate(actions)
+            ),
+        )
+        for index, (split, task, actions, in_protocol) in enumerate(raw)
+    )
     return Annotations(taxonomy=TAXONOMY, videos=videos)
 
 
@@ -67,18 +107,30 @@ def test_windows_are_those_of_the_slow_reference(raw, horizon, split):
     expected = reference(dataset, horizon, members)
     assert count_windows([dataset.videos[index] for index in members], horizon) == len(expected)
     if not expected:
-        with pytest.raises(DataError, match=f"split '{split}' gives no windows of horizon {horizon}"):
+        with pytest.raises(
+            DataError, match=f"split '{split}' gives no windows of horizon {horizon}"
+        ):
             cut_windows(dataset, horizon=horizon, split=split)
         return
     windows = cut_windows(dataset, horizon=horizon, split=split)
-    found = zip(windows.initial[:, 0].tolist(), windows.goal[:, 0].tolist(), windows.actions.tolist(),
-                windows.tasks.tolist(), windows.video.tolist(), windows.start.tolist(), strict=True)
+    found = zip(
+        windows.initial[:, 0].tolist(),
+        windows.goal[:, 0].tolist(),
+        windows.actions.tolist(),
+        windows.tasks.tolist(),
+        windows.video.tolist(),
+        windows.start.tolist(),
+        strict=True,
+    )
     assert list(found) == expected
     assert len(windows) == len(expected)
     assert windows.horizon == horizon
     assert windows.split == split
     assert windows.initial.dtype == windows.goal.dtype == np.float32
-    assert all(array.dtype == np.int64 for array in (windows.actions, windows.tasks, windows.video, windows.start))
+    assert all(
+        array.dtype == np.int64
+        for array in (windows.actions, windows.tasks, windows.video, windows.start)
+    )
 
 
 @settings(deadline=None, max_examples=100)
@@ -100,7 +152,9 @@ def test_splits_are_disjoint_stratified_and_stable(raw):
         assert held == (round(HELD_OUT_SHARE * (held + kept)) or (1 if held + kept >= 5 else 0))
 
 
-@pytest.mark.parametrize(("members", "held"), [(1, 0), (4, 0), (5, 1), (6, 1), (14, 1), (16, 2), (24, 2), (96, 10)])
+@pytest.mark.parametrize(
+    ("members", "held"), [(1, 0), (4, 0), (5, 1), (6, 1), (14, 1), (16, 2), (24, 2), (96, 10)]
+)
 def test_size_of_the_hold_out(members, held):
     parts = split_videos(build([("train", 1, [0, 1, 2], True)] * members).videos)
     assert (len(parts["train"]), len(parts["val"])) == (members - held, held)
@@ -138,19 +192,26 @@ def test_subset_and_sample(tiny_dataset):
     places = list(zip(one.video.tolist(), one.start.tolist(), strict=True))
     assert len(set(places)) == 4
     assert places == sorted(places)
-    assert any(windows.sample(4, seed=seed).start.tolist() != one.start.tolist() for seed in range(2, 8))
+    assert any(
+        windows.sample(4, seed=seed).start.tolist() != one.start.tolist() for seed in range(2, 8)
+    )
 
 
 def test_what_cannot_be_cut(tiny_dataset):
-    with pytest.raises(DataError, match=r"split 'test' gives no windows of horizon 7 \(3 videos, the longest has 6 "
-                                        r"steps\). Choose a shorter horizon"):
+    with pytest.raises(
+        DataError,
+        match=r"split 'test' gives no windows of horizon 7 \(3 videos, the longest has 6 "
+        r"steps\). Choose a shorter horizon",
+    ):
         cut_windows(tiny_dataset, horizon=7, split="test")
     with pytest.raises(DataError, match="horizon 0: expected a positive number"):
         cut_windows(tiny_dataset, horizon=0, split="test")
     with pytest.raises(DataError, match=r"split 'dev': unknown. Choose one of train, val, test"):
         cut_windows(tiny_dataset, horizon=3, split="dev")
     no_test = as_dataset(build([("train", 0, [0, 1, 2], True)]))
-    with pytest.raises(DataError, match=r"gives no windows of horizon 3 \(0 videos, .* Mark some videos as 'test'"):
+    with pytest.raises(
+        DataError, match=r"gives no windows of horizon 3 \(0 videos, .* Mark some videos as 'test'"
+    ):
         cut_windows(no_test, horizon=3, split="test")
 
 
@@ -161,15 +222,18 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize(("name", "shared"), [
-    ("crosstask", False), ("crosstask", True), ("coin", False), ("niv", False)])
+@pytest.mark.parametrize(
+    ("name", "shared"), [("crosstask", False), ("crosstask", True), ("coin", False), ("niv", False)]
+)
 def test_window_counts_of_the_protocol(real_annotations, name, shared):
     annotations = real_annotations(name)
     own = annotations
     if shared:
         annotations = annotations.in_shared_space()
     dataset = as_dataset(annotations)
-    members = {split: [video for video in annotations.videos if video.split == split] for split in SPLITS}
+    members = {
+        split: [video for video in annotations.videos if video.split == split] for split in SPLITS
+    }
     assert not members["val"]
     for horizon, (train, test) in COUNTS[name].items():
         assert count_windows(members["train"], horizon) == train
@@ -184,8 +248,10 @@ def test_window_counts_of_the_protocol(real_annotations, name, shared):
         assert windows["val"].initial[-1, 0] == row
         assert windows["val"].goal[-1, 0] == row + horizon - 1 + 0.5
         if shared:
-            original = [step.action for step in own.videos[video].steps[first:first + horizon]]
-            assert windows["val"].actions[-1].tolist() == [own.taxonomy.to_shared[action] for action in original]
+            original = [step.action for step in own.videos[video].steps[first : first + horizon]]
+            assert windows["val"].actions[-1].tolist() == [
+                own.taxonomy.to_shared[action] for action in original
+            ]
             assert int(windows["train"].actions.max()) < 105
 
 
@@ -200,7 +266,11 @@ def test_hold_out_of_crosstask_covers_every_task(real_annotations):
 
 def test_own_validation_split_is_kept(real_annotations):
     parts = split_videos(real_annotations("captaincook4d").videos)
-    assert {split: len(members) for split, members in parts.items()} == {"train": 212, "val": 62, "test": 109}
+    assert {split: len(members) for split, members in parts.items()} == {
+        "train": 212,
+        "val": 62,
+        "test": 109,
+    }
 
 
 def places(windows):
@@ -211,15 +281,25 @@ def places(windows):
 @given(raw=videos_strategy, own=st.booleans(), horizon=st.integers(1, 3))
 def test_nothing_is_fitted_or_chosen_on_test_windows_unless_asked_for(raw, own, horizon):
     """Against every window of the data set, by the split that its video has in the annotations."""
-    raw += [("train", 0, [0, 1, 2, 0], True)] * 20 + [("val", 1, [2, 1, 0], True), ("test", 2, [0, 1, 2], True)]
-    raw = [("train" if split == "val" and not own else split, task, actions, used or split == "val")
-           for split, task, actions, used in raw]
+    raw += [("train", 0, [0, 1, 2, 0], True)] * 20 + [
+        ("val", 1, [2, 1, 0], True),
+        ("test", 2, [0, 1, 2], True),
+    ]
+    raw = [
+        ("train" if split == "val" and not own else split, task, actions, used or split == "val")
+        for split, task, actions, used in raw
+    ]
     dataset = as_dataset(build(raw))
     everything: dict[str, list[tuple[int, int]]] = {split: [] for split in SPLITS}
     for index, (split, _, actions, used) in enumerate(raw):
         everything[split] += [(index, first) for first in range(len(actions) - horizon + 1) if used]
     parts = split_videos(dataset.videos)
-    assume(all(count_windows([dataset.videos[index] for index in parts[split]], horizon) for split in SPLITS))
+    assume(
+        all(
+            count_windows([dataset.videos[index] for index in parts[split]], horizon)
+            for split in SPLITS
+        )
+    )
     train, val = fitting_windows(dataset, horizon=horizon)
     assert sorted(places(train) + places(val)) == sorted(everything["train"] + everything["val"])
     assert not set(train.video) & set(val.video)
@@ -227,7 +307,9 @@ def test_nothing_is_fitted_or_chosen_on_test_windows_unless_asked_for(raw, own, 
     assert (train.split, val.split) == ("train", "val")
     check_selection(train, val, "held-out")
     train, test = fitting_windows(dataset, horizon=horizon, selection="published")
-    assert places(train) == everything["train"]  # in the order in which they are cut where no video is held out
+    assert (
+        places(train) == everything["train"]
+    )  # in the order in which they are cut where no video is held out
     assert places(test) == everything["test"]
     assert test.split == "test"
     check_selection(train, test, "published")
@@ -259,11 +341,16 @@ def test_an_own_validation_split_is_not_trained_on(make_source, tiny_videos, tmp
 def test_what_must_not_be_chosen_on(tiny_dataset):
     train, val = fitting_windows(tiny_dataset, horizon=1)
     test = cut_windows(tiny_dataset, horizon=1, split="test")
-    with pytest.raises(DataError, match=r"are test windows\. Choose on the validation split, or ask for .* 'published'"):
+    with pytest.raises(
+        DataError,
+        match=r"are test windows\. Choose on the validation split, or ask for .* 'published'",
+    ):
         check_selection(train, test, "held-out")
     for selection in ("held-out", "published"):
         check_selection(train, val, selection)
-        with pytest.raises(DataError, match="1 videos are both trained on and chosen on; expected none in common"):
+        with pytest.raises(
+            DataError, match="1 videos are both trained on and chosen on; expected none in common"
+        ):
             check_selection(train, train.subset([0]), selection)
     with pytest.raises(DataError, match="2 videos are both trained on and chosen on"):
         check_selection(replace(test, split="train"), test, "published")

@@ -37,7 +37,9 @@ def write_video():
 
 
 class Stub:
-    """Brightness of the first and the last picture, and the difference of the halves of the clip: [B, 3].
+    """Brightness of the first and the last picture, and the difference of the halves of the clip.
+
+    [B, 3].
 
     Attributes:
         calls: Sizes of the batches so far.
@@ -47,7 +49,11 @@ class Stub:
     sampling = Sampling(frames=4, rate=4, size=32)
 
     def __init__(self, **changed):
-        self.calls, self.before, self.description = [], lambda: None, {"model": "stub", "layers": (1, 2)}
+        self.calls, self.before, self.description = (
+            [],
+            lambda: None,
+            {"model": "stub", "layers": (1, 2)},
+        )
         for name, value in changed.items():
             setattr(self, name, value)
 
@@ -61,7 +67,9 @@ class Stub:
         assert clips.dtype == torch.float32
         assert 0 <= clips.min() <= clips.max() <= 1
         each, half = clips.mean(dim=(1, 3, 4)), self.sampling.frames // 2
-        return torch.stack([each[:, 0], each[:, -1], each[:, half:].sum(1) - each[:, :half].sum(1)], dim=1).numpy()
+        return torch.stack(
+            [each[:, 0], each[:, -1], each[:, half:].sum(1) - each[:, :half].sum(1)], dim=1
+        ).numpy()
 
 
 @pytest.fixture(scope="session")

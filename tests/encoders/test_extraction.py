@@ -29,20 +29,31 @@ def folder(write_video, tmp_path):
 
 
 def below(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def test_a_folder(folder, stub, log, tmp_path):
     out = tmp_path / "deep" / "out"
     result = extract_videos(folder, out, stub, progress=log)
-    assert (result.written, result.kept, result.failed) == (["a.mp4", "b.mkv", "more/c.MP4"], [], {})
+    assert (result.written, result.kept, result.failed) == (
+        ["a.mp4", "b.mkv", "more/c.MP4"],
+        [],
+        {},
+    )
     assert below(out) == ["a.npy", "b.npy", "extract.json", "more/c.npy"]
     for name, video in (("a.npy", "a.mp4"), ("b.npy", "b.mkv"), ("more/c.npy", "more/c.MP4")):
         array = np.load(out / name, allow_pickle=False)
         assert array.dtype == np.float32
         np.testing.assert_array_equal(array, extract_features(folder / video, stub))
     assert json.loads((out / "extract.json").read_text()) == {
-        "model": "stub", "layers": [1, 2], "frames": 4, "rate": 4.0, "size": 32}
+        "model": "stub",
+        "layers": [1, 2],
+        "frames": 4,
+        "rate": 4.0,
+        "size": 32,
+    }
     assert log.works[0]["total"] == 3
     assert log.works[0]["done"] == pytest.approx(3)
     assert log.works[0]["notes"] == {"a.mp4", "b.mkv", "more/c.MP4"}
@@ -63,7 +74,7 @@ def test_what_is_complete_is_kept(folder, make_stub, log, tmp_path):
     assert log.works[0]["done"] == 3
     (out / "a.npy").unlink()
     content = (out / "b.npy").read_bytes()
-    (out / "b.npy").write_bytes(content[:len(content) - 4])  # cut short by something else
+    (out / "b.npy").write_bytes(content[: len(content) - 4])  # cut short by something else
     np.save(out / "more" / "c.npy", np.zeros(3))
     result = extract_videos(folder, out, stub)
     assert result.written == ["a.mp4", "b.mkv", "more/c.MP4"]
@@ -113,11 +124,20 @@ def test_a_video_that_fails_half_way(folder, stub, log, tmp_path, monkeypatch):
     assert log.works[0]["done"] == pytest.approx(3)
 
 
-@pytest.mark.parametrize(("changed", "message"), [
-    ({"sampling": Sampling(frames=8, rate=4, size=32)}, "made with frames = 4, not 8"),
-    ({"description": {"model": "other", "layers": [1, 2]}}, "made with model = stub, not other"),
-    ({"description": {"model": "stub"}}, r"made with layers = \[1, 2\], not None")])
-def test_features_of_other_settings_are_not_mixed(folder, stub, make_stub, tmp_path, changed, message):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"sampling": Sampling(frames=8, rate=4, size=32)}, "made with frames = 4, not 8"),
+        (
+            {"description": {"model": "other", "layers": [1, 2]}},
+            "made with model = stub, not other",
+        ),
+        ({"description": {"model": "stub"}}, r"made with layers = \[1, 2\], not None"),
+    ],
+)
+def test_features_of_other_settings_are_not_mixed(
+    folder, stub, make_stub, tmp_path, changed, message
+):
     out = tmp_path / "out"
     extract_videos(folder, out, stub)
     with pytest.raises(ConfigError, match=message):
@@ -137,21 +157,28 @@ def test_features_of_unknown_origin(folder, stub, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     np.save(out / "b.npy", np.zeros((3, 3), np.float32))
-    with pytest.raises(ConfigError, match=r"b\.npy: is there, but .*extract\.json, which would say what it was made with"):
+    with pytest.raises(
+        ConfigError,
+        match=r"b\.npy: is there, but .*extract\.json, which would say what it was made with",
+    ):
         extract_videos(folder, out, stub)
     assert below(out) == ["b.npy"]
 
 
 def test_two_videos_of_one_name(folder, stub, tmp_path):
     (folder / "a.webm").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"'a\.mp4' and 'a\.webm' would be written to the same file"):
+    with pytest.raises(
+        ConfigError, match=r"'a\.mp4' and 'a\.webm' would be written to the same file"
+    ):
         extract_videos(folder, tmp_path / "out", stub)
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_to_encode(stub, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"empty: holds no videos\. Expected files that end in \.3gp, \.avi"):
+    with pytest.raises(
+        DataError, match=r"empty: holds no videos\. Expected files that end in \.3gp, \.avi"
+    ):
         extract_videos(tmp_path / "empty", tmp_path / "out", stub)
     with pytest.raises(DataError, match="nowhere: no such file or folder"):
         extract_videos(tmp_path / "nowhere", tmp_path / "out", stub)

@@ -1,4 +1,7 @@
-"""Pictures at given times: against a slow reference, over containers, and for files as bad as they come."""
+"""Pictures at given times: against a slow reference, over containers.
+
+And for files as bad as they come.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,39 @@ def grey(number):
     return 16 + number * 37 % 200
 
 
-def write_video(path, times, *, codec="libx264", picture=None, width=48, height=32, options=None, aspect=None, audio=None):
-    """A video whose frames begin at `times`; frame n is of one grey, or what `picture(n)` gives [height, width, 3]."""
+def write_video(
+    path,
+    times,
+    *,
+    codec="libx264",
+    picture=None,
+    width=48,
+    height=32,
+    options=None,
+    aspect=None,
+    audio=None,
+):
+    """A video whose frames begin at `times`.
+
+    Frame n is of one grey, or what `picture(n)` gives [height, width, 3].
+    """
     with av.open(str(path), "w", options=options or {}) as container:
         stream = container.add_stream(codec, rate=25)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.codec_context.gop_size = 10
         if codec == "libx264":
-            stream.codec_context.time_base, stream.options = CLOCK, {"crf": "10", "preset": "ultrafast", "bf": "2"}
+            stream.codec_context.time_base, stream.options = (
+                CLOCK,
+                {"crf": "10", "preset": "ultrafast", "bf": "2"},
+            )
         clock = stream.codec_context.time_base or Fraction(1, 25)
         if aspect:
             stream.codec_context.sample_aspect_ratio = Fraction(aspect)
         sound = container.add_stream("aac", rate=8000, layout="mono") if audio else None
         for number, time in enumerate(times):
-            pixels = picture(number) if picture else np.full((height, width, 3), grey(number), np.uint8)
+            pixels = (
+                picture(number) if picture else np.full((height, width, 3), grey(number), np.uint8)
+            )
             frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
             frame.time_base, frame.pts = clock, round(time / clock)
             container.mux(stream.encode(frame))
@@ -52,7 +74,9 @@ def write_video(path, times, *, codec="libx264", picture=None, width=48, height=
 
 def mux_silence(container, stream, seconds):
     for place in range(0, int(seconds * 8000), 1024):
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame = av.AudioFrame.from_ndarray(
+            np.zeros((1, 1024), np.float32), format="fltp", layout="mono"
+        )
         frame.sample_rate, frame.pts, frame.time_base = 8000, place, Fraction(1, 8000)
         container.mux(stream.encode(frame))
     container.mux(stream.encode())
@@ -63,13 +87,24 @@ def steady(seconds, rate=25):
 
 
 def slow_clip(path, second, sampling):
-    """Brightness of the pictures of a clip: decode all, then look at each time for the last frame that has begun."""
+    """Brightness of the pictures of a clip.
+
+    Decode all, then look at each time for the last frame that has begun.
+    """
     with av.open(str(path)) as container:
         origin = container.start_time / 1e6
-        decoded = [(frame.time - origin, frame.to_ndarray(format="rgb24").mean()) for frame in container.decode(video=0)]
-    times = [second + 0.5 - sampling.frames / sampling.rate / 2 + (place + 0.5) / sampling.rate
-             for place in range(sampling.frames)]
-    return [([level for begin, level in decoded if begin <= time + 1e-9] or [decoded[0][1]])[-1] for time in times]
+        decoded = [
+            (frame.time - origin, frame.to_ndarray(format="rgb24").mean())
+            for frame in container.decode(video=0)
+        ]
+    times = [
+        second + 0.5 - sampling.frames / sampling.rate / 2 + (place + 0.5) / sampling.rate
+        for place in range(sampling.frames)
+    ]
+    return [
+        ([level for begin, level in decoded if begin <= time + 1e-9] or [decoded[0][1]])[-1]
+        for time in times
+    ]
 
 
 def levels(clip):
@@ -91,19 +126,30 @@ def test_times_are_centred_and_evenly_spaced(half, rate, second):
     np.testing.assert_allclose(np.diff(times), 1 / rate, atol=1e-6)
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"frames": 257}, "257 frames a clip: expected a number from 1 to 256"), ({"frames": 0}, "0 frames a clip"),
-    ({"rate": 0.0}, "0.0 frames a second: expected"), ({"rate": float("nan")}, "nan frames a second"),
-    ({"size": 1025}, "pictures of 1025 pixels: expected a number from 16"), ({"size": 2}, "pictures of 2 pixels"),
-    ({"size": None}, "32 frames a clip: they must be of one size")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"frames": 257}, "257 frames a clip: expected a number from 1 to 256"),
+        ({"frames": 0}, "0 frames a clip"),
+        ({"rate": 0.0}, "0.0 frames a second: expected"),
+        ({"rate": float("nan")}, "nan frames a second"),
+        ({"size": 1025}, "pictures of 1025 pixels: expected a number from 16"),
+        ({"size": 2}, "pictures of 2 pixels"),
+        ({"size": None}, "32 frames a clip: they must be of one size"),
+    ],
+)
 def test_settings_out_of_range(settings, message):
     with pytest.raises(ConfigError, match=message):
         Sampling(**settings)
 
 
 @settings(deadline=None, max_examples=60)
-@given(begins=st.lists(st.floats(0, 12), min_size=1, max_size=40), seconds=st.sets(st.integers(0, 11), min_size=1),
-       frames=st.sampled_from([2, 4, 10]), rate=st.sampled_from([1.0, 4.0, 30.0]))
+@given(
+    begins=st.lists(st.floats(0, 12), min_size=1, max_size=40),
+    seconds=st.sets(st.integers(0, 11), min_size=1),
+    frames=st.sampled_from([2, 4, 10]),
+    rate=st.sampled_from([1.0, 4.0, 30.0]),
+)
 def test_gather_equals_a_slow_search(begins, seconds, frames, rate):
     begins, sampling, made = sorted(begins), Sampling(frames=frames, rate=rate), []
 
@@ -112,9 +158,14 @@ def test_gather_equals_a_slow_search(begins, seconds, frames, rate):
         return torch.tensor(number)
 
     stream = ((time, number) for number, time in enumerate(begins))
-    found = [[int(number) for number in clip] for clip in gather(stream, sorted(seconds), sampling, picture)]
-    wanted = [[max(sum(begin <= time for begin in begins) - 1, 0) for time in sampling.times(second)]
-              for second in sorted(seconds)]
+    found = [
+        [int(number) for number in clip]
+        for clip in gather(stream, sorted(seconds), sampling, picture)
+    ]
+    wanted = [
+        [max(sum(begin <= time for begin in begins) - 1, 0) for time in sampling.times(second)]
+        for second in sorted(seconds)
+    ]
     assert found == wanted
     assert sorted(set(made)) == made  # no frame is converted twice
     assert set(made) == {number for clip in wanted for number in clip}
@@ -172,14 +223,22 @@ def test_variable_frame_rate(tmp_path):
     path = write_video(tmp_path / "clip.mkv", times)
     info = probe(path)
     for second, clip in enumerate(clips(info, range(info.seconds), SMALL)):
-        shown = [max(number for number, begin in enumerate(times) if begin <= time) for time in SMALL.times(second)]
+        shown = [
+            max(number for number, begin in enumerate(times) if begin <= time)
+            for time in SMALL.times(second)
+        ]
         np.testing.assert_allclose(levels(clip), [grey(number) for number in shown], atol=2)
     assert second == 2  # the fourth second does not reach its middle
 
 
 @pytest.mark.parametrize(("length", "seconds"), [(0.2, 1), (1.48, 1), (1.52, 2), (3.0, 3)])
 def test_a_second_counts_when_its_middle_lies_in_the_video(length, seconds, tmp_path):
-    assert probe(write_video(tmp_path / "clip.mkv", steady(length, rate=50 if length < 3 else 25))).seconds == seconds
+    assert (
+        probe(
+            write_video(tmp_path / "clip.mkv", steady(length, rate=50 if length < 3 else 25))
+        ).seconds
+        == seconds
+    )
 
 
 def test_clips_reach_into_neighbouring_seconds_and_repeat_at_the_borders(tmp_path):
@@ -213,16 +272,24 @@ def test_some_seconds_of_a_long_video_are_the_same_as_in_all(name, tmp_path, mon
 
 
 def turned(path, matrix):
-    """Write another display matrix into an MP4 file, here by hand so that reading it is checked independently."""
+    """Write another display matrix into an MP4 file.
+
+    Here by hand so that reading it is checked independently.
+    """
     data = bytearray(path.read_bytes())
     place = data.index(b"tkhd") + 4 + 40
-    data[place:place + 36] = struct.pack(">9i", *(round(value * 65536) for value in matrix[:8]), 1 << 30)
+    data[place : place + 36] = struct.pack(
+        ">9i", *(round(value * 65536) for value in matrix[:8]), 1 << 30
+    )
     path.write_bytes(data)
     return path
 
 
 def corners(number):
-    """Red at the top left, green at the top right, blue at the bottom left, grey at the bottom right."""
+    """Red at the top left, green at the top right, blue at the bottom left.
+
+    Grey at the bottom right.
+    """
     pixels = np.full((32, 32, 3), 128, np.uint8)
     pixels[:16, :16], pixels[:16, 16:], pixels[16:, :16] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
     return pixels
@@ -240,11 +307,18 @@ def seen(clip):
 
 
 # [a b u; c d v; x y w]: (x, y) is shown at (a x + c y, b x + d y), y downwards
-@pytest.mark.parametrize(("matrix", "expected"), [
-    ((1, 0, 0, 0, 1, 0, 0, 0), ["red", "green", "grey", "blue"]),
-    ((0, 1, 0, -1, 0, 0, 0, 0), ["blue", "red", "green", "grey"]),  # a quarter clockwise: a phone held upright
-    ((-1, 0, 0, 0, -1, 0, 0, 0), ["grey", "blue", "red", "green"]),
-    ((0, -1, 0, 1, 0, 0, 0, 0), ["green", "grey", "blue", "red"])])
+@pytest.mark.parametrize(
+    ("matrix", "expected"),
+    [
+        ((1, 0, 0, 0, 1, 0, 0, 0), ["red", "green", "grey", "blue"]),
+        (
+            (0, 1, 0, -1, 0, 0, 0, 0),
+            ["blue", "red", "green", "grey"],
+        ),  # a quarter clockwise: a phone held upright
+        ((-1, 0, 0, 0, -1, 0, 0, 0), ["grey", "blue", "red", "green"]),
+        ((0, -1, 0, 1, 0, 0, 0, 0), ["green", "grey", "blue", "red"]),
+    ],
+)
 def test_rotation(matrix, expected, tmp_path):
     path = write_video(tmp_path / "clip.mp4", steady(1), picture=corners, width=32)
     assert seen(next(clips(probe(turned(path, matrix)), [0], SMALL))) == expected
@@ -256,7 +330,7 @@ def bands(width, height):
     def picture(number):
         pixels = np.zeros((height, width, 3), np.uint8)
         for channel in range(3):
-            pixels[:, channel * width // 3:(channel + 1) * width // 3, channel] = 255
+            pixels[:, channel * width // 3 : (channel + 1) * width // 3, channel] = 255
         return pixels
 
     return picture
@@ -271,12 +345,19 @@ def test_the_long_side_is_cut_about_the_middle(tmp_path):
     path = write_video(tmp_path / "clip.mp4", steady(1), picture=bands(96, 32), width=96)
     assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx([0, 1, 0], abs=0.07)
     path = write_video(tmp_path / "tall.mp4", steady(1), picture=bands(48, 96), width=48, height=96)
-    assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx([1 / 3, 1 / 3, 1 / 3], abs=0.07)
+    assert shares(next(clips(probe(path), [0], SMALL))) == pytest.approx(
+        [1 / 3, 1 / 3, 1 / 3], abs=0.07
+    )
 
 
 def test_pixels_that_are_not_square(tmp_path):
-    """64 × 64 pixels, each thrice as wide as high, are a picture of 3 : 1, of which the middle third is seen."""
-    path = write_video(tmp_path / "clip.mp4", steady(1), picture=bands(64, 64), width=64, height=64, aspect=3)
+    """64 × 64 pixels, each thrice as wide as high, are a picture of 3 .
+
+    1, of which the middle third is seen.
+    """
+    path = write_video(
+        tmp_path / "clip.mp4", steady(1), picture=bands(64, 64), width=64, height=64, aspect=3
+    )
     info = probe(path)
     assert info.aspect == 3
     assert shares(next(clips(info, [0], SMALL))) == pytest.approx([0, 1, 0], abs=0.07)
@@ -289,7 +370,12 @@ def test_whole_pictures(tmp_path):
     first, second = clips(probe(path), [0, 1], whole)
     assert first.shape == second.shape == (3, 1, 32, 48)
     assert shares(first) == pytest.approx([1 / 3, 1 / 3, 1 / 3], abs=0.05)
-    assert next(clips(probe(turned(path, (0, 1, 0, -1, 0, 0, 0, 0))), [0], whole)).shape == (3, 1, 48, 32)
+    assert next(clips(probe(turned(path, (0, 1, 0, -1, 0, 0, 0, 0))), [0], whole)).shape == (
+        3,
+        1,
+        48,
+        32,
+    )
     path = write_video(tmp_path / "wide.mp4", steady(1), aspect=3)
     assert next(clips(probe(path), [0], whole)).shape == (3, 1, 32, 144)
 
@@ -309,11 +395,13 @@ def refused(path, read=probe):
     return message
 
 
-@pytest.mark.parametrize(("name", "options"), [("clip.mkv", {}), ("clip.mp4", {"movflags": "faststart"})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("clip.mkv", {}), ("clip.mp4", {"movflags": "faststart"})]
+)
 def test_truncated_files(name, options, tmp_path):
     path = write_video(tmp_path / name, steady(10), options=options)
     content = path.read_bytes()
-    path.write_bytes(content[:len(content) // 2])
+    path.write_bytes(content[: len(content) // 2])
     message = refused(path)
     assert "is truncated: it ends at second " in message
     assert 3 < float(message.split("second ")[1].split(",")[0]) < 7
@@ -323,7 +411,10 @@ def test_truncated_files(name, options, tmp_path):
 def test_truncated_before_its_index(tmp_path):
     path = write_video(tmp_path / "clip.mp4", steady(10))
     path.write_bytes(path.read_bytes()[:5000])
-    assert "cannot be opened as a video; it is truncated, damaged or of another kind (Invalid data" in refused(path)
+    assert (
+        "cannot be opened as a video; it is truncated, damaged or of another kind (Invalid data"
+        in refused(path)
+    )
 
 
 def test_a_short_picture_beside_longer_sound_is_no_fault(tmp_path):
@@ -337,9 +428,13 @@ def test_damage_is_reported_with_its_second(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (100, 32, 48, 3), np.uint8)
     path = write_video(tmp_path / "clip.mp4", steady(4), picture=lambda number: noise[number])
     with av.open(str(path)) as container:
-        position = min(packet.pos for packet in container.demux(video=0) if packet.size and packet.pts * packet.time_base >= 2)
+        position = min(
+            packet.pos
+            for packet in container.demux(video=0)
+            if packet.size and packet.pts * packet.time_base >= 2
+        )
     content = bytearray(path.read_bytes())
-    content[position:position + 3000] = b"\xff" * 3000
+    content[position : position + 3000] = b"\xff" * 3000
     path.write_bytes(content)
     message = refused(path, decode)
     second = float(message.split(" at second ")[1].split(" ")[0].rstrip("."))
@@ -352,7 +447,10 @@ def test_sound_alone(tmp_path):
     path = tmp_path / "sound.mp4"
     with av.open(str(path), "w") as container:
         mux_silence(container, container.add_stream("aac", rate=8000, layout="mono"), 2)
-    assert "has no video stream (streams found: audio). Give a file with moving pictures." in refused(path)
+    assert (
+        "has no video stream (streams found: audio). Give a file with moving pictures."
+        in refused(path)
+    )
 
 
 def test_files_that_are_no_video(tmp_path):
@@ -366,7 +464,9 @@ def test_files_that_are_no_video(tmp_path):
 
 def test_timestamps_that_jump(tmp_path):
     path = write_video(tmp_path / "clip.mkv", [0, 0.1, 0.2, 90_000, 90_000.1])
-    assert re.search(r"its timestamps jump from second 0\.\d to second 90000\.\d\. Download", refused(path))
+    assert re.search(
+        r"its timestamps jump from second 0\.\d to second 90000\.\d\. Download", refused(path)
+    )
 
 
 def test_names_with_colons_and_percent_signs(tmp_path, monkeypatch):
@@ -377,5 +477,8 @@ def test_names_with_colons_and_percent_signs(tmp_path, monkeypatch):
 
 def test_without_pyav(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(ConfigError, match=r"needs PyAV, which is not installed here. Run: pip install 'cefito\[video\]'$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"needs PyAV, which is not installed here. Run: pip install 'cefito\[video\]'$",
+    ):
         probe(tmp_path / "clip.mp4")

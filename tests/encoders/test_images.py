@@ -8,7 +8,13 @@ import pytest
 import torch
 from PIL import Image
 
-from cefito.encoders.images import IMAGE_MODELS, PretrainedImages, encode_pictures, load_image, observations_from_images
+from cefito.encoders.images import (
+    IMAGE_MODELS,
+    PretrainedImages,
+    encode_pictures,
+    load_image,
+    observations_from_images,
+)
 from cefito.errors import ConfigError, DataError
 
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
@@ -16,27 +22,71 @@ CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261302
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Folders of a tiny CLIP and a tiny DINOv2, randomly initialised, pictures of 24 and 28 pixels."""
+    """Folders of a tiny CLIP and a tiny DINOv2, randomly initialised.
+
+    Pictures of 24 and 28 pixels.
+    """
     transformers = pytest.importorskip("transformers")
     root = tmp_path_factory.mktemp("models")
     torch.manual_seed(1)  # the models' own initialisation knows no generators
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    clip = transformers.CLIPModel(transformers.CLIPConfig(
-        text_config={**shape, "vocab_size": 20, "projection_dim": 6, "bos_token_id": 1, "eos_token_id": 2},
-        vision_config={**shape, "image_size": 24, "patch_size": 8, "projection_dim": 6}, projection_dim=6))
-    dinov2 = transformers.Dinov2Model(transformers.Dinov2Config(**shape, image_size=28, patch_size=14))
-    preparations = {"clip": {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24},
-                             "image_mean": CLIP_MEAN, "image_std": CLIP_STD, "image_processor_type": "CLIPImageProcessor"},
-                    "dinov2": {"size": {"shortest_edge": 32}, "crop_size": {"height": 28, "width": 28},
-                               "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
-                               "image_processor_type": "BitImageProcessor"}}
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    clip = transformers.CLIPModel(
+        transformers.CLIPConfig(
+            text_config={
+                **shape,
+                "vocab_size": 20,
+                "projection_dim": 6,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+            },
+            vision_config={**shape, "image_size": 24, "patch_size": 8, "projection_dim": 6},
+            projection_dim=6,
+        )
+    )
+    dinov2 = transformers.Dinov2Model(
+        transformers.Dinov2Config(**shape, image_size=28, patch_size=14)
+    )
+    preparations = {
+        "clip": {
+            "size": {"shortest_edge": 24},
+            "crop_size": {"height": 24, "width": 24},
+            "image_mean": CLIP_MEAN,
+            "image_std": CLIP_STD,
+            "image_processor_type": "CLIPImageProcessor",
+        },
+        "dinov2": {
+            "size": {"shortest_edge": 32},
+            "crop_size": {"height": 28, "width": 28},
+            "image_mean": [0.485, 0.456, 0.406],
+            "image_std": [0.229, 0.224, 0.225],
+            "image_processor_type": "BitImageProcessor",
+        },
+    }
     for name, model in (("clip", clip), ("dinov2", dinov2)):
         for parameter in model.parameters():
-            parameter.data += 0.2 * torch.randn_like(parameter)  # as initialised, vectors are nearly equal
+            parameter.data += 0.2 * torch.randn_like(
+                parameter
+            )  # as initialised, vectors are nearly equal
         model.save_pretrained(root / name)
-        (root / name / "preprocessor_config.json").write_text(json.dumps(
-            {**preparations[name], "do_resize": True, "do_center_crop": True, "do_normalize": True, "do_rescale": True,
-             "do_convert_rgb": True, "resample": 3, "rescale_factor": 1 / 255}))
+        (root / name / "preprocessor_config.json").write_text(
+            json.dumps(
+                {
+                    **preparations[name],
+                    "do_resize": True,
+                    "do_center_crop": True,
+                    "do_normalize": True,
+                    "do_rescale": True,
+                    "do_convert_rgb": True,
+                    "resample": 3,
+                    "rescale_factor": 1 / 255,
+                }
+            )
+        )
     return root
 
 
@@ -45,7 +95,7 @@ def picture(height=40, width=57, seed=0):
     rows, columns = np.mgrid[0:height, 0:width] / max(height, width)
     noise = np.random.default_rng(seed).integers(0, 40, (height, width, 3))
     colours = np.stack([rows, columns, 0.5 + 0.5 * np.sin(9 * rows + seed)], axis=-1) * 215
-    colours[:, width // 3:width // 2] = 20
+    colours[:, width // 3 : width // 2] = 20
     return Image.fromarray((colours + noise).astype(np.uint8))
 
 
@@ -57,11 +107,16 @@ def slow_model(folder, pixels, layer):
     with torch.no_grad():
         if not folder.name.startswith("clip"):
             return model(pixel_values=pixels).last_hidden_state[:, 0].numpy()
-        token = model.vision_model.post_layernorm(model.vision_model(pixel_values=pixels).last_hidden_state[:, 0])
+        token = model.vision_model.post_layernorm(
+            model.vision_model(pixel_values=pixels).last_hidden_state[:, 0]
+        )
         return (token @ model.visual_projection.weight.T if layer == "projected" else token).numpy()
 
 
-@pytest.mark.parametrize(("name", "layer", "width"), [("clip", "projected", 6), ("clip", "pooled", 16), ("dinov2", None, 16)])
+@pytest.mark.parametrize(
+    ("name", "layer", "width"),
+    [("clip", "projected", 6), ("clip", "pooled", 16), ("dinov2", None, 16)],
+)
 @pytest.mark.parametrize("size", [(40, 57), (61, 30), (24, 24)])
 def test_against_transformers_own_processors(models, tmp_path, name, layer, width, size):
     from transformers import AutoImageProcessor
@@ -75,7 +130,9 @@ def test_against_transformers_own_processors(models, tmp_path, name, layer, widt
     prepared = torch.cat([encoder.preparation.apply(load_image(path)[None]) for path in paths])
     assert prepared.shape == pixels.shape
     grey_level = 1 / 255 / min(encoder.preparation.std)
-    difference = (prepared - pixels).abs()  # theirs rounds and clips between the two passes of resizing
+    difference = (
+        prepared - pixels
+    ).abs()  # theirs rounds and clips between the two passes of resizing
     assert float(difference.max()) < 3 * grey_level
     assert float(difference.mean()) < 0.5 * grey_level
     got = encode_pictures(paths, encoder)
@@ -91,8 +148,12 @@ def test_batch_size_does_not_change_vectors(models, name):
     images = torch.rand(5, 3, 33, 41, generator=torch.Generator().manual_seed(3))
     whole = PretrainedImages(models / name).encode(images)
     for size in (1, 2):
-        np.testing.assert_allclose(PretrainedImages(models / name, batch_size=size).encode(images), whole, atol=1e-5)
-    np.testing.assert_allclose(PretrainedImages(models / name).encode(images.flip(0)), whole[::-1], atol=1e-5)
+        np.testing.assert_allclose(
+            PretrainedImages(models / name, batch_size=size).encode(images), whole, atol=1e-5
+        )
+    np.testing.assert_allclose(
+        PretrainedImages(models / name).encode(images.flip(0)), whole[::-1], atol=1e-5
+    )
     assert PretrainedImages(models / name).encode(images[:0]).shape == (0, whole.shape[1])
 
 
@@ -101,9 +162,16 @@ def test_description(models):
     assert json.loads(json.dumps(description)) == description
     assert description.pop("revision").startswith("sha256:")
     assert len(description.pop("weights")) == 64
-    assert description == {"model": "dinov2", "layer": "pooled", "layer_means": "class token after the final norm",
-                           "resize": 32, "crop": [28, 28], "resampling": "bicubic", "mean": [0.485, 0.456, 0.406],
-                           "std": [0.229, 0.224, 0.225]}
+    assert description == {
+        "model": "dinov2",
+        "layer": "pooled",
+        "layer_means": "class token after the final norm",
+        "resize": 32,
+        "crop": [28, 28],
+        "resampling": "bicubic",
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+    }
     assert PretrainedImages(models / "clip").describe()["layer"] == "projected"
 
 
@@ -119,7 +187,9 @@ def test_picture_of_a_file(tmp_path):
     picture().save(tmp_path / "a.png")
     image = load_image(tmp_path / "a.png")
     assert image.dtype == torch.float32
-    np.testing.assert_array_equal((image * 255).permute(1, 2, 0).numpy().round(), np.array(picture()))
+    np.testing.assert_array_equal(
+        (image * 255).permute(1, 2, 0).numpy().round(), np.array(picture())
+    )
     grey = Image.new("L", (5, 4), 51)
     for mode in ("L", "LA", "P", "1", "CMYK", "RGBA"):
         suffix = "jpg" if mode == "CMYK" else "png"
@@ -131,12 +201,22 @@ def test_picture_of_a_file(tmp_path):
 def test_exif_orientation(tmp_path, orientation):
     upright = np.array(picture(24, 16))
     # what a camera stores so that a viewer which follows the orientation shows the upright picture
-    stored = {1: upright, 2: upright[:, ::-1], 3: upright[::-1, ::-1], 4: upright[::-1], 5: upright.swapaxes(0, 1),
-              6: np.rot90(upright), 7: upright[::-1, ::-1].swapaxes(0, 1), 8: np.rot90(upright, -1)}[orientation]
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.swapaxes(0, 1),
+        6: np.rot90(upright),
+        7: upright[::-1, ::-1].swapaxes(0, 1),
+        8: np.rot90(upright, -1),
+    }[orientation]
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(np.ascontiguousarray(stored)).save(tmp_path / "a.png", exif=exif)
-    np.testing.assert_array_equal((load_image(tmp_path / "a.png") * 255).permute(1, 2, 0).numpy().round(), upright)
+    np.testing.assert_array_equal(
+        (load_image(tmp_path / "a.png") * 255).permute(1, 2, 0).numpy().round(), upright
+    )
 
 
 def test_pictures_that_cannot_be_read(tmp_path, monkeypatch):
@@ -144,13 +224,19 @@ def test_pictures_that_cannot_be_read(tmp_path, monkeypatch):
     picture().save(tmp_path / "whole.jpg")
     for suffix in ("png", "jpg"):
         data = (tmp_path / f"whole.{suffix}").read_bytes()
-        (tmp_path / f"cut.{suffix}").write_bytes(data[:len(data) // 2])
-        with pytest.raises(DataError, match=rf"^{tmp_path}/cut\.{suffix}: cannot be read as a picture \(.*\)\. Make or copy"):
+        (tmp_path / f"cut.{suffix}").write_bytes(data[: len(data) // 2])
+        with pytest.raises(
+            DataError,
+            match=rf"^{tmp_path}/cut\.{suffix}: cannot be read as a picture \(.*\)\. Make or copy",
+        ):
             load_image(tmp_path / f"cut.{suffix}")
     (tmp_path / "text.png").write_text("no picture")
     (tmp_path / "empty.png").write_bytes(b"")
     for name in ("text", "empty"):
-        with pytest.raises(DataError, match=rf"{name}\.png: is not a picture of a known format. Save it as JPEG or PNG.$"):
+        with pytest.raises(
+            DataError,
+            match=rf"{name}\.png: is not a picture of a known format. Save it as JPEG or PNG.$",
+        ):
             load_image(tmp_path / f"{name}.png")
     with pytest.raises(DataError, match=r"none\.png: no such file"):
         load_image(tmp_path / "none.png")
@@ -161,7 +247,9 @@ def test_pictures_that_cannot_be_read(tmp_path, monkeypatch):
         load_image(tmp_path / "deep.png")
     for bound in (40 * 57 - 1, 40 * 57 // 3):  # Pillow warns above it and refuses above twice of it
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", bound)
-        with pytest.raises(DataError, match=r"whole\.png: is too large \(.*\)\. Make it smaller\.$"):
+        with pytest.raises(
+            DataError, match=r"whole\.png: is too large \(.*\)\. Make it smaller\.$"
+        ):
             load_image(tmp_path / "whole.png")
 
 
@@ -188,15 +276,24 @@ def test_one_of_the_pictures_is_broken(models, tmp_path):
         encode_pictures([tmp_path / "a.png", tmp_path / "b.png"], PretrainedImages(models / "clip"))
 
 
-@pytest.mark.parametrize(("images", "message"), [
-    (torch.rand(3, 8, 8), r"pictures: have shape \[3, 8, 8\] and type torch.float32; expected \[B, 3, height, width\]"),
-    (torch.rand(1, 1, 8, 8), r"have shape \[1, 1, 8, 8\]"),
-    (torch.rand(1, 3, 0, 8), r"have shape \[1, 3, 0, 8\]"),
-    (torch.ones(1, 3, 8, 8, dtype=torch.uint8), "type torch.uint8; expected"),
-    (255 * torch.ones(1, 3, 8, 8), "hold values from 255 to 255; expected 0 to 1. Divide 8-bit values by 255."),
-    (-torch.ones(1, 3, 8, 8), "hold values from -1 to -1"),
-    (torch.full((1, 3, 8, 8), torch.nan), "hold values from nan to nan"),
-])
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (
+            torch.rand(3, 8, 8),
+            r"pictures: have shape \[3, 8, 8\] and type torch.float32; expected \[B, 3, height, width\]",
+        ),
+        (torch.rand(1, 1, 8, 8), r"have shape \[1, 1, 8, 8\]"),
+        (torch.rand(1, 3, 0, 8), r"have shape \[1, 3, 0, 8\]"),
+        (torch.ones(1, 3, 8, 8, dtype=torch.uint8), "type torch.uint8; expected"),
+        (
+            255 * torch.ones(1, 3, 8, 8),
+            "hold values from 255 to 255; expected 0 to 1. Divide 8-bit values by 255.",
+        ),
+        (-torch.ones(1, 3, 8, 8), "hold values from -1 to -1"),
+        (torch.full((1, 3, 8, 8), torch.nan), "hold values from nan to nan"),
+    ],
+)
 def test_tensors_that_are_no_pictures(models, images, message):
     with pytest.raises(DataError, match=message):
         PretrainedImages(models / "clip").encode(images)
@@ -220,15 +317,20 @@ def test_observations_from_two_pictures(models, pictures, name):
     both = encode_pictures(pictures, encoder)
     width = both.shape[1]
     for size, seconds in ((None, 1), (width, 1), (3 * width, 3), (5 * width, 5)):
-        for row, found in zip(both, observations_from_images(*pictures, encoder, size=size), strict=True):
+        for row, found in zip(
+            both, observations_from_images(*pictures, encoder, size=size), strict=True
+        ):
             assert found.dtype == np.float32
             np.testing.assert_array_equal(found, np.concatenate([row] * seconds))
 
 
 @pytest.mark.parametrize("size", [1, 7, 12, 15])
 def test_observations_of_another_size(models, pictures, size):
-    with pytest.raises(ConfigError, match=rf"^the run takes observations of {size} numbers, a picture encoded by clip gives 6; "
-                       r"expected as many, or an odd multiple for several seconds\."):
+    with pytest.raises(
+        ConfigError,
+        match=rf"^the run takes observations of {size} numbers, a picture encoded by clip gives 6; "
+        r"expected as many, or an odd multiple for several seconds\.",
+    ):
         observations_from_images(*pictures, PretrainedImages(models / "clip"), size=size)
 
 
@@ -242,20 +344,33 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
     (tmp_path / "copy" / "vocab.json").write_text("{}")
     copy = PretrainedImages(tmp_path / "copy")
     assert copy.describe()["revision"] != made_with["revision"]
-    np.testing.assert_array_equal(observations_from_images(*pictures, copy, made_with=made_with), expected)
+    np.testing.assert_array_equal(
+        observations_from_images(*pictures, copy, made_with=made_with), expected
+    )
     path = tmp_path / "copy" / "preprocessor_config.json"
     path.write_text(path.read_text().replace('"resample": 3', '"resample": 2'))
-    wrong = [(PretrainedImages(tmp_path / "copy"), made_with), (PretrainedImages(models / "dinov2"), made_with),
-             (PretrainedImages(models / "clip", layer="pooled"), made_with), (encoder, {})]
+    wrong = [
+        (PretrainedImages(tmp_path / "copy"), made_with),
+        (PretrainedImages(models / "dinov2"), made_with),
+        (PretrainedImages(models / "clip", layer="pooled"), made_with),
+        (encoder, {}),
+    ]
     for other, told in wrong:
         with pytest.raises(ConfigError, match="the pictures would be encoded by"):
             observations_from_images(*pictures, other, made_with=told)
-    with pytest.raises(ConfigError) as caught:  # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
-        observations_from_images(*pictures, encoder, size=18, made_with={"model": "s3d", "weights": "0" * 64})
+    with pytest.raises(
+        ConfigError
+    ) as caught:  # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
+        observations_from_images(
+            *pictures, encoder, size=18, made_with={"model": "s3d", "weights": "0" * 64}
+        )
     assert str(caught.value) == (
-        f"the run learned from features of s3d (layer None, weights 000000000000), the pictures would be encoded by clip "
-        f"(layer projected, weights {made_with['weights'][:12]}). Give the same model with --encoder, or extract features with "
-        f"this one and train on them.")
+        "the run learned from features of s3d (layer None, weights 000000000000), the pictures "
+        "would be encoded by clip "
+        f"(layer projected, weights {made_with['weights'][:12]}). Give the same model with "
+        "--encoder, or extract features with "
+        f"this one and train on them."
+    )
 
 
 @pytest.mark.parametrize("name", ["clip", "dinov2"])
@@ -273,13 +388,25 @@ def test_a_picture_and_the_frame_of_a_video_have_one_vector(models, tmp_path, na
         for second in range(3):
             picture(*size, seed=second).save(tmp_path / f"{second}.png")
             for _ in range(4):
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.array(picture(*size, seed=second)), "rgb24")))
+                container.mux(
+                    stream.encode(
+                        av.VideoFrame.from_ndarray(np.array(picture(*size, seed=second)), "rgb24")
+                    )
+                )
         container.mux(stream.encode())
     extract_videos(tmp_path / "video.mp4", tmp_path / "features", open_encoder(str(models / name)))
     features = np.load(tmp_path / "features" / "video.npy")
     made_with = json.loads((tmp_path / "features" / "extract.json").read_text())
-    found = [observations_from_images(tmp_path / f"{first}.png", tmp_path / f"{second}.png", PretrainedImages(models / name),
-                                      size=features.shape[1], made_with=made_with) for first, second in ((0, 1), (1, 2))]
+    found = [
+        observations_from_images(
+            tmp_path / f"{first}.png",
+            tmp_path / f"{second}.png",
+            PretrainedImages(models / name),
+            size=features.shape[1],
+            made_with=made_with,
+        )
+        for first, second in ((0, 1), (1, 2))
+    ]
     assert len(features) == 3
     for second, vector in enumerate((found[0][0], found[0][1], found[1][1])):
         distances = np.linalg.norm(features - vector, axis=1)
@@ -293,7 +420,11 @@ def test_a_name_is_fetched_from_the_hub(models, monkeypatch):
     import huggingface_hub
 
     calls = []
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **_: calls.append(name) or str(models / "dinov2"))
+    monkeypatch.setattr(
+        huggingface_hub,
+        "snapshot_download",
+        lambda name, **_: calls.append(name) or str(models / "dinov2"),
+    )
     encoder = PretrainedImages("dinov2")
     assert calls == [IMAGE_MODELS["dinov2"]]
     assert encoder.describe()["model"] == "facebook/dinov2-base"
@@ -302,22 +433,31 @@ def test_a_name_is_fetched_from_the_hub(models, monkeypatch):
 def test_wrong_models(models, tmp_path):
     with pytest.raises(ConfigError, match="Give one of clip, dinov2, the folder of a model"):
         PretrainedImages("nonsense")
-    with pytest.raises(ConfigError, match=r"layer 'projected': .*dinov2 has pooled. Choose one of these"):
+    with pytest.raises(
+        ConfigError, match=r"layer 'projected': .*dinov2 has pooled. Choose one of these"
+    ):
         PretrainedImages(models / "dinov2", layer="projected")
     with pytest.raises(ConfigError, match="batch size 0"):
         PretrainedImages(models / "dinov2", batch_size=0)
     shutil.copytree(models / "clip", tmp_path / "clip")
     (tmp_path / "clip" / "preprocessor_config.json").unlink()
-    with pytest.raises(ConfigError, match=r"preprocessor_config.json: no such file. Copy this file of the model there too."):
+    with pytest.raises(
+        ConfigError,
+        match=r"preprocessor_config.json: no such file. Copy this file of the model there too.",
+    ):
         PretrainedImages(tmp_path / "clip")
     (tmp_path / "clip" / "config.json").write_text('{"model_type": "t5"}')
-    with pytest.raises(ConfigError, match="is a model of type 't5'; an image encoder is one of clip, dinov2"):
+    with pytest.raises(
+        ConfigError, match="is a model of type 't5'; an image encoder is one of clip, dinov2"
+    ):
         PretrainedImages(tmp_path / "clip")
 
 
 def test_missing_package(models, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConfigError, match=r"need the package transformers, .*pip install cefito\[text\]$"):
+    with pytest.raises(
+        ConfigError, match=r"need the package transformers, .*pip install cefito\[text\]$"
+    ):
         PretrainedImages(models / "clip").encode(torch.rand(1, 3, 24, 24))
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ConfigError, match=r"need the package PIL, .*pip install cefito\[text\]$"):
@@ -332,8 +472,14 @@ def test_models_stored_in_another_precision_are_run_in_single(models, tmp_path, 
     images, found = torch.rand(2, 3, 30, 30, generator=torch.Generator().manual_seed(3)), []
     for name, kind in (("stored", stored), ("single", torch.float32)):
         shutil.copytree(models / "clip", tmp_path / name)
-        save_file({key: tensor.to(stored).to(kind) if tensor.is_floating_point() else tensor
-                   for key, tensor in tensors.items()}, tmp_path / name / "model.safetensors", metadata={"format": "pt"})
+        save_file(
+            {
+                key: tensor.to(stored).to(kind) if tensor.is_floating_point() else tensor
+                for key, tensor in tensors.items()
+            },
+            tmp_path / name / "model.safetensors",
+            metadata={"format": "pt"},
+        )
         config = tmp_path / name / "config.json"
         config.write_text(config.read_text().replace("float32", str(kind).removeprefix("torch.")))
         found.append(PretrainedImages(tmp_path / name).encode(images))

@@ -22,7 +22,9 @@ LISTED = json.loads((Path(__file__).parent / "s3d_state_dict.json").read_text())
 
 
 def random_state(seed=0):
-    """Random tensors of the listed names and shapes, scaled so that signals neither vanish nor explode.
+    """Random tensors of the listed names and shapes.
+
+    Scaled so that signals neither vanish nor explode.
 
     The word embeddings get three rows instead of one a word.
     """
@@ -91,20 +93,27 @@ class Slow:
 
     @staticmethod
     def cells(x):
-        channels = [x[:, colour, time::2, row::2, column::2]
-                    for time, row, column in itertools.product((0, 1), repeat=3) for colour in range(3)]
+        channels = [
+            x[:, colour, time::2, row::2, column::2]
+            for time, row, column in itertools.product((0, 1), repeat=3)
+            for colour in range(3)
+        ]
         return np.stack(channels, axis=1)
 
     def unit(self, place, x, padding=(0, 0, 0), number=1):
         weight = self.state[f"{place}.conv{number}.weight"]
         x = np.pad(x, [(0, 0), (0, 0), *((size, size) for size in padding)])
-        sizes = [size - kernel + 1 for size, kernel in zip(x.shape[2:], weight.shape[2:], strict=True)]
+        sizes = [
+            size - kernel + 1 for size, kernel in zip(x.shape[2:], weight.shape[2:], strict=True)
+        ]
         y = np.zeros((len(x), len(weight), *sizes))
         for t, h, w in itertools.product(*map(range, weight.shape[2:])):
-            part = x[:, :, t:t + sizes[0], h:h + sizes[1], w:w + sizes[2]]
+            part = x[:, :, t : t + sizes[0], h : h + sizes[1], w : w + sizes[2]]
             y += np.einsum("oc,bcthw->bothw", weight[:, :, t, h, w], part, optimize=True)
-        gain, shift, mean, variance = (self.state[f"{place}.bn{number}.{name}"][:, None, None, None]
-                                       for name in ("weight", "bias", "running_mean", "running_var"))
+        gain, shift, mean, variance = (
+            self.state[f"{place}.bn{number}.{name}"][:, None, None, None]
+            for name in ("weight", "bias", "running_mean", "running_var")
+        )
         return np.maximum((y - mean) / np.sqrt(variance + 1e-5) * gain + shift, 0)
 
     def separable(self, place, x):
@@ -116,29 +125,45 @@ class Slow:
         return x / (1 + np.exp(-scores))[:, :, None, None, None]
 
     def mixed(self, name, x):
-        branches = [self.unit(f"{name}.conv_b0", x),
-                    self.separable(f"{name}.conv_b1_b", self.unit(f"{name}.conv_b1_a", x)),
-                    self.separable(f"{name}.conv_b2_b", self.unit(f"{name}.conv_b2_a", x)),
-                    self.unit(f"{name}.conv_b3_b", self.pool(x, (3, 3, 3), (1, 1, 1)))]
-        return np.concatenate([self.gate(f"{name}.gating_b{number}", branch) for number, branch in enumerate(branches)],
-                              axis=1)
+        branches = [
+            self.unit(f"{name}.conv_b0", x),
+            self.separable(f"{name}.conv_b1_b", self.unit(f"{name}.conv_b1_a", x)),
+            self.separable(f"{name}.conv_b2_b", self.unit(f"{name}.conv_b2_a", x)),
+            self.unit(f"{name}.conv_b3_b", self.pool(x, (3, 3, 3), (1, 1, 1))),
+        ]
+        return np.concatenate(
+            [
+                self.gate(f"{name}.gating_b{number}", branch)
+                for number, branch in enumerate(branches)
+            ],
+            axis=1,
+        )
 
     @staticmethod
     def pool(x, kernel, stride):
         cells = [max(k - s, 0) for k, s in zip(kernel, stride, strict=True)]
         x = np.pad(x, [(0, 0), (0, 0), *((count // 2, count - count // 2) for count in cells)])
-        sizes = [math.ceil((size - k) / s) + 1 for size, k, s in zip(x.shape[2:], kernel, stride, strict=True)]
+        sizes = [
+            math.ceil((size - k) / s) + 1
+            for size, k, s in zip(x.shape[2:], kernel, stride, strict=True)
+        ]
         y = np.empty((*x.shape[:2], *sizes))
         for place in itertools.product(*map(range, sizes)):
-            window = tuple(slice(i * s, i * s + k) for i, s, k in zip(place, stride, kernel, strict=True))
+            window = tuple(
+                slice(i * s, i * s + k) for i, s, k in zip(place, stride, kernel, strict=True)
+            )
             y[(..., *place)] = x[(..., *window)].max(axis=(2, 3, 4))
         return y
 
 
 def test_names_shapes_and_types_are_those_listed():
-    own = [(name, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-           for name, tensor in S3D().state_dict().items()]
-    assert own == [(name, shape, kind) for name, shape, kind in LISTED if not name.startswith("text_module.")]
+    own = [
+        (name, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        for name, tensor in S3D().state_dict().items()
+    ]
+    assert own == [
+        (name, shape, kind) for name, shape, kind in LISTED if not name.startswith("text_module.")
+    ]
     assert len(LISTED) - len(own) == 5
 
 
@@ -165,7 +190,9 @@ def test_gate_and_one_block_equal_the_slow_reference(network, state):
     with torch.inference_mode():
         gated, mixed = network.gating(x), network.mixed_3b(x)
     np.testing.assert_allclose(gated, slow.gate("gating", x.double().numpy()), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(mixed, slow.mixed("mixed_3b", x.double().numpy()), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        mixed, slow.mixed("mixed_3b", x.double().numpy()), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 16, 32, 32), (3, 3, 32, 32, 48)])
@@ -183,7 +210,9 @@ def test_clips_do_not_see_each_other(network):
         together = network(batch)
         torch.testing.assert_close(network(batch[order]), together[order], rtol=1e-4, atol=1e-5)
         for row in range(3):
-            torch.testing.assert_close(network(batch[row:row + 1])[0], together[row], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                network(batch[row : row + 1])[0], together[row], rtol=1e-4, atol=1e-5
+            )
 
 
 def test_evaluation_is_repeatable_and_changes_nothing(network, state):
@@ -195,7 +224,10 @@ def test_evaluation_is_repeatable_and_changes_nothing(network, state):
 
 
 def test_constant_clips(network):
-    """Neither the order of equal frames nor a flip of equal pixels can matter; the brightness does."""
+    """Neither the order of equal frames nor a flip of equal pixels can matter.
+
+    The brightness does.
+    """
     with torch.inference_mode():
         still = clips(1, 3, 1, 32, 32).expand(1, 3, 16, 32, 32)
         torch.testing.assert_close(network(still), network(still.flip(2)), rtol=0, atol=0)
@@ -205,10 +237,20 @@ def test_constant_clips(network):
         assert (network(moving) - network(moving.flip(2))).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("shape", [(3, 16, 32, 32), (1, 1, 16, 32, 32), (1, 3, 15, 32, 32), (1, 3, 16, 32, 33),
-                                   (1, 3, 0, 32, 32)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (3, 16, 32, 32),
+        (1, 1, 16, 32, 32),
+        (1, 3, 15, 32, 32),
+        (1, 3, 16, 32, 33),
+        (1, 3, 0, 32, 32),
+    ],
+)
 def test_clips_of_another_shape(network, shape):
-    with pytest.raises(ConfigError, match=r"clips of shape \[.*expected \[B, 3, F, H, W\] with even F, H and W"):
+    with pytest.raises(
+        ConfigError, match=r"clips of shape \[.*expected \[B, 3, F, H, W\] with even F, H and W"
+    ):
         network(torch.zeros(shape))
 
 
@@ -223,10 +265,14 @@ def test_encoder(network, released):
     assert S3DEncoder(released).sampling == Sampling(frames=32, rate=32, size=224)
 
 
-@pytest.mark.parametrize(("sampling", "message"), [
-    (Sampling(frames=15), "15 frames a clip: S3D takes even numbers only"),
-    (Sampling(frames=16, size=225), "225 pixels: S3D takes even numbers only"),
-    (Sampling(frames=1, size=None), "1 frames a clip")])
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        (Sampling(frames=15), "15 frames a clip: S3D takes even numbers only"),
+        (Sampling(frames=16, size=225), "225 pixels: S3D takes even numbers only"),
+        (Sampling(frames=1, size=None), "1 frames a clip"),
+    ],
+)
 def test_encoder_of_odd_numbers(released, sampling, message):
     with pytest.raises(ConfigError, match=message):
         S3DEncoder(released, sampling=sampling)
@@ -238,8 +284,10 @@ def refused(path):
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert "\n" not in message
-    assert message.endswith("Fetch s3d_howto100m.pth (project antoine77340/S3D_HowTo100M) by 'cefito data download s3d "
-                            "FOLDER', give its path.")
+    assert message.endswith(
+        "Fetch s3d_howto100m.pth (project antoine77340/S3D_HowTo100M) by 'cefito data download s3d "
+        "FOLDER', give its path."
+    )
     return message
 
 
@@ -280,8 +328,11 @@ class Payload:
         return Path.touch, (self.target,)
 
 
-@pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))],
-                         ids=["torch", "pickle"])
+@pytest.mark.parametrize(
+    "save",
+    [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))],
+    ids=["torch", "pickle"],
+)
 def test_pickled_code_is_not_run(tmp_path, save):
     path, trap = tmp_path / "evil.pth", tmp_path / "ran"
     save({"fc.weight": Payload(trap)}, path)

@@ -28,29 +28,72 @@ def models(tmp_path_factory):
 
     root = tmp_path_factory.mktemp("models")
     torch.manual_seed(1)  # the models' own initialisation knows no generators
-    tokens = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), "<|startoftext|>", "<|endoftext|>"]
-    tokenizer = transformers.CLIPTokenizer(vocab={token: place for place, token in enumerate(tokens)}, merges=[])
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-             "projection_dim": 8}
+    tokens = [
+        *LETTERS,
+        *(f"{letter}</w>" for letter in LETTERS),
+        "<|startoftext|>",
+        "<|endoftext|>",
+    ]
+    tokenizer = transformers.CLIPTokenizer(
+        vocab={token: place for place, token in enumerate(tokens)}, merges=[]
+    )
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "projection_dim": 8,
+    }
     config = transformers.CLIPConfig(
-        text_config={**shape, "vocab_size": 54, "max_position_embeddings": 24, "bos_token_id": 52, "eos_token_id": 53,
-                     "pad_token_id": 53},
-        vision_config={**shape, "image_size": 16, "patch_size": 8}, projection_dim=8)
+        text_config={
+            **shape,
+            "vocab_size": 54,
+            "max_position_embeddings": 24,
+            "bos_token_id": 52,
+            "eos_token_id": 53,
+            "pad_token_id": 53,
+        },
+        vision_config={**shape, "image_size": 16, "patch_size": 8},
+        projection_dim=8,
+    )
     clip = transformers.CLIPModel(config)
     for parameter in clip.parameters():
-        parameter.data += 0.3 * torch.randn_like(parameter)  # as initialised, vectors are nearly equal
+        parameter.data += 0.3 * torch.randn_like(
+            parameter
+        )  # as initialised, vectors are nearly equal
     clip.save_pretrained(root / "clip")
     tokenizer.save_pretrained(root / "clip")
 
-    words = ["<pad>", "</s>", "<unk>", *sorted({word for text in TEXTS for word in text.split()}), "to", "task"]
-    pieces = Tokenizer(vocabularies.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
+    words = [
+        "<pad>",
+        "</s>",
+        "<unk>",
+        *sorted({word for text in TEXTS for word in text.split()}),
+        "to",
+        "task",
+    ]
+    pieces = Tokenizer(
+        vocabularies.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>")
+    )
     pieces.pre_tokenizer = pre_tokenizers.Whitespace()
-    pieces.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token="</s>", pad_token="<pad>",
-                                         unk_token="<unk>").save_pretrained(root / "t5")
-    transformers.T5ForConditionalGeneration(transformers.T5Config(
-        vocab_size=32, d_model=16, d_kv=4, d_ff=32, num_layers=2, num_heads=4, feed_forward_proj="gated-gelu",
-        decoder_start_token_id=0)).save_pretrained(root / "t5")
+    pieces.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=pieces, eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    ).save_pretrained(root / "t5")
+    transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=32,
+            d_model=16,
+            d_kv=4,
+            d_ff=32,
+            num_layers=2,
+            num_heads=4,
+            feed_forward_proj="gated-gelu",
+            decoder_start_token_id=0,
+        )
+    ).save_pretrained(root / "t5")
     return root
 
 
@@ -74,7 +117,9 @@ class Counting:
 
     def encode(self, texts):
         self.asked.append(list(texts))
-        return self.factor * np.array([[len(text), ord(text[0])] for text in texts], np.float32).reshape(-1, 2)
+        return self.factor * np.array(
+            [[len(text), ord(text[0])] for text in texts], np.float32
+        ).reshape(-1, 2)
 
 
 # one text at a time, nothing padded, positions and pooling written out
@@ -98,7 +143,9 @@ def slow_t5(folder, text):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.T5ForConditionalGeneration.from_pretrained(folder).eval()
     with torch.no_grad():
-        states = model.encoder(input_ids=torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0]
+        states = model.encoder(
+            input_ids=torch.tensor([tokenizer(text)["input_ids"]])
+        ).last_hidden_state[0]
     return sum(states) / len(states)
 
 
@@ -114,12 +161,17 @@ def test_clip_against_a_slow_reference(models, layer):
 
 @pytest.mark.parametrize("layer", ["pooled", "projected"])
 def test_clip_with_the_end_token_that_old_configurations_state(models, copied, layer):
-    folder = copied("clip")  # as openai's: the vector is read at the highest id, which is the end token's
+    folder = copied(
+        "clip"
+    )  # as openai's: the vector is read at the highest id, which is the end token's
     config = json.loads((folder / "config.json").read_text())
     config["text_config"]["eos_token_id"] = 2
     (folder / "config.json").write_text(json.dumps(config))
-    np.testing.assert_allclose(PretrainedText(folder, layer=layer).encode(TEXTS),
-                               PretrainedText(models / "clip", layer=layer).encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(
+        PretrainedText(folder, layer=layer).encode(TEXTS),
+        PretrainedText(models / "clip", layer=layer).encode(TEXTS),
+        atol=1e-6,
+    )
 
 
 def test_t5_against_a_slow_reference(models):
@@ -134,10 +186,15 @@ def test_t5_against_a_slow_reference(models):
 def test_masked_mean_against_a_loop(lengths, seed):
     generator = torch.Generator().manual_seed(seed)
     states = torch.randn(len(lengths), max(lengths), 3, generator=generator)
-    mask = torch.tensor([[int(place < length) for place in range(max(lengths))] for length in lengths])
+    mask = torch.tensor(
+        [[int(place < length) for place in range(max(lengths))] for length in lengths]
+    )
     got = masked_mean(states, mask)
     for row, length in enumerate(lengths):
-        expected = [sum(float(states[row, place, column]) for place in range(length)) / length for column in range(3)]
+        expected = [
+            sum(float(states[row, place, column]) for place in range(length)) / length
+            for column in range(3)
+        ]
         assert got[row].tolist() == pytest.approx(expected, abs=1e-5)
 
 
@@ -145,7 +202,9 @@ def test_masked_mean_against_a_loop(lengths, seed):
 def test_batch_size_does_not_change_vectors(models, name):
     whole = PretrainedText(models / name, batch_size=64).encode(TEXTS)
     for size in (1, 2, 5):
-        np.testing.assert_allclose(PretrainedText(models / name, batch_size=size).encode(TEXTS), whole, atol=1e-5)
+        np.testing.assert_allclose(
+            PretrainedText(models / name, batch_size=size).encode(TEXTS), whole, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize(("name", "width"), [("clip", 16), ("t5", 16)])
@@ -157,15 +216,27 @@ def test_prompt_normalisation_and_description(models):
     bare = PretrainedText(models / "t5")
     asked = PretrainedText(models / "t5", prompt="task to {action}", normalise=True)
     expected = bare.encode(["task to cut", "task to jack up"])
-    np.testing.assert_allclose(asked.encode(["cut", "jack up"]), expected / np.linalg.norm(expected, axis=1, keepdims=True),
-                               atol=1e-6)
+    np.testing.assert_allclose(
+        asked.encode(["cut", "jack up"]),
+        expected / np.linalg.norm(expected, axis=1, keepdims=True),
+        atol=1e-6,
+    )
     description = bare.describe()
     assert json.loads(json.dumps(description)) == description
     revision = description.pop("revision")
-    assert description == {"model": "t5", "layer": "mean", "layer_means": LAYERS["t5"]["mean"], "prompt": "{action}",
-                           "normalisation": "none"}
-    assert asked.describe() == {**description, "revision": revision, "prompt": "task to {action}",
-                                "normalisation": "unit length"}
+    assert description == {
+        "model": "t5",
+        "layer": "mean",
+        "layer_means": LAYERS["t5"]["mean"],
+        "prompt": "{action}",
+        "normalisation": "none",
+    }
+    assert asked.describe() == {
+        **description,
+        "revision": revision,
+        "prompt": "task to {action}",
+        "normalisation": "unit length",
+    }
     assert PretrainedText(models / "clip").describe()["layer"] == "pooled"
 
 
@@ -226,7 +297,9 @@ def test_a_name_is_fetched_from_the_hub(models, monkeypatch):
     assert calls == [(TEXT_MODELS["clip"], "main", "*.safetensors")]
     assert encoder.describe()["model"] == "openai/clip-vit-base-patch32"
     assert encoder.describe()["revision"] == "clip"  # the snapshot's folder, named by the commit
-    np.testing.assert_array_equal(encoder.encode(TEXTS), PretrainedText(models / "clip").encode(TEXTS))
+    np.testing.assert_array_equal(
+        encoder.encode(TEXTS), PretrainedText(models / "clip").encode(TEXTS)
+    )
 
 
 def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, tmp_path, monkeypatch):
@@ -235,6 +308,7 @@ def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, tmp_pa
     folder = tmp_path / "commit"
     shutil.copytree(models / "t5", folder)
     from safetensors.torch import load_file
+
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
 
@@ -244,7 +318,9 @@ def test_torch_weights_are_fetched_where_there_are_no_safetensors(models, tmp_pa
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    np.testing.assert_allclose(PretrainedText("t5").encode(TEXTS), PretrainedText(models / "t5").encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(
+        PretrainedText("t5").encode(TEXTS), PretrainedText(models / "t5").encode(TEXTS), atol=1e-6
+    )
 
 
 def test_hub_that_cannot_be_reached(tmp_path, monkeypatch):
@@ -255,18 +331,28 @@ def test_hub_that_cannot_be_reached(tmp_path, monkeypatch):
     with pytest.raises(ConfigError) as caught:
         PretrainedText("clip")
     message = str(caught.value)
-    assert message.startswith("openai/clip-vit-base-patch32: could not be fetched from the Hugging Face hub (")
-    assert message.endswith("Where there is a connection, run: hf download openai/clip-vit-base-patch32 --local-dir FOLDER; "
-                            "then copy FOLDER here and give it in place of the name.")
+    assert message.startswith(
+        "openai/clip-vit-base-patch32: could not be fetched from the Hugging Face hub ("
+    )
+    assert message.endswith(
+        "Where there is a connection, run: hf download openai/clip-vit-base-patch32 --local-dir "
+        "FOLDER; "
+        "then copy FOLDER here and give it in place of the name."
+    )
     assert "\n" not in message
-    with pytest.raises(ConfigError, match=r"^models/mine@v2: no such folder here, and it could not be fetched from the "):
+    with pytest.raises(
+        ConfigError,
+        match=r"^models/mine@v2: no such folder here, and it could not be fetched from the ",
+    ):
         PretrainedText("models/mine", revision="v2")
 
 
 @pytest.mark.parametrize("package", ["huggingface_hub", "transformers"])
 def test_missing_package(models, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"need the package {package}, .*pip install cefito\[text\]$"):
+    with pytest.raises(
+        ConfigError, match=rf"need the package {package}, .*pip install cefito\[text\]$"
+    ):
         PretrainedText("clip" if package == "huggingface_hub" else models / "clip").encode(["cut"])
 
 
@@ -287,9 +373,15 @@ def test_wrong_arguments(models, tmp_path):
         assert message in str(caught.value)
     for options, message in [
         ({"layer": "mean"}, "layer 'mean': .*clip has pooled, projected. Choose one of these."),
-        ({"prompt": "action"}, "prompt 'action': does not say where the action stands. Write {action} there."),
+        (
+            {"prompt": "action"},
+            "prompt 'action': does not say where the action stands. Write {action} there.",
+        ),
         ({"batch_size": 0}, "batch size 0: expected a positive number of texts."),
-        ({"revision": "main"}, "revision 'main': .*clip is a folder, which has no revisions. Leave the option out."),
+        (
+            {"revision": "main"},
+            "revision 'main': .*clip is a folder, which has no revisions. Leave the option out.",
+        ),
     ]:
         with pytest.raises(ConfigError, match=message):
             PretrainedText(models / "clip", **options)
@@ -299,7 +391,10 @@ def test_folder_of_another_kind_of_model(copied):
     folder = copied("t5")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
-    with pytest.raises(ConfigError, match=f"^{folder}: is a model of type 'bert'; a text encoder is one of clip, t5."):
+    with pytest.raises(
+        ConfigError,
+        match=f"^{folder}: is a model of type 'bert'; a text encoder is one of clip, t5.",
+    ):
         PretrainedText(folder)
     (folder / "config.json").write_text("[]")
     with pytest.raises(ConfigError, match=r"config\.json: is no model's configuration"):
@@ -314,10 +409,13 @@ def test_folder_without_a_tokenizer(copied):
         PretrainedText(folder).encode(["cut"])
 
 
-@pytest.mark.parametrize(("mine", "message"), [
-    ("clip", r"its tokenizer \(54 tokens\) is not that of its model \(32 tokens"),
-    ("t5", "its model reads its vector at token 53, but its tokenizer ends texts with 1"),
-])
+@pytest.mark.parametrize(
+    ("mine", "message"),
+    [
+        ("clip", r"its tokenizer \(54 tokens\) is not that of its model \(32 tokens"),
+        ("t5", "its model reads its vector at token 53, but its tokenizer ends texts with 1"),
+    ],
+)
 def test_tokenizer_of_another_model(copied, models, mine, message):
     folder = copied("t5" if mine == "clip" else "clip")
     for path in folder.glob("*token*"):
@@ -342,10 +440,20 @@ def test_weights_that_are_missing_or_broken(copied):
     folder = copied("clip")
     path = folder / "model.safetensors"
     tensors = load_file(path)
-    save_file({name: tensor for name, tensor in tensors.items() if "vision" in name}, path, metadata={"format": "pt"})
-    with pytest.raises(ConfigError, match=r"its weights lack \d+ tensors that CLIPTextModel needs, the first is "):
+    save_file(
+        {name: tensor for name, tensor in tensors.items() if "vision" in name},
+        path,
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(
+        ConfigError, match=r"its weights lack \d+ tensors that CLIPTextModel needs, the first is "
+    ):
         PretrainedText(folder).encode(["cut"])
-    save_file({**tensors, "text_model.final_layer_norm.weight": torch.ones(3)}, path, metadata={"format": "pt"})
+    save_file(
+        {**tensors, "text_model.final_layer_norm.weight": torch.ones(3)},
+        path,
+        metadata={"format": "pt"},
+    )
     with pytest.raises(ConfigError, match="no CLIPTextModel could be loaded"):
         PretrainedText(folder).encode(["cut"])
     path.write_bytes(b"broken")
@@ -364,8 +472,10 @@ def test_pickled_weights_are_refused_without_running_them(copied, tmp_path):
     folder = copied("t5")
     (folder / "model.safetensors").unlink()
     Harmful.flag = str(tmp_path / "ran")
-    for save in (lambda path: torch.save({"shared.weight": Harmful()}, path),
-                 lambda path: path.write_bytes(pickle.dumps({"shared.weight": Harmful()}))):
+    for save in (
+        lambda path: torch.save({"shared.weight": Harmful()}, path),
+        lambda path: path.write_bytes(pickle.dumps({"shared.weight": Harmful()})),
+    ):
         save(folder / "pytorch_model.bin")
         with pytest.raises(ConfigError, match="no T5EncoderModel could be loaded"):
             PretrainedText(folder).encode(["cut"])
@@ -385,9 +495,15 @@ def test_vectors_that_are_not_finite(copied):
 
 def test_text_that_is_too_long(models):
     text = " ".join(LETTERS)
-    with pytest.raises(DataError, match=r"'a b c .*': has 28 tokens; clip reads at most 24. Shorten the name or the prompt."):
+    with pytest.raises(
+        DataError,
+        match=r"'a b c .*': has 28 tokens; clip reads at most 24. Shorten the name or the prompt.",
+    ):
         PretrainedText(models / "clip").encode(["cut", text])
-    assert PretrainedText(models / "t5").encode([text * 5]).shape == (1, 16)  # its positions are relative
+    assert PretrainedText(models / "t5").encode([text * 5]).shape == (
+        1,
+        16,
+    )  # its positions are relative
 
 
 # the cache
@@ -412,7 +528,9 @@ def test_cache_asks_only_for_what_is_new(tmp_path):
 def test_cache_hit_does_not_load_the_model(models, tmp_path, monkeypatch):
     first = CachedText(PretrainedText(models / "t5"), folder=tmp_path).encode(TEXTS)
     monkeypatch.setattr("cefito.encoders.text.load_weights", None)
-    np.testing.assert_array_equal(CachedText(PretrainedText(models / "t5"), folder=tmp_path).encode(TEXTS), first)
+    np.testing.assert_array_equal(
+        CachedText(PretrainedText(models / "t5"), folder=tmp_path).encode(TEXTS), first
+    )
 
 
 def test_cache_is_apart_for_each_description(models, tmp_path):
@@ -420,9 +538,25 @@ def test_cache_is_apart_for_each_description(models, tmp_path):
     assert one.encode(["cut"])[0, 0] == 3
     assert two.encode(["cut"])[0, 0] == 6
     options = [{}, {"layer": "projected"}, {"prompt": "a {action}"}, {"normalise": True}]
-    assert len({CachedText(PretrainedText(models / "clip", **option), folder=tmp_path).path for option in options}) == 4
+    assert (
+        len(
+            {
+                CachedText(PretrainedText(models / "clip", **option), folder=tmp_path).path
+                for option in options
+            }
+        )
+        == 4
+    )
     same = [{}, {"batch_size": 3}]
-    assert len({CachedText(PretrainedText(models / "clip", **option), folder=tmp_path).path for option in same}) == 1
+    assert (
+        len(
+            {
+                CachedText(PretrainedText(models / "clip", **option), folder=tmp_path).path
+                for option in same
+            }
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("damage", ["truncated", "nan", "double", "unequal"])
@@ -461,15 +595,23 @@ def test_cache_keeps_what_another_process_added_meanwhile(tmp_path):
 def test_cache_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("x")
     encoder = Counting()
-    with pytest.raises(ConfigError, match=r"file/cache: the cache cannot be made \(Not a directory\).*--no-cache\.$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"file/cache: the cache cannot be made \(Not a directory\).*--no-cache\.$",
+    ):
         CachedText(encoder, folder=tmp_path / "file" / "cache").encode(["cut"])
     assert encoder.asked == []
 
 
-@pytest.mark.parametrize(("platform", "variables", "expected"), [
-    ("linux", {}, ".cache/cefito/text"), ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/cefito/text"),
-    ("darwin", {}, "Library/Caches/cefito/text"), ("win32", {"LOCALAPPDATA": "/local"}, "/local/cefito/text"),
-])
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {}, ".cache/cefito/text"),
+        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/cefito/text"),
+        ("darwin", {}, "Library/Caches/cefito/text"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/cefito/text"),
+    ],
+)
 def test_default_cache(monkeypatch, platform, variables, expected):
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
@@ -495,15 +637,24 @@ def test_embeddings_from_files(tmp_path, kind):
         np.testing.assert_array_equal(got, rows)
 
 
-@pytest.mark.parametrize(("rows", "message"), [
-    (np.ones((2, 4)), r"has shape \[2, 4\], but the data set has 3 actions; each takes one row of at least one number"),
-    (np.ones((3, 1, 4)), r"has shape \[3, 1, 4\], but the data set has 3 actions"),
-    (np.ones((3, 0)), r"has shape \[3, 0\]"),
-    (np.ones((3, 2), np.int64), "holds values of type int64; expected floating-point numbers"),
-    (np.array([[1, 2], [3, np.nan], [1, 2]]), "1 rows hold NaN or infinity, the first is row 1"),
-    (np.full((3, 2), 1e300), "3 rows hold NaN or infinity"),
-    (np.array([[{}], [{}], [{}]]), "holds pickled objects, which are never loaded"),
-])
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            np.ones((2, 4)),
+            r"has shape \[2, 4\], but the data set has 3 actions; each takes one row of at least one number",
+        ),
+        (np.ones((3, 1, 4)), r"has shape \[3, 1, 4\], but the data set has 3 actions"),
+        (np.ones((3, 0)), r"has shape \[3, 0\]"),
+        (np.ones((3, 2), np.int64), "holds values of type int64; expected floating-point numbers"),
+        (
+            np.array([[1, 2], [3, np.nan], [1, 2]]),
+            "1 rows hold NaN or infinity, the first is row 1",
+        ),
+        (np.full((3, 2), 1e300), "3 rows hold NaN or infinity"),
+        (np.array([[{}], [{}], [{}]]), "holds pickled objects, which are never loaded"),
+    ],
+)
 def test_embeddings_that_do_not_fit(tmp_path, rows, message):
     np.save(tmp_path / "a.npy", rows, allow_pickle=True)
     with pytest.raises(DataError, match=message):
@@ -512,7 +663,10 @@ def test_embeddings_that_do_not_fit(tmp_path, rows, message):
 
 def test_embedding_files_that_are_missing_or_ambiguous(tmp_path):
     for name in ("a.npy", "a.safetensors"):
-        with pytest.raises(DataError, match=f"{name}: no such file. Give one row an action, in the order of the action ids."):
+        with pytest.raises(
+            DataError,
+            match=f"{name}: no such file. Give one row an action, in the order of the action ids.",
+        ):
             read_embeddings(tmp_path / name, actions=3)
     write_tensors(tmp_path / "b.safetensors", {"x": np.ones((3, 2)), "y": np.ones((3, 2))})
     with pytest.raises(DataError, match=r"has no tensor 'action_text' \(found: x, y\)"):

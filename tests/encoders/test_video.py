@@ -10,7 +10,13 @@ import torch
 
 from cefito.encoders import video as module
 from cefito.encoders.frames import Sampling
-from cefito.encoders.video import Pictures, extract_features, observations_from_video, open_encoder, record
+from cefito.encoders.video import (
+    Pictures,
+    extract_features,
+    observations_from_video,
+    open_encoder,
+    record,
+)
 from cefito.errors import ConfigError, DataError, RunError
 
 av = pytest.importorskip("av")
@@ -43,12 +49,25 @@ def test_progress_counts_seconds(clip, stub, log):
     extract_features(clip, stub, batch=5, progress=log)
     extract_features(clip, stub, at=[3, 4], progress=log)
     assert [(work["description"], work["total"], work["done"]) for work in log.works] == [
-        ("clip.mp4", 12, 12), ("clip.mp4", 4, 4)]
+        ("clip.mp4", 12, 12),
+        ("clip.mp4", 4, 4),
+    ]
 
 
-@pytest.mark.parametrize(("time", "rows"), [
-    (5.0, [4, 5, 6]), (5.4, [4, 5, 6]), (5.6, [5, 6, 7]), (4.5, [3, 4, 5]), (5.5, [5, 6, 7]),  # halves to the even second
-    (0.0, [0, 0, 1]), (1.2, [0, 1, 2]), (10.6, [10, 11, 11]), (12.0, [11, 11, 11])])
+@pytest.mark.parametrize(
+    ("time", "rows"),
+    [
+        (5.0, [4, 5, 6]),
+        (5.4, [4, 5, 6]),
+        (5.6, [5, 6, 7]),
+        (4.5, [3, 4, 5]),
+        (5.5, [5, 6, 7]),  # halves to the even second
+        (0.0, [0, 0, 1]),
+        (1.2, [0, 1, 2]),
+        (10.6, [10, 11, 11]),
+        (12.0, [11, 11, 11]),
+    ],
+)
 def test_three_vectors_around_a_time(clip, features, time, rows, stub):
     np.testing.assert_array_equal(extract_features(clip, stub, at=[time]), features[rows][None])
 
@@ -60,7 +79,9 @@ def test_several_times_in_any_order(clip, features, stub):
 
 @pytest.mark.parametrize("time", [-0.1, 13.0, 500, float("nan"), float("inf")])
 def test_times_outside_the_video(clip, time, stub):
-    with pytest.raises(ConfigError, match=f"clip.mp4: lasts 12.0 seconds; second {time:g} does not lie in it"):
+    with pytest.raises(
+        ConfigError, match=f"clip.mp4: lasts 12.0 seconds; second {time:g} does not lie in it"
+    ):
         extract_features(clip, stub, at=[3, time])
 
 
@@ -98,7 +119,9 @@ def test_other_numbers_of_seconds_in_an_observation(clip, features, stub, second
     half = seconds // 2
     found = observations_from_video(clip, 4.2, 8, stub, seconds=seconds)
     for observation, centre in zip(found, (4, 8), strict=True):
-        np.testing.assert_array_equal(observation, features[centre - half:centre + half + 1].reshape(-1))
+        np.testing.assert_array_equal(
+            observation, features[centre - half : centre + half + 1].reshape(-1)
+        )
 
 
 def test_observations_for_a_planner_that_learned_from_others(clip, stub):
@@ -106,7 +129,10 @@ def test_observations_for_a_planner_that_learned_from_others(clip, stub):
     assert made_with == {"model": "stub", "layers": [1, 2], "frames": 4, "rate": 4.0, "size": 32}
     observations_from_video(clip, 2, 9, stub, made_with={**made_with, "model": "elsewhere/stub"})
     for name, value in (("frames", 8), ("weights", "0" * 64)):
-        message = f"by stub with {name} = .*; the planner learned from features of stub with {name} = {value}\\. Use"
+        message = (
+            f"by stub with {name} = .*; the planner learned from features of stub with {name} = "
+            f"{value}\\. Use"
+        )
         with pytest.raises(ConfigError, match=message):
             observations_from_video(clip, 2, 9, stub, made_with={**made_with, name: value})
 
@@ -127,9 +153,13 @@ def test_only_a_batch_is_held(clip, make_stub, monkeypatch):
     assert (seen, stub.calls) == ([5, 10, 12], [5, 5, 2])
 
 
-@pytest.mark.parametrize(("result", "message"), [
-    (np.full((4, 3), np.nan, np.float32), "rows hold NaN or infinity"),
-    (np.zeros((3, 3), np.float32), r"has shape \[9, 3\]; expected \[12, any\]")])
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (np.full((4, 3), np.nan, np.float32), "rows hold NaN or infinity"),
+        (np.zeros((3, 3), np.float32), r"has shape \[9, 3\]; expected \[12, any\]"),
+    ],
+)
 def test_what_an_encoder_must_give(clip, make_stub, result, message):
     with pytest.raises(DataError, match=rf"clip\.mp4: its features: .*{message}"):
         extract_features(clip, make_stub(encode=lambda _: result))
@@ -167,8 +197,11 @@ def test_pictures_are_clips_of_one_frame(clip, make_stub):
     assert encoder.describe() == {"model": "brightness"}
     assert (found[:, 3:] == (32, 48)).all()
     with av.open(str(clip)) as container:
-        middle = [frame.to_ndarray(format="rgb24").mean((0, 1)) / 255
-                  for number, frame in enumerate(container.decode(video=0)) if number % 10 == 5]
+        middle = [
+            frame.to_ndarray(format="rgb24").mean((0, 1)) / 255
+            for number, frame in enumerate(container.decode(video=0))
+            if number % 10 == 5
+        ]
     np.testing.assert_allclose(found[:, :3], middle, atol=0.005)
 
 
@@ -184,12 +217,30 @@ def test_a_model_of_pictures_from_a_folder(clip, tmp_path):
     transformers = pytest.importorskip("transformers")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = transformers.Dinov2Model(transformers.Dinov2Config(
-            hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14))
+        model = transformers.Dinov2Model(
+            transformers.Dinov2Config(
+                hidden_size=16,
+                intermediate_size=32,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                image_size=28,
+                patch_size=14,
+            )
+        )
     model.save_pretrained(tmp_path)
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(
-        {"size": {"shortest_edge": 28}, "crop_size": {"height": 28, "width": 28}, "resample": 3,
-         "image_mean": [0.5, 0.5, 0.5], "image_std": [0.2, 0.2, 0.2], "do_resize": True, "do_center_crop": True}))
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps(
+            {
+                "size": {"shortest_edge": 28},
+                "crop_size": {"height": 28, "width": 28},
+                "resample": 3,
+                "image_mean": [0.5, 0.5, 0.5],
+                "image_std": [0.2, 0.2, 0.2],
+                "do_resize": True,
+                "do_center_crop": True,
+            }
+        )
+    )
     encoder = open_encoder(str(tmp_path))
     found = extract_features(clip, encoder)
     assert found.shape == (12, 16)
@@ -197,14 +248,43 @@ def test_a_model_of_pictures_from_a_folder(clip, tmp_path):
     assert encoder.describe()["revision"].startswith("sha256:")
 
 
-@pytest.mark.parametrize(("name", "options", "message"), [
-    ("i3d", {}, "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP or DINOv2 model"),
-    ("s3d", {}, "s3d needs the file of its weights, s3d_howto100m.pth of the project antoine77340"),
-    ("s3d", {"layer": "pooled"}, "layer: does not go with the encoder s3d, only with models of pictures. Leave it out."),
-    ("clip", {"weights": "s3d.pth"}, "weights: does not go with the encoder clip, only with s3d. Leave it out."),
-    ("clip", {"rate": 8.0}, "rate: does not go with the encoder clip"),
-    ("s3d", {"weights": "s3d.pth", "frames": 15}, "15 frames a clip: S3D takes even numbers only"),
-    ("s3d", {"weights": "s3d.pth", "frames": 300}, "300 frames a clip: expected a number from 1 to 256")])
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "i3d",
+            {},
+            "unknown encoder 'i3d'; expected s3d, clip, dinov2, the folder of a CLIP or DINOv2 "
+            "model",
+        ),
+        (
+            "s3d",
+            {},
+            "s3d needs the file of its weights, s3d_howto100m.pth of the project antoine77340",
+        ),
+        (
+            "s3d",
+            {"layer": "pooled"},
+            "layer: does not go with the encoder s3d, only with models of pictures. Leave it out.",
+        ),
+        (
+            "clip",
+            {"weights": "s3d.pth"},
+            "weights: does not go with the encoder clip, only with s3d. Leave it out.",
+        ),
+        ("clip", {"rate": 8.0}, "rate: does not go with the encoder clip"),
+        (
+            "s3d",
+            {"weights": "s3d.pth", "frames": 15},
+            "15 frames a clip: S3D takes even numbers only",
+        ),
+        (
+            "s3d",
+            {"weights": "s3d.pth", "frames": 300},
+            "300 frames a clip: expected a number from 1 to 256",
+        ),
+    ],
+)
 def test_encoders_that_cannot_be_opened(name, options, message):
     with pytest.raises(ConfigError) as caught:
         open_encoder(name, **options)

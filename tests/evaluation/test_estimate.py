@@ -13,29 +13,67 @@ from cefito.planners.methods import Method
 from cefito.planners.nearest import NearestPlanner
 from cefito.training import trainer
 
-SETTINGS = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 40,
-            "training.negatives.count": 4, "training.stopping.windows": 5, "training.stopping.candidates": 30,
-            "training.optimiser.batch_size": 8, "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 50,
-            "classifier_training.optimiser.batch_size": 8, "proposal.hidden": [16, 12], "proposal.action_dim": 8,
-            "proposal_training.optimiser.epochs": 2, "search.fitting_windows": 10}
+SETTINGS = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 40,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 5,
+    "training.stopping.candidates": 30,
+    "training.optimiser.batch_size": 8,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 50,
+    "classifier_training.optimiser.batch_size": 8,
+    "proposal.hidden": [16, 12],
+    "proposal.action_dim": 8,
+    "proposal_training.optimiser.epochs": 2,
+    "search.fitting_windows": 10,
+}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
 
 
 def study(world, out, names=("frequent",), **changes):
-    return Study(**{"dataset": world.folder, "out": out, "rows": find_rows(names), "horizons": (2,), "seeds": (0,),
-                    "preset": "paper", "settings": SETTINGS, "device": "cpu", **changes})
+    return Study(
+        **{
+            "dataset": world.folder,
+            "out": out,
+            "rows": find_rows(names),
+            "horizons": (2,),
+            "seeds": (0,),
+            "preset": "paper",
+            "settings": SETTINGS,
+            "device": "cpu",
+            **changes,
+        }
+    )
 
 
 def test_an_estimate_trains_little_and_leaves_nothing(world, tmp_path, monkeypatch):
     steps, step = [], trainer._Training._step
-    monkeypatch.setattr(trainer._Training, "_step", lambda self, *rest: (steps.append(self), step(self, *rest))[1])
-    assert estimate_seconds(study(world, tmp_path / "out", ("nearest", "frequent", "cefito-guided", "cefito-energy"))) > 0
+    monkeypatch.setattr(
+        trainer._Training, "_step", lambda self, *rest: (steps.append(self), step(self, *rest))[1]
+    )
+    assert (
+        estimate_seconds(
+            study(
+                world, tmp_path / "out", ("nearest", "frequent", "cefito-guided", "cefito-energy")
+            )
+        )
+        > 0
+    )
     assert list(tmp_path.iterdir()) == []
-    assert len({id(one) for one in steps}) == 4  # classifier twice, proposal network, field; rows of one run share it
+    assert (
+        len({id(one) for one in steps}) == 4
+    )  # classifier twice, proposal network, field; rows of one run share it
     assert len(steps) <= 4 * estimate._STEPS
 
 
@@ -47,7 +85,10 @@ def test_nothing_is_missing(world, tmp_path):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes only in steps of training (10 s), in validation (100 s) and in planning (1 s a query)."""
+    """Time that passes only in steps of training (10 s).
+
+    In validation (100 s) and in planning (1 s a query).
+    """
     now, step, validate = [0.0], trainer._Training._step, estimate._Few.validate
 
     def passing(seconds, call):
@@ -71,7 +112,9 @@ def clock(monkeypatch):
     monkeypatch.setattr(trainer._Training, "_step", passing(10, step))
     monkeypatch.setattr(estimate._Few, "validate", validating)
     monkeypatch.setattr("cefito.planners.frequent.FrequentPlanner.plan", plan)
-    monkeypatch.setattr("cefito.planners.cefito.CefitoPlanner.plan", lambda self, *rest: plan(self, *rest))
+    monkeypatch.setattr(
+        "cefito.planners.cefito.CefitoPlanner.plan", lambda self, *rest: plan(self, *rest)
+    )
     return now
 
 
@@ -83,21 +126,32 @@ def test_steps_validations_and_queries_add_up(clock, world, tmp_path):
     training = 10 * 50 * -(-count(world, "train") // 8) + 100 * 50
     planning = count(world, "test")
     assert estimate_seconds(study(world, tmp_path)) == pytest.approx(training + planning)
-    slower = {**SETTINGS, "classifier_training.optimiser.epochs": 100, "classifier_training.stopping.every": 30}
+    slower = {
+        **SETTINGS,
+        "classifier_training.optimiser.epochs": 100,
+        "classifier_training.stopping.every": 30,
+    }
     assert estimate_seconds(study(world, tmp_path, settings=slower)) == pytest.approx(
-        10 * 100 * -(-count(world, "train") // 8) + 100 * 4 + planning)
-    assert estimate_seconds(study(world, tmp_path, seeds=(0, 1, 2))) == pytest.approx(3 * (training + planning))
+        10 * 100 * -(-count(world, "train") // 8) + 100 * 4 + planning
+    )
+    assert estimate_seconds(study(world, tmp_path, seeds=(0, 1, 2))) == pytest.approx(
+        3 * (training + planning)
+    )
     assert estimate_seconds(study(world, tmp_path, sample=7)) == pytest.approx(training + 7)
     both = estimate_seconds(study(world, tmp_path, ("frequent", "frequent-true-task")))
     assert both == pytest.approx(training + 2 * planning)
 
 
 def test_equal_trainings_are_counted_once(clock, world, tmp_path):
-    frequent, field = (estimate_seconds(study(world, tmp_path, (name,))) for name in ("frequent", "cefito-guided"))
+    frequent, field = (
+        estimate_seconds(study(world, tmp_path, (name,))) for name in ("frequent", "cefito-guided")
+    )
     both = estimate_seconds(study(world, tmp_path, ("cefito-guided", "frequent")))
     assert both == pytest.approx(field + count(world, "test"))
     assert both < frequent + field
-    assert estimate_seconds(study(world, tmp_path, ("cefito-guided", "cefito-no-energy"))) == pytest.approx(both)
+    assert estimate_seconds(
+        study(world, tmp_path, ("cefito-guided", "cefito-no-energy"))
+    ) == pytest.approx(both)
 
 
 def test_trained_runs_and_scores_are_not_counted(clock, world, tmp_path):
@@ -120,7 +174,11 @@ def test_trained_runs_and_scores_are_not_counted(clock, world, tmp_path):
 def test_more_epochs_take_longer(world, tmp_path):
     """By the real clock, which other processes disturb."""
     longer = {**SETTINGS, "classifier_training.optimiser.epochs": 1000}
-    assert estimate_seconds(study(world, tmp_path, settings=longer)) > 2 * estimate_seconds(study(world, tmp_path)) > 0
+    assert (
+        estimate_seconds(study(world, tmp_path, settings=longer))
+        > 2 * estimate_seconds(study(world, tmp_path))
+        > 0
+    )
 
 
 def test_planners_that_fail_take_no_time(world, tmp_path, monkeypatch):

@@ -20,9 +20,17 @@ def check_png(path):
 def write_metrics(run, epochs, *, every=1):
     for name, score in (("classifier", "val_task_accuracy"), ("field", "val_success_rate")):
         (run / name).mkdir(parents=True)
-        lines = [{"epoch": epoch, "loss": 1 / epoch, **({score: 10.0 * epoch} if epoch % every == 0 else {})}
-                 for epoch in range(1, epochs + 1)]
-        (run / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        lines = [
+            {
+                "epoch": epoch,
+                "loss": 1 / epoch,
+                **({score: 10.0 * epoch} if epoch % every == 0 else {}),
+            }
+            for epoch in range(1, epochs + 1)
+        ]
+        (run / name / "metrics.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in lines)
+        )
     return run
 
 
@@ -42,8 +50,11 @@ def test_training_with_a_line_cut_short(tmp_path):
 
 
 def test_energies(tmp_path):
-    curves = [EnergyCurve("Brew tea", np.sort(np.random.default_rng(0).random(100)), 3),
-              EnergyCurve("Save $5_ or $6", np.array([0.5, 0.5, 0.5]), 0), EnergyCurve("Unknown", np.arange(9.0), None)]
+    curves = [
+        EnergyCurve("Brew tea", np.sort(np.random.default_rng(0).random(100)), 3),
+        EnergyCurve("Save $5_ or $6", np.array([0.5, 0.5, 0.5]), 0),
+        EnergyCurve("Unknown", np.arange(9.0), None),
+    ]
     draw_energies(curves, tmp_path / "three.png")
     draw_energies([EnergyCurve("One candidate", np.array([0.1]), 0)], tmp_path / "one.png")
     assert check_png(tmp_path / "three.png") > 2 * check_png(tmp_path / "one.png")  # a panel each

@@ -35,34 +35,53 @@ def test_bitwise_by_hand():
     assert mean_iou_bitwise([[8]], [[7]]) == 0
     # sums over positions come before the quotient: (1 + 6) / (1 + 7), then the mean over windows
     assert mean_iou_bitwise([[1, 6]], [[1, 7]]) == pytest.approx(100 * 7 / 8, abs=1e-3)
-    assert mean_iou_bitwise([[1, 6], [8, 8]], [[1, 7], [7, 7]]) == pytest.approx(100 * 7 / 16, abs=1e-3)
+    assert mean_iou_bitwise([[1, 6], [8, 8]], [[1, 7], [7, 7]]) == pytest.approx(
+        100 * 7 / 16, abs=1e-3
+    )
     assert mean_iou_bitwise([[0, 0]], [[0, 0]]) == 0
 
 
 def test_top_k_by_hand():
     plans = [[[1, 2], [2, 1]], [[3, 3], [3, 4]], [[5, 6], [6, 6]]]
     assert top_k_success_rate(plans, [[2, 1], [3, 3], [5, 5]]) == pytest.approx(200 / 3)
-    assert top_k_success_rate([[plan[0]] for plan in plans], [[2, 1], [3, 3], [5, 5]]) == pytest.approx(100 / 3)
+    assert top_k_success_rate(
+        [[plan[0]] for plan in plans], [[2, 1], [3, 3], [5, 5]]
+    ) == pytest.approx(100 / 3)
 
 
 @st.composite
 def cases(draw):
-    """Plans [N, k, T], true sequences [N, T], tasks [N] twice, all of few ids so that hits are frequent."""
+    """Plans [N, k, T], true sequences [N, T], tasks [N] twice.
+
+    All of few ids so that hits are frequent.
+    """
     count, top_k, horizon, ids = (draw(st.integers(1, high)) for high in (6, 4, 4, 5))
-    generator = np.random.default_rng(draw(st.integers(0, 2 ** 32)))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     shift = draw(st.integers(0, 3))
-    return (generator.integers(shift, ids + shift, (count, top_k, horizon)),
-            generator.integers(shift, ids + shift, (count, horizon)),
-            generator.integers(0, 2, count), generator.integers(0, 2, count))
+    return (
+        generator.integers(shift, ids + shift, (count, top_k, horizon)),
+        generator.integers(shift, ids + shift, (count, horizon)),
+        generator.integers(0, 2, count),
+        generator.integers(0, 2, count),
+    )
 
 
 def slow(plans, actual, tasks, actual_tasks):
     """Every metric by plain loops over windows."""
     count, horizon = len(actual), len(actual[0])
-    names = ("success_rate", "mean_accuracy", "mean_iou", "mean_iou_bitwise", "top_k", "task_accuracy")
+    names = (
+        "success_rate",
+        "mean_accuracy",
+        "mean_iou",
+        "mean_iou_bitwise",
+        "top_k",
+        "task_accuracy",
+    )
     values = dict.fromkeys(names, 0.0)
     positions = [0.0] * horizon
-    for k_plans, truth, task, true_task in zip(plans.tolist(), actual.tolist(), tasks, actual_tasks, strict=True):
+    for k_plans, truth, task, true_task in zip(
+        plans.tolist(), actual.tolist(), tasks, actual_tasks, strict=True
+    ):
         best = k_plans[0]
         values["success_rate"] += best == truth
         values["top_k"] += truth in k_plans
@@ -75,17 +94,22 @@ def slow(plans, actual, tasks, actual_tasks):
             both += best[place] & truth[place]
             either += best[place] | truth[place]
         values["mean_iou_bitwise"] += both / (either + 1e-6)
-        values["mean_iou"] += (sum(action in best for action in set(truth)) / len(set(best + truth)))
+        values["mean_iou"] += sum(action in best for action in set(truth)) / len(set(best + truth))
     percents = {name: 100 * float(value) / count for name, value in values.items()}
     return {**percents, "position_accuracy": [100 * value / count for value in positions]}
 
 
 def all_metrics(plans, actual, tasks, actual_tasks):
     best = plans[:, 0]
-    return {"success_rate": success_rate(best, actual), "mean_accuracy": mean_accuracy(best, actual),
-            "mean_iou": mean_iou(best, actual), "mean_iou_bitwise": mean_iou_bitwise(best, actual),
-            "top_k": top_k_success_rate(plans, actual), "task_accuracy": task_accuracy(tasks, actual_tasks),
-            "position_accuracy": position_accuracy(best, actual).tolist()}
+    return {
+        "success_rate": success_rate(best, actual),
+        "mean_accuracy": mean_accuracy(best, actual),
+        "mean_iou": mean_iou(best, actual),
+        "mean_iou_bitwise": mean_iou_bitwise(best, actual),
+        "top_k": top_k_success_rate(plans, actual),
+        "task_accuracy": task_accuracy(tasks, actual_tasks),
+        "position_accuracy": position_accuracy(best, actual).tolist(),
+    }
 
 
 @settings(max_examples=60, deadline=None)
@@ -113,8 +137,12 @@ def test_sums_added_in_parts_equal_one_whole(case, parts):
     whole.add(list(plans), actual, tasks=tasks, actual_tasks=actual_tasks)
     bounds = [0, *sorted(min(part, len(actual)) for part in parts), len(actual)]
     for first, last in pairwise(bounds):
-        split.add(list(plans[first:last]), actual[first:last], tasks=tasks[first:last],
-                  actual_tasks=actual_tasks[first:last])
+        split.add(
+            list(plans[first:last]),
+            actual[first:last],
+            tasks=tasks[first:last],
+            actual_tasks=actual_tasks[first:last],
+        )
     expected = all_metrics(*case)
     expected[f"top_{top_k}_success_rate"] = expected.pop("top_k")
     for sums in (whole, split):
@@ -150,18 +178,36 @@ def test_sums_look_at_no_more_than_k_plans():
 
 
 @pytest.mark.parametrize("metric", [*PAIRED, position_accuracy])
-@pytest.mark.parametrize(("predicted", "actual"), [
-    ([[1, 2]], [[1, 2, 3]]), ([[1, 2]], [[1, 2], [1, 2]]), ([[1.0, 2.0]], [[1, 2]]), ([[1, 2]], [[1.0, 2.0]]),
-    ([[True]], [[True]]), ([1, 2], [1, 2]), (np.empty((0, 3), int), np.empty((0, 3), int)),
-    (np.empty((3, 0), int), np.empty((3, 0), int)), ([["a"]], [["a"]])])
+@pytest.mark.parametrize(
+    ("predicted", "actual"),
+    [
+        ([[1, 2]], [[1, 2, 3]]),
+        ([[1, 2]], [[1, 2], [1, 2]]),
+        ([[1.0, 2.0]], [[1, 2]]),
+        ([[1, 2]], [[1.0, 2.0]]),
+        ([[True]], [[True]]),
+        ([1, 2], [1, 2]),
+        (np.empty((0, 3), int), np.empty((0, 3), int)),
+        (np.empty((3, 0), int), np.empty((3, 0), int)),
+        ([["a"]], [["a"]]),
+    ],
+)
 def test_what_is_no_pair_of_sequences(metric, predicted, actual):
     with pytest.raises(ValueError, match=r"expected integers|equal in shape"):
         metric(predicted, actual)
 
 
-@pytest.mark.parametrize(("predicted", "actual"), [
-    ([[1, 2]], [[1, 2]]), (np.empty((2, 0, 3), int), [[1, 2, 3]] * 2), ([[[1, 2]]], [[1, 2], [3, 4]]),
-    ([[[1, 2]]], [[1, 2, 3]]), ([[[1.0, 2.0]]], [[1, 2]]), (np.empty((0, 1, 3), int), np.empty((0, 3), int))])
+@pytest.mark.parametrize(
+    ("predicted", "actual"),
+    [
+        ([[1, 2]], [[1, 2]]),
+        (np.empty((2, 0, 3), int), [[1, 2, 3]] * 2),
+        ([[[1, 2]]], [[1, 2], [3, 4]]),
+        ([[[1, 2]]], [[1, 2, 3]]),
+        ([[[1.0, 2.0]]], [[1, 2]]),
+        (np.empty((0, 1, 3), int), np.empty((0, 3), int)),
+    ],
+)
 def test_what_are_no_k_plans(predicted, actual):
     with pytest.raises(ValueError, match=r"expected|equal in shape"):
         top_k_success_rate(predicted, actual)

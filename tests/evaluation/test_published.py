@@ -11,15 +11,25 @@ from cefito.evaluation.published import PublishedRow, PublishedScore, published_
 DATASETS = ("crosstask", "coin", "niv")
 TABLES = ("main", "ablation", "text-encoder", "task-classifier", "oracle", "reproduction")
 SCORES = ("success_rate", "mean_accuracy", "mean_iou_bitwise", "mean_iou_own", "task_accuracy")
-PLACES = {"tab:crosstask": ("main", ("crosstask",)), "tab:coin": ("main", ("coin",)), "tab:niv": ("main", ("niv",)),
-          "tab:ablation": ("ablation", ("crosstask",)), "tab:text_encoder_ablation": ("text-encoder", ("crosstask",)),
-          "tab:task-classification": ("task-classifier", ("crosstask", "coin")),
-          "tab:oracle_comparison": ("oracle", ("crosstask", "coin"))}
+PLACES = {
+    "tab:crosstask": ("main", ("crosstask",)),
+    "tab:coin": ("main", ("coin",)),
+    "tab:niv": ("main", ("niv",)),
+    "tab:ablation": ("ablation", ("crosstask",)),
+    "tab:text_encoder_ablation": ("text-encoder", ("crosstask",)),
+    "tab:task-classification": ("task-classifier", ("crosstask", "coin")),
+    "tab:oracle_comparison": ("oracle", ("crosstask", "coin")),
+}
 
 
 def all_rows() -> list[PublishedRow]:
-    return [row for table in TABLES for dataset in DATASETS for horizon in range(1, 10)
-            for row in published_rows(dataset, horizon, table)]
+    return [
+        row
+        for table in TABLES
+        for dataset in DATASETS
+        for horizon in range(1, 10)
+        for row in published_rows(dataset, horizon, table)
+    ]
 
 
 def scores(row: PublishedRow) -> dict[str, PublishedScore]:
@@ -33,17 +43,26 @@ def by_method(dataset: str, horizon: int, table: str = "main") -> dict[str, Publ
 def test_rows_by_hand():
     row = by_method("crosstask", 3)["ViterbiPlanNet"]
     assert (row.success_rate, row.mean_accuracy, row.mean_iou_bitwise) == (
-        PublishedScore(38.45, 0.32), PublishedScore(63.07, 0.17), PublishedScore(83.89, 0.16))
+        PublishedScore(38.45, 0.32),
+        PublishedScore(63.07, 0.17),
+        PublishedScore(83.89, 0.16),
+    )
     assert row.source.endswith("Table 1")
     assert row.protocol.name == "unified (ViterbiPlanNet)"
     assert "full width" in row.protocol.description
     assert (row.table, row.dataset, row.horizon, row.unified) == ("main", "crosstask", 3, True)
     assert by_method("coin", 4)["KEPP"].mean_accuracy == PublishedScore(33.39, 0.73)
     assert by_method("niv", 3)["Gemini 2.5 Pro"].success_rate == PublishedScore(24.07)
-    assert by_method("coin", 3, "oracle")["CEFITO (true task)"].mean_iou_bitwise == PublishedScore(98.15)
+    assert by_method("coin", 3, "oracle")["CEFITO (true task)"].mean_iou_bitwise == PublishedScore(
+        98.15
+    )
     assert by_method("coin", 4, "task-classifier")["CEFITO"].task_accuracy == PublishedScore(79.42)
-    assert by_method("crosstask", 4, "text-encoder")["Random embedding"].success_rate == PublishedScore(21.3)
-    assert by_method("niv", 6, "reproduction")["ViterbiPlanNet (reproduced)"].success_rate == PublishedScore(18.24)
+    assert by_method("crosstask", 4, "text-encoder")[
+        "Random embedding"
+    ].success_rate == PublishedScore(21.3)
+    assert by_method("niv", 6, "reproduction")[
+        "ViterbiPlanNet (reproduced)"
+    ].success_rate == PublishedScore(18.24)
 
 
 def test_how_many_rows_there_are():
@@ -56,12 +75,23 @@ def test_how_many_rows_there_are():
 
 def test_what_the_text_of_the_paper_says_of_the_differences():
     """Sec. 4.2: CEFITO's gains over ViterbiPlanNet, and over SCHEMA."""
-    gains = {(dataset, horizon): rows["CEFITO"].success_rate.value - rows["ViterbiPlanNet"].success_rate.value
-             for dataset in ("crosstask", "coin") for horizon in (3, 4) for rows in [by_method(dataset, horizon)]}
-    assert gains == {("crosstask", 3): pytest.approx(1.17), ("crosstask", 4): pytest.approx(0.12),
-                     ("coin", 3): pytest.approx(0.12), ("coin", 4): pytest.approx(0.33)}
+    gains = {
+        (dataset, horizon): rows["CEFITO"].success_rate.value
+        - rows["ViterbiPlanNet"].success_rate.value
+        for dataset in ("crosstask", "coin")
+        for horizon in (3, 4)
+        for rows in [by_method(dataset, horizon)]
+    }
+    assert gains == {
+        ("crosstask", 3): pytest.approx(1.17),
+        ("crosstask", 4): pytest.approx(0.12),
+        ("coin", 3): pytest.approx(0.12),
+        ("coin", 4): pytest.approx(0.33),
+    }
     rows = by_method("crosstask", 3)
-    assert rows["CEFITO"].success_rate.value - rows["SCHEMA"].success_rate.value == pytest.approx(2.38)
+    assert rows["CEFITO"].success_rate.value - rows["SCHEMA"].success_rate.value == pytest.approx(
+        2.38
+    )
 
 
 def test_numbers_that_stand_in_several_tables_agree():
@@ -70,11 +100,14 @@ def test_numbers_that_stand_in_several_tables_agree():
             full = by_method(dataset, horizon)["CEFITO"]
             others = [by_method(dataset, horizon, "oracle")["CEFITO"]]
             if dataset == "crosstask":
-                others += [by_method(dataset, horizon, "text-encoder")["CLIP"],
-                           by_method(dataset, horizon, "ablation")["+ auxiliary regularization (CEFITO)"]]
+                others += [
+                    by_method(dataset, horizon, "text-encoder")["CLIP"],
+                    by_method(dataset, horizon, "ablation")["+ auxiliary regularization (CEFITO)"],
+                ]
             for other in others:
                 assert {name: score.value for name, score in scores(other).items()} == {
-                    name: score.value for name, score in scores(full).items()}
+                    name: score.value for name, score in scores(full).items()
+                }
     for dataset in DATASETS:
         for horizon in (3, 4):
             published = by_method(dataset, horizon, "reproduction")["ViterbiPlanNet"]
@@ -86,8 +119,15 @@ def test_every_row_is_complete():
     for row in all_rows():
         found = scores(row)
         iou = "mean_iou_bitwise" if row.unified else "mean_iou_own"
-        assert set(found) == ({"task_accuracy"} if row.table == "task-classifier" else {"success_rate", "mean_accuracy", iou})
-        assert all(0 < score.value < 100 and (score.width is None or 0 < score.width < 20) for score in found.values())
+        assert set(found) == (
+            {"task_accuracy"}
+            if row.table == "task-classifier"
+            else {"success_rate", "mean_accuracy", iou}
+        )
+        assert all(
+            0 < score.value < 100 and (score.width is None or 0 < score.width < 20)
+            for score in found.values()
+        )
         assert len({score.width is None for score in found.values()}) == 1
         assert row.method
         assert row.source
@@ -102,14 +142,31 @@ def test_every_row_is_complete():
 def test_rows_of_other_protocols_are_marked():
     other = {row.method for row in all_rows() if not row.unified}
     assert other == {"WLTDO", "UAAA", "UPN", "DDN", "PlaTe", "Ext-GAIL", "P3IV", "EGPP"}
-    with_width = {row.method for row in published_rows("coin", 3) if row.success_rate.width is not None}
-    assert with_width == {"PKG beam search", "PDPP", "KEPP", "PlanLLM", "SCHEMA", "ViterbiPlanNet", "CEFITO"}
+    with_width = {
+        row.method for row in published_rows("coin", 3) if row.success_rate.width is not None
+    }
+    assert with_width == {
+        "PKG beam search",
+        "PDPP",
+        "KEPP",
+        "PlanLLM",
+        "SCHEMA",
+        "ViterbiPlanNet",
+        "CEFITO",
+    }
 
 
 def test_data_sets_are_matched_by_their_beginning():
     assert published_rows("crosstask-simulated", 3) == published_rows("crosstask", 3)
     assert {row.dataset for row in published_rows("crosstask-simulated", 3)} == {"crosstask"}
-    for dataset, horizon in (("captaincook4d", 3), ("", 3), ("cross", 3), ("my-coin", 3), ("coin", 5), ("coin", 0)):
+    for dataset, horizon in (
+        ("captaincook4d", 3),
+        ("", 3),
+        ("cross", 3),
+        ("my-coin", 3),
+        ("coin", 5),
+        ("coin", 0),
+    ):
         assert published_rows(dataset, horizon) == []
     assert published_rows("niv", 3, "oracle") == []
 
@@ -120,8 +177,11 @@ def test_a_list_can_be_changed_without_harm():
 
 
 def test_there_is_no_such_table():
-    with pytest.raises(ConfigError, match="no published table 'runtime'; there are ablation, main, oracle, reproduction, "
-                                          "task-classifier, text-encoder"):
+    with pytest.raises(
+        ConfigError,
+        match="no published table 'runtime'; there are ablation, main, oracle, reproduction, "
+        "task-classifier, text-encoder",
+    ):
         published_rows("coin", 3, "runtime")
 
 
@@ -130,14 +190,28 @@ def test_against_the_source_of_the_paper(label, shared_data: Path):
     """The numbers of each table, each as often as it stands there."""
     path = shared_data.parent / "paper" / "cefito.tex"
     if not path.exists():
-        pytest.skip("the source of the paper is not at hand: paper/cefito.tex beside the real annotations")
+        pytest.skip(
+            "the source of the paper is not at hand: paper/cefito.tex beside the real annotations"
+        )
     tex = path.read_text(encoding="utf-8")
     at = tex.index(rf"\label{{{label}}}")
     if label != "tab:task-classification":  # elsewhere the label stands below
         at = tex.rindex(r"\toprule", 0, at)
-    body = tex[tex.index(r"\midrule", at):tex.index(r"\bottomrule", at)]
+    body = tex[tex.index(r"\midrule", at) : tex.index(r"\bottomrule", at)]
     table, datasets = PLACES[label]
-    rows = [row for dataset in datasets for horizon in (3, 4) for row in published_rows(dataset, horizon, table)]
-    numbers = [number for row in rows for score in scores(row).values() for number in (score.value, score.width)
-               if number is not None]
-    assert Counter(f"{number:.2f}" for number in numbers) == Counter(re.findall(r"(?<!\d)\d+\.\d\d(?!\d)", body))
+    rows = [
+        row
+        for dataset in datasets
+        for horizon in (3, 4)
+        for row in published_rows(dataset, horizon, table)
+    ]
+    numbers = [
+        number
+        for row in rows
+        for score in scores(row).values()
+        for number in (score.value, score.width)
+        if number is not None
+    ]
+    assert Counter(f"{number:.2f}" for number in numbers) == Counter(
+        re.findall(r"(?<!\d)\d+\.\d\d(?!\d)", body)
+    )

@@ -12,10 +12,19 @@ from cefito.evaluation.quickstart import EXAMPLES, HORIZON, run_quickstart
 from cefito.planners.run import open_run
 from cefito.training.config import load_config
 
-TINY = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
-        "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
-        "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
-        "classifier_training.optimiser.learning_rate": 0.02}
+TINY = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "classifier_training.optimiser.learning_rate": 0.02,
+}
 CONFIG = load_config("paper", overrides=TINY)
 
 
@@ -27,7 +36,9 @@ def small_world(folder, *, seed):
 def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quickstart, "write_world", small_world)
-        return run_quickstart(tmp_path_factory.mktemp("quick") / "below" / "start", seed=3, config=CONFIG)
+        return run_quickstart(
+            tmp_path_factory.mktemp("quick") / "below" / "start", seed=3, config=CONFIG
+        )
 
 
 def test_files(made):
@@ -52,15 +63,26 @@ def test_pictures(made):
 
 def test_evaluations(made):
     assert [(evaluation.planner, evaluation.oracle_task) for evaluation in made.evaluations] == [
-        ("CEFITO", False), ("CEFITO", True), ("nearest window", False), ("most frequent window", False)]
+        ("CEFITO", False),
+        ("CEFITO", True),
+        ("nearest window", False),
+        ("most frequent window", False),
+    ]
     test = cut_windows(open_dataset(made.folder / "world"), horizon=HORIZON, split="test")
     for evaluation in made.evaluations:
         assert "simulated" in evaluation.dataset
         assert (evaluation.split, evaluation.windows, evaluation.exact) == ("test", len(test), True)
-        assert {"success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy"} <= set(
-            evaluation.metrics)
+        assert {
+            "success_rate",
+            "mean_accuracy",
+            "mean_iou",
+            "top_5_success_rate",
+            "task_accuracy",
+        } <= set(evaluation.metrics)
     assert made.evaluations[1].metrics["task_accuracy"] == 100
-    assert made.evaluations[0].metrics["task_accuracy"] == made.evaluations[3].metrics["task_accuracy"]
+    assert (
+        made.evaluations[0].metrics["task_accuracy"] == made.evaluations[3].metrics["task_accuracy"]
+    )
     kept = json.loads((made.run.folder / "comparison-test.json").read_text())
     assert kept == [evaluation.to_dict() for evaluation in made.evaluations]
 
@@ -73,7 +95,7 @@ def test_examples(made):
         video = next(video for video in dataset.videos if video.video_id == example.video)
         assert video.split == "test"
         assert dataset.taxonomy.tasks[video.task].name == example.task
-        actions = [step.action for step in video.steps[example.start:example.start + HORIZON]]
+        actions = [step.action for step in video.steps[example.start : example.start + HORIZON]]
         assert example.truth == dataset.taxonomy.names(actions)
         assert len(example.plans) == 5
         scores = [score for score, _, _ in example.plans]
@@ -100,7 +122,9 @@ def test_an_existing_folder_is_refused(made, tmp_path):
     (tmp_path / "mine" / "thesis.tex").write_text("keep")
     (tmp_path / "file").write_text("keep")
     for folder in (made.folder, tmp_path / "mine", tmp_path / "file"):
-        with pytest.raises(RunError, match=r"exists already\. Choose another folder with --out, or remove it"):
+        with pytest.raises(
+            RunError, match=r"exists already\. Choose another folder with --out, or remove it"
+        ):
             run_quickstart(folder, config=CONFIG)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
@@ -123,7 +147,11 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert "simulated" in lines[0]
     assert lines[1].split()[:2] == ["planner", "SR"]
     assert [line.split("  ")[0] for line in lines[2:6]] == [
-        "CEFITO", "CEFITO, true task", "nearest window", "most frequent window"]
+        "CEFITO",
+        "CEFITO, true task",
+        "nearest window",
+        "most frequent window",
+    ]
     assert captured.out.count("annotated: ") == EXAMPLES
     assert captured.out.count(" → ") == EXAMPLES * 6 * (HORIZON - 1)
     assert "training.png" in captured.err
@@ -131,7 +159,11 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert "Traceback" not in captured.err
     assert open_run(out / "run").info["seed"] == 1
 
-    command = next(line for line in captured.err.splitlines() if "cefito plan" in line).split("cefito ")[1].split()
+    command = (
+        next(line for line in captured.err.splitlines() if "cefito plan" in line)
+        .split("cefito ")[1]
+        .split()
+    )
     assert main(command) == 0  # what it suggests works
     capsys.readouterr()
     assert main(["quickstart", "--out", str(out)]) == 2

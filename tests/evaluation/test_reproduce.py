@@ -9,26 +9,56 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import reproduce
 from cefito.evaluation.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
 from cefito.evaluation.published import published_rows
-from cefito.evaluation.reproduce import EXPERIMENTS, draw_experiment, experiment_study, find_experiment
+from cefito.evaluation.reproduce import (
+    EXPERIMENTS,
+    draw_experiment,
+    experiment_study,
+    find_experiment,
+)
 from cefito.evaluation.results import gather
 from cefito.evaluation.rows import ROWS
 from cefito.evaluation.study import Study, run_study
 from cefito.evaluation.tables import result_tables
 
-SETTINGS = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
-            "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
-            "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2, "proposal.hidden": [16, 12],
-            "proposal.action_dim": 8, "proposal_training.optimiser.epochs": 2, "search.fitting_windows": 10}
+SETTINGS = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "proposal.hidden": [16, 12],
+    "proposal.action_dim": 8,
+    "proposal_training.optimiser.epochs": 2,
+    "search.fitting_windows": 10,
+}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
 
 
 def study(world, out, **changes):
-    return Study(**{"dataset": world.folder, "out": out, "rows": (), "seeds": (0, 1), "preset": "paper", "settings": SETTINGS,
-                    "device": "cpu", **changes})
+    return Study(
+        **{
+            "dataset": world.folder,
+            "out": out,
+            "rows": (),
+            "seeds": (0, 1),
+            "preset": "paper",
+            "settings": SETTINGS,
+            "device": "cpu",
+            **changes,
+        }
+    )
 
 
 def size(path):
@@ -45,7 +75,12 @@ def size(path):
 def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path):
     ours = experiment_study(name, study(tiny_dataset, tmp_path, preset=preset, settings={}))
     assert ours.horizons == EXPERIMENTS[name].horizons
-    assert len({row.name for row in ours.rows}) == len({row.title for row in ours.rows}) == len(ours.rows) > 0
+    assert (
+        len({row.name for row in ours.rows})
+        == len({row.title for row in ours.rows})
+        == len(ours.rows)
+        > 0
+    )
     for row in ours.rows:
         for dataset in ("crosstask", "coin (simulated)", "niv", "tiny"):
             for horizon in ours.horizons:
@@ -56,7 +91,9 @@ def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path)
                     for part in key.split("."):
                         found = getattr(found, part)
                     assert found == value
-    assert not EXPERIMENTS[name].against or EXPERIMENTS[name].against in {row.name for row in ours.rows}
+    assert not EXPERIMENTS[name].against or EXPERIMENTS[name].against in {
+        row.name for row in ours.rows
+    }
 
 
 def test_experiments_say_which_published_table_they_are_of():
@@ -64,7 +101,11 @@ def test_experiments_say_which_published_table_they_are_of():
         assert find_experiment(name) is found
         if found.published:
             assert published_rows(found.dataset or "crosstask", found.horizons[0], found.published)
-    assert [name for name, found in EXPERIMENTS.items() if found.draw] == ["negatives", "runtime", "qualitative"]
+    assert [name for name, found in EXPERIMENTS.items() if found.draw] == [
+        "negatives",
+        "runtime",
+        "qualitative",
+    ]
 
 
 def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
@@ -72,13 +113,33 @@ def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
         return {row.name: row for row in EXPERIMENTS[name].rows(dataset)}
 
     assert [row.settings.get("training.loss.kind") for row in rows("ablation").values()] == [
-        "regression", "triplet", "triplet", "triplet", None]
+        "regression",
+        "triplet",
+        "triplet",
+        "triplet",
+        None,
+    ]
     assert set(rows("text-encoder")) == {"actions-learned", "actions-observed", "actions-text"}
     plain = prepare_custom(make_source("plain-source"), tmp_path / "plain")
     assert set(rows("text-encoder", plain)) == {"actions-learned", "actions-observed"}
-    assert set(rows("negatives")) == {"N-10", "N-25", "N-50", "N-100", "N-250", "r-0.0", "r-0.25", "r-0.5", "r-1.0"}
+    assert set(rows("negatives")) == {
+        "N-10",
+        "N-25",
+        "N-50",
+        "N-100",
+        "N-250",
+        "r-0.0",
+        "r-0.25",
+        "r-0.5",
+        "r-1.0",
+    }
     assert rows("negatives")["N-50"].settings["training.negatives.hard"] == 0.8
-    assert list(rows("oracle")) == ["cefito-energy", "cefito-energy-true-task", "cefito-guided", "cefito-guided-true-task"]
+    assert list(rows("oracle")) == [
+        "cefito-energy",
+        "cefito-energy-true-task",
+        "cefito-guided",
+        "cefito-guided-true-task",
+    ]
     assert [row.true_task for row in rows("oracle").values()] == [False, True, False, True]
 
 
@@ -91,10 +152,14 @@ def test_other_horizons(tiny_dataset, tmp_path):
 def test_what_there_is_not(tiny_dataset, tmp_path):
     ours = study(tiny_dataset, tmp_path)
     for call in (lambda: find_experiment("table-9"), lambda: experiment_study("table-9", ours)):
-        with pytest.raises(ConfigError, match=r"^no table 'table-9'; there are crosstask, coin, .*qualitative\.$"):
+        with pytest.raises(
+            ConfigError, match=r"^no table 'table-9'; there are crosstask, coin, .*qualitative\.$"
+        ):
             call()
     with pytest.raises(DataError, match="nowhere"):
-        experiment_study("oracle", replace(study(tiny_dataset, tmp_path), dataset=tmp_path / "nowhere"))
+        experiment_study(
+            "oracle", replace(study(tiny_dataset, tmp_path), dataset=tmp_path / "nowhere")
+        )
 
 
 # Figures of experiments
@@ -120,7 +185,10 @@ def drawn(monkeypatch):
 
 
 def test_negatives(world, tmp_path, monkeypatch, drawn):
-    rows = tuple(replace(ROWS["nearest"], name=name, title=name) for name in ("N-10", "N-50", "N-250", "r-0.0", "r-1.0"))
+    rows = tuple(
+        replace(ROWS["nearest"], name=name, title=name)
+        for name in ("N-10", "N-50", "N-250", "r-0.0", "r-1.0")
+    )
     ours = cheap("negatives", monkeypatch, world, tmp_path, rows)
     assert run_study(ours) == []
     results = gather(ours)
@@ -129,9 +197,11 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
     assert draw_experiment("negatives", ours, results) == [tmp_path / "negatives.png"]
     width, height = size(tmp_path / "negatives.png")
     assert width > height > 400
-    (panels, *_, more), = drawn
+    ((panels, *_, more),) = drawn
     assert [curve.points for curves in panels for curve in curves] == [
-        [(10, [0, 5]), (50, [1, 6]), (250, [2, 7])], [(0, [3, 8]), (0.8, [1, 6]), (1, [4, 9])]]
+        [(10, [0, 5]), (50, [1, 6]), (250, [2, 7])],
+        [(0, [3, 8]), (0.8, [1, 6]), (1, [4, 9])],
+    ]
     assert more["title"] == world.name
     results["selection"] = "published"
     results["cells"] = [cell | {"error": "killed"} for cell in results["cells"]]
@@ -156,14 +226,24 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
 
 
 def test_qualitative(world, tmp_path, drawn):
-    settings = {**SETTINGS, "classifier_training.optimiser.learning_rate": 0.02, "classifier_training.optimiser.epochs": 10,
-                "proposal_training.optimiser.epochs": 10, "search.objective": "fitted"}  # some success is needed
-    ours = experiment_study("qualitative", study(world, tmp_path, seeds=(0,), settings=settings), horizons=(2,))
+    settings = {
+        **SETTINGS,
+        "classifier_training.optimiser.learning_rate": 0.02,
+        "classifier_training.optimiser.epochs": 10,
+        "proposal_training.optimiser.epochs": 10,
+        "search.objective": "fitted",
+    }  # some success is needed
+    ours = experiment_study(
+        "qualitative", study(world, tmp_path, seeds=(0,), settings=settings), horizons=(2,)
+    )
     with pytest.raises(RunError, match=r"run\.json: no such file"):
         draw_experiment("qualitative", ours, {"dataset": {"name": ""}, "selection": "held-out"})
     assert run_study(ours) == []
     written = draw_experiment("qualitative", ours, gather(ours))
-    assert [path.name for path in written] == ["qualitative-T2-successes.png", "qualitative-T2-failures.png"]
+    assert [path.name for path in written] == [
+        "qualitative-T2-successes.png",
+        "qualitative-T2-failures.png",
+    ]
     for path in written:
         size(path)
     names = {task.name for task in world.taxonomy.tasks}
@@ -173,10 +253,15 @@ def test_qualitative(world, tmp_path, drawn):
         titles = [panel.title.split(" (")[0] for panel in panels]
         assert set(titles) <= names
         for panel in panels:
-            assert all(plan.right == [name == true for name, true in zip(plan.actions, panel.truth, strict=True)]
-                       for plan in panel.plans)
+            assert all(
+                plan.right
+                == [name == true for name, true in zip(plan.actions, panel.truth, strict=True)]
+                for plan in panel.plans
+            )
             assert all(panel.plans[0].right) is right
-            assert [plan.score for plan in panel.plans] == sorted(plan.score for plan in panel.plans)
+            assert [plan.score for plan in panel.plans] == sorted(
+                plan.score for plan in panel.plans
+            )
     assert len(set(titles)) == 4  # of as many tasks as there are
 
 
@@ -191,7 +276,10 @@ def test_a_tiny_ablation_from_end_to_end(world, tmp_path):
     assert run_study(ours) == []
     scores, differences = result_tables(gather(ours), against="baseline", published="ablation")
     first, last = (row.title for row in ours.rows)
-    assert (first, last) == ("baseline: regression of the goal", "+ auxiliary reconstruction (CEFITO)")
+    assert (first, last) == (
+        "baseline: regression of the goal",
+        "+ auxiliary reconstruction (CEFITO)",
+    )
     assert [line[0].text for line in scores.lines] == [first, last]
     assert [line[0].text for line in differences.lines] == [last]
 
@@ -200,18 +288,38 @@ def test_a_tiny_ablation_from_end_to_end(world, tmp_path):
 
 
 def test_curves_of_one_and_of_several_seeds(tmp_path):
-    curves = [Curve("costs $5 or $6_", [(3, [1.0]), (4, [20.0])]), Curve("b", [(3, [0.5, 1.5, 1.0]), (5, [1e-3, 3.0])])]
-    draw_curves([curves, []], tmp_path / "curves.png", titles=("a", "b"), labels=("T", "T"), values=("s", "s"),
-                logarithmic=(True, False), log_values=True, title="$x_")
-    draw_curves([curves], tmp_path / "one.svg", titles=("a",), labels=("T",), values=("s",), logarithmic=(False,))
+    curves = [
+        Curve("costs $5 or $6_", [(3, [1.0]), (4, [20.0])]),
+        Curve("b", [(3, [0.5, 1.5, 1.0]), (5, [1e-3, 3.0])]),
+    ]
+    draw_curves(
+        [curves, []],
+        tmp_path / "curves.png",
+        titles=("a", "b"),
+        labels=("T", "T"),
+        values=("s", "s"),
+        logarithmic=(True, False),
+        log_values=True,
+        title="$x_",
+    )
+    draw_curves(
+        [curves],
+        tmp_path / "one.svg",
+        titles=("a",),
+        labels=("T",),
+        values=("s",),
+        logarithmic=(False,),
+    )
     assert size(tmp_path / "curves.png")[0] > 1000
     assert b"<svg" in (tmp_path / "one.svg").read_bytes()
 
 
 def test_plans_of_names_that_are_hard_to_print(tmp_path):
     plans = [Line(score=-0.5, actions=["pay $5 and $6_", "x" * 200], right=[True, False])]
-    panels = [PlanPanel(title="Save $5_ or $6", truth=["pay $5 and $6_", "stir"], plans=plans),
-              PlanPanel(title="no plan", truth=["pour", "stir"], plans=[])]
+    panels = [
+        PlanPanel(title="Save $5_ or $6", truth=["pay $5 and $6_", "stir"], plans=plans),
+        PlanPanel(title="no plan", truth=["pour", "stir"], plans=[]),
+    ]
     draw_plans(panels, tmp_path / "two.png", title="$x_")
     draw_plans(panels[1:], tmp_path / "one.png", title="")
     assert size(tmp_path / "two.png")[1] > size(tmp_path / "one.png")[1]

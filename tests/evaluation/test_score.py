@@ -18,21 +18,35 @@ from cefito.planners.settings import search_settings
 from cefito.search.problem import Effort, Plans
 from cefito.training.config import load_config
 
-TINY = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
-        "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
-        "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
-        "classifier_training.optimiser.learning_rate": 0.02}
+TINY = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "classifier_training.optimiser.learning_rate": 0.02,
+}
 CONFIG = load_config("paper", overrides=TINY)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
 
 
 @pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
-    return train_run(world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=4)
+    return train_run(
+        world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=4
+    )
 
 
 @pytest.fixture
@@ -42,7 +56,9 @@ def run(trained, tmp_path):
 
 
 def files(run):
-    return sorted(path.name for path in run.folder.glob("*.json") if path.name.startswith("evaluation"))
+    return sorted(
+        path.name for path in run.folder.glob("*.json") if path.name.startswith("evaluation")
+    )
 
 
 class Says:
@@ -58,10 +74,16 @@ class Says:
 
     def plan(self, queries, top_k):
         self.asked.append((queries.tasks is not None, top_k))
-        return [Plans(actions=plan[:top_k], energies=np.arange(len(plan[:top_k]), dtype=float),
-                      scores=np.arange(len(plan[:top_k]), dtype=float),
-                      evaluated=Effort(token_forwards=10 * row, leaves=row), exact=self.exact or row > 0)
-                for row, plan in enumerate(self.plans)]
+        return [
+            Plans(
+                actions=plan[:top_k],
+                energies=np.arange(len(plan[:top_k]), dtype=float),
+                scores=np.arange(len(plan[:top_k]), dtype=float),
+                evaluated=Effort(token_forwards=10 * row, leaves=row),
+                exact=self.exact or row > 0,
+            )
+            for row, plan in enumerate(self.plans)
+        ]
 
 
 def test_scores_of_given_plans(world):
@@ -87,7 +109,9 @@ def test_scores_of_given_plans(world):
     assert evaluation.metrics["top_2_success_rate"] == 50
     assert evaluation.metrics["mean_accuracy"] == metrics.mean_accuracy(best, truth)
     assert evaluation.metrics["mean_iou"] == pytest.approx(metrics.mean_iou(best, truth))
-    assert evaluation.metrics["position_accuracy"] == metrics.position_accuracy(best, truth).tolist()
+    assert (
+        evaluation.metrics["position_accuracy"] == metrics.position_accuracy(best, truth).tolist()
+    )
     assert evaluation.metrics["task_accuracy"] == 75
     assert json.loads(json.dumps(evaluation.to_dict())) == evaluation.to_dict()
 
@@ -115,28 +139,49 @@ def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
     class Names(Says):
         def plan(self, queries, top_k):
             found = super().plan(queries, top_k)
-            named = [replace(plan, tasks=np.array([task])) for plan, task in zip(found, own, strict=True)]
+            named = [
+                replace(plan, tasks=np.array([task])) for plan, task in zip(found, own, strict=True)
+            ]
             return named[:3] + found[3:]
 
-    assert evaluate_planner(Names(plans, windows.tasks + 1), windows)[0].metrics["task_accuracy"] == 50
+    assert (
+        evaluate_planner(Names(plans, windows.tasks + 1), windows)[0].metrics["task_accuracy"] == 50
+    )
     assert evaluate_planner(Names(plans, windows.tasks), windows)[0].metrics["task_accuracy"] == 75
-    assert "task_accuracy" not in evaluate_planner(Names(plans), windows)[0].metrics  # the last one's is not known
+    assert (
+        "task_accuracy" not in evaluate_planner(Names(plans), windows)[0].metrics
+    )  # the last one's is not known
     plans, own = plans[:3], own[:3]
-    assert evaluate_planner(Names(plans), windows.subset(range(3)))[0].metrics["task_accuracy"] == pytest.approx(200 / 3)
+    assert evaluate_planner(Names(plans), windows.subset(range(3)))[0].metrics[
+        "task_accuracy"
+    ] == pytest.approx(200 / 3)
 
 
 def test_another_search_is_kept_in_a_file_of_its_own(run):
     own, _ = evaluate_run(run)
     trained = run.planner.config.search
-    run.planner.use(search_settings(trained, method="guided", tasks=2, objective="fitted", prior_weight=0.25))
+    run.planner.use(
+        search_settings(trained, method="guided", tasks=2, objective="fitted", prior_weight=0.25)
+    )
     value, path = evaluate_run(run, sample=6)
-    assert path.name == "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json"
-    assert value["search"] == {**own["search"], "method": "guided", "tasks": 2, "objective": "fitted", "prior_weight": 0.25}
+    assert (
+        path.name
+        == "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json"
+    )
+    assert value["search"] == {
+        **own["search"],
+        "method": "guided",
+        "tasks": 2,
+        "objective": "fitted",
+        "prior_weight": 0.25,
+    }
     assert value["weights"] == vars(run.planner.weights)
     assert value["weights"]["prior"] == 0.25
     assert json.loads(path.read_text()) == value
-    assert files(run) == ["evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json",
-                          "evaluation-test.json"]
+    assert files(run) == [
+        "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json",
+        "evaluation-test.json",
+    ]
     run.planner.use(trained)
     assert evaluate_run(run)[1].name == "evaluation-test.json"
 
@@ -161,10 +206,15 @@ def test_the_scores_are_those_of_the_plans(run, world):
     evaluation, plans = evaluate_planner(run.planner, windows, oracle_task=True)
     best = np.stack([plan.actions[0] for plan in plans])
     assert evaluation.metrics["success_rate"] == metrics.success_rate(best, windows.actions)
-    assert evaluation.metrics["mean_iou_bitwise"] == pytest.approx(metrics.mean_iou_bitwise(best, windows.actions))
+    assert evaluation.metrics["mean_iou_bitwise"] == pytest.approx(
+        metrics.mean_iou_bitwise(best, windows.actions)
+    )
     assert evaluation.metrics["top_5_success_rate"] == metrics.top_k_success_rate(
-        np.stack([plan.actions for plan in plans]), windows.actions)
-    assert evaluation.leaves_per_query == np.mean([len(run.planner.space.actions[task]) ** 3 for task in windows.tasks])
+        np.stack([plan.actions for plan in plans]), windows.actions
+    )
+    assert evaluation.leaves_per_query == np.mean(
+        [len(run.planner.space.actions[task]) ** 3 for task in windows.tasks]
+    )
 
 
 def test_oracle_and_sample(run, world):
@@ -177,7 +227,10 @@ def test_oracle_and_sample(run, world):
     assert (value["windows"], value["sampled_from"]) == (7, len(windows))
     again, _ = evaluate_run(run, sample=7)
     assert again["metrics"] == value["metrics"]
-    assert evaluate_run(run, sample=7, oracle_task=True)[1].name == "evaluation-test-oracle-task-sample-7.json"
+    assert (
+        evaluate_run(run, sample=7, oracle_task=True)[1].name
+        == "evaluation-test-oracle-task-sample-7.json"
+    )
     value, path = evaluate_run(run, sample=100_000)
     assert path.name == "evaluation-test.json"
     assert value["windows"] == value["sampled_from"] == len(windows)
@@ -192,10 +245,14 @@ def test_a_sample_of_nothing(run, sample):
 
 def test_splits_without_windows(make_source, tiny_videos, tmp_path):
     tiny_videos[-1]["split"] = "val"
-    dataset = prepare_custom(make_source(videos=[video for video in tiny_videos if video["split"] != "test"]),
-                             tmp_path / "data")
+    dataset = prepare_custom(
+        make_source(videos=[video for video in tiny_videos if video["split"] != "test"]),
+        tmp_path / "data",
+    )
     run = train_run(dataset, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
-    with pytest.raises(DataError, match=r"split 'test' gives no windows of horizon 3 .*Mark some videos as 'test'"):
+    with pytest.raises(
+        DataError, match=r"split 'test' gives no windows of horizon 3 .*Mark some videos as 'test'"
+    ):
         evaluate_run(run)
     with pytest.raises(DataError, match=r"split 'dev': unknown\. Choose one of train, val, test"):
         evaluate_run(run, split="dev")
@@ -214,16 +271,23 @@ def test_tasks_without_training_windows_are_counted(make_source, tiny_videos, tm
     value, _ = evaluate_run(run)
     assert value["tasks_without_training"] == {"tasks": [2], "windows": 2}
     assert value["windows"] == 2 + 4 + 2
-    assert evaluate_run(run, split="val")[0]["tasks_without_training"] == {"tasks": [2], "windows": 0}
+    assert evaluate_run(run, split="val")[0]["tasks_without_training"] == {
+        "tasks": [2],
+        "windows": 0,
+    }
     assert evaluate_run(run, oracle_task=True)[0]["without_plan"] == 0
 
 
 def test_where_the_data_set_lies(run, world, tmp_path):
     moved = shutil.copytree(world.folder, tmp_path / "moved")
-    gone = replace(run, info={**run.info, "dataset": {**run.info["dataset"], "path": str(tmp_path / "gone")}})
+    gone = replace(
+        run, info={**run.info, "dataset": {**run.info["dataset"], "path": str(tmp_path / "gone")}}
+    )
     with pytest.raises(RunError, match="Say where it is with --dataset"):
         evaluate_run(gone)
-    other = write_world(tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    other = write_world(
+        tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
+    )
     with pytest.raises(RunError, match="made with another data set"):
         evaluate_run(run, dataset=other.folder)
     assert files(run) == []
@@ -233,13 +297,24 @@ def test_where_the_data_set_lies(run, world, tmp_path):
 def test_scores_in_the_shared_vocabulary_count_equal_actions_of_other_tasks_as_right(world):
     windows = cut_windows(world, horizon=3, split="test").subset([0, 1])
     count = len(windows.taxonomy.actions)
-    mapped = [0 if action == 1 else action for action in range(count)]  # actions 0 and 1 are the same there
+    mapped = [
+        0 if action == 1 else action for action in range(count)
+    ]  # actions 0 and 1 are the same there
     taxonomy = windows.taxonomy.to_dict() | {
         f"map_{count}_to_{count}": mapped,
-        f"actions_{count}": [{"id": action, "name": f"a{action}"} for action in range(count)]}
-    windows = replace(windows, taxonomy=Taxonomy.from_dict(taxonomy), actions=np.array([[1, 2, 3], [4, 5, 6]]))
+        f"actions_{count}": [{"id": action, "name": f"a{action}"} for action in range(count)],
+    }
+    windows = replace(
+        windows, taxonomy=Taxonomy.from_dict(taxonomy), actions=np.array([[1, 2, 3], [4, 5, 6]])
+    )
     planner = Says([np.array([[0, 2, 3]]), np.zeros((0, 3), dtype=np.int64)])
     evaluation, _ = evaluate_planner(planner, windows)
-    assert (evaluation.metrics["success_rate"], evaluation.shared_metrics["success_rate"]) == (0, 50)
+    assert (evaluation.metrics["success_rate"], evaluation.shared_metrics["success_rate"]) == (
+        0,
+        50,
+    )
     assert evaluation.shared_metrics["mean_accuracy"] == 50
-    assert evaluate_planner(planner, replace(windows, taxonomy=world.taxonomy))[0].shared_metrics is None
+    assert (
+        evaluate_planner(planner, replace(windows, taxonomy=world.taxonomy))[0].shared_metrics
+        is None
+    )

@@ -16,7 +16,7 @@ def test_interval_by_hand():
     # mean 3, s = √2.5, t(0.95; 4) = 2.1318
     interval = seed_interval([1, 2, 3, 4, 5])
     assert interval.mean == 3
-    assert interval.half_width == pytest.approx(2.1318 * 2.5 ** 0.5 / 5 ** 0.5, rel=1e-4)
+    assert interval.half_width == pytest.approx(2.1318 * 2.5**0.5 / 5**0.5, rel=1e-4)
     assert interval.values == (1, 2, 3, 4, 5)
     assert interval.level == 0.9
     assert seed_interval([7.5]) == Interval(mean=7.5, half_width=None, values=(7.5,), level=0.9)
@@ -34,7 +34,12 @@ def test_interval_against_scipy(values, level):
 
 
 @settings(deadline=None)
-@given(values=values, shift=st.floats(-50, 50), scale=st.floats(-5, 5), random=st.randoms(use_true_random=False))
+@given(
+    values=values,
+    shift=st.floats(-50, 50),
+    scale=st.floats(-5, 5),
+    random=st.randoms(use_true_random=False),
+)
 def test_interval_shifts_scales_and_ignores_order(values, shift, scale, random):
     interval, changed = seed_interval(values), [scale * value + shift for value in values]
     random.shuffle(changed)
@@ -66,7 +71,9 @@ def slow_width(values, seed, draws):
 @settings(deadline=None)
 @given(values=values, seed=st.integers(0, 99), draws=st.integers(1, 60))
 def test_width_against_a_loop(values, seed, draws):
-    assert bootstrap_width(values, seed=seed, draws=draws) == pytest.approx(slow_width(values, seed, draws), abs=1e-9)
+    assert bootstrap_width(values, seed=seed, draws=draws) == pytest.approx(
+        slow_width(values, seed, draws), abs=1e-9
+    )
 
 
 def test_width_of_two_values_is_their_distance():
@@ -80,13 +87,17 @@ def test_width_of_two_values_is_their_distance():
 @given(values=values, shift=st.floats(-50, 50), scale=st.floats(-5, 5))
 def test_width_shifts_and_scales(values, shift, scale):
     changed = [scale * value + shift for value in values]
-    assert bootstrap_width(changed, draws=50) == pytest.approx(abs(scale) * bootstrap_width(values, draws=50), abs=1e-9)
+    assert bootstrap_width(changed, draws=50) == pytest.approx(
+        abs(scale) * bootstrap_width(values, draws=50), abs=1e-9
+    )
 
 
 def test_width_of_five_seeds_is_narrower_than_by_t():
     generator = np.random.default_rng(0)
     sets = [generator.standard_normal(5) for _ in range(300)]
-    ratio = np.mean([bootstrap_width(one) for one in sets]) / np.mean([2 * seed_interval(one).half_width for one in sets])
+    ratio = np.mean([bootstrap_width(one) for one in sets]) / np.mean(
+        [2 * seed_interval(one).half_width for one in sets]
+    )
     assert ratio == pytest.approx(0.69, abs=0.02)
 
 
@@ -95,27 +106,41 @@ def slow_difference(one, other, video, level, draws, seed):
     videos = sorted(set(video))
 
     def rates(rows):
-        return [100 * (np.mean([seed[row] for seed in one]) - np.mean([seed[row] for seed in other])) for row in rows]
+        return [
+            100 * (np.mean([seed[row] for seed in one]) - np.mean([seed[row] for seed in other]))
+            for row in rows
+        ]
 
     found = []
     for drawn in np.random.default_rng(seed).integers(len(videos), size=(draws, len(videos))):
         rows = [row for place in drawn for row in range(len(video)) if video[row] == videos[place]]
         found.append(sum(rates(rows)) / len(rows))
-    return np.mean(rates(range(len(video)))), *np.percentile(found, [50 * (1 - level), 50 * (1 + level)])
+    return np.mean(rates(range(len(video)))), *np.percentile(
+        found, [50 * (1 - level), 50 * (1 + level)]
+    )
 
 
 @st.composite
 def studies(draw):
     windows = draw(st.integers(1, 12))
-    generator = np.random.default_rng(draw(st.integers(0, 2 ** 32)))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     seeds = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
-    one, other = (generator.integers(0, 2, (count, windows)).astype(draw(st.sampled_from([bool, np.int64, np.float64])))
-                  for count in seeds)
+    one, other = (
+        generator.integers(0, 2, (count, windows)).astype(
+            draw(st.sampled_from([bool, np.int64, np.float64]))
+        )
+        for count in seeds
+    )
     return one, other, generator.integers(0, draw(st.integers(1, 6)), windows)
 
 
 @settings(deadline=None)
-@given(study=studies(), level=st.sampled_from([0.5, 0.9]), draws=st.integers(1, 20), seed=st.integers(0, 9))
+@given(
+    study=studies(),
+    level=st.sampled_from([0.5, 0.9]),
+    draws=st.integers(1, 20),
+    seed=st.integers(0, 9),
+)
 def test_difference_against_a_loop(study, level, draws, seed):
     one, other, video = study
     found = paired_difference(one, other, video, level=level, draws=draws, seed=seed)
@@ -123,7 +148,9 @@ def test_difference_against_a_loop(study, level, draws, seed):
     assert (found.mean, found.low, found.high) == pytest.approx(expected, abs=1e-9)
     assert found.level == level
     if len(one) == len(other):
-        seeds = [100 * (mine.mean() - theirs.mean()) for mine, theirs in zip(one, other, strict=True)]
+        seeds = [
+            100 * (mine.mean() - theirs.mean()) for mine, theirs in zip(one, other, strict=True)
+        ]
         assert found.seeds.values == pytest.approx(seeds, abs=1e-9)
         assert found.seeds.level == level
         assert found.seeds.mean == pytest.approx(found.mean, abs=1e-9)
@@ -133,7 +160,8 @@ def test_difference_against_a_loop(study, level, draws, seed):
 
 
 def test_difference_by_hand():
-    # gains of the windows: 1/2, 0, 1/2 in video 7 and -1 in video 3; each drawn twice in a quarter of the draws, else each once
+    # gains of the windows: 1/2, 0, 1/2 in video 7 and -1 in video 3; each drawn twice in a quarter
+    # of the draws, else each once
     one, other = [[1, 1, 0, 0], [1, 1, 1, 0]], [[0, 1, 0, 1], [1, 1, 0, 1]]
     found = paired_difference(one, other, [7, 7, 7, 3])
     assert found.mean == pytest.approx(0)
@@ -157,36 +185,51 @@ def test_difference_invariances(study, seed, shift, scale):
     np.testing.assert_allclose(ends(one[:, order], other[:, order], video[order]), base, atol=1e-9)
     np.testing.assert_allclose(ends(one, other, 3 * video + 2), base, atol=1e-9)
     np.testing.assert_allclose(ends(other, one, video), -base[[0, 2, 1]], atol=1e-9)
-    np.testing.assert_allclose(ends(scale * one + shift, scale * other + shift, video), scale * base, atol=1e-9)
+    np.testing.assert_allclose(
+        ends(scale * one + shift, scale * other + shift, video), scale * base, atol=1e-9
+    )
     np.testing.assert_allclose(ends(one, one, video), 0, atol=1e-9)
 
 
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 2 ** 32))
+@given(seed=st.integers(0, 2**32))
 def test_videos_widen_the_interval_where_their_windows_agree(seed):
     generator = np.random.default_rng(seed)
     success = generator.integers(0, 2, (1, 60)).repeat(10, axis=1)
     video, nothing = np.arange(60).repeat(10), np.zeros((1, 600))
-    together, apart = (paired_difference(success, nothing, groups) for groups in (video, np.arange(600)))
+    together, apart = (
+        paired_difference(success, nothing, groups) for groups in (video, np.arange(600))
+    )
     assert together.high - together.low > 2 * (apart.high - apart.low)
 
 
 def test_difference_covers_the_truth_as_often_as_it_says():
     generator = np.random.default_rng(0)
     covered = 0
-    for _ in range(300):  # 80 videos of 1 to 6 windows, each with success rates of its own: 0.2 apart on average
+    for _ in range(
+        300
+    ):  # 80 videos of 1 to 6 windows, each with success rates of its own: 0.2 apart on average
         video = np.arange(80).repeat(generator.integers(1, 7, 80))
         rate = generator.uniform(0.1, 0.6, 80)[video]
         gain = generator.uniform(0.0, 0.4, 80)[video]
-        one, other = generator.random((3, len(video))) < rate + gain, generator.random((3, len(video))) < rate
+        one, other = (
+            generator.random((3, len(video))) < rate + gain,
+            generator.random((3, len(video))) < rate,
+        )
         found = paired_difference(one, other, video, draws=300)
         covered += found.low <= 20 <= found.high
     assert covered / 300 == pytest.approx(0.9, abs=0.05)
 
 
-@pytest.mark.parametrize(("bad", "message"), [
-    ([], "expected one value a seed, at least one"), ([[1.0, 2.0]], r"shape \[1, 2\]; expected one value a seed"),
-    ([1.0, float("nan")], "not all finite"), ([1.0, float("inf")], "not all finite")])
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ([], "expected one value a seed, at least one"),
+        ([[1.0, 2.0]], r"shape \[1, 2\]; expected one value a seed"),
+        ([1.0, float("nan")], "not all finite"),
+        ([1.0, float("inf")], "not all finite"),
+    ],
+)
 def test_values_that_cannot_be_used(bad, message):
     for function in (seed_interval, bootstrap_width):
         with pytest.raises(ValueError, match=message):
@@ -208,15 +251,22 @@ def test_settings_that_cannot_be_used():
             paired_difference([[1]], [[0]], [0], level=level)
 
 
-@pytest.mark.parametrize(("one", "other", "video", "message"), [
-    ([1, 0], [[1, 0]], [0, 1], r"one has shape \[2\]; expected \[seeds, windows\]"),
-    ([[1, 0]], [1, 0], [0, 1], r"other has shape \[2\]; expected \[seeds, windows\]"),
-    ([[]], [[]], [], "not empty"), (np.zeros((0, 2)), [[1, 0]], [0, 1], "not empty"),
-    ([[1, 0]], [[1]], [0, 1], r"of 2, 1 and \[2\] windows; expected the same windows"),
-    ([[1, 0]], [[1, 1]], [0], r"of 2, 2 and \[1\] windows; expected the same windows"),
-    ([[1, 0]], [[1, 1]], [[0, 1]], r"of 2, 2 and \[1, 2\] windows"),
-    ([[1, np.nan]], [[1, 1]], [0, 1], "one holds NaN or infinity"), ([[1, 0]], [[np.inf, 1]], [0, 1], "other holds NaN or inf"),
-    ([["a", "b"]], [[1, 1]], [0, 1], "one holds values of type <U1"), ([[1, 0]], [[1, 1]], [0.5, 1], "video holds values of")])
+@pytest.mark.parametrize(
+    ("one", "other", "video", "message"),
+    [
+        ([1, 0], [[1, 0]], [0, 1], r"one has shape \[2\]; expected \[seeds, windows\]"),
+        ([[1, 0]], [1, 0], [0, 1], r"other has shape \[2\]; expected \[seeds, windows\]"),
+        ([[]], [[]], [], "not empty"),
+        (np.zeros((0, 2)), [[1, 0]], [0, 1], "not empty"),
+        ([[1, 0]], [[1]], [0, 1], r"of 2, 1 and \[2\] windows; expected the same windows"),
+        ([[1, 0]], [[1, 1]], [0], r"of 2, 2 and \[1\] windows; expected the same windows"),
+        ([[1, 0]], [[1, 1]], [[0, 1]], r"of 2, 2 and \[1, 2\] windows"),
+        ([[1, np.nan]], [[1, 1]], [0, 1], "one holds NaN or infinity"),
+        ([[1, 0]], [[np.inf, 1]], [0, 1], "other holds NaN or inf"),
+        ([["a", "b"]], [[1, 1]], [0, 1], "one holds values of type <U1"),
+        ([[1, 0]], [[1, 1]], [0.5, 1], "video holds values of"),
+    ],
+)
 def test_differences_that_cannot_be_taken(one, other, video, message):
     with pytest.raises(ValueError, match=message):
         paired_difference(one, other, video)
@@ -224,4 +274,9 @@ def test_differences_that_cannot_be_taken(one, other, video, message):
 
 def test_scipy_is_loaded_only_where_it_is_used():
     code = "import sys, cefito.evaluation.statistics; print('scipy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )

@@ -18,7 +18,15 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, study
 from cefito.evaluation.results import gather
 from cefito.evaluation.rows import ROWS, Row, find_rows
-from cefito.evaluation.study import Cell, Study, check_study, missing_cells, read_cell, run_study, scored_windows
+from cefito.evaluation.study import (
+    Cell,
+    Study,
+    check_study,
+    missing_cells,
+    read_cell,
+    run_study,
+    scored_windows,
+)
 from cefito.evaluation.tables import result_tables
 from cefito.planners import methods
 from cefito.planners.methods import Method
@@ -27,21 +35,47 @@ from cefito.planners.run import open_run
 from cefito.planners.settings import search_settings
 from cefito.training import trainer
 
-SETTINGS = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 1,
-            "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
-            "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2, "proposal.hidden": [16, 12],
-            "proposal.action_dim": 8, "proposal_training.optimiser.epochs": 2, "search.fitting_windows": 10}
+SETTINGS = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "proposal.hidden": [16, 12],
+    "proposal.action_dim": 8,
+    "proposal_training.optimiser.epochs": 2,
+    "search.fitting_windows": 10,
+}
 NAMES = ("nearest", "frequent", "cefito-energy", "cefito-guided")
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
 
 
 def made(world, out, names=NAMES, **changes):
-    return Study(**{"dataset": world.folder, "out": out, "rows": find_rows(names), "horizons": (2,), "seeds": (0,),
-                    "preset": "paper", "settings": SETTINGS, "device": "cpu", **changes})
+    return Study(
+        **{
+            "dataset": world.folder,
+            "out": out,
+            "rows": find_rows(names),
+            "horizons": (2,),
+            "seeds": (0,),
+            "preset": "paper",
+            "settings": SETTINGS,
+            "device": "cpu",
+            **changes,
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +111,11 @@ def work(monkeypatch):
 
 
 def cell(ours, name, *, horizon=2, seed=0):
-    return next(one for one in ours.cells() if (one.row.name, one.horizon, one.seed) == (name, horizon, seed))
+    return next(
+        one
+        for one in ours.cells()
+        if (one.row.name, one.horizon, one.seed) == (name, horizon, seed)
+    )
 
 
 def scores(ours, world, name, **place):
@@ -85,8 +123,11 @@ def scores(ours, world, name, **place):
 
 
 def snapshot(folder):
-    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(folder.rglob("*"))
-            if path.is_file()}
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 # Rows
@@ -95,24 +136,43 @@ def snapshot(folder):
 def test_rows_by_name():
     rows = find_rows(["nearest", "frequent-true-task", "cefito"])
     assert [(row.name, row.method, row.true_task) for row in rows] == [
-        ("nearest", "nearest", False), ("frequent-true-task", "frequent", True), ("cefito", "cefito", False)]
+        ("nearest", "nearest", False),
+        ("frequent-true-task", "frequent", True),
+        ("cefito", "cefito", False),
+    ]
     assert rows[1].title == "most frequent window, true task"
     assert all(name == row.name and not row.true_task for name, row in ROWS.items())
     assert len({row.title for row in ROWS.values()}) == len(ROWS)
 
 
-@pytest.mark.parametrize(("names", "message"), [
-    (["oracle"], "no planner 'oracle'; there are cefito, cefito-guided, .*, each also with '-true-task' behind it"),
-    (["-true-task"], "no planner '-true-task'"), (["nearest-true-task-true-task"], "no planner"),
-    (["nearest", "frequent", "nearest"], "planners nearest, frequent, nearest: one is named twice")])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["oracle"],
+            "no planner 'oracle'; there are cefito, cefito-guided, .*, each also with "
+            "'-true-task' behind it",
+        ),
+        (["-true-task"], "no planner '-true-task'"),
+        (["nearest-true-task-true-task"], "no planner"),
+        (
+            ["nearest", "frequent", "nearest"],
+            "planners nearest, frequent, nearest: one is named twice",
+        ),
+    ],
+)
 def test_rows_that_do_not_exist(names, message):
     with pytest.raises(ConfigError, match=message):
         find_rows(names)
 
 
 def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
-    monkeypatch.setitem(methods.METHODS, "nearest", replace(methods.METHODS["nearest"], uses_task=False))
-    with pytest.raises(ConfigError, match="'nearest-true-task': nearest window makes no use of the task"):
+    monkeypatch.setitem(
+        methods.METHODS, "nearest", replace(methods.METHODS["nearest"], uses_task=False)
+    )
+    with pytest.raises(
+        ConfigError, match="'nearest-true-task': nearest window makes no use of the task"
+    ):
         find_rows(["nearest-true-task"])
 
 
@@ -129,13 +189,30 @@ def test_scores_are_those_of_the_runs(finished, world):
         windows = cut_windows(world, horizon=2, split="test")
         expected, plans = evaluate_planner(run.planner, windows)
         timed = ("seconds_per_query",)
-        assert {key: part for key, part in value.items() if key in vars(expected) and key not in timed} == {
-            key: part for key, part in json.loads(json.dumps(expected.to_dict())).items() if key not in timed}
+        assert {
+            key: part for key, part in value.items() if key in vars(expected) and key not in timed
+        } == {
+            key: part
+            for key, part in json.loads(json.dumps(expected.to_dict())).items()
+            if key not in timed
+        }
         assert value["success"] == "".join(
-            str(int(plan.actions[0].tolist() == actual)) for plan, actual in zip(plans, windows.actions.tolist(), strict=True))
-        assert 100 * value["success"].count("1") / len(windows) == pytest.approx(value["metrics"]["success_rate"])
-        assert (value["videos"], value["starts"]) == (windows.video.tolist(), windows.start.tolist())
-        assert (value["row"], value["horizon"], value["seed"], value["method"]) == (name, 2, 0, row.method)
+            str(int(plan.actions[0].tolist() == actual))
+            for plan, actual in zip(plans, windows.actions.tolist(), strict=True)
+        )
+        assert 100 * value["success"].count("1") / len(windows) == pytest.approx(
+            value["metrics"]["success_rate"]
+        )
+        assert (value["videos"], value["starts"]) == (
+            windows.video.tolist(),
+            windows.start.tolist(),
+        )
+        assert (value["row"], value["horizon"], value["seed"], value["method"]) == (
+            name,
+            2,
+            0,
+            row.method,
+        )
         assert value["selection"] == "held-out"
         assert value["parameters"] == run.info["parameters"]
         assert set(value["training"]) == set(run.info["training"]) == set(value["parameters"])
@@ -143,16 +220,31 @@ def test_scores_are_those_of_the_runs(finished, world):
 
 def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path, work):
     ours = made(world, finished)
-    assert cell(ours, "cefito-energy").run(ours, world) == cell(ours, "cefito-guided").run(ours, world)
+    assert cell(ours, "cefito-energy").run(ours, world) == cell(ours, "cefito-guided").run(
+        ours, world
+    )
     place = finished / "T2" / "seed0"
-    assert sorted(path.name.split("-")[0] for path in (place / "runs").iterdir()) == ["cefito", "frequent", "nearest"]
-    assert sorted(path.name.split("-")[0] for path in (place / "trainings").iterdir()) == ["classifier", "field", "proposal"]
+    assert sorted(path.name.split("-")[0] for path in (place / "runs").iterdir()) == [
+        "cefito",
+        "frequent",
+        "nearest",
+    ]
+    assert sorted(path.name.split("-")[0] for path in (place / "trainings").iterdir()) == [
+        "classifier",
+        "field",
+        "proposal",
+    ]
     assert scores(ours, world, "frequent")["training"]["task classifier"]["resumed"] is False
     assert scores(ours, world, "cefito-energy")["training"]["task classifier"]["resumed"] is True
     assert run_study(made(world, tmp_path / "out", horizons=(3,))) == []
     windows = len(cut_windows(world, horizon=3, split="train"))
     small, large = -(-windows // 64), -(-windows // 128)  # steps an epoch
-    assert work == {"TaskClassifier": 2 * large, "ProposalNetwork": 2 * small, "EnergyField": large, "scored": 4}
+    assert work == {
+        "TaskClassifier": 2 * large,
+        "ProposalNetwork": 2 * small,
+        "EnergyField": large,
+        "scored": 4,
+    }
 
 
 def test_a_second_call_does_nothing(out, world, work):
@@ -163,14 +255,24 @@ def test_a_second_call_does_nothing(out, world, work):
     assert not work
 
 
-@pytest.mark.parametrize(("change", "names"), [
-    ({"settings": {**SETTINGS, "training.optimiser.epochs": 2}}, NAMES[2:]),
-    ({"settings": {**SETTINGS, "classifier_training.optimiser.epochs": 1}}, NAMES[1:]),
-    ({"settings": {**SETTINGS, "search.fitting_windows": 9}}, NAMES[2:]),
-    ({"sample": 7}, NAMES), ({"selection": "published"}, NAMES), ({"costly": 1}, NAMES[2:3]),
-    ({"costly_sample": 50}, NAMES[2:3]), ({"seeds": (0, 1)}, NAMES), ({"device": "auto", "preset": "paper"}, ())])
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"settings": {**SETTINGS, "training.optimiser.epochs": 2}}, NAMES[2:]),
+        ({"settings": {**SETTINGS, "classifier_training.optimiser.epochs": 1}}, NAMES[1:]),
+        ({"settings": {**SETTINGS, "search.fitting_windows": 9}}, NAMES[2:]),
+        ({"sample": 7}, NAMES),
+        ({"selection": "published"}, NAMES),
+        ({"costly": 1}, NAMES[2:3]),
+        ({"costly_sample": 50}, NAMES[2:3]),
+        ({"seeds": (0, 1)}, NAMES),
+        ({"device": "auto", "preset": "paper"}, ()),
+    ],
+)
 def test_what_is_scored_again(change, names, finished, world):
-    assert [one.row.name for one in missing_cells(made(world, finished, **change), world)] == list(names)
+    assert [one.row.name for one in missing_cells(made(world, finished, **change), world)] == list(
+        names
+    )
 
 
 def test_changed_settings_are_trained_beside_the_others(out, world, work):
@@ -189,7 +291,9 @@ def test_changed_settings_are_trained_beside_the_others(out, world, work):
 
 
 def test_another_data_set_is_trained_beside_the_others(out, tmp_path):
-    other = write_world(tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    other = write_world(
+        tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
+    )
     ours = made(other, out, ("nearest",))
     assert len(missing_cells(ours, other)) == 1
     assert run_study(ours) == []
@@ -201,8 +305,12 @@ def test_what_is_chosen_on_test_says_so(world, tmp_path):
     assert run_study(ours) == []
     for one in ours.cells():
         assert read_cell(ours, one, world)["selection"] == "published"
-        assert json.loads((one.run(ours, world) / "run.json").read_text())["selection"] == "published"
-        assert open_run(one.run(ours, world)).info["windows"]["val"] == len(cut_windows(world, horizon=2, split="test"))
+        assert (
+            json.loads((one.run(ours, world) / "run.json").read_text())["selection"] == "published"
+        )
+        assert open_run(one.run(ours, world)).info["windows"]["val"] == len(
+            cut_windows(world, horizon=2, split="test")
+        )
     results = gather(ours)
     assert results["selection"] == "published"
     tables = result_tables(results)
@@ -265,12 +373,30 @@ def fails(monkeypatch):
     return Row(name="fails", title="fails", method="fails")
 
 
-@pytest.mark.parametrize(("at", "problem", "message"), [
-    ("fit", ValueError("no such\n  thing"), "ValueError: no such thing. This is a defect of the planner; the others are not "
-     "concerned. Its traceback is kept in "),
-    ("plan", ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero. This is a defect"),
-    ("fit", RunError("the loss became nan. Lower the learning rate."), "the loss became nan. Lower the learning rate.")])
-def test_a_planner_that_fails_leaves_the_others(at, problem, message, fails, world, tmp_path, monkeypatch, work):
+@pytest.mark.parametrize(
+    ("at", "problem", "message"),
+    [
+        (
+            "fit",
+            ValueError("no such\n  thing"),
+            "ValueError: no such thing. This is a defect of the planner; the others are not "
+            "concerned. Its traceback is kept in ",
+        ),
+        (
+            "plan",
+            ZeroDivisionError("division by zero"),
+            "ZeroDivisionError: division by zero. This is a defect",
+        ),
+        (
+            "fit",
+            RunError("the loss became nan. Lower the learning rate."),
+            "the loss became nan. Lower the learning rate.",
+        ),
+    ],
+)
+def test_a_planner_that_fails_leaves_the_others(
+    at, problem, message, fails, world, tmp_path, monkeypatch, work
+):
     monkeypatch.setattr(Fails, "at", at)
     monkeypatch.setattr(Fails, "problem", problem)
     ours = made(world, tmp_path / "out", rows=(fails, *find_rows(NAMES[:2])), seeds=(0, 1))
@@ -279,24 +405,37 @@ def test_a_planner_that_fails_leaves_the_others(at, problem, message, fails, wor
     for seed, line in enumerate(problems):
         assert line.startswith(f"fails, T = 2, seed {seed}: {message}")
         assert "\n" not in line
-        kept = json.loads((tmp_path / "out" / "T2" / f"seed{seed}" / "cells" / "fails.json").read_text())
+        kept = json.loads(
+            (tmp_path / "out" / "T2" / f"seed{seed}" / "cells" / "fails.json").read_text()
+        )
         assert ("traceback" in kept) is not isinstance(problem, RunError)
         assert kept.get("traceback", "Traceback").startswith("Traceback")
-    assert [(one.row.name, one.seed) for one in missing_cells(ours, world)] == [("fails", 0), ("fails", 1)]
+    assert [(one.row.name, one.seed) for one in missing_cells(ours, world)] == [
+        ("fails", 0),
+        ("fails", 1),
+    ]
     kept = {path: snapshot(path.parent) for path in (tmp_path / "out").rglob("nearest.json")}
     results = gather(ours)
     assert [(one["row"], "error" in one) for one in results["cells"]] == 2 * [
-        ("fails", True), ("nearest", False), ("frequent", False)]
+        ("fails", True),
+        ("nearest", False),
+        ("frequent", False),
+    ]
     assert not any("traceback" in one for one in results["cells"])
     monkeypatch.setattr(Fails, "at", "")
     work.clear()
     assert run_study(ours) == []
     assert work == {"scored": 2}
-    assert all((path.stat().st_mtime_ns, path.read_bytes()) == before["nearest.json"] for path, before in kept.items())
+    assert all(
+        (path.stat().st_mtime_ns, path.read_bytes()) == before["nearest.json"]
+        for path, before in kept.items()
+    )
     assert scores(ours, world, "fails")["metrics"] == scores(ours, world, "nearest")["metrics"]
 
 
-@pytest.mark.parametrize("content", ["", '{"key": "', "[]", "null", "\x80", '{"key": "another"}', "folder"])
+@pytest.mark.parametrize(
+    "content", ["", '{"key": "', "[]", "null", "\x80", '{"key": "another"}', "folder"]
+)
 def test_a_damaged_cell_is_scored_again(content, out, world, work):
     ours = made(world, out)
     path = cell(ours, "nearest").path(ours)
@@ -316,9 +455,16 @@ def test_a_damaged_cell_is_scored_again(content, out, world, work):
     assert "metrics" in scores(ours, world, "nearest")
 
 
-@pytest.mark.parametrize(("name", "file", "damage"), [
-    ("frequent", "run.json", b'{"form'), ("frequent", "run.json", b"[]"), ("frequent", "classifier.safetensors", b"\x00\x01"),
-    ("nearest", "windows.safetensors", None), ("cefito-guided", "field.safetensors", b"")])
+@pytest.mark.parametrize(
+    ("name", "file", "damage"),
+    [
+        ("frequent", "run.json", b'{"form'),
+        ("frequent", "run.json", b"[]"),
+        ("frequent", "classifier.safetensors", b"\x00\x01"),
+        ("nearest", "windows.safetensors", None),
+        ("cefito-guided", "field.safetensors", b""),
+    ],
+)
 def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, world, work):
     ours = made(world, out)
     folder, path = cell(ours, name).run(ours, world), cell(ours, name).path(ours)
@@ -398,16 +544,23 @@ def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch
     assert problems == [
         "ends, T = 2, seed 0: its process ended before it was scored. Repeat the command.",
         "frequent, T = 2, seed 0: its process ended before it was scored. Repeat the command.",
-        "ends, T = 2, seed 1: its process was killed (signal 9), perhaps for want of memory. Repeat the command, with fewer "
-        "workers."]
+        "ends, T = 2, seed 1: its process was killed (signal 9), perhaps for want of memory. "
+        "Repeat the command, with fewer "
+        "workers.",
+    ]
     assert told[0] == ("comparing", 6)
     assert sum(told[1:]) == 4  # all but those of seed 0 that never came to an end
     assert not work  # all in other processes
     theirs = made(world, finished)
     for name, seed in (("nearest", 0), ("nearest", 1), ("frequent", 1)):
-        assert scores(ours, world, name, seed=seed)["videos"] == scores(theirs, world, name)["videos"]
+        assert (
+            scores(ours, world, name, seed=seed)["videos"] == scores(theirs, world, name)["videos"]
+        )
         if name == "nearest":
-            assert scores(ours, world, name, seed=seed)["metrics"] == scores(theirs, world, name)["metrics"]
+            assert (
+                scores(ours, world, name, seed=seed)["metrics"]
+                == scores(theirs, world, name)["metrics"]
+            )
     (tmp_path / "trap").unlink()
     assert run_study(ours) == []
     assert work["scored"] == 3
@@ -418,18 +571,40 @@ def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch
 # What is refused
 
 
-@pytest.mark.parametrize(("change", "workers", "error", "message"), [
-    ({"rows": ()}, 1, ConfigError, "planners none: expected one or more, each once"),
-    ({"rows": find_rows(["nearest"]) * 2}, 1, ConfigError, "planners nearest, nearest: expected one or more, each once"),
-    ({"horizons": ()}, 1, ConfigError, "horizons none"), ({"horizons": (3, 3)}, 1, ConfigError, "horizons 3, 3"),
-    ({"seeds": ()}, 1, ConfigError, "seeds none"), ({"seeds": (0, 1, 0)}, 1, ConfigError, "seeds 0, 1, 0"),
-    ({"seeds": (-1,)}, 1, ConfigError, "seed -1"), ({}, 0, ConfigError, "workers 0: expected at least 1"),
-    ({"sample": 0}, 1, ConfigError, "sample 0"), ({"costly_sample": 0}, 1, ConfigError, "costly sample 0"),
-    ({"preset": "huge"}, 1, ConfigError, "no preset 'huge'"), ({"settings": {"field.wide": 3}}, 1, ConfigError, r"field\.wide"),
-    ({"rows": (Row(name="x", title="x", method="x"),)}, 1, ConfigError, "no method 'x'; there are "),
-    ({"dataset": Path("nowhere")}, 1, DataError, "nowhere"), ({"horizons": (2, 50)}, 1, DataError, "horizon 50"),
-    ({"device": "abacus"}, 1, RunError, "unknown device 'abacus'")])
-def test_what_cannot_be_is_refused_before_any_work(change, workers, error, message, world, tmp_path):
+@pytest.mark.parametrize(
+    ("change", "workers", "error", "message"),
+    [
+        ({"rows": ()}, 1, ConfigError, "planners none: expected one or more, each once"),
+        (
+            {"rows": find_rows(["nearest"]) * 2},
+            1,
+            ConfigError,
+            "planners nearest, nearest: expected one or more, each once",
+        ),
+        ({"horizons": ()}, 1, ConfigError, "horizons none"),
+        ({"horizons": (3, 3)}, 1, ConfigError, "horizons 3, 3"),
+        ({"seeds": ()}, 1, ConfigError, "seeds none"),
+        ({"seeds": (0, 1, 0)}, 1, ConfigError, "seeds 0, 1, 0"),
+        ({"seeds": (-1,)}, 1, ConfigError, "seed -1"),
+        ({}, 0, ConfigError, "workers 0: expected at least 1"),
+        ({"sample": 0}, 1, ConfigError, "sample 0"),
+        ({"costly_sample": 0}, 1, ConfigError, "costly sample 0"),
+        ({"preset": "huge"}, 1, ConfigError, "no preset 'huge'"),
+        ({"settings": {"field.wide": 3}}, 1, ConfigError, r"field\.wide"),
+        (
+            {"rows": (Row(name="x", title="x", method="x"),)},
+            1,
+            ConfigError,
+            "no method 'x'; there are ",
+        ),
+        ({"dataset": Path("nowhere")}, 1, DataError, "nowhere"),
+        ({"horizons": (2, 50)}, 1, DataError, "horizon 50"),
+        ({"device": "abacus"}, 1, RunError, "unknown device 'abacus'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(
+    change, workers, error, message, world, tmp_path
+):
     with pytest.raises(error, match=message):
         run_study(made(world, tmp_path / "out", **change), workers=workers)
     assert list(tmp_path.iterdir()) == []
@@ -444,7 +619,10 @@ def test_a_folder_that_cannot_be_made(world, tmp_path):
 
 
 def test_what_a_check_gives(world, tmp_path):
-    assert check_study(made(world, tmp_path / "out")).fingerprint == open_dataset(world.folder).fingerprint
+    assert (
+        check_study(made(world, tmp_path / "out")).fingerprint
+        == open_dataset(world.folder).fingerprint
+    )
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -477,12 +655,23 @@ def test_which_windows_are_scored(world):
 
 def test_runs_have_one_folder_for_all_that_they_depend_on(world, tmp_path):
     ours = made(world, tmp_path)
-    folders = {one.run(changed, world) for changed in (
-        ours, replace(ours, sample=5), replace(ours, costly=1), replace(ours, device="auto")) for one in ours.cells()}
+    folders = {
+        one.run(changed, world)
+        for changed in (
+            ours,
+            replace(ours, sample=5),
+            replace(ours, costly=1),
+            replace(ours, device="auto"),
+        )
+        for one in ours.cells()
+    }
     assert len(folders) == 3
     first = Cell(row=ROWS["frequent"], horizon=2, seed=0)
-    others = [replace(ours, selection="published"), replace(ours, settings={**SETTINGS, "classifier.dropout": 0.1}),
-              replace(ours, out=tmp_path / "b")]
+    others = [
+        replace(ours, selection="published"),
+        replace(ours, settings={**SETTINGS, "classifier.dropout": 0.1}),
+        replace(ours, out=tmp_path / "b"),
+    ]
     places = [first.run(one, world) for one in (ours, *others)]
     places += [replace(first, seed=1).run(ours, world), replace(first, horizon=3).run(ours, world)]
     assert len(set(places)) == 6

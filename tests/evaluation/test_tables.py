@@ -26,35 +26,118 @@ T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
 VIDEOS = [0, 0, 1, 1, 2, 3]
 
 
-def cell(row, seed, success, *, accuracy=50.0, horizon=2, scored=None, task=None, seconds=0.5, tokens=1000.0, parameters=0):
+def cell(
+    row,
+    seed,
+    success,
+    *,
+    accuracy=50.0,
+    horizon=2,
+    scored=None,
+    task=None,
+    seconds=0.5,
+    tokens=1000.0,
+    parameters=0,
+):
     rate = 100 * success.count("1") / len(success)
-    metrics = {"success_rate": rate, "mean_accuracy": accuracy, "mean_iou": accuracy + 1, "mean_iou_bitwise": accuracy + 2,
-               "top_5_success_rate": 90.0, "position_accuracy": [accuracy + step for step in range(horizon)]}
+    metrics = {
+        "success_rate": rate,
+        "mean_accuracy": accuracy,
+        "mean_iou": accuracy + 1,
+        "mean_iou_bitwise": accuracy + 2,
+        "top_5_success_rate": 90.0,
+        "position_accuracy": [accuracy + step for step in range(horizon)],
+    }
     if task is not None:
         metrics["task_accuracy"] = task
-    return {"row": row, "horizon": horizon, "seed": seed, "success": success, "scored": scored, "windows": len(success),
-            "sampled_from": len(VIDEOS), "metrics": metrics, "seconds_per_query": seconds, "exact": True,
-            "token_forwards_per_query": tokens, "parameters": {"field": parameters, "other": 0}}
+    return {
+        "row": row,
+        "horizon": horizon,
+        "seed": seed,
+        "success": success,
+        "scored": scored,
+        "windows": len(success),
+        "sampled_from": len(VIDEOS),
+        "metrics": metrics,
+        "seconds_per_query": seconds,
+        "exact": True,
+        "token_forwards_per_query": tokens,
+        "parameters": {"field": parameters, "other": 0},
+    }
 
 
 @pytest.fixture
 def results():
-    """Rows: a, b (seeds the other way round), sampled, told (true task), broken (never scored), half (one seed failed)."""
-    names = {"a": "method A", "b": "B & C_1 (50 %)", "sampled": "sampled", "told": "told", "broken": "broken", "half": "half"}
-    rows = [{"name": name, "title": title, "method": name, "settings": {}, "search": {}, "exhaustive": name == "sampled",
-             "true_task": name == "told"} for name, title in names.items()]
-    cells = [cell("a", 0, "110100", accuracy=60.0, task=80.0, parameters=1_234_567, seconds=0.25, tokens=1500.4),
-             cell("a", 1, "111100", accuracy=70.0, task=90.0, parameters=1_234_567, seconds=0.75, tokens=2499.6),
-             cell("b", 1, "110000", accuracy=65.0, tokens=0.0), cell("b", 0, "100000", accuracy=65.0, tokens=0.0),
-             cell("sampled", 0, "111", accuracy=99.0, scored=[0, 2, 5]),
-             cell("sampled", 1, "110", accuracy=99.0, scored=[0, 2, 5]),
-             cell("told", 0, "111111", accuracy=99.5, task=100.0), cell("told", 1, "111111", accuracy=99.5, task=100.0),
-             {"row": "broken", "horizon": 2, "seed": 0, "error": "C:\\data{1}: 100 % ~wrong^2 #3 <$&_>"},
-             {"row": "broken", "horizon": 2, "seed": 1, "error": "not scored yet. Repeat the command."},
-             cell("half", 0, "000000", accuracy=10.0), {"row": "half", "horizon": 2, "seed": 1, "error": "killed"}]
-    return {"format_version": 1, "dataset": {"name": "made", "fingerprint": "f"}, "selection": "held-out", "preset": "small",
-            "settings": {}, "sample": None, "horizons": [2], "seeds": [0, 1], "versions": {}, "rows": rows,
-            "windows": {"2": {"video": VIDEOS, "start": [0, 1, 0, 1, 0, 0]}}, "cells": cells}
+    """Rows: a, b (seeds the other way round), sampled, told (true task), broken (never scored).
+
+    Half (one seed failed).
+    """
+    names = {
+        "a": "method A",
+        "b": "B & C_1 (50 %)",
+        "sampled": "sampled",
+        "told": "told",
+        "broken": "broken",
+        "half": "half",
+    }
+    rows = [
+        {
+            "name": name,
+            "title": title,
+            "method": name,
+            "settings": {},
+            "search": {},
+            "exhaustive": name == "sampled",
+            "true_task": name == "told",
+        }
+        for name, title in names.items()
+    ]
+    cells = [
+        cell(
+            "a",
+            0,
+            "110100",
+            accuracy=60.0,
+            task=80.0,
+            parameters=1_234_567,
+            seconds=0.25,
+            tokens=1500.4,
+        ),
+        cell(
+            "a",
+            1,
+            "111100",
+            accuracy=70.0,
+            task=90.0,
+            parameters=1_234_567,
+            seconds=0.75,
+            tokens=2499.6,
+        ),
+        cell("b", 1, "110000", accuracy=65.0, tokens=0.0),
+        cell("b", 0, "100000", accuracy=65.0, tokens=0.0),
+        cell("sampled", 0, "111", accuracy=99.0, scored=[0, 2, 5]),
+        cell("sampled", 1, "110", accuracy=99.0, scored=[0, 2, 5]),
+        cell("told", 0, "111111", accuracy=99.5, task=100.0),
+        cell("told", 1, "111111", accuracy=99.5, task=100.0),
+        {"row": "broken", "horizon": 2, "seed": 0, "error": "C:\\data{1}: 100 % ~wrong^2 #3 <$&_>"},
+        {"row": "broken", "horizon": 2, "seed": 1, "error": "not scored yet. Repeat the command."},
+        cell("half", 0, "000000", accuracy=10.0),
+        {"row": "half", "horizon": 2, "seed": 1, "error": "killed"},
+    ]
+    return {
+        "format_version": 1,
+        "dataset": {"name": "made", "fingerprint": "f"},
+        "selection": "held-out",
+        "preset": "small",
+        "settings": {},
+        "sample": None,
+        "horizons": [2],
+        "seeds": [0, 1],
+        "versions": {},
+        "rows": rows,
+        "windows": {"2": {"video": VIDEOS, "start": [0, 1, 0, 1, 0, 0]}},
+        "cells": cells,
+    }
 
 
 def column(table, head):
@@ -68,29 +151,89 @@ def column(table, head):
 def test_each_number(results):
     table = score_table(results, 2)
     assert table.title == "made, T = 2, 6 test windows, preset small"
-    assert table.heads == ("planner", "SR", "mAcc", "mIoU", "bitwise mIoU", "top-5 SR", "task", "SR bootstrap width", "s/query",
-                           "tokens/query", "parameters", "seeds")
-    assert [line[0].text for line in table.lines] == ["method A", "B & C_1 (50 %)", "sampled (3 windows)", "told", "half"]
+    assert table.heads == (
+        "planner",
+        "SR",
+        "mAcc",
+        "mIoU",
+        "bitwise mIoU",
+        "top-5 SR",
+        "task",
+        "SR bootstrap width",
+        "s/query",
+        "tokens/query",
+        "parameters",
+        "seeds",
+    )
+    assert [line[0].text for line in table.lines] == [
+        "method A",
+        "B & C_1 (50 %)",
+        "sampled (3 windows)",
+        "told",
+        "half",
+    ]
     assert table.below == 0
     width = bootstrap_width([50, 200 / 3])
     half = T2 * (200 / 3 - 50) / 2  # t s / √n, where s = difference / √2
     assert [entry.text for entry in table.lines[0]] == [
-        "method A", f"58.33 ± {half:.2f}", f"65.00 ± {T2 * 5:.2f}", f"66.00 ± {T2 * 5:.2f}", f"67.00 ± {T2 * 5:.2f}",
-        "90.00 ± 0.00", f"85.00 ± {T2 * 5:.2f}", f"{width:.2f}", "0.5", "2,000", "1.23 M", "2"]
+        "method A",
+        f"58.33 ± {half:.2f}",
+        f"65.00 ± {T2 * 5:.2f}",
+        f"66.00 ± {T2 * 5:.2f}",
+        f"67.00 ± {T2 * 5:.2f}",
+        "90.00 ± 0.00",
+        f"85.00 ± {T2 * 5:.2f}",
+        f"{width:.2f}",
+        "0.5",
+        "2,000",
+        "1.23 M",
+        "2",
+    ]
     assert [entry.text for entry in table.lines[1]] == [
-        "B & C_1 (50 %)", f"25.00 ± {half:.2f}", "65.00 ± 0.00", "66.00 ± 0.00", "67.00 ± 0.00", "90.00 ± 0.00", "–",
-        f"{bootstrap_width([100 / 6, 200 / 6]):.2f}", "0.5", "0", "–", "2"]
+        "B & C_1 (50 %)",
+        f"25.00 ± {half:.2f}",
+        "65.00 ± 0.00",
+        "66.00 ± 0.00",
+        "67.00 ± 0.00",
+        "90.00 ± 0.00",
+        "–",
+        f"{bootstrap_width([100 / 6, 200 / 6]):.2f}",
+        "0.5",
+        "0",
+        "–",
+        "2",
+    ]
     assert [entry.text for entry in table.lines[4]] == [
-        "half", "0.00", "10.00", "11.00", "12.00", "90.00", "–", "–", "0.5", "1,000", "–", "1"]  # one seed: no ±
+        "half",
+        "0.00",
+        "10.00",
+        "11.00",
+        "12.00",
+        "90.00",
+        "–",
+        "–",
+        "0.5",
+        "1,000",
+        "–",
+        "1",
+    ]  # one seed: no ±
 
 
 def test_notes(results):
     first, *failed = score_table(results, 2).notes
-    assert first.startswith("Per cent; ± half the 90 % interval of the mean by Student's t over seeds.")
-    assert failed == ["broken, seed 0: C:\\data{1}: 100 % ~wrong^2 #3 <$&_>",
-                      "broken, seed 1: not scored yet. Repeat the command.", "half, seed 1: killed"]
+    assert first.startswith(
+        "Per cent; ± half the 90 % interval of the mean by Student's t over seeds."
+    )
+    assert failed == [
+        "broken, seed 0: C:\\data{1}: 100 % ~wrong^2 #3 <$&_>",
+        "broken, seed 1: not scored yet. Repeat the command.",
+        "half, seed 1: killed",
+    ]
     results["settings"] = {"training.optimiser.epochs": "3", "field.width": 8}
-    assert "Changed settings: training.optimiser.epochs = 3, field.width = 8." in score_table(results, 2).notes
+    assert (
+        "Changed settings: training.optimiser.epochs = 3, field.width = 8."
+        in score_table(results, 2).notes
+    )
 
 
 def test_best_and_second_best(results):
@@ -98,13 +241,25 @@ def test_best_and_second_best(results):
     assert [entry.rank for entry in column(table, "SR").values()] == [1, 2, 0, 0, 0]
     assert [entry.rank for entry in column(table, "mAcc").values()] == [1, 1, 0, 0, 2]  # a tie
     assert [entry.rank for entry in column(table, "top-5 SR").values()] == [1, 1, 0, 0, 1]
-    assert [entry.rank for entry in column(table, "task").values()] == [0] * 5  # nothing to compare with
-    assert all(entry.rank == 0 for head in table.heads for entry in column(table, head).values()
-               if head not in METRICS.values())
+    assert [entry.rank for entry in column(table, "task").values()] == [
+        0
+    ] * 5  # nothing to compare with
+    assert all(
+        entry.rank == 0
+        for head in table.heads
+        for entry in column(table, head).values()
+        if head not in METRICS.values()
+    )
     close = copy.deepcopy(results)
     for one in close["cells"][2:4]:
         one["metrics"]["mean_accuracy"] = 65.004  # what is printed alike is ranked alike
-    assert [entry.rank for entry in column(score_table(close, 2), "mAcc").values()] == [1, 1, 0, 0, 2]
+    assert [entry.rank for entry in column(score_table(close, 2), "mAcc").values()] == [
+        1,
+        1,
+        0,
+        0,
+        2,
+    ]
 
 
 def test_what_was_sampled_and_chosen_stands_in_the_title(results):
@@ -113,12 +268,17 @@ def test_what_was_sampled_and_chosen_stands_in_the_title(results):
     results |= {"selection": "published", "preset": "/home/me/own.toml"}
     tables = [*result_tables(results), position_table(results, 2)]
     assert len(tables) == 3
-    assert all(table.title.startswith("made, T = 2, 6 of 4,531 test windows, preset own, chosen on TEST") for table in tables)
+    assert all(
+        table.title.startswith("made, T = 2, 6 of 4,531 test windows, preset own, chosen on TEST")
+        for table in tables
+    )
 
 
 def test_a_horizon_without_any_score(results):
     results["horizons"].append(5)
-    results["cells"] += [{"row": row["name"], "horizon": 5, "seed": 0, "error": "killed"} for row in results["rows"]]
+    results["cells"] += [
+        {"row": row["name"], "horizon": 5, "seed": 0, "error": "killed"} for row in results["rows"]
+    ]
     _, _, table = result_tables(results)
     assert (table.title, table.lines) == ("made, T = 5, 0 test windows, preset small", ())
     assert len(table.notes) == 1 + len(results["rows"])
@@ -132,18 +292,39 @@ def test_a_horizon_without_any_score(results):
 
 def test_differences_are_paired_by_seed_on_common_windows(results):
     table = difference_table(results, 2)
-    assert table.title == "made, T = 2, 6 test windows, preset small: success rate less that of method A"
+    assert (
+        table.title
+        == "made, T = 2, 6 test windows, preset small: success rate less that of method A"
+    )
     assert [line[0].text for line in table.lines] == ["B & C_1 (50 %)", "sampled", "told", "half"]
-    ours, theirs = [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]], [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0]]
+    ours, theirs = (
+        [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]],
+        [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0]],
+    )
     expected = paired_difference(ours, theirs, VIDEOS)
     assert [entry.text for entry in table.lines[0]] == [
-        "B & C_1 (50 %)", "-33.33", f"{expected.low:+.2f} to {expected.high:+.2f}", "±0.00", "6"]  # -33.33 with either seed
+        "B & C_1 (50 %)",
+        "-33.33",
+        f"{expected.low:+.2f} to {expected.high:+.2f}",
+        "±0.00",
+        "6",
+    ]  # -33.33 with either seed
     expected = paired_difference([[1, 1, 1], [1, 1, 0]], [[1, 0, 0], [1, 1, 0]], [0, 1, 3])
     assert [entry.text for entry in table.lines[1]] == [
-        "sampled", "+33.33", f"{expected.low:+.2f} to {expected.high:+.2f}", f"±{T2 * 100 / 3:.2f}", "3"]
+        "sampled",
+        "+33.33",
+        f"{expected.low:+.2f} to {expected.high:+.2f}",
+        f"±{T2 * 100 / 3:.2f}",
+        "3",
+    ]
     expected = paired_difference([[0] * 6], theirs[:1], VIDEOS)  # seed 0 alone
     assert [entry.text for entry in table.lines[3]] == [
-        "half", "-50.00", f"{expected.low:+.2f} to {expected.high:+.2f}", "–", "6"]
+        "half",
+        "-50.00",
+        f"{expected.low:+.2f} to {expected.high:+.2f}",
+        "–",
+        "6",
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -157,7 +338,11 @@ def test_the_order_of_cells_does_not_matter(seed, results):
 
 def test_no_difference_has_no_minus(results):
     results["cells"][2]["success"], results["cells"][3]["success"] = "111100", "110100"
-    assert [entry.text for entry in difference_table(results, 2).lines[0][1:4]] == ["+0.00", "+0.00 to +0.00", "±0.00"]
+    assert [entry.text for entry in difference_table(results, 2).lines[0][1:4]] == [
+        "+0.00",
+        "+0.00 to +0.00",
+        "±0.00",
+    ]
     results["cells"][2]["success"] = "111010"  # rounding leaves a negative number near nothing
     assert "-0.00" not in [entry.text for entry in difference_table(results, 2).lines[0]]
 
@@ -169,7 +354,9 @@ def test_differences_against_another_row(results):
     assert column(difference_table(results, 2, against="sampled"), "windows")["told"].text == "3"
     assert difference_table(results, 2, against="broken").lines == ()
     assert [table.title.split(":")[-1] for table in result_tables(results, against="b")] == [
-        "made, T = 2, 6 test windows, preset small", " success rate less that of B & C_1 (50 %)"]
+        "made, T = 2, 6 test windows, preset small",
+        " success rate less that of B & C_1 (50 %)",
+    ]
     assert len(result_tables(results, against="broken")) == 1
 
 
@@ -187,8 +374,12 @@ def test_accuracy_of_each_step(results):
     table = position_table(results, 2)
     assert table.heads == ("planner", "step 1", "step 2")
     assert {line[0].text: [entry.text for entry in line[1:]] for line in table.lines} == {
-        "method A": ["65.00", "66.00"], "B & C_1 (50 %)": ["65.00", "66.00"], "sampled": ["99.00", "100.00"],
-        "told": ["99.50", "100.50"], "half": ["10.00", "11.00"]}
+        "method A": ["65.00", "66.00"],
+        "B & C_1 (50 %)": ["65.00", "66.00"],
+        "sampled": ["99.00", "100.00"],
+        "told": ["99.50", "100.50"],
+        "half": ["10.00", "11.00"],
+    }
 
 
 # Published rows
@@ -210,11 +401,20 @@ def test_published_rows_stand_below_the_rule(crosstask):
     assert table.below == len(rows) == 20
     assert len(table.lines) == 5 + 20
     below = table.lines[5:]
-    assert [line[0].text for line in below[:8]] == [f"{row.method}, own protocol" for row in rows[:8]]
+    assert [line[0].text for line in below[:8]] == [
+        f"{row.method}, own protocol" for row in rows[:8]
+    ]
     assert [line[0].text for line in below[8:]] == [row.method for row in rows[8:]]
     assert all(row.unified for row in rows[8:])
     ours = next(line for line in below if line[0].text == "CEFITO")
-    assert [entry.text for entry in ours] == ["CEFITO", "39.62 ± 0.24", "64.12 ± 0.31", "–", "84.29 ± 0.21", *["–"] * 7]
+    assert [entry.text for entry in ours] == [
+        "CEFITO",
+        "39.62 ± 0.24",
+        "64.12 ± 0.31",
+        "–",
+        "84.29 ± 0.21",
+        *["–"] * 7,
+    ]
     assert all(entry.rank == 0 for line in below for entry in line)
     assert all(len(line) == len(table.heads) for line in below)
     assert "of real features, the rows above of simulated ones: not comparable" in table.notes[-1]
@@ -226,9 +426,13 @@ def test_published_rows_stand_below_the_rule(crosstask):
 def test_other_published_tables(crosstask):
     table = score_table(crosstask, 3, published="task-classifier")
     assert [entry.text for entry in table.lines[-1]] == ["CEFITO", *["–"] * 5, "92.43", *["–"] * 5]
-    assert score_table(crosstask, 3, published="ablation").below == len(published_rows("crosstask", 3, "ablation"))
+    assert score_table(crosstask, 3, published="ablation").below == len(
+        published_rows("crosstask", 3, "ablation")
+    )
     assert score_table(crosstask, 3, published="").below == 0
-    assert not any("published rows" in note for note in score_table(crosstask, 3, published="").notes)
+    assert not any(
+        "published rows" in note for note in score_table(crosstask, 3, published="").notes
+    )
     assert result_tables(crosstask, published="oracle")[0].below == 2
 
 
@@ -236,9 +440,20 @@ def test_other_published_tables(crosstask):
 
 
 def test_markdown():
-    table = Table(title="A title", heads=("planner", "SR"), below=1, notes=("One.", "Two."), lines=(
-        (Entry("a|b"), Entry("2.00", 1)), (Entry("c"), Entry("1.00", 2)), (Entry("d"), Entry("0.00"))))
-    assert markdown(table) == """**A title**
+    table = Table(
+        title="A title",
+        heads=("planner", "SR"),
+        below=1,
+        notes=("One.", "Two."),
+        lines=(
+            (Entry("a|b"), Entry("2.00", 1)),
+            (Entry("c"), Entry("1.00", 2)),
+            (Entry("d"), Entry("0.00")),
+        ),
+    )
+    assert (
+        markdown(table)
+        == """**A title**
 
 | planner | SR |
 | --- | ---: |
@@ -251,6 +466,7 @@ One.
 
 Two.
 """
+    )
 
 
 def test_markdown_has_as_many_columns_everywhere(crosstask):
@@ -261,10 +477,20 @@ def test_markdown_has_as_many_columns_everywhere(crosstask):
 
 
 def test_latex():
-    table = Table(title="50 % of {it}", heads=("planner", "a_b"), below=1, notes=("± 3 – τ",), lines=(
-        (Entry("A & B"), Entry("2.00 ± 0.10", 1)), (Entry("c#1 T-5"), Entry("-1 to $2", 2)),
-        (Entry("C:\\x~y^z"), Entry("<0>"))))
-    assert latex(table) == r"""\begin{table}
+    table = Table(
+        title="50 % of {it}",
+        heads=("planner", "a_b"),
+        below=1,
+        notes=("± 3 – τ",),
+        lines=(
+            (Entry("A & B"), Entry("2.00 ± 0.10", 1)),
+            (Entry("c#1 T-5"), Entry("-1 to $2", 2)),
+            (Entry("C:\\x~y^z"), Entry("<0>")),
+        ),
+    )
+    assert (
+        latex(table)
+        == r"""\begin{table}
 \centering
 \caption{50 \% of \{it\}. $\pm$ 3 -- $\tau$}
 \begin{tabular}{lr}
@@ -279,17 +505,20 @@ C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgrea
 \end{tabular}
 \end{table}
 """
+    )
 
 
 def test_latex_of_a_whole_study(crosstask):
     for table in result_tables(crosstask):
         text = latex(table)
-        bare = re.sub(r"\\[a-zA-Z]+|\\[&%#_${}]|\\\\", "", text)  # without commands and escaped signs
+        bare = re.sub(
+            r"\\[a-zA-Z]+|\\[&%#_${}]|\\\\", "", text
+        )  # without commands and escaped signs
         assert bare.count("{") == bare.count("}")
         assert not set(bare) & set("%#~^<>\\")
         assert all(ord(sign) < 128 for sign in bare)
         assert bare.count("$") % 2 == 0
-        body = text[text.index(r"\toprule"):text.index(r"\bottomrule")].splitlines()
+        body = text[text.index(r"\toprule") : text.index(r"\bottomrule")].splitlines()
         rows = [line for line in body if line.endswith(r"\\")]
         assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(table.heads) - 1}
         assert len(rows) == 1 + len(table.lines)
@@ -301,16 +530,32 @@ def test_csv_round_trip(results):
     results["cells"].append(cell("a", 0, "100000", accuracy=100 / 7, horizon=3))
     lines = list(csv.DictReader(io.StringIO(to_csv(results))))
     assert [(line["row"], line["horizon"], line["seeds"]) for line in lines] == [
-        ("a", "2", "2"), ("b", "2", "2"), ("sampled", "2", "2"), ("told", "2", "2"), ("half", "2", "1"), ("a", "3", "1")]
+        ("a", "2", "2"),
+        ("b", "2", "2"),
+        ("sampled", "2", "2"),
+        ("told", "2", "2"),
+        ("half", "2", "1"),
+        ("a", "3", "1"),
+    ]
     assert [line["planner"] for line in lines[:2]] == ["method A", "B & C_1 (50 %)"]
     first, last = lines[0], lines[-1]
     rates = [50, 200 / 3]
     assert float(first["success_rate"]) == np.mean(rates)
-    assert float(first["success_rate_half_width_90"]) == pytest.approx(T2 * (200 / 3 - 50) / 2, rel=1e-12)
+    assert float(first["success_rate_half_width_90"]) == pytest.approx(
+        T2 * (200 / 3 - 50) / 2, rel=1e-12
+    )
     assert float(first["mean_iou_bitwise"]) == 67
     assert float(first["success_rate_bootstrap_width"]) == bootstrap_width(rates)
-    assert (float(first["seconds_per_query"]), float(first["token_forwards_per_query"])) == (0.5, 2000)
-    assert (first["parameters"], first["windows"], first["sampled_from"], first["exact"]) == ("1234567", "6", "6", "True")
+    assert (float(first["seconds_per_query"]), float(first["token_forwards_per_query"])) == (
+        0.5,
+        2000,
+    )
+    assert (first["parameters"], first["windows"], first["sampled_from"], first["exact"]) == (
+        "1234567",
+        "6",
+        "6",
+        "True",
+    )
     assert (first["dataset"], first["selection"]) == ("made", "held-out")
     assert [first[f"accuracy_step_{step}"] for step in (1, 2, 3)] == ["65.0", "66.0", ""]
     assert lines[1]["task_accuracy"] == lines[1]["task_accuracy_half_width_90"] == ""

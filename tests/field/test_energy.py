@@ -13,17 +13,37 @@ from cefito.field.prefixes import PrefixTree
 E = 10
 
 
-def make(seed: int = 0, *, horizon: int = 3, actions: int = 4, skip: bool = False, **settings: object) -> EnergyField:
+def make(
+    seed: int = 0, *, horizon: int = 3, actions: int = 4, skip: bool = False, **settings: object
+) -> EnergyField:
     """A field whose every parameter is random and matters."""
-    config = FieldConfig(**{"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, "goal_skip": skip,
-                            "action_encoding": "observed" if skip else "auto", **settings})
+    config = FieldConfig(
+        **{
+            "width": 16,
+            "depth": 2,
+            "heads": 2,
+            "mlp_ratio": 2,
+            "action_dim": 6,
+            "goal_skip": skip,
+            "action_encoding": "observed" if skip else "auto",
+            **settings,
+        }
+    )
     generator = torch.Generator().manual_seed(seed)
-    field = EnergyField(config=config, observation_dim=E, action_count=actions, horizon=horizon,
-                        action_vectors=torch.randn(actions, E, generator=generator) if skip else None)
+    field = EnergyField(
+        config=config,
+        observation_dim=E,
+        action_count=actions,
+        horizon=horizon,
+        action_vectors=torch.randn(actions, E, generator=generator) if skip else None,
+    )
     field.reset(generator, mean=torch.randn(E, generator=generator))
     with torch.no_grad():
         for parameter in field.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * max(parameter.shape, default=1) ** -0.5)
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator)
+                * max(parameter.shape, default=1) ** -0.5
+            )
     return field
 
 
@@ -36,7 +56,9 @@ def candidates(seed: int, batch: int, count: int, horizon: int, actions: int) ->
     """Distinct random sequences [B, M, T] in random order; M is `count`, or all there are."""
     generator = np.random.default_rng(seed)
     everything = np.array(list(itertools.product(range(actions), repeat=horizon)))
-    return torch.from_numpy(np.stack([generator.permutation(everything)[:count] for _ in range(batch)]))
+    return torch.from_numpy(
+        np.stack([generator.permutation(everything)[:count] for _ in range(batch)])
+    )
 
 
 @pytest.mark.parametrize("centre", [False, True])
@@ -47,21 +69,30 @@ def test_distance_by_hand(distance, centre):
     actions = torch.randint(4, (5, 3), generator=torch.Generator().manual_seed(2))
     assert bool(field.mean.any()) == centre
     mean = field.mean.numpy().astype(np.float64)
-    predicted = field.predictor.goal(initial - field.mean, actions).detach().numpy().astype(np.float64)
+    predicted = (
+        field.predictor.goal(initial - field.mean, actions).detach().numpy().astype(np.float64)
+    )
     centred = goal.numpy() - mean
-    target = ((centred - centred.mean(axis=1, keepdims=True))
-              / np.sqrt(centred.var(axis=1, keepdims=True) + 1e-6))
+    target = (centred - centred.mean(axis=1, keepdims=True)) / np.sqrt(
+        centred.var(axis=1, keepdims=True) + 1e-6
+    )
     squared = ((predicted - target) ** 2).sum(axis=1)
     expected = np.sqrt(squared) if distance == "l2" else squared / E
-    np.testing.assert_allclose(field.energy(initial, goal, actions).detach().numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        field.energy(initial, goal, actions).detach().numpy(), expected, rtol=1e-5
+    )
 
 
 def test_observations_are_normalised():
     field = make()
     initial, goal = observations(3)
     actions = torch.tensor([[0, 1, 2]]).expand(3, -1)
-    torch.testing.assert_close(field.energy(initial, goal, actions),
-                               field.energy(5 * initial + 2, 3 * goal - 1, actions), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        field.energy(initial, goal, actions),
+        field.energy(5 * initial + 2, 3 * goal - 1, actions),
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 def test_a_new_goal_projection_is_the_identity():
@@ -101,43 +132,81 @@ def test_gradient_where_the_goal_is_hit():
 
 
 @settings(deadline=None, max_examples=40)
-@given(seed=st.integers(0, 10_000), horizon=st.integers(1, 5), actions=st.integers(1, 4), count=st.integers(1, 12),
-       batch=st.integers(1, 3), depth=st.integers(1, 3), distance=st.sampled_from(["l2", "mean_square"]),
-       projection=st.sampled_from([0, 4]), skip=st.booleans())
+@given(
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(1, 5),
+    actions=st.integers(1, 4),
+    count=st.integers(1, 12),
+    batch=st.integers(1, 3),
+    depth=st.integers(1, 3),
+    distance=st.sampled_from(["l2", "mean_square"]),
+    projection=st.sampled_from([0, 4]),
+    skip=st.booleans(),
+)
 def test_candidates_have_the_energies_and_gradients_of_the_plain_evaluation(
-        seed, horizon, actions, count, batch, depth, distance, projection, skip):
-    field = make(seed, horizon=horizon, actions=actions, depth=depth, distance=distance, goal_projection=projection,
-                 skip=skip)
+    seed, horizon, actions, count, batch, depth, distance, projection, skip
+):
+    field = make(
+        seed,
+        horizon=horizon,
+        actions=actions,
+        depth=depth,
+        distance=distance,
+        goal_projection=projection,
+        skip=skip,
+    )
     rows = candidates(seed, batch, count, horizon, actions)
     count = rows.shape[1]
     initial, goal = observations(batch, seed)
     weight = torch.randn(batch, count, generator=torch.Generator().manual_seed(seed))
     fast = field.candidate_energies(initial, goal, rows)
-    slow = field.energy(initial.repeat_interleave(count, dim=0), goal.repeat_interleave(count, dim=0),
-                        rows.flatten(0, 1)).view(batch, count)
+    slow = field.energy(
+        initial.repeat_interleave(count, dim=0),
+        goal.repeat_interleave(count, dim=0),
+        rows.flatten(0, 1),
+    ).view(batch, count)
     torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-5)
-    trained = [parameter for name, parameter in field.named_parameters()
-               if "action_mask" not in name and "action_head" not in name]
-    for ours, theirs in zip(torch.autograd.grad((fast * weight).sum(), trained),
-                            torch.autograd.grad((slow * weight).sum(), trained), strict=True):
+    trained = [
+        parameter
+        for name, parameter in field.named_parameters()
+        if "action_mask" not in name and "action_head" not in name
+    ]
+    for ours, theirs in zip(
+        torch.autograd.grad((fast * weight).sum(), trained),
+        torch.autograd.grad((slow * weight).sum(), trained),
+        strict=True,
+    ):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
 def test_a_query_does_not_feel_its_neighbours():
     """In a batch a narrow tree is padded to the widest; the padding must not be seen."""
     field = make(actions=5)
-    rows = torch.tensor([[[0, 0, index] for index in range(5)],  # one path
-                         [[index, (index + 1) % 5, 0] for index in range(5)]])  # five
+    rows = torch.tensor(
+        [
+            [[0, 0, index] for index in range(5)],  # one path
+            [[index, (index + 1) % 5, 0] for index in range(5)],
+        ]
+    )  # five
     initial, goal = observations(2)
-    alone = torch.cat([field.candidate_energies(initial[[row]], goal[[row]], rows[[row]]) for row in (0, 1)])
-    torch.testing.assert_close(field.candidate_energies(initial, goal, rows), alone, rtol=1e-5, atol=1e-6)
-    assert PrefixTree.build(rows[[0]], action_count=5).length < PrefixTree.build(rows, action_count=5).length
+    alone = torch.cat(
+        [field.candidate_energies(initial[[row]], goal[[row]], rows[[row]]) for row in (0, 1)]
+    )
+    torch.testing.assert_close(
+        field.candidate_energies(initial, goal, rows), alone, rtol=1e-5, atol=1e-6
+    )
+    assert (
+        PrefixTree.build(rows[[0]], action_count=5).length
+        < PrefixTree.build(rows, action_count=5).length
+    )
 
 
 def test_a_batch_without_queries():
     """The share of a process that gets none of a small batch."""
     field = make()
-    energies = field.candidate_energies(torch.zeros(0, E), torch.zeros(0, E), torch.zeros(0, 6, 3, dtype=torch.int64))
+    energies = field.candidate_energies(
+        torch.zeros(0, E), torch.zeros(0, E), torch.zeros(0, 6, 3, dtype=torch.int64)
+    )
     assert energies.shape == (0, 6)
     energies.sum().backward()
     assert not field.predictor.state_embed.weight.grad.any()
@@ -148,22 +217,32 @@ def test_dropout_of_candidates():
     initial, goal = observations(2)
     rows = candidates(0, 2, 6, 3, 4)
     plain = field.candidate_energies(initial, goal, rows)
-    one, other = (field.candidate_energies(initial, goal, rows, dropout=Dropout(0.3, torch.Generator().manual_seed(1)))
-                  for _ in range(2))
+    one, other = (
+        field.candidate_energies(
+            initial, goal, rows, dropout=Dropout(0.3, torch.Generator().manual_seed(1))
+        )
+        for _ in range(2)
+    )
     assert torch.equal(one, other)
     assert not torch.allclose(one, plain)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("settings", [{}, {"skip": True}, {"distance": "mean_square", "goal_projection": 8, "centre": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"skip": True}, {"distance": "mean_square", "goal_projection": 8, "centre": True}],
+)
 def test_one_hot_mixtures_have_the_energies_of_their_sequences(settings, frozen):
     field = make(actions=6, **settings)
     initial, goal = observations(20)
     ids = torch.tensor([1, 2, 5])
     places = torch.randint(3, (20, 3), generator=torch.Generator().manual_seed(2))
     relaxed = (IncrementalField(field) if frozen else field).relaxed_energy(
-        initial, goal, ids, torch.nn.functional.one_hot(places, 3).float())
-    torch.testing.assert_close(relaxed, field.energy(initial, goal, ids[places]), rtol=1e-6, atol=1e-6)
+        initial, goal, ids, torch.nn.functional.one_hot(places, 3).float()
+    )
+    torch.testing.assert_close(
+        relaxed, field.energy(initial, goal, ids[places]), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("settings", [{}, {"skip": True}, {"distance": "mean_square"}])
@@ -172,13 +251,20 @@ def test_the_gradient_by_the_mixture_is_that_of_differences(settings):
     initial, goal = observations(4)
     ids, generator = torch.tensor([0, 2, 3, 4]), torch.Generator().manual_seed(2)
     mixture = torch.rand(4, 3, 4, generator=generator).softmax(dim=-1).requires_grad_()
-    gradient, = torch.autograd.grad(field.relaxed_energy(initial, goal, ids, mixture).sum(), [mixture])
+    (gradient,) = torch.autograd.grad(
+        field.relaxed_energy(initial, goal, ids, mixture).sum(), [mixture]
+    )
     for step, place in itertools.product(range(3), range(4)):
         change = torch.zeros(4, 3, 4)
         change[:, step, place] = 1e-2
         with torch.no_grad():
-            up, down = (field.relaxed_energy(initial, goal, ids, mixture + sign * change) for sign in (1, -1))
-        torch.testing.assert_close(gradient[:, step, place], (up - down) / 2e-2, rtol=2e-2, atol=2e-3)
+            up, down = (
+                field.relaxed_energy(initial, goal, ids, mixture + sign * change)
+                for sign in (1, -1)
+            )
+        torch.testing.assert_close(
+            gradient[:, step, place], (up - down) / 2e-2, rtol=2e-2, atol=2e-3
+        )
 
 
 def test_the_frozen_field_gives_gradients_and_leaves_none():
@@ -188,8 +274,10 @@ def test_the_frozen_field_gives_gradients_and_leaves_none():
     with torch.no_grad():
         mixture = torch.full((2, 3, 4), 0.25).requires_grad_()
         energy = frozen.relaxed_energy(initial, goal, torch.arange(4), mixture)
-        gradient, = torch.autograd.grad(energy, [mixture], torch.ones(2))
+        (gradient,) = torch.autograd.grad(energy, [mixture], torch.ones(2))
     assert gradient.isfinite().all()
     assert gradient.any()
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in field.parameters())
+    assert all(
+        parameter.grad is None and parameter.requires_grad for parameter in field.parameters()
+    )
     assert 0 < frozen.bytes_per_mixture(4) < frozen.bytes_per_mixture(400)

@@ -8,44 +8,95 @@ from hypothesis import strategies as st
 from cefito.field import EnergyField, FieldConfig, IncrementalField
 
 
-def make(seed: int = 0, *, horizon: int = 3, observation_dim: int = 24, skip: bool = False, **settings: object
-         ) -> EnergyField:
+def make(
+    seed: int = 0,
+    *,
+    horizon: int = 3,
+    observation_dim: int = 24,
+    skip: bool = False,
+    **settings: object,
+) -> EnergyField:
     """A field over 6 actions whose every parameter is random and matters."""
-    config = FieldConfig(**{"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, "goal_skip": skip,
-                            "action_encoding": "observed" if skip else "auto", **settings})
+    config = FieldConfig(
+        **{
+            "width": 16,
+            "depth": 2,
+            "heads": 2,
+            "mlp_ratio": 2,
+            "action_dim": 6,
+            "goal_skip": skip,
+            "action_encoding": "observed" if skip else "auto",
+            **settings,
+        }
+    )
     generator = torch.Generator().manual_seed(seed)
-    field = EnergyField(config=config, observation_dim=observation_dim, action_count=6, horizon=horizon,
-                        action_vectors=torch.randn(6, observation_dim, generator=generator) if skip else None)
+    field = EnergyField(
+        config=config,
+        observation_dim=observation_dim,
+        action_count=6,
+        horizon=horizon,
+        action_vectors=torch.randn(6, observation_dim, generator=generator) if skip else None,
+    )
     field.reset(generator, mean=torch.randn(observation_dim, generator=generator))
     with torch.no_grad():
         for parameter in field.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * max(parameter.shape, default=1) ** -0.5)
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator)
+                * max(parameter.shape, default=1) ** -0.5
+            )
     return field
 
 
-def observations(field: EnergyField, queries: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+def observations(
+    field: EnergyField, queries: int, seed: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     shape = (queries, field.predictor.observation_dim)
     return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
 
 
-def every_energy(field: EnergyField, initial: torch.Tensor, goal: torch.Tensor, allowed: list[int]) -> torch.Tensor:
+def every_energy(
+    field: EnergyField, initial: torch.Tensor, goal: torch.Tensor, allowed: list[int]
+) -> torch.Tensor:
     """Energies of all of A^T by full forwards, [Q, A^T]."""
     sequences = torch.tensor(list(itertools.product(allowed, repeat=field.horizon)))
     with torch.no_grad():
-        return torch.stack([field.energy(one.expand(len(sequences), -1), other.expand(len(sequences), -1), sequences)
-                            for one, other in zip(initial, goal, strict=True)])
+        return torch.stack(
+            [
+                field.energy(
+                    one.expand(len(sequences), -1), other.expand(len(sequences), -1), sequences
+                )
+                for one, other in zip(initial, goal, strict=True)
+            ]
+        )
 
 
 @settings(deadline=None, max_examples=40)
-@given(seed=st.integers(0, 10_000), horizon=st.integers(1, 4), observation_dim=st.sampled_from([8, 16, 24]),
-       depth=st.integers(1, 3), distance=st.sampled_from(["l2", "mean_square"]), projection=st.sampled_from([0, 5]),
-       centre=st.booleans(), skip=st.booleans(), queries=st.integers(1, 3),
-       allowed=st.sets(st.integers(0, 5), min_size=1, max_size=4))
+@given(
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(1, 4),
+    observation_dim=st.sampled_from([8, 16, 24]),
+    depth=st.integers(1, 3),
+    distance=st.sampled_from(["l2", "mean_square"]),
+    projection=st.sampled_from([0, 5]),
+    centre=st.booleans(),
+    skip=st.booleans(),
+    queries=st.integers(1, 3),
+    allowed=st.sets(st.integers(0, 5), min_size=1, max_size=4),
+)
 def test_the_walk_gives_the_energies_of_full_sequences(
-        seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries, allowed):
-    field = make(seed, horizon=horizon, observation_dim=observation_dim, depth=depth, distance=distance,
-                 goal_projection=projection, centre=centre, skip=skip)
+    seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries, allowed
+):
+    field = make(
+        seed,
+        horizon=horizon,
+        observation_dim=observation_dim,
+        depth=depth,
+        distance=distance,
+        goal_projection=projection,
+        centre=centre,
+        skip=skip,
+    )
     initial, goal = observations(field, queries, seed)
     incremental, actions = IncrementalField(field), torch.tensor(sorted(allowed))
     prefixes = incremental.root(initial, goal)
@@ -54,18 +105,38 @@ def test_the_walk_gives_the_energies_of_full_sequences(
         assert len(prefixes) == queries * len(allowed) ** level
         prefixes = incremental.extend(prefixes, actions)
     found = incremental.leaf_energy(prefixes, actions).view(queries, -1)
-    torch.testing.assert_close(found, every_energy(field, initial, goal, sorted(allowed)), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        found, every_energy(field, initial, goal, sorted(allowed)), rtol=1e-5, atol=1e-6
+    )
 
 
 @settings(deadline=None, max_examples=40)
-@given(data=st.data(), seed=st.integers(0, 10_000), horizon=st.integers(1, 4), observation_dim=st.sampled_from([8, 16, 24]),
-       depth=st.integers(1, 3), distance=st.sampled_from(["l2", "mean_square"]), projection=st.sampled_from([0, 5]),
-       centre=st.booleans(), skip=st.booleans(), queries=st.integers(1, 3))
+@given(
+    data=st.data(),
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(1, 4),
+    observation_dim=st.sampled_from([8, 16, 24]),
+    depth=st.integers(1, 3),
+    distance=st.sampled_from(["l2", "mean_square"]),
+    projection=st.sampled_from([0, 5]),
+    centre=st.booleans(),
+    skip=st.booleans(),
+    queries=st.integers(1, 3),
+)
 def test_chosen_children_give_the_energies_of_full_sequences(
-        data, seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries):
+    data, seed, horizon, observation_dim, depth, distance, projection, centre, skip, queries
+):
     """Any children, each query's own, some parents without any; at times after a dense level."""
-    field = make(seed, horizon=horizon, observation_dim=observation_dim, depth=depth, distance=distance,
-                 goal_projection=projection, centre=centre, skip=skip)
+    field = make(
+        seed,
+        horizon=horizon,
+        observation_dim=observation_dim,
+        depth=depth,
+        distance=distance,
+        goal_projection=projection,
+        centre=centre,
+        skip=skip,
+    )
     initial, goal = observations(field, queries, seed)
     incremental = IncrementalField(field)
     prefixes, rows = incremental.root(initial, goal), [(query, ()) for query in range(queries)]
@@ -77,7 +148,9 @@ def test_chosen_children_give_the_energies_of_full_sequences(
             rows = [(query, (*before, action)) for query, before in rows for action in range(2)]
             continue
         pairs = st.tuples(st.integers(0, len(rows) - 1), st.integers(0, 5))
-        chosen = sorted(data.draw(st.lists(pairs, min_size=1, max_size=8)), key=lambda pair: pair[0])
+        chosen = sorted(
+            data.draw(st.lists(pairs, min_size=1, max_size=8)), key=lambda pair: pair[0]
+        )
         parents, actions = (torch.tensor(column) for column in zip(*chosen, strict=True))
         rows = [(rows[parent][0], (*rows[parent][1], action)) for parent, action in chosen]
         if last:
@@ -88,7 +161,9 @@ def test_chosen_children_give_the_energies_of_full_sequences(
             assert prefixes.query.tolist() == [query for query, _ in rows]
     query = torch.tensor([query for query, _ in rows])
     with torch.no_grad():
-        expected = field.energy(initial[query], goal[query], torch.tensor([sequence for _, sequence in rows]))
+        expected = field.energy(
+            initial[query], goal[query], torch.tensor([sequence for _, sequence in rows])
+        )
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -100,14 +175,20 @@ def test_all_children_one_by_one_are_the_dense_walk(skip):
     for _ in range(3):
         count = len(dense)
         dense = incremental.extend(dense, actions)
-        each = incremental.extend_each(each, torch.arange(count).repeat_interleave(3), actions.repeat(count))
+        each = incremental.extend_each(
+            each, torch.arange(count).repeat_interleave(3), actions.repeat(count)
+        )
         for name in ("keys", "values"):
             for ours, theirs in zip(getattr(each, name), getattr(dense, name), strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
         assert torch.equal(each.query, dense.query)
         assert torch.equal(each.target, dense.target)
-    leaves = incremental.leaf_energy_each(each, torch.arange(len(each)).repeat_interleave(3), actions.repeat(len(each)))
-    torch.testing.assert_close(leaves.view(-1, 3), incremental.leaf_energy(dense, actions), rtol=1e-5, atol=1e-6)
+    leaves = incremental.leaf_energy_each(
+        each, torch.arange(len(each)).repeat_interleave(3), actions.repeat(len(each))
+    )
+    torch.testing.assert_close(
+        leaves.view(-1, 3), incremental.leaf_energy(dense, actions), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_no_children_at_all():
@@ -115,7 +196,9 @@ def test_no_children_at_all():
     incremental, none = IncrementalField(field), torch.empty(0, dtype=torch.int64)
     prefixes = incremental.extend(incremental.root(*observations(field, 2)), torch.arange(2))
     assert len(incremental.extend_each(prefixes, none, none)) == 0
-    assert incremental.leaf_energy_each(incremental.extend(prefixes, torch.arange(2)), none, none).shape == (0,)
+    assert incremental.leaf_energy_each(
+        incremental.extend(prefixes, torch.arange(2)), none, none
+    ).shape == (0,)
 
 
 def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
@@ -125,7 +208,9 @@ def test_a_part_of_the_prefixes_gives_a_part_of_the_leaves():
     whole = incremental.leaf_energy(incremental.extend(prefixes, actions), actions)
     part = prefixes.narrow(2, 3)  # the last of one query and the first two of the next
     assert len(part) == 3
-    torch.testing.assert_close(incremental.leaf_energy(incremental.extend(part, actions), actions), whole[6:15])
+    torch.testing.assert_close(
+        incremental.leaf_energy(incremental.extend(part, actions), actions), whole[6:15]
+    )
 
 
 def test_energy_is_that_of_the_field():
@@ -148,9 +233,15 @@ def test_weights_are_as_when_built():
         field.predictor.state_head.weight.mul_(2)
         field.predictor.action_embed.weight.mul_(-1)
     incremental, actions = IncrementalField(field), torch.arange(3)
-    prefixes = incremental.extend(incremental.extend(incremental.root(initial, goal), actions), actions)
-    torch.testing.assert_close(incremental.leaf_energy(prefixes, actions).view(1, -1),
-                               every_energy(field, initial, goal, [0, 1, 2]), rtol=1e-5, atol=1e-6)
+    prefixes = incremental.extend(
+        incremental.extend(incremental.root(initial, goal), actions), actions
+    )
+    torch.testing.assert_close(
+        incremental.leaf_energy(prefixes, actions).view(1, -1),
+        every_energy(field, initial, goal, [0, 1, 2]),
+        rtol=1e-5,
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
@@ -161,10 +252,19 @@ def test_memory_of_a_child_covers_what_it_keeps(depth, each):
     prefixes = incremental.root(*observations(field, 1))
     for _ in range(depth + 1):
         count = len(prefixes)
-        prefixes = (incremental.extend_each(prefixes, torch.arange(count).repeat_interleave(2), actions.repeat(count)) if each
-                    else incremental.extend(prefixes, actions))
-    kept = sum(tensor.numel() * tensor.element_size() for tensor in (*prefixes.keys, *prefixes.values)) / len(prefixes)
-    inner, leaf = (incremental.bytes_per_child(depth, leaf=leaf, each=each) for leaf in (False, True))
+        prefixes = (
+            incremental.extend_each(
+                prefixes, torch.arange(count).repeat_interleave(2), actions.repeat(count)
+            )
+            if each
+            else incremental.extend(prefixes, actions)
+        )
+    kept = sum(
+        tensor.numel() * tensor.element_size() for tensor in (*prefixes.keys, *prefixes.values)
+    ) / len(prefixes)
+    inner, leaf = (
+        incremental.bytes_per_child(depth, leaf=leaf, each=each) for leaf in (False, True)
+    )
     assert kept < inner
     assert leaf < inner < incremental.bytes_per_child(depth + 1, leaf=False, each=each)
     if each:  # a block's copies of the parent's keys and values, while they are attended to
@@ -175,5 +275,9 @@ def test_memory_of_a_child_covers_what_it_keeps(depth, each):
 def test_operations_of_a_token(width, depth, ratio):
     """Two for each weight of the blocks' matrices: a multiplication and an addition."""
     field = make(width=width, depth=depth, mlp_ratio=ratio)
-    matrices = sum(parameter.numel() for parameter in field.predictor.blocks.parameters() if parameter.ndim == 2)
+    matrices = sum(
+        parameter.numel()
+        for parameter in field.predictor.blocks.parameters()
+        if parameter.ndim == 2
+    )
     assert IncrementalField(field).flops_per_token == 2 * matrices

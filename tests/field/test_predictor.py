@@ -15,23 +15,35 @@ CONFIG = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6)
 E, K, T = 12, 5, 4
 
 
-def make(seed: int = 0, config: FieldConfig = CONFIG, vectors: torch.Tensor | None = None) -> Predictor:
+def make(
+    seed: int = 0, config: FieldConfig = CONFIG, vectors: torch.Tensor | None = None
+) -> Predictor:
     """A predictor whose every parameter is random and matters, biases and norms too."""
-    predictor = Predictor(config=config, observation_dim=E, action_count=K, horizon=T, action_vectors=vectors)
+    predictor = Predictor(
+        config=config, observation_dim=E, action_count=K, horizon=T, action_vectors=vectors
+    )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in predictor.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * max(parameter.shape, default=1) ** -0.5)
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator)
+                * max(parameter.shape, default=1) ** -0.5
+            )
     return predictor
 
 
 def draw(seed: int = 1, batch: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(batch, E, generator=generator), torch.randint(K, (batch, T), generator=generator)
+    return torch.randn(batch, E, generator=generator), torch.randint(
+        K, (batch, T), generator=generator
+    )
 
 
 def slow_forward(predictor: Predictor, tokens: np.ndarray) -> np.ndarray:
-    """The transformer over the tokens [L, D] of one sequence, token by token and head by head, up to the final norm."""
+    """The transformer over the tokens [L, D] of one sequence, token by token and head by head.
+
+    Up to the final norm.
+    """
     weights = {name: tensor.double().numpy() for name, tensor in predictor.state_dict().items()}
     heads, width = predictor.config.heads, predictor.config.width
 
@@ -42,47 +54,80 @@ def slow_forward(predictor: Predictor, tokens: np.ndarray) -> np.ndarray:
         return (x - x.mean()) / np.sqrt(x.var() + 1e-6)
 
     def gelu(x: np.ndarray) -> np.ndarray:
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
     x = list(tokens)
     for block in range(predictor.config.depth):
         normed = [norm(token) for token in x]
-        query, key, value = zip(*(np.split(linear(f"blocks.{block}.attn.qkv", token), 3) for token in normed),
-                                strict=True)
+        query, key, value = zip(
+            *(np.split(linear(f"blocks.{block}.attn.qkv", token), 3) for token in normed),
+            strict=True,
+        )
         attended = []
         for place in range(len(x)):
             parts = []
             for head in range(heads):
                 own = slice(head * width // heads, (head + 1) * width // heads)
-                scores = np.array([query[place][own] @ key[other][own] for other in range(place + 1)])
+                scores = np.array(
+                    [query[place][own] @ key[other][own] for other in range(place + 1)]
+                )
                 share = np.exp(scores / math.sqrt(width // heads))
-                parts.append(sum(s * value[other][own] for other, s in enumerate(share / share.sum())))
+                parts.append(
+                    sum(s * value[other][own] for other, s in enumerate(share / share.sum()))
+                )
             attended.append(np.concatenate(parts))
-        x = [token + linear(f"blocks.{block}.attn.proj", mixed) for token, mixed in zip(x, attended, strict=True)]
+        x = [
+            token + linear(f"blocks.{block}.attn.proj", mixed)
+            for token, mixed in zip(x, attended, strict=True)
+        ]
         hidden = [gelu(linear(f"blocks.{block}.mlp.fc1", norm(token))) for token in x]
-        x = [token + linear(f"blocks.{block}.mlp.fc2", inner) for token, inner in zip(x, hidden, strict=True)]
+        x = [
+            token + linear(f"blocks.{block}.mlp.fc2", inner)
+            for token, inner in zip(x, hidden, strict=True)
+        ]
     return np.stack([norm(token) * weights["norm.weight"] + weights["norm.bias"] for token in x])
 
 
 def test_size_of_the_papers_predictor():
-    predictor = Predictor(config=FieldConfig(), observation_dim=1536, action_count=133, horizon=3,
-                          action_vectors=torch.zeros(133, 512))
+    predictor = Predictor(
+        config=FieldConfig(),
+        observation_dim=1536,
+        action_count=133,
+        horizon=3,
+        action_vectors=torch.zeros(133, 512),
+    )
     assert predictor.parameter_count() == 8_523_013
 
 
 def test_parameter_names_are_those_of_the_authors_checkpoints():
     config = FieldConfig(width=24, depth=4, heads=6)
-    predictor = Predictor(config=config, observation_dim=30, action_count=7, horizon=3,
-                          action_vectors=torch.zeros(7, 512))
-    layers = {"state_embed": (24, 30), "action_embed": (24, 512), "norm": (24,),
-              "state_head": (30, 24), "action_head": (7, 24)}
+    predictor = Predictor(
+        config=config,
+        observation_dim=30,
+        action_count=7,
+        horizon=3,
+        action_vectors=torch.zeros(7, 512),
+    )
+    layers = {
+        "state_embed": (24, 30),
+        "action_embed": (24, 512),
+        "norm": (24,),
+        "state_head": (30, 24),
+        "action_head": (7, 24),
+    }
     for block in range(4):
-        layers |= {f"blocks.{block}.attn.qkv": (72, 24), f"blocks.{block}.attn.proj": (24, 24),
-                   f"blocks.{block}.mlp.fc1": (96, 24), f"blocks.{block}.mlp.fc2": (24, 96)}
+        layers |= {
+            f"blocks.{block}.attn.qkv": (72, 24),
+            f"blocks.{block}.attn.proj": (24, 24),
+            f"blocks.{block}.mlp.fc1": (96, 24),
+            f"blocks.{block}.mlp.fc2": (24, 96),
+        }
     expected = {"state_mask_token": (24,), "action_mask_token": (24,)}
     for name, shape in layers.items():
         expected |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    assert {name: tuple(parameter.shape) for name, parameter in predictor.named_parameters()} == expected
+    assert {
+        name: tuple(parameter.shape) for name, parameter in predictor.named_parameters()
+    } == expected
     assert predictor.pos_embed.shape == (7, 24)
 
 
@@ -112,8 +157,10 @@ def test_states_are_those_of_the_slow_transformer():
         tokens = [weights["state_embed.weight"] @ start + weights["state_embed.bias"]]
         for action in actions[row].tolist():
             vector = weights["action_vectors"][action]
-            tokens += [weights["action_embed.weight"] @ vector + weights["action_embed.bias"],
-                       weights["state_mask_token"]]
+            tokens += [
+                weights["action_embed.weight"] @ vector + weights["action_embed.bias"],
+                weights["state_mask_token"],
+            ]
         out = slow_forward(predictor, np.stack(tokens) + place)[2::2]
         expected = out @ weights["state_head.weight"].T + weights["state_head.bias"]
         np.testing.assert_allclose(states[row], expected, rtol=1e-4, atol=1e-5)
@@ -129,9 +176,14 @@ def test_reconstruction_is_that_of_the_slow_transformer():
     for row in range(3):
         tokens = []
         for state in [initial[row], *states[row]]:
-            tokens += [weights["state_embed.weight"] @ normalise(state).double().numpy() + weights["state_embed.bias"],
-                       weights["action_mask_token"]]
-        out = slow_forward(predictor, np.stack(tokens[:-1]) + predictor.pos_embed.double().numpy())[2::2]
+            tokens += [
+                weights["state_embed.weight"] @ normalise(state).double().numpy()
+                + weights["state_embed.bias"],
+                weights["action_mask_token"],
+            ]
+        out = slow_forward(predictor, np.stack(tokens[:-1]) + predictor.pos_embed.double().numpy())[
+            2::2
+        ]
         expected = out @ weights["action_head.weight"].T + weights["action_head.bias"]
         np.testing.assert_allclose(logits[row], expected, rtol=1e-4, atol=1e-5)
 
@@ -151,14 +203,17 @@ def test_a_later_action_does_not_change_earlier_states(seed, place, shift):
 def test_what_actions_leave_behind_is_added():
     config = CONFIG.model_copy(update={"action_encoding": "observed"})
     vectors = torch.randn(K, E, generator=torch.Generator().manual_seed(6))
-    plain, skipping = make(config=config, vectors=vectors), make(
-        config=config.model_copy(update={"goal_skip": True}), vectors=vectors)
+    plain, skipping = (
+        make(config=config, vectors=vectors),
+        make(config=config.model_copy(update={"goal_skip": True}), vectors=vectors),
+    )
     skipping.load_state_dict(plain.state_dict(), strict=False)
     with torch.no_grad():
         skipping.skip_scale.fill_(0.5)
     initial, actions = draw()
-    torch.testing.assert_close(skipping.states(initial, actions),
-                               plain.states(initial, actions) + 0.5 * vectors[actions])
+    torch.testing.assert_close(
+        skipping.states(initial, actions), plain.states(initial, actions) + 0.5 * vectors[actions]
+    )
 
 
 def test_other_vectors_for_a_while():
@@ -176,7 +231,10 @@ def test_other_vectors_for_a_while():
 def test_order_of_actions_matters():
     predictor = make()
     initial, _ = draw()
-    one, other = (predictor.goal(initial, torch.tensor([row]).expand(3, -1)) for row in ([0, 1, 2, 3], [2, 1, 0, 3]))
+    one, other = (
+        predictor.goal(initial, torch.tensor([row]).expand(3, -1))
+        for row in ([0, 1, 2, 3], [2, 1, 0, 3])
+    )
     assert (one - other).abs().max() > 1e-3
 
 
@@ -190,7 +248,9 @@ def test_reconstruction_uses_the_goal_for_the_last_action_only():
     assert before.shape == (3, T, K)
     torch.testing.assert_close(before[:, :-1], after[:, :-1], rtol=0, atol=1e-6)
     assert ((before - after).abs().amax(dim=2)[:, -1] > 1e-3).all()
-    assert ((before - predictor.reconstruct(initial + torch.randn(E), states)).abs().amax(dim=2) > 1e-4).all()
+    assert (
+        (before - predictor.reconstruct(initial + torch.randn(E), states)).abs().amax(dim=2) > 1e-4
+    ).all()
 
 
 def test_frozen_text_is_not_trained_and_learned_actions_are():
@@ -210,9 +270,16 @@ def test_frozen_text_is_not_trained_and_learned_actions_are():
     assert learned.action_vectors.shape == (K, CONFIG.action_dim)
 
 
-@pytest.mark.parametrize(("encoding", "given_text", "learned"), [
-    ("auto", True, False), ("auto", False, True), ("text", True, False), ("learned", True, True),
-    ("learned", False, True)])
+@pytest.mark.parametrize(
+    ("encoding", "given_text", "learned"),
+    [
+        ("auto", True, False),
+        ("auto", False, True),
+        ("text", True, False),
+        ("learned", True, True),
+        ("learned", False, True),
+    ],
+)
 def test_choice_of_the_encoding(encoding, given_text, learned):
     config = CONFIG.model_copy(update={"action_encoding": encoding})
     predictor = make(config=config, vectors=torch.zeros(K, 9) if given_text else None)
@@ -229,7 +296,9 @@ def test_text_that_does_not_fit():
 
 
 def test_reset_depends_on_the_generator_alone():
-    fresh, used = (Predictor(config=CONFIG, observation_dim=E, action_count=K, horizon=T) for _ in range(2))
+    fresh, used = (
+        Predictor(config=CONFIG, observation_dim=E, action_count=K, horizon=T) for _ in range(2)
+    )
     with torch.no_grad():
         for parameter in used.parameters():
             parameter.fill_(3.0)
@@ -263,5 +332,7 @@ def test_dropout():
     assert one.unique().tolist() == pytest.approx([0, 1 / 0.75])
     assert (one == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
     predictor, (initial, actions) = make(), draw()
-    dropped = predictor.states(initial, actions, dropout=Dropout(0.5, torch.Generator().manual_seed(1)))
+    dropped = predictor.states(
+        initial, actions, dropout=Dropout(0.5, torch.Generator().manual_seed(1))
+    )
     assert not torch.allclose(dropped, predictor.states(initial, actions))

@@ -11,7 +11,11 @@ from cefito.field.prefixes import PrefixTree
 @st.composite
 def batches(draw):
     """Distinct candidates [B, M, T] and K."""
-    actions, horizon, batch = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    actions, horizon, batch = (
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 3)),
+    )
     everything = np.array(list(itertools.product(range(actions), repeat=horizon)))
     count = draw(st.integers(1, min(10, len(everything))))
     generator = np.random.default_rng(draw(st.integers(0, 1000)))
@@ -20,7 +24,7 @@ def batches(draw):
 
 
 def distinct_prefixes(rows: list[list[int]], level: int) -> int:
-    return len({tuple(row[:level + 1]) for row in rows})
+    return len({tuple(row[: level + 1]) for row in rows})
 
 
 @settings(deadline=None, max_examples=100)
@@ -28,7 +32,10 @@ def distinct_prefixes(rows: list[list[int]], level: int) -> int:
 def test_one_node_for_each_distinct_prefix(case):
     rows, actions = case
     tree = PrefixTree.build(rows, action_count=actions)
-    widths = [max(distinct_prefixes(query, level) for query in rows.tolist()) for level in range(rows.shape[2])]
+    widths = [
+        max(distinct_prefixes(query, level) for query in rows.tolist())
+        for level in range(rows.shape[2])
+    ]
     assert [level.shape[1] for level in tree.actions] == widths
     assert tree.length == 1 + 2 * sum(widths)
 
@@ -47,8 +54,11 @@ def test_a_goal_sees_its_own_path_and_nothing_else(case):
         path = []
         expected = {0}
         for level in range(horizon):
-            node, = (column - starts[level] for column in seen
-                     if starts[level] <= column < starts[level] + widths[level])
+            (node,) = (
+                column - starts[level]
+                for column in seen
+                if starts[level] <= column < starts[level] + widths[level]
+            )
             path.append(int(tree.actions[level][query, node]))
             expected |= {starts[level] + node, starts[level] + widths[level] + node}
         assert seen == expected
@@ -61,15 +71,18 @@ def test_a_goal_sees_its_own_path_and_nothing_else(case):
 @settings(deadline=None, max_examples=100)
 @given(batches())
 def test_every_token_sees_what_it_would_in_its_own_sequence(case):
-    """x_s, the pairs of its ancestors, itself and, of a state, its action; so 2t + 2 tokens, or 2t + 3."""
+    """x_s, the pairs of its ancestors, itself and, of a state, its action.
+
+    So 2t + 2 tokens, or 2t + 3.
+    """
     rows, actions = case
     tree = PrefixTree.build(rows, action_count=actions)
     seen = tree.mask()[:, 0].sum(dim=2)
     first = 1
     for level, nodes in enumerate(tree.actions):
         width = nodes.shape[1]
-        assert (seen[:, first:first + width] == 2 * level + 2).all()
-        assert (seen[:, first + width:first + 2 * width] == 2 * level + 3).all()
+        assert (seen[:, first : first + width] == 2 * level + 2).all()
+        assert (seen[:, first + width : first + 2 * width] == 2 * level + 3).all()
         first += 2 * width
     assert (seen[:, 0] == 1).all()
 

@@ -30,8 +30,16 @@ def test_shapes():
     assert make()(*observations()).shape == (5, T, K)
     assert make()(*observations(0)).shape == (0, T, K)
     assert {name: tuple(tensor.shape) for name, tensor in make().state_dict().items()} == {
-        "fc1.weight": (7, 18), "fc1.bias": (7,), "fc2.weight": (6, 7), "fc2.bias": (6,), "fc3.weight": (12, 6),
-        "linear.weight": (12, 18), "action_vectors": (5, 4), "bias": (3, 5), "mean": (9,)}
+        "fc1.weight": (7, 18),
+        "fc1.bias": (7,),
+        "fc2.weight": (6, 7),
+        "fc2.bias": (6,),
+        "fc3.weight": (12, 6),
+        "linear.weight": (12, 18),
+        "action_vectors": (5, 4),
+        "bias": (3, 5),
+        "mean": (9,),
+    }
 
 
 @pytest.mark.parametrize("centre", [False, True])
@@ -52,7 +60,10 @@ def test_logits_by_hand(normalise, centre):
         queries = (weights["fc3.weight"] @ hidden + weights["linear.weight"] @ x).reshape(T, -1)
         for step in range(T):
             for action in range(K):
-                expected = queries[step] @ weights["action_vectors"][action] + weights["bias"][step, action]
+                expected = (
+                    queries[step] @ weights["action_vectors"][action]
+                    + weights["bias"][step, action]
+                )
                 assert logits[row, step, action] == pytest.approx(expected, rel=1e-4, abs=1e-3)
 
 
@@ -60,7 +71,9 @@ def test_reset_depends_on_the_generator_alone():
     one, other = make(1), make(2)
     for network in (one, other):
         network.reset(torch.Generator().manual_seed(5))
-    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
+    assert all(
+        torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items()
+    )
     other.reset(torch.Generator().manual_seed(6))
     assert not torch.equal(one.fc1.weight, other.fc1.weight)
     assert not torch.equal(one.action_vectors, other.action_vectors)
@@ -69,12 +82,17 @@ def test_reset_depends_on_the_generator_alone():
 def test_dropout_is_repeated_by_its_generator():
     network = make(dropout=0.5)
     plain = network(*observations())
-    one, other = (network(*observations(), dropout=Dropout(0.5, torch.Generator().manual_seed(1))) for _ in range(2))
+    one, other = (
+        network(*observations(), dropout=Dropout(0.5, torch.Generator().manual_seed(1)))
+        for _ in range(2)
+    )
     assert torch.equal(one, other)
     assert not torch.allclose(one, plain)
 
 
-@pytest.mark.parametrize("settings", [{"hidden": (0, 4)}, {"hidden": (4,)}, {"action_dim": 0}, {"dropout": 1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"hidden": (0, 4)}, {"hidden": (4,)}, {"action_dim": 0}, {"dropout": 1.0}]
+)
 def test_settings_that_cannot_be(settings):
     with pytest.raises(ValidationError):
         ProposalConfig(**settings)

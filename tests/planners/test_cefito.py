@@ -29,12 +29,23 @@ from cefito.search import Constraints, ExhaustiveSearch, Problem
 from cefito.search.naive import NaiveSearch
 from cefito.training.config import load_config, preset_names
 
-TINY = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8,
-        "training.optimiser.epochs": 2, "training.negatives.count": 4, "training.stopping.windows": 15,
-        "training.stopping.candidates": 30, "classifier.hidden": [8, 16, 8],
-        "classifier_training.optimiser.epochs": 3, "classifier_training.optimiser.learning_rate": 0.02,
-        "proposal.hidden": [16, 12], "proposal.action_dim": 8, "proposal_training.optimiser.epochs": 2,
-        "search.fitting_windows": 20}
+TINY = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 2,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 15,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 3,
+    "classifier_training.optimiser.learning_rate": 0.02,
+    "proposal.hidden": [16, 12],
+    "proposal.action_dim": 8,
+    "proposal_training.optimiser.epochs": 2,
+    "search.fitting_windows": 20,
+}
 
 
 def tiny_config(preset="paper", **more):
@@ -43,7 +54,10 @@ def tiny_config(preset="paper", **more):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=36, val=12, test=24, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=36, val=12, test=24, dim=8),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +73,34 @@ def planner(splits):
 
 
 def weights(planner):
-    return {**{f"field.{name}": tensor for name, tensor in planner.field.state_dict().items()},
-            **{f"proposal.{name}": tensor for name, tensor in planner.proposal.network.state_dict().items()},
-            **{f"task.{name}": tensor for name, tensor in planner.task_model.network.state_dict().items()}}
+    return {
+        **{f"field.{name}": tensor for name, tensor in planner.field.state_dict().items()},
+        **{
+            f"proposal.{name}": tensor
+            for name, tensor in planner.proposal.network.state_dict().items()
+        },
+        **{
+            f"task.{name}": tensor
+            for name, tensor in planner.task_model.network.state_dict().items()
+        },
+    }
 
 
 def same_weights(left, right):
     left, right = weights(left), weights(right)
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+    return left.keys() == right.keys() and all(
+        torch.equal(left[name], right[name]) for name in left
+    )
 
 
 def same_plans(left, right):
     return len(left) == len(right) and all(
-        np.array_equal(a.actions, b.actions) and np.array_equal(a.energies, b.energies)
-        and np.array_equal(a.scores, b.scores) and np.array_equal(a.tasks, b.tasks) for a, b in zip(left, right, strict=True))
+        np.array_equal(a.actions, b.actions)
+        and np.array_equal(a.energies, b.energies)
+        and np.array_equal(a.scores, b.scores)
+        and np.array_equal(a.tasks, b.tasks)
+        for a, b in zip(left, right, strict=True)
+    )
 
 
 def using(planner, **changes):
@@ -108,12 +136,19 @@ def test_plans_are_the_best_of_all_sequences_by_the_field_itself(planner, splits
         everything = torch.tensor(list(product(planner.space.actions[test.tasks[row]], repeat=3)))
         count = len(everything)
         with torch.inference_mode():
-            energies = planner.field.energy(torch.from_numpy(test.initial[[row]]).expand(count, -1),
-                                            torch.from_numpy(test.goal[[row]]).expand(count, -1), everything)
-            own = planner.field.energy(torch.from_numpy(test.initial[[row]]).expand(4, -1),
-                                       torch.from_numpy(test.goal[[row]]).expand(4, -1),
-                                       torch.from_numpy(plans[row].actions))
-        np.testing.assert_allclose(plans[row].energies, energies.sort().values[:4], rtol=1e-4, atol=1e-6)
+            energies = planner.field.energy(
+                torch.from_numpy(test.initial[[row]]).expand(count, -1),
+                torch.from_numpy(test.goal[[row]]).expand(count, -1),
+                everything,
+            )
+            own = planner.field.energy(
+                torch.from_numpy(test.initial[[row]]).expand(4, -1),
+                torch.from_numpy(test.goal[[row]]).expand(4, -1),
+                torch.from_numpy(plans[row].actions),
+            )
+        np.testing.assert_allclose(
+            plans[row].energies, energies.sort().values[:4], rtol=1e-4, atol=1e-6
+        )
         np.testing.assert_allclose(plans[row].energies, own, rtol=1e-4, atol=1e-6)
 
 
@@ -122,7 +157,10 @@ def test_plans_are_the_best_of_all_sequences_by_the_field_itself(planner, splits
 def test_answers_do_not_depend_on_the_other_queries(planner, splits, seed, count):
     rows = np.random.default_rng(seed).choice(len(splits["test"]), size=count, replace=False)
     queries = Queries.from_windows(splits["test"])
-    together, alone = planner.plan(queries.subset(rows), 2), [planner.plan(queries.subset([row]), 2)[0] for row in rows]
+    together, alone = (
+        planner.plan(queries.subset(rows), 2),
+        [planner.plan(queries.subset([row]), 2)[0] for row in rows],
+    )
     for ours, theirs in zip(together, alone, strict=True):
         np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-4, atol=1e-6)
 
@@ -152,7 +190,9 @@ def test_another_search_and_progress(splits, planner, tmp_path):
         return silent(description, total=total)
 
     planner.save(tmp_path)
-    other = CefitoPlanner(config=planner.config, search=NaiveSearch(), context=TrainingContext(progress=progress))
+    other = CefitoPlanner(
+        config=planner.config, search=NaiveSearch(), context=TrainingContext(progress=progress)
+    )
     other.load(tmp_path)
     queries = Queries.from_windows(splits["test"]).subset([3, 1])
     for ours, theirs in zip(planner.plan(queries, 3), other.plan(queries, 3), strict=True):
@@ -165,14 +205,20 @@ def test_observations_of_another_size(planner, splits, width):
     test = splits["test"].subset([0])
     wrong = np.zeros((1, width), np.float32)
     for tasks in (None, test.tasks):
-        with pytest.raises(RunError, match=f"observations have {width} features; this run was trained on 8"):
+        with pytest.raises(
+            RunError, match=f"observations have {width} features; this run was trained on 8"
+        ):
             planner.plan(Queries(initial=wrong, goal=wrong, tasks=tasks), 1)
 
 
 def test_not_fitted(splits, tmp_path):
     planner = CefitoPlanner(config=tiny_config())
-    for call in (lambda: planner.plan(Queries.from_windows(splits["test"]), 1), lambda: planner.save(tmp_path),
-                 lambda: planner.horizon, lambda: planner.predict_tasks(Queries.from_windows(splits["test"]))):
+    for call in (
+        lambda: planner.plan(Queries.from_windows(splits["test"]), 1),
+        lambda: planner.save(tmp_path),
+        lambda: planner.horizon,
+        lambda: planner.predict_tasks(Queries.from_windows(splits["test"])),
+    ):
         with pytest.raises(RunError, match=r"not been (fitted|trained)"):
             call()
     assert list(tmp_path.iterdir()) == []
@@ -184,7 +230,12 @@ def test_save_and_load_give_the_same_plans(preset, splits, tmp_path):
     planner.fit(splits["train"], splits["val"], seed=0)
     planner.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "classifier.safetensors", "field.safetensors", "planner.json", "prior.safetensors", "proposal.safetensors"]
+        "classifier.safetensors",
+        "field.safetensors",
+        "planner.json",
+        "prior.safetensors",
+        "proposal.safetensors",
+    ]
     loaded = CefitoPlanner(config=load_config("paper"))
     loaded.load(tmp_path)
     assert loaded.config == planner.config
@@ -197,16 +248,29 @@ def test_save_and_load_give_the_same_plans(preset, splits, tmp_path):
     assert loaded.hypotheses.weights == planner.hypotheses.weights
     assert loaded.hypotheses.guide == planner.hypotheses.guide
     assert loaded.hypotheses.tasks == planner.hypotheses.tasks
-    wide = {"objective": "fitted", "tasks": 3, "method": "guided", "proposals": 20, "refinements": 5, "pruning": 2}
-    assert same_plans(using(planner, **wide).plan(queries, 2), using(loaded, **wide).plan(queries, 2))
+    wide = {
+        "objective": "fitted",
+        "tasks": 3,
+        "method": "guided",
+        "proposals": 20,
+        "refinements": 5,
+        "pruning": 2,
+    }
+    assert same_plans(
+        using(planner, **wide).plan(queries, 2), using(loaded, **wide).plan(queries, 2)
+    )
 
 
 @pytest.mark.parametrize("encoding", ["auto", "learned"])
-def test_action_text_comes_back_from_the_saved_planner(encoding, tiny_videos, make_source, tmp_path):
+def test_action_text_comes_back_from_the_saved_planner(
+    encoding, tiny_videos, make_source, tmp_path
+):
     tiny_videos[-1]["split"] = "val"
     text = np.random.default_rng(6).standard_normal((8, 3)).astype(np.float32)
     dataset = prepare_custom(make_source(videos=tiny_videos, text=text), tmp_path / "data")
-    train, val, test = (cut_windows(dataset, horizon=3, split=split) for split in ("train", "val", "test"))
+    train, val, test = (
+        cut_windows(dataset, horizon=3, split=split) for split in ("train", "val", "test")
+    )
     planner = CefitoPlanner(config=tiny_config(**{"field.action_encoding": encoding}))
     planner.fit(train, val, seed=0)
     assert planner.field.predictor.learned_actions == (encoding == "learned")
@@ -214,7 +278,9 @@ def test_action_text_comes_back_from_the_saved_planner(encoding, tiny_videos, ma
     loaded = CefitoPlanner(config=tiny_config())
     loaded.load(tmp_path)
     assert loaded.field.predictor.learned_actions == (encoding == "learned")
-    assert same_plans(planner.plan(Queries.from_windows(test), 3), loaded.plan(Queries.from_windows(test), 3))
+    assert same_plans(
+        planner.plan(Queries.from_windows(test), 3), loaded.plan(Queries.from_windows(test), 3)
+    )
     if encoding == "auto":
         vectors = loaded.field.state_dict()["predictor.action_vectors"]
         np.testing.assert_array_equal(vectors.numpy(), text)
@@ -226,17 +292,25 @@ def test_same_seed_same_weights_other_seed_others(planner, splits):
     other.fit(splits["train"], splits["val"], seed=1)
     assert same_weights(planner, again)
     ours, theirs = weights(planner), weights(other)
-    for name in ("field.predictor.blocks.0.attn.qkv.weight", "task.fc1.weight", "proposal.fc1.weight"):
+    for name in (
+        "field.predictor.blocks.0.attn.qkv.weight",
+        "task.fc1.weight",
+        "proposal.fc1.weight",
+    ):
         assert name not in ours or not torch.equal(ours[name], theirs[name])
     assert sum(torch.equal(ours[name], theirs[name]) for name in ours) < len(ours) / 2
 
 
 def test_key_and_folder_change_no_weight(planner, splits, tmp_path):
-    other = CefitoPlanner(config=tiny_config(), context=TrainingContext(folder=tmp_path, key="whatever"))
+    other = CefitoPlanner(
+        config=tiny_config(), context=TrainingContext(folder=tmp_path, key="whatever")
+    )
     other.fit(splits["train"], splits["val"], seed=0)
     assert same_weights(planner, other)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["classifier", "field", "proposal"]
-    foreign = CefitoPlanner(config=tiny_config(), context=TrainingContext(folder=tmp_path, key="another data set"))
+    foreign = CefitoPlanner(
+        config=tiny_config(), context=TrainingContext(folder=tmp_path, key="another data set")
+    )
     with pytest.raises(RunError, match="another data set, other settings or another seed"):
         foreign.fit(splits["train"], splits["val"], seed=0)
 
@@ -244,8 +318,11 @@ def test_key_and_folder_change_no_weight(planner, splits, tmp_path):
 def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
     planner = CefitoPlanner(config=tiny_config(**{"training.optimiser.epochs": 3}))
     planner.fit(splits["train"], splits["val"], seed=0)
-    scores = planner._score(planner.field, *validation_problems(
-        splits["val"], planner.space, windows=15, candidates=30), planner.context.group)
+    scores = planner._score(
+        planner.field,
+        *validation_problems(splits["val"], planner.space, windows=15, candidates=30),
+        planner.context.group,
+    )
     assert planner.result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
     assert 1 <= planner.result.best_epoch <= planner.result.epochs == 3
     right = planner.predict_tasks(Queries.from_windows(splits["val"])) == splits["val"].tasks
@@ -258,8 +335,10 @@ def test_tasks_without_training_windows(splits, world, caplog):
     with caplog.at_level(logging.WARNING, logger="cefito"):
         planner.fit(splits["train"].subset(keep), splits["val"], seed=0)
     assert planner.space.fallback == (4,)
-    assert caplog.messages == ["tasks without training windows, which may use all actions that the taxonomy lists for "
-                               "them: 1, 4 ('Pickle Cucumbers')"]
+    assert caplog.messages == [
+        "tasks without training windows, which may use all actions that the taxonomy lists for "
+        "them: 1, 4 ('Pickle Cucumbers')"
+    ]
     rows = np.flatnonzero(splits["test"].tasks == 4)
     evaluation, plans = evaluate_planner(planner, splits["test"].subset(rows), oracle_task=True)
     assert evaluation.without_plan == 0
@@ -297,7 +376,9 @@ def test_actions_from_the_taxonomy(splits, world):
 
 @settings(max_examples=25, deadline=None)
 @given(candidates=st.integers(1, 600), windows=st.integers(0, 20))
-def test_validation_problems_hold_the_true_actions_within_the_bound(splits, planner, candidates, windows):
+def test_validation_problems_hold_the_true_actions_within_the_bound(
+    splits, planner, candidates, windows
+):
     val, space = splits["val"], planner.space
     problems, actual = validation_problems(val, space, windows=windows, candidates=candidates)
     chosen = val.sample(windows or None, seed=0)
@@ -321,8 +402,12 @@ def test_validation_problems_hold_the_true_actions_within_the_bound(splits, plan
 def test_validation_problems_of_a_true_action_that_training_never_showed(splits, planner):
     val = splits["val"].subset([0])
     task, missing = int(val.tasks[0]), int(val.actions[0, 1])
-    rows = tuple(tuple(action for action in row if action != missing) for row in planner.space.actions)
-    problems, actual = validation_problems(val, replace(planner.space, actions=rows), windows=0, candidates=10_000)
+    rows = tuple(
+        tuple(action for action in row if action != missing) for row in planner.space.actions
+    )
+    problems, actual = validation_problems(
+        val, replace(planner.space, actions=rows), windows=0, candidates=10_000
+    )
     assert problems[0].actions == rows[task]
     assert missing in actual[0]
 
@@ -332,8 +417,20 @@ def saved(planner, folder):
     return json.loads((folder / "planner.json").read_text())
 
 
-@pytest.mark.parametrize("key", ["config", "taxonomy", "action_space", "horizon", "observation_dim", "learned_actions",
-                                 "weights", "guide", "tasks"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "config",
+        "taxonomy",
+        "action_space",
+        "horizon",
+        "observation_dim",
+        "learned_actions",
+        "weights",
+        "guide",
+        "tasks",
+    ],
+)
 def test_planner_file_that_lacks_an_entry(planner, tmp_path, key):
     value = saved(planner, tmp_path)
     del value[key]
@@ -342,12 +439,30 @@ def test_planner_file_that_lacks_an_entry(planner, tmp_path, key):
         CefitoPlanner(config=tiny_config()).load(tmp_path)
 
 
-@pytest.mark.parametrize("change", [
-    {"config": []}, {"config": {"preset": "small", "nonsense": 1}}, {"taxonomy": []}, {"taxonomy": {}},
-    {"action_space": {"actions": 3}}, {"action_space": []}, {"horizon": "three"}, {"observation_dim": None},
-    {"weights": []}, {"weights": {}}, {"weights": {"energy": {"energy": 1}}}, {"weights": "energy"}, {"tasks": "many"},
-    {"weights": {name: {"energy": "1"} for name in OBJECTIVES}}, {"tasks": None}, {"tasks": 0},
-    {"weights": {name: {"energy": -1} for name in OBJECTIVES}}, {"guide": {"enrgy": 1}}, {"guide": None}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": []},
+        {"config": {"preset": "small", "nonsense": 1}},
+        {"taxonomy": []},
+        {"taxonomy": {}},
+        {"action_space": {"actions": 3}},
+        {"action_space": []},
+        {"horizon": "three"},
+        {"observation_dim": None},
+        {"weights": []},
+        {"weights": {}},
+        {"weights": {"energy": {"energy": 1}}},
+        {"weights": "energy"},
+        {"tasks": "many"},
+        {"weights": {name: {"energy": "1"} for name in OBJECTIVES}},
+        {"tasks": None},
+        {"tasks": 0},
+        {"weights": {name: {"energy": -1} for name in OBJECTIVES}},
+        {"guide": {"enrgy": 1}},
+        {"guide": None},
+    ],
+)
 def test_planner_file_with_a_wrong_entry(planner, tmp_path, change):
     value = saved(planner, tmp_path)
     (tmp_path / "planner.json").write_text(json.dumps({**value, **change}))
@@ -383,7 +498,9 @@ def damaged(name, content, folder):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
-@pytest.mark.parametrize("name", ["prior.safetensors", "proposal.safetensors", "classifier.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["prior.safetensors", "proposal.safetensors", "classifier.safetensors"]
+)
 def test_missing_and_damaged_files_name_themselves(planner, tmp_path, name, content):
     planner.save(tmp_path)
     damaged(name, content, tmp_path)
@@ -391,16 +508,29 @@ def test_missing_and_damaged_files_name_themselves(planner, tmp_path, name, cont
         CefitoPlanner(config=tiny_config()).load(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "change"), [
-    ("counts", lambda _: None), ("events", lambda array: array[:-1]), ("strengths", lambda array: -array),
-    ("strengths", lambda array: array[None]), ("settings", lambda array: array + 9), ("sizes", lambda array: array[:-1]),
-    ("actions", lambda array: array.astype(np.float64))])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("counts", lambda _: None),
+        ("events", lambda array: array[:-1]),
+        ("strengths", lambda array: -array),
+        ("strengths", lambda array: array[None]),
+        ("settings", lambda array: array + 9),
+        ("sizes", lambda array: array[:-1]),
+        ("actions", lambda array: array.astype(np.float64)),
+    ],
+)
 def test_a_prior_of_something_else(planner, tmp_path, name, change):
     planner.save(tmp_path)
     arrays, _ = load_tensors(tmp_path / "prior.safetensors", "np", "", RunError)
     changed = {**arrays, name: change(arrays[name])}
-    write_tensors(tmp_path / "prior.safetensors", {key: array for key, array in changed.items() if array is not None})
-    with pytest.raises(RunError, match=r"prior\.safetensors: not a prior of this version.*Train the run again"):
+    write_tensors(
+        tmp_path / "prior.safetensors",
+        {key: array for key, array in changed.items() if array is not None},
+    )
+    with pytest.raises(
+        RunError, match=r"prior\.safetensors: not a prior of this version.*Train the run again"
+    ):
         CefitoPlanner(config=tiny_config()).load(tmp_path)
 
 
@@ -409,19 +539,34 @@ def sequences_of(planner, task):
 
 
 def by_hand(planner, queries, row, task, energies, weights):
-    """Scores of all sequences of a task, in the order of ids, from what the parts say by themselves."""
+    """Scores of all sequences of a task, in the order of ids.
+
+    From what the parts say by themselves.
+    """
     allowed, sequences = planner.space.actions[task], sequences_of(planner, task)
     logits = planner.proposal.logits(queries)[row].astype(np.float64)[:, list(allowed)]
     steps = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     log_q = steps[np.arange(3), np.searchsorted(allowed, sequences)].sum(axis=1)
     log_p = planner.hypotheses.prior.log_probability(sequences, np.full(len(sequences), task))
-    log_task = 0.0 if queries.tasks is not None else planner.task_model.log_probabilities(queries)[row, task]
-    return weights.energy * energies - weights.prior * log_p - weights.proposal * log_q - weights.task * log_task
+    log_task = (
+        0.0
+        if queries.tasks is not None
+        else planner.task_model.log_probabilities(queries)[row, task]
+    )
+    return (
+        weights.energy * energies
+        - weights.prior * log_p
+        - weights.proposal * log_q
+        - weights.task * log_task
+    )
 
 
 def energies_of(planner, queries, row, task):
     sequences = torch.from_numpy(sequences_of(planner, task))
-    initial, goal = (torch.from_numpy(part[[row]]).expand(len(sequences), -1) for part in (queries.initial, queries.goal))
+    initial, goal = (
+        torch.from_numpy(part[[row]]).expand(len(sequences), -1)
+        for part in (queries.initial, queries.goal)
+    )
     with torch.inference_mode():
         return planner.field.energy(initial, goal, sequences).double().numpy()
 
@@ -452,11 +597,21 @@ def ambiguous(planner, splits):
 def test_the_paper_objective_is_an_exhaustive_search_of_one_task(planner, splits, oracle):
     queries = Queries.from_windows(splits["test"], oracle_task=oracle).subset(range(10))
     tasks = planner.predict_tasks(queries)
-    problems = [Problem(initial=queries.initial[row], goal=queries.goal[row], actions=planner.space.actions[task])
-                for row, task in enumerate(tasks)]
+    problems = [
+        Problem(
+            initial=queries.initial[row],
+            goal=queries.goal[row],
+            actions=planner.space.actions[task],
+        )
+        for row, task in enumerate(tasks)
+    ]
     plans = using(planner, objective="energy", tasks=1, method="exhaustive").plan(queries, 5)
-    for task, ours, theirs in zip(tasks, plans, ExhaustiveSearch().search(IncrementalField(planner.field), problems, 5),
-                                  strict=True):
+    for task, ours, theirs in zip(
+        tasks,
+        plans,
+        ExhaustiveSearch().search(IncrementalField(planner.field), problems, 5),
+        strict=True,
+    ):
         assert ours.actions.tolist() == theirs.actions.tolist()
         np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-5)
         assert ours.scores.tolist() == ours.energies.tolist()
@@ -465,43 +620,63 @@ def test_the_paper_objective_is_an_exhaustive_search_of_one_task(planner, splits
         assert ours.exact
 
 
-@pytest.mark.parametrize(("settings", "expected"), [
-    ({"objective": "fitted"}, FITTED), ({"objective": "fitted", "prior_weight": 3.0}, replace(FITTED, prior=3.0)),
-    ({"objective": "fitted", "prior_weight": 0.0}, replace(FITTED, prior=0.0))])
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"objective": "fitted"}, FITTED),
+        ({"objective": "fitted", "prior_weight": 3.0}, replace(FITTED, prior=3.0)),
+        ({"objective": "fitted", "prior_weight": 0.0}, replace(FITTED, prior=0.0)),
+    ],
+)
 @pytest.mark.parametrize("oracle", [False, True])
 def test_scores_by_hand(weighted, splits, settings, expected, oracle):
     chosen = using(weighted, tasks=1, **settings)
     expected = replace(expected, task=0.0)  # one task: the same for every plan
     assert chosen.weights == expected
     queries = Queries.from_windows(splits["test"], oracle_task=oracle).subset(range(0, 40, 5))
-    for row, (task, plans) in enumerate(zip(chosen.predict_tasks(queries), chosen.plan(queries, 6), strict=True)):
-        scores = by_hand(weighted, queries, row, task, energies_of(weighted, queries, row, task), expected)
+    for row, (task, plans) in enumerate(
+        zip(chosen.predict_tasks(queries), chosen.plan(queries, 6), strict=True)
+    ):
+        scores = by_hand(
+            weighted, queries, row, task, energies_of(weighted, queries, row, task), expected
+        )
         order = np.argsort(scores, kind="stable")[:6]
         np.testing.assert_allclose(plans.scores, scores[order], rtol=1e-4, atol=1e-4)
         near = np.abs(np.diff(np.sort(scores)[:7])) < 1e-4
         if not near.any():
             assert plans.actions.tolist() == sequences_of(weighted, task)[order].tolist()
-        np.testing.assert_allclose(plans.energies, energies_of(weighted, queries, row, task)[order], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            plans.energies, energies_of(weighted, queries, row, task)[order], rtol=1e-3, atol=1e-4
+        )
 
 
 def test_the_likelihood_leaves_the_energy_out(weighted, splits):
     chosen = using(weighted, tasks=1, objective="likelihood")
     assert chosen.weights.energy == 0
     queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(0, 40, 10))
-    problems = chosen.hypotheses.problems(queries, chosen.hypotheses.of(queries, 1), weights=chosen.weights)
+    problems = chosen.hypotheses.problems(
+        queries, chosen.hypotheses.of(queries, 1), weights=chosen.weights
+    )
     for plans, one in zip(chosen.plan(queries, 3), problems, strict=True):
-        np.testing.assert_allclose(plans.scores, one.objective.chain.cheapest(3).costs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            plans.scores, one.objective.chain.cheapest(3).costs, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_an_objective_without_the_prior_may_be_given_one(planner):
     alone = using(planner, objective="energy")
     assert alone.weights == planner.hypotheses.weights["energy"]
-    assert using(planner, objective="energy", prior_weight=0.25).weights == replace(alone.weights, prior=0.25)
+    assert using(planner, objective="energy", prior_weight=0.25).weights == replace(
+        alone.weights, prior=0.25
+    )
     assert using(planner, objective="energy", prior_weight=-0.5).weights == alone.weights
 
 
 def test_several_tasks_are_searched(weighted, splits):
-    """All sequences of all of them, at the cost of all of them, and sometimes a less likely task is planned for."""
+    """All sequences of all of them, at the cost of all of them.
+
+    And sometimes a less likely task is planned for.
+    """
     queries, ranked = ambiguous(weighted, splits)
     several = using(weighted, objective="fitted", tasks=3)
     unlikely = 0
@@ -509,17 +684,25 @@ def test_several_tasks_are_searched(weighted, splits):
         tasks = ranked[row, :3]
         every = {}
         for task in tasks:
-            scores = by_hand(weighted, queries, row, task, energies_of(weighted, queries, row, task), FITTED)
-            for sequence, score in zip(map(tuple, sequences_of(weighted, task).tolist()), scores.tolist(), strict=True):
+            scores = by_hand(
+                weighted, queries, row, task, energies_of(weighted, queries, row, task), FITTED
+            )
+            for sequence, score in zip(
+                map(tuple, sequences_of(weighted, task).tolist()), scores.tolist(), strict=True
+            ):
                 every[sequence] = min(every.get(sequence, (np.inf, -1)), (score, task))
         best = sorted(every.values())[:4]
         np.testing.assert_allclose(plans.scores, [score for score, _ in best], rtol=1e-4, atol=1e-4)
-        for sequence, score, task in zip(plans.actions.tolist(), plans.scores, plans.tasks.tolist(), strict=True):
+        for sequence, score, task in zip(
+            plans.actions.tolist(), plans.scores, plans.tasks.tolist(), strict=True
+        ):
             assert every[tuple(sequence)] == (pytest.approx(score, rel=1e-4, abs=1e-4), task)
         unlikely += plans.tasks[0] != tasks[0]
         sizes = [len(weighted.space.actions[task]) for task in tasks]
-        assert plans.evaluated.leaves == sum(size ** 3 for size in sizes)
-        assert plans.evaluated.token_forwards == sum(1 + 2 * (size + size ** 2 + size ** 3) for size in sizes)
+        assert plans.evaluated.leaves == sum(size**3 for size in sizes)
+        assert plans.evaluated.token_forwards == sum(
+            1 + 2 * (size + size**2 + size**3) for size in sizes
+        )
         assert plans.exact
     assert unlikely
 
@@ -530,7 +713,10 @@ def test_as_many_tasks_as_did_best_on_validation(weighted, splits):
     chosen.hypotheses = copy.copy(weighted.hypotheses)
     for tasks in (1, 2):
         chosen.hypotheses.tasks = tasks
-        assert same_plans(chosen.plan(queries, 3), using(weighted, objective="fitted", tasks=tasks).plan(queries, 3))
+        assert same_plans(
+            chosen.plan(queries, 3),
+            using(weighted, objective="fitted", tasks=tasks).plan(queries, 3),
+        )
 
 
 def test_given_tasks_are_the_only_ones(weighted, splits):
@@ -538,17 +724,24 @@ def test_given_tasks_are_the_only_ones(weighted, splits):
     for place in (0, 2):
         given = replace(queries, tasks=ranked[:, place].copy())
         for tasks in (0, 1, 3):
-            for task, plans in zip(given.tasks, using(weighted, objective="fitted", tasks=tasks).plan(given, 3), strict=True):
+            for task, plans in zip(
+                given.tasks,
+                using(weighted, objective="fitted", tasks=tasks).plan(given, 3),
+                strict=True,
+            ):
                 assert set(plans.tasks.tolist()) == {task}
                 assert plans.evaluated.leaves == len(weighted.space.actions[task]) ** 3
 
 
 def test_another_method(planner, splits):
     queries = Queries.from_windows(splits["test"]).subset(range(6))
-    other = using(planner, method="guided", proposals=4, refinements=0, actions="taxonomy", memory_mib=12.0)
+    other = using(
+        planner, method="guided", proposals=4, refinements=0, actions="taxonomy", memory_mib=12.0
+    )
     assert planner.config.search.method == "exhaustive"
     assert other.config.search == planner.config.search.model_copy(
-        update={"method": "guided", "proposals": 4, "refinements": 0, "memory_mib": 12.0})
+        update={"method": "guided", "proposals": 4, "refinements": 0, "memory_mib": 12.0}
+    )
     assert other.config.search.actions == "training" == other.space.source
     assert type(other.search).__name__ == "GuidedSearch"
     for plans in other.plan(queries, 2):
@@ -582,7 +775,9 @@ class Untouched:
 def only_in_one(planner, tasks):
     """An action of the second of some tasks that none of the others has."""
     others = {action for task in (tasks[0], *tasks[2:]) for action in planner.space.actions[task]}
-    return next((action for action in planner.space.actions[tasks[1]] if action not in others), None)
+    return next(
+        (action for action in planner.space.actions[tasks[1]] if action not in others), None
+    )
 
 
 def test_constraints_that_one_of_several_tasks_can_satisfy(weighted, splits):
@@ -593,13 +788,15 @@ def test_constraints_that_one_of_several_tasks_can_satisfy(weighted, splits):
         if action is None:
             continue
         constraints = Constraints(required=(action,))
-        plans, = several.plan(queries.subset([row]), 3, constraints=constraints)
+        (plans,) = several.plan(queries.subset([row]), 3, constraints=constraints)
         assert set(plans.tasks.tolist()) == {ranked[row, 1]}
         assert all(action in sequence for sequence in plans.actions.tolist())
         assert plans.exact
         size = len(weighted.space.actions[ranked[row, 1]])
-        assert plans.evaluated.leaves == size ** 3 - (size - 1) ** 3
-        with pytest.raises(ConfigError, match=f"action {action} is required but is not an action of this task"):
+        assert plans.evaluated.leaves == size**3 - (size - 1) ** 3
+        with pytest.raises(
+            ConfigError, match=f"action {action} is required but is not an action of this task"
+        ):
             using(weighted, tasks=1).plan(queries.subset([row]), 3, constraints=constraints)
         met += 1
     assert met
@@ -616,16 +813,22 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(plan
     queries = Queries.from_windows(splits["test"], oracle_task=True)
     action = planner.space.actions[queries.tasks[0]][0]
     fine = [row for row, task in enumerate(queries.tasks) if action in planner.space.actions[task]]
-    bad = [row for row, task in enumerate(queries.tasks) if action not in planner.space.actions[task]]
+    bad = [
+        row for row, task in enumerate(queries.tasks) if action not in planner.space.actions[task]
+    ]
     other = copy.copy(planner)
     other._given_search = Untouched()
     with pytest.raises(ConfigError, match=f"action {action} is required"):
-        other.plan(queries.subset([*fine[:2], bad[0]]), 1, constraints=Constraints(required=(action,)))
+        other.plan(
+            queries.subset([*fine[:2], bad[0]]), 1, constraints=Constraints(required=(action,))
+        )
     with pytest.raises(AssertionError, match="searched"):
         other.plan(queries.subset(fine[:2]), 1, constraints=Constraints(required=(action,)))
     for tasks in (1, 3):
         with pytest.raises(ConfigError, match="pinned to step 4, which does not exist"):
-            using(other, tasks=tasks).plan(replace(queries, tasks=None), 1, constraints=Constraints(pinned=((4, 0),)))
+            using(other, tasks=tasks).plan(
+                replace(queries, tasks=None), 1, constraints=Constraints(pinned=((4, 0),))
+            )
 
 
 def test_stopping_before_anything(planner, splits):
@@ -633,9 +836,13 @@ def test_stopping_before_anything(planner, splits):
     other = copy.copy(planner)
     other._given_search = Untouched()
     found = other.plan(queries, 3, stop=lambda: True)
-    assert [(len(plans), plans.exact, plans.actions.shape) for plans in found] == [(0, False, (0, 3))] * 4
+    assert [(len(plans), plans.exact, plans.actions.shape) for plans in found] == [
+        (0, False, (0, 3))
+    ] * 4
     whole = planner.plan(queries, 3, stop=lambda: False)
-    assert [plans.actions.tolist() for plans in whole] == [plans.actions.tolist() for plans in planner.plan(queries, 3)]
+    assert [plans.actions.tolist() for plans in whole] == [
+        plans.actions.tolist() for plans in planner.plan(queries, 3)
+    ]
 
 
 def test_stopping_on_the_way(weighted, splits, monkeypatch):

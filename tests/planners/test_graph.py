@@ -9,17 +9,35 @@ from hypothesis import strategies as st
 from cefito.data import cut_windows
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
-from cefito.planners.graph import cheapest_paths, transition_costs, transition_counts, transition_probabilities
+from cefito.planners.graph import (
+    cheapest_paths,
+    transition_costs,
+    transition_counts,
+    transition_probabilities,
+)
 from cefito.search.chain import Chain
 
 
 def windows_of(actions: list[list[int]], action_count: int) -> Windows:
     count = len(actions)
-    taxonomy = Taxonomy(dataset="toy", tasks=(Task(0, "task", tuple(range(action_count))),),
-                        actions=tuple(Action(index, f"action {index}") for index in range(action_count)))
+    taxonomy = Taxonomy(
+        dataset="toy",
+        tasks=(Task(0, "task", tuple(range(action_count))),),
+        actions=tuple(Action(index, f"action {index}") for index in range(action_count)),
+    )
     observations, zeros = np.zeros((count, 2), np.float32), np.zeros(count, np.int64)
-    return Windows(initial=observations, goal=observations, actions=np.array(actions, np.int64), tasks=zeros, video=zeros,
-                   start=zeros, taxonomy=taxonomy, action_text=None, dataset="toy", split="train")
+    return Windows(
+        initial=observations,
+        goal=observations,
+        actions=np.array(actions, np.int64),
+        tasks=zeros,
+        video=zeros,
+        start=zeros,
+        taxonomy=taxonomy,
+        action_text=None,
+        dataset="toy",
+        split="train",
+    )
 
 
 def slow_costs(counts, horizon, smoothing):
@@ -51,8 +69,10 @@ def slow_paths(costs, size, first, last, horizon):
 def graphs(draw):
     """Few counts, often none, often equal."""
     size = draw(st.integers(1, 4))
-    generator = np.random.default_rng(draw(st.integers(0, 2 ** 32)))
-    counts = generator.integers(0, draw(st.integers(1, 5)), (size, size)) * (generator.random((size, size)) < 0.7)
+    generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+    counts = generator.integers(0, draw(st.integers(1, 5)), (size, size)) * (
+        generator.random((size, size)) < 0.7
+    )
     return counts.astype(np.int64)
 
 
@@ -87,16 +107,25 @@ def test_costs_against_loops(counts, horizon, smoothing):
 
 
 @settings(deadline=None)
-@given(counts=graphs(), horizon=st.integers(2, 5), smoothing=st.sampled_from([0.0, 0.1]), count=st.integers(1, 12),
-       ends=st.tuples(st.integers(0, 3), st.integers(0, 3)))
+@given(
+    counts=graphs(),
+    horizon=st.integers(2, 5),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    count=st.integers(1, 12),
+    ends=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+)
 def test_paths_against_all_paths(counts, horizon, smoothing, count, ends):
     size = len(counts)
     first, last = (end % size for end in ends)
     costs = transition_costs(counts, horizon=horizon, smoothing=smoothing)
-    expected = slow_paths(slow_costs(counts.tolist(), horizon, smoothing), size, first, last, horizon)[:count]
+    expected = slow_paths(
+        slow_costs(counts.tolist(), horizon, smoothing), size, first, last, horizon
+    )[:count]
     wide = size ** max(horizon - 2, 0)  # a beam that never drops a prefix
     for width in (None, wide):
-        paths, spent = cheapest_paths(costs, first=first, last=last, horizon=horizon, count=count, width=width)
+        paths, spent = cheapest_paths(
+            costs, first=first, last=last, horizon=horizon, count=count, width=width
+        )
         assert paths.dtype == np.int64
         assert paths.tolist() == [list(path) for _, path in expected]
         np.testing.assert_allclose(spent, [cost for cost, _ in expected], atol=1e-8)
@@ -114,15 +143,20 @@ def test_fewer_unseen_transitions_always_come_first(counts, horizon):
 
 
 @settings(deadline=None)
-@given(seed=st.integers(0, 2 ** 32), horizon=st.integers(3, 5), count=st.integers(1, 6))
+@given(seed=st.integers(0, 2**32), horizon=st.integers(3, 5), count=st.integers(1, 6))
 def test_exact_paths_are_those_of_a_chain(seed, horizon, count):
     counts = np.random.default_rng(seed).integers(0, 50, (6, 6))
-    costs, ends = transition_costs(counts, horizon=horizon), np.random.default_rng(seed).integers(0, 6, 2)
+    costs, ends = (
+        transition_costs(counts, horizon=horizon),
+        np.random.default_rng(seed).integers(0, 6, 2),
+    )
     fixed = np.full((2, 6), np.inf)
     fixed[[0, 1], ends] = 0
     chain = Chain(costs=(fixed[0], *[costs] * (horizon - 2), costs + fixed[1]))
     expected = chain.cheapest(count)
-    paths, spent = cheapest_paths(costs, first=int(ends[0]), last=int(ends[1]), horizon=horizon, count=count)
+    paths, spent = cheapest_paths(
+        costs, first=int(ends[0]), last=int(ends[1]), horizon=horizon, count=count
+    )
     np.testing.assert_allclose(spent, expected.costs, atol=1e-8)
     np.testing.assert_allclose(chain.cost(paths), expected.costs, atol=1e-8)
 
@@ -130,7 +164,11 @@ def test_exact_paths_are_those_of_a_chain(seed, horizon, count):
 def slow_beam(costs, first, last, horizon, count, width):
     beam = [((first,), 0.0)]
     for _ in range(horizon - 2):
-        longer = [((*path, action), spent + costs[path[-1], action]) for path, spent in beam for action in range(len(costs))]
+        longer = [
+            ((*path, action), spent + costs[path[-1], action])
+            for path, spent in beam
+            for action in range(len(costs))
+        ]
         beam = sorted(longer, key=lambda one: (round(one[1], 9), one[0]))[:width]
     ended = [((*path, last), spent + costs[path[-1], last]) for path, spent in beam]
     return sorted(ended, key=lambda one: (round(one[1], 9), one[0]))[:count]
@@ -141,7 +179,9 @@ def slow_beam(costs, first, last, horizon, count, width):
 def test_beam_against_a_loop(counts, horizon, width, count):
     costs = transition_costs(counts, horizon=horizon)
     first, last = 0, len(counts) - 1
-    paths, spent = cheapest_paths(costs, first=first, last=last, horizon=horizon, count=count, width=width)
+    paths, spent = cheapest_paths(
+        costs, first=first, last=last, horizon=horizon, count=count, width=width
+    )
     expected = slow_beam(costs, first, last, horizon, count, width)
     assert paths.tolist() == [list(path) for path, _ in expected]
     np.testing.assert_allclose(spent, [cost for _, cost in expected], atol=1e-8)
@@ -154,14 +194,19 @@ def test_a_narrow_beam_can_miss_the_likeliest_path():
     exact, _ = cheapest_paths(costs, first=0, last=3, horizon=3, count=1)
     narrow, _ = cheapest_paths(costs, first=0, last=3, horizon=3, count=1, width=1)
     assert (exact.tolist(), narrow.tolist()) == ([[0, 2, 3]], [[0, 1, 3]])
-    assert cheapest_paths(costs, first=0, last=3, horizon=3, count=1, width=2)[0].tolist() == [[0, 2, 3]]
+    assert cheapest_paths(costs, first=0, last=3, horizon=3, count=1, width=2)[0].tolist() == [
+        [0, 2, 3]
+    ]
 
 
 def test_ties_are_ordered_by_ids():
     costs = transition_costs(np.ones((3, 3), np.int64), horizon=4)
     every = [[2, *between, 1] for between in product(range(3), repeat=2)]
     for width in (None, 9):
-        assert cheapest_paths(costs, first=2, last=1, horizon=4, count=9, width=width)[0].tolist() == every
+        assert (
+            cheapest_paths(costs, first=2, last=1, horizon=4, count=9, width=width)[0].tolist()
+            == every
+        )
     # 0.1 + 0.2 + 0.3 is more than 0.3 + 0.2 + 0.1 in the last bit
     costs = np.full((6, 6), 9.0)
     costs[[0, 1, 2], [1, 2, 5]] = 0.1, 0.2, 0.3
@@ -174,22 +219,30 @@ def test_ties_are_ordered_by_ids():
 
 
 def test_a_graph_without_any_path():
-    # nothing leads to 3, nothing leaves it: two unseen transitions, by way of what is entered most often
+    # nothing leads to 3, nothing leaves it: two unseen transitions, by way of what is entered most
+    # often
     counts = np.array([[0, 1, 0, 0], [2, 0, 3, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
     costs = transition_costs(counts, horizon=3)
     paths, spent = cheapest_paths(costs, first=3, last=3, horizon=3, count=2)
     # each action is entered 2, 2, 3 and 0 times; with one added, of 11 in all
     penalty = 1 + 2 * np.log(11)
     assert paths.tolist() == [[3, 2, 3], [3, 0, 3]]
-    np.testing.assert_allclose(spent, [2 * penalty - np.log(entered / 11 * 1 / 11) for entered in (4, 3)])
+    np.testing.assert_allclose(
+        spent, [2 * penalty - np.log(entered / 11 * 1 / 11) for entered in (4, 3)]
+    )
     # only the last transition is unseen
     assert cheapest_paths(costs, first=0, last=3, horizon=3, count=1)[0].tolist() == [[0, 1, 3]]
     empty = transition_costs(np.zeros((2, 2), np.int64), horizon=3)
-    assert cheapest_paths(empty, first=1, last=0, horizon=3, count=5)[0].tolist() == [[1, 0, 0], [1, 1, 0]]
+    assert cheapest_paths(empty, first=1, last=0, horizon=3, count=5)[0].tolist() == [
+        [1, 0, 0],
+        [1, 1, 0],
+    ]
 
 
 def test_many_actions():
-    counts = np.random.default_rng(0).integers(0, 3, (778, 778)) * (np.random.default_rng(1).random((778, 778)) < 0.01)
+    counts = np.random.default_rng(0).integers(0, 3, (778, 778)) * (
+        np.random.default_rng(1).random((778, 778)) < 0.01
+    )
     costs = transition_costs(counts, horizon=6)
     paths, spent = cheapest_paths(costs, first=3, last=700, horizon=6, count=5)
     assert paths.shape == (5, 6)

@@ -27,47 +27,90 @@ D, HEADS, BLOCKS = 384, 6, 4
 E, K, TEXT, TASKS = 12, 8, 5, 3
 TAXONOMY = {
     "dataset": "kitchen",
-    "tasks": [{"id": 0, "name": "tea", "actions": [0, 1, 2]}, {"id": 1, "name": "toast", "actions": [2, 3, 4, 5]},
-              {"id": 2, "name": "tyre", "actions": [6, 7]}],
-    "actions": [{"id": number, "name": f"action {number}"} for number in range(K)]}
+    "tasks": [
+        {"id": 0, "name": "tea", "actions": [0, 1, 2]},
+        {"id": 1, "name": "toast", "actions": [2, 3, 4, 5]},
+        {"id": 2, "name": "tyre", "actions": [6, 7]},
+    ],
+    "actions": [{"id": number, "name": f"action {number}"} for number in range(K)],
+}
 
 
 def shapes(*, horizon, dim=E, actions=K, text=TEXT):
     """Names and shapes of the authors' checkpoints."""
-    linear = {"state_embed": (D, dim), "action_embed": (D, text), "state_head": (dim, D), "action_head": (actions, D)}
+    linear = {
+        "state_embed": (D, dim),
+        "action_embed": (D, text),
+        "state_head": (dim, D),
+        "action_head": (actions, D),
+    }
     for block in range(BLOCKS):
-        linear |= {f"blocks.{block}.attn.qkv": (3 * D, D), f"blocks.{block}.attn.proj": (D, D),
-                   f"blocks.{block}.mlp.fc1": (4 * D, D), f"blocks.{block}.mlp.fc2": (D, 4 * D)}
-    found = {"state_mask_token": (D,), "action_mask_token": (D,), "predictor.pos_embed": (2 * horizon + 1, D),
-             "predictor.norm.weight": (D,), "predictor.norm.bias": (D,)}
+        linear |= {
+            f"blocks.{block}.attn.qkv": (3 * D, D),
+            f"blocks.{block}.attn.proj": (D, D),
+            f"blocks.{block}.mlp.fc1": (4 * D, D),
+            f"blocks.{block}.mlp.fc2": (D, 4 * D),
+        }
+    found = {
+        "state_mask_token": (D,),
+        "action_mask_token": (D,),
+        "predictor.pos_embed": (2 * horizon + 1, D),
+        "predictor.norm.weight": (D,),
+        "predictor.norm.bias": (D,),
+    }
     for name, shape in linear.items():
         found |= {f"predictor.{name}.weight": shape, f"predictor.{name}.bias": shape[:1]}
     return found
 
 
 def classifier_shapes(*, dim=E, tasks=TASKS):
-    linear = {"fc1": (dim // 3, dim), "fc2": (4 * dim, dim // 3), "fc3": (dim // 3, 4 * dim), "fc4": (tasks, dim // 3)}
-    return {f"{name}.{part}": shape[:length] for name, shape in linear.items() for part, length in (("weight", 2), ("bias", 1))}
+    linear = {
+        "fc1": (dim // 3, dim),
+        "fc2": (4 * dim, dim // 3),
+        "fc3": (dim // 3, 4 * dim),
+        "fc4": (tasks, dim // 3),
+    }
+    return {
+        f"{name}.{part}": shape[:length]
+        for name, shape in linear.items()
+        for part, length in (("weight", 2), ("bias", 1))
+    }
 
 
 def drawn(found, seed):
     """Random numbers of those shapes; positions as they are."""
     generator = torch.Generator().manual_seed(seed)
-    tensors = {name: torch.randn(shape, generator=generator) * (shape[-1] ** -0.5 if len(shape) == 2 else 0.5)
-               for name, shape in found.items()}
+    tensors = {
+        name: torch.randn(shape, generator=generator)
+        * (shape[-1] ** -0.5 if len(shape) == 2 else 0.5)
+        for name, shape in found.items()
+    }
     if "predictor.pos_embed" in found:
         rows, width = found["predictor.pos_embed"]
         angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(width // 2) / (width / 2))
-        tensors["predictor.pos_embed"] = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).float()
+        tensors["predictor.pos_embed"] = torch.from_numpy(
+            np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        ).float()
     return tensors
 
 
 def checkpoint(path, tensors, **more):
     """As the authors save it; here `model` is of no use."""
-    torch.save({"epoch": 17, "step": 1234, "model": {"state_mask_token": torch.zeros(D)}, "ema": tensors,
-                "optimizer": {"state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(2)}},
-                              "param_groups": [{"lr": 5e-4, "params": [0]}]},
-                "config": {"horizon": 3, "lr": 5e-4, "name": "x"}, **more}, path)
+    torch.save(
+        {
+            "epoch": 17,
+            "step": 1234,
+            "model": {"state_mask_token": torch.zeros(D)},
+            "ema": tensors,
+            "optimizer": {
+                "state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(2)}},
+                "param_groups": [{"lr": 5e-4, "params": [0]}],
+            },
+            "config": {"horizon": 3, "lr": 5e-4, "name": "x"},
+            **more,
+        },
+        path,
+    )
     return path
 
 
@@ -81,7 +124,10 @@ def norm(x):
 
 
 def energies_by_hand(tensors, text, initial, goal, sequences):
-    """The energy of each sequence [n, T], written down from the layout of the tensors, one sequence at a time, in float64."""
+    """The energy of each sequence [n, T], written down from the layout of the tensors.
+
+    One sequence at a time, in float64.
+    """
     w = {name: tensor.double() for name, tensor in tensors.items()}
 
     def linear(name, x):
@@ -99,8 +145,8 @@ def energies_by_hand(tensors, text, initial, goal, sequences):
             for head in range(HEADS):
                 part = slice(head * size, (head + 1) * size)
                 for row in range(len(x)):
-                    weights = (q[row, part] @ k[:row + 1, part].T / size ** 0.5).softmax(dim=0)
-                    mixed[row, part] = weights @ v[:row + 1, part]
+                    weights = (q[row, part] @ k[: row + 1, part].T / size**0.5).softmax(dim=0)
+                    mixed[row, part] = weights @ v[: row + 1, part]
             x = x + linear(f"blocks.{block}.attn.proj", mixed)
             hidden = linear(f"blocks.{block}.mlp.fc1", norm(x))
             x = x + linear(f"blocks.{block}.mlp.fc2", F.gelu(hidden, approximate="tanh"))
@@ -146,7 +192,9 @@ def folder(field_file, tmp_path_factory, text):
     place = tmp_path_factory.mktemp("imported")
     (place / "taxonomy.json").write_text(json.dumps(TAXONOMY))
     np.save(place / "text.npy", text)
-    return import_field(field_file, place / "run", taxonomy=place / "taxonomy.json", action_text=place / "text.npy").folder
+    return import_field(
+        field_file, place / "run", taxonomy=place / "taxonomy.json", action_text=place / "text.npy"
+    ).folder
 
 
 @pytest.fixture
@@ -163,25 +211,37 @@ def copied(folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def observations():
-    return (np.random.default_rng(3).standard_normal((2, 5, E)) * 7 + 2).astype(np.float32)  # raw: neither mean 0 nor 1
+    return (np.random.default_rng(3).standard_normal((2, 5, E)) * 7 + 2).astype(
+        np.float32
+    )  # raw: neither mean 0 nor 1
 
 
 def queries(observations, tasks=None):
-    return Queries(initial=observations[0], goal=observations[1], tasks=None if tasks is None else np.array(tasks))
+    return Queries(
+        initial=observations[0],
+        goal=observations[1],
+        tasks=None if tasks is None else np.array(tasks),
+    )
 
 
 @pytest.mark.parametrize("horizon", [3, 4])
-def test_plans_have_the_energies_of_the_checkpoint(horizon, tensors, text, files, tmp_path, observations):
+def test_plans_have_the_energies_of_the_checkpoint(
+    horizon, tensors, text, files, tmp_path, observations
+):
     path = checkpoint(tmp_path / "checkpoint.pth", tensors[horizon])
     run = import_field(path, tmp_path / "run", **files)
     assert run.horizon == run.planner.horizon == horizon
     allowed = run.planner.taxonomy.tasks[0].actions
     everything = np.stack(np.meshgrid(*[allowed] * horizon, indexing="ij"), -1).reshape(-1, horizon)
-    plans, = run.planner.plan(queries(observations[:, :1], [0]), len(everything))
+    (plans,) = run.planner.plan(queries(observations[:, :1], [0]), len(everything))
     assert plans.exact
-    assert len(plans) == len(everything) == 3 ** horizon
-    expected = energies_by_hand(tensors[horizon], torch.from_numpy(text), *torch.from_numpy(observations[:, 0]),
-                                plans.actions)
+    assert len(plans) == len(everything) == 3**horizon
+    expected = energies_by_hand(
+        tensors[horizon],
+        torch.from_numpy(text),
+        *torch.from_numpy(observations[:, 0]),
+        plans.actions,
+    )
     np.testing.assert_allclose(plans.energies, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(plans.scores, plans.energies)
     assert expected.max() - expected.min() > 1e-3  # the test could tell them apart
@@ -191,39 +251,71 @@ def test_plans_have_the_energies_of_the_checkpoint(horizon, tensors, text, files
 def test_what_the_run_says(run, field_file, tensors):
     info = json.loads((run.folder / "run.json").read_text())
     assert info["finished"] is True
-    assert (info["method"], info["horizon"], info["preset"], info["seed"]) == ("cefito", 3, "imported", None)
+    assert (info["method"], info["horizon"], info["preset"], info["seed"]) == (
+        "cefito",
+        3,
+        "imported",
+        None,
+    )
     assert info["imported"]["energy field"] | {"sha256": ""} == {
-        "file": field_file.name, "sha256": "", "weights": "ema", "epoch": 17, "step": 1234}
+        "file": field_file.name,
+        "sha256": "",
+        "weights": "ema",
+        "epoch": 17,
+        "step": 1234,
+    }
     assert len(info["imported"]["energy field"]["sha256"]) == 64
     assert run.planner.config.field.distance == "mean_square"
     assert run.planner.space.source == run.planner.config.search.actions == "taxonomy"
     settings = run.planner.config.search
-    assert (settings.objective, settings.tasks, settings.method, settings.pruning) == ("energy", 1, "exhaustive", -1)
+    assert (settings.objective, settings.tasks, settings.method, settings.pruning) == (
+        "energy",
+        1,
+        "exhaustive",
+        -1,
+    )
     assert not run.planner.task_model.fitted
     assert not run.planner.proposal.fitted
-    learned = sum(tensor.numel() for name, tensor in tensors[3].items() if name != "predictor.pos_embed")
+    learned = sum(
+        tensor.numel() for name, tensor in tensors[3].items() if name != "predictor.pos_embed"
+    )
     assert info["parameters"] == {"energy field": learned}
     assert sorted(path.name for path in run.folder.iterdir()) == [
-        "field.safetensors", "planner.json", "prior.safetensors", "run.json"]
+        "field.safetensors",
+        "planner.json",
+        "prior.safetensors",
+        "run.json",
+    ]
 
 
 def test_the_paper_size(tmp_path, files):
     actions = 133
-    value = {"dataset": "crosstask", "tasks": [{"id": 0, "name": "all", "actions": list(range(actions))}],
-             "actions": [{"id": number, "name": f"action {number}"} for number in range(actions)]}
+    value = {
+        "dataset": "crosstask",
+        "tasks": [{"id": 0, "name": "all", "actions": list(range(actions))}],
+        "actions": [{"id": number, "name": f"action {number}"} for number in range(actions)],
+    }
     files["taxonomy"].write_text(json.dumps(value))
     np.save(files["action_text"], np.zeros((actions, 512), dtype=np.float16))
-    path = checkpoint(tmp_path / "paper.pth", drawn(shapes(horizon=3, dim=1536, actions=actions, text=512), 0))
+    path = checkpoint(
+        tmp_path / "paper.pth", drawn(shapes(horizon=3, dim=1536, actions=actions, text=512), 0)
+    )
     imported = import_field(path, tmp_path / "run", **files)
     assert imported.planner.field.predictor.parameter_count() == 8_523_013
     assert imported.planner.config.training.loss.margin.high == 0.15  # the variant of the data set
-    plans, = imported.planner.plan(Queries(*np.ones((2, 1, 1536), dtype=np.float32), tasks=np.array([0])).subset([0]), 1,
-                                   constraints=Constraints(pinned=((1, 5), (2, 6)), forbidden=tuple(range(40, 133))))
+    (plans,) = imported.planner.plan(
+        Queries(*np.ones((2, 1, 1536), dtype=np.float32), tasks=np.array([0])).subset([0]),
+        1,
+        constraints=Constraints(pinned=((1, 5), (2, 6)), forbidden=tuple(range(40, 133))),
+    )
     assert plans.actions[0, :2].tolist() == [5, 6]
 
 
 def test_saved_weights_in_half_precision(tmp_path, files, tensors):
-    half = {name: tensor.half() if name != "predictor.pos_embed" else tensor for name, tensor in tensors[3].items()}
+    half = {
+        name: tensor.half() if name != "predictor.pos_embed" else tensor
+        for name, tensor in tensors[3].items()
+    }
     run = import_field(checkpoint(tmp_path / "half.pth", half), tmp_path / "run", **files)
     weight = run.planner.field.predictor.state_head.weight
     assert weight.dtype == torch.float32
@@ -231,9 +323,15 @@ def test_saved_weights_in_half_precision(tmp_path, files, tensors):
 
 
 def test_without_a_classifier_tasks_must_be_given(run, observations):
-    for call in (lambda: run.planner.plan(queries(observations), 1), lambda: run.planner.predict_tasks(queries(observations)),
-                 lambda: answer(run.planner, queries(observations[:, :1]))):
-        with pytest.raises(RunError, match=r"imported without a task classifier.*--task ID.*import-checkpoint FILE --kind"):
+    for call in (
+        lambda: run.planner.plan(queries(observations), 1),
+        lambda: run.planner.predict_tasks(queries(observations)),
+        lambda: answer(run.planner, queries(observations[:, :1])),
+    ):
+        with pytest.raises(
+            RunError,
+            match=r"imported without a task classifier.*--task ID.*import-checkpoint FILE --kind",
+        ):
             call()
     value = answer(run.planner, queries(observations[:, :1]), task=1, top_k=3)
     assert len(value["plans"]) == 3
@@ -241,8 +339,16 @@ def test_without_a_classifier_tasks_must_be_given(run, observations):
     assert value["weights"] == {"energy": 1.0, "prior": 0.0, "proposal": 0.0, "task": 0.0}
 
 
-@pytest.mark.parametrize("changes", [{"objective": "fitted"}, {"objective": "prior"}, {"objective": "likelihood"},
-                                     {"pruning": 0}, {"prior_weight": 0.5}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": "fitted"},
+        {"objective": "prior"},
+        {"objective": "likelihood"},
+        {"pruning": 0},
+        {"prior_weight": 0.5},
+    ],
+)
 def test_what_needs_training_data_is_refused(run, observations, changes):
     run.planner.use(search_settings(run.planner.config.search, **changes))
     with pytest.raises(ConfigError, match=r"imported without training data.*--objective energy"):
@@ -260,7 +366,9 @@ def test_the_other_searches_work_too(run, observations, method):
         np.testing.assert_allclose(found, best, atol=1e-5)
 
 
-def test_a_classifier_comes_with_the_field_or_later(field_file, files, tmp_path, copied, observations):
+def test_a_classifier_comes_with_the_field_or_later(
+    field_file, files, tmp_path, copied, observations
+):
     tensors = drawn(classifier_shapes(), 9)
     path = classifier_checkpoint(tmp_path / "classifier.pth", tensors)
     both = import_field(field_file, tmp_path / "both", classifier=path, **files)
@@ -268,14 +376,26 @@ def test_a_classifier_comes_with_the_field_or_later(field_file, files, tmp_path,
     logits = task_logits_by_hand(tensors, *torch.from_numpy(observations))
     assert len(set(logits.argmax(dim=1).tolist())) > 1
     for one in (both, later, open_run(copied)):
-        np.testing.assert_allclose(one.planner.task_model.log_probabilities(queries(observations)),
-                                   logits.log_softmax(dim=1), atol=1e-4)
-        assert one.planner.predict_tasks(queries(observations)).tolist() == logits.argmax(dim=1).tolist()
+        np.testing.assert_allclose(
+            one.planner.task_model.log_probabilities(queries(observations)),
+            logits.log_softmax(dim=1),
+            atol=1e-4,
+        )
+        assert (
+            one.planner.predict_tasks(queries(observations)).tolist()
+            == logits.argmax(dim=1).tolist()
+        )
         assert (one.planner.task_model.fitted, one.planner.proposal.fitted) == (True, False)
-        assert json.loads((one.folder / "planner.json").read_text())["lacks"] == ["proposal network"]
+        assert json.loads((one.folder / "planner.json").read_text())["lacks"] == [
+            "proposal network"
+        ]
         assert list(one.info["parameters"]) == ["task classifier", "energy field"]
         assert one.info["imported"]["task classifier"] | {"sha256": ""} == {
-            "file": "classifier.pth", "sha256": "", "weights": "model", "epoch": 3}
+            "file": "classifier.pth",
+            "sha256": "",
+            "weights": "model",
+            "epoch": 3,
+        }
         plans = one.planner.plan(queries(observations), 1)
         assert [part.tasks[0] for part in plans] == logits.argmax(dim=1).tolist()
     several = both.planner
@@ -285,20 +405,36 @@ def test_a_classifier_comes_with_the_field_or_later(field_file, files, tmp_path,
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=E))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=E),
+    )
 
 
 def test_a_classifier_for_a_trained_run(world, tmp_path):
-    config = load_config("small", overrides={
-        "field.width": 16, "field.depth": 1, "field.heads": 2, "training.optimiser.epochs": 1, "training.negatives.count": 4,
-        "training.stopping.windows": 5, "training.stopping.candidates": 30, "classifier_training.optimiser.epochs": 1,
-        "proposal_training.optimiser.epochs": 1, "search.fitting_windows": 5})
+    config = load_config(
+        "small",
+        overrides={
+            "field.width": 16,
+            "field.depth": 1,
+            "field.heads": 2,
+            "training.optimiser.epochs": 1,
+            "training.negatives.count": 4,
+            "training.stopping.windows": 5,
+            "training.stopping.candidates": 30,
+            "classifier_training.optimiser.epochs": 1,
+            "proposal_training.optimiser.epochs": 1,
+            "search.fitting_windows": 5,
+        },
+    )
     trained = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
     tensors = drawn(classifier_shapes(tasks=len(world.taxonomy.tasks)), 4)
     path = classifier_checkpoint(tmp_path / "classifier.pth", tensors)
     windows = Queries.from_windows(cut_windows(world, horizon=3, split="test"))
     changed = import_classifier(path, trained.folder)
-    expected = task_logits_by_hand(tensors, torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)).argmax(dim=1)
+    expected = task_logits_by_hand(
+        tensors, torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)
+    ).argmax(dim=1)
     assert changed.planner.predict_tasks(windows).tolist() == expected.tolist()
     assert changed.planner.proposal.fitted
     assert changed.info["seed"] == 0
@@ -309,7 +445,9 @@ def test_a_classifier_for_a_trained_run(world, tmp_path):
     before = {file.name: file.read_bytes() for file in trained.folder.iterdir() if file.is_file()}
     with pytest.raises(RunError, match=rf"holds scores.*{scores.name}.*Move them away"):
         import_classifier(path, trained.folder)
-    assert before == {file.name: file.read_bytes() for file in trained.folder.iterdir() if file.is_file()}
+    assert before == {
+        file.name: file.read_bytes() for file in trained.folder.iterdir() if file.is_file()
+    }
 
 
 def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
@@ -325,33 +463,57 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
     run = imported("run")
     windows = cut_windows(world, horizon=3, split="test")
     scores, file = evaluate_run(run, oracle_task=True, sample=3, dataset=world.folder)
-    assert (scores["sampled_from"], scores["dataset"], scores["windows"]) == (len(windows), world.name, 3)
-    assert (scores["preset"], scores["actions_from"], scores["exact"]) == ("imported", "taxonomy", True)
+    assert (scores["sampled_from"], scores["dataset"], scores["windows"]) == (
+        len(windows),
+        world.name,
+        3,
+    )
+    assert (scores["preset"], scores["actions_from"], scores["exact"]) == (
+        "imported",
+        "taxonomy",
+        True,
+    )
     chosen = windows.sample(3, SAMPLE_SEED)
     plans = run.planner.plan(Queries.from_windows(chosen, oracle_task=True), 1)
-    right = np.mean([(one.actions[0] == row).all() for one, row in zip(plans, chosen.actions, strict=True)])
+    right = np.mean(
+        [(one.actions[0] == row).all() for one, row in zip(plans, chosen.actions, strict=True)]
+    )
     assert scores["metrics"]["success_rate"] == pytest.approx(100 * right)
-    assert file == run.folder / f"evaluation-test-oracle-task-sample-3-{world.fingerprint[:12]}.json"
+    assert (
+        file == run.folder / f"evaluation-test-oracle-task-sample-3-{world.fingerprint[:12]}.json"
+    )
     assert scores["fingerprint"] == world.fingerprint
     query, truth = query_from_video(run, world.videos[0].video_id, 0, world.folder)
     assert query.initial.shape == (1, E)
     assert truth.tolist() == [step.action for step in world.videos[0].steps[:3]]
     with pytest.raises(RunError, match="without a task classifier"):
         evaluate_run(run, dataset=world.folder)
-    with pytest.raises(RunError, match=r"run: was imported and has no data set of its own\. Name one .* with --dataset"):
+    with pytest.raises(
+        RunError,
+        match=r"run: was imported and has no data set of its own\. Name one .* with --dataset",
+    ):
         evaluate_run(run, oracle_task=True)
     wider = write_world(tmp_path / "wider", knobs=WorldKnobs(train=24, val=12, test=12, dim=E + 1))
-    with pytest.raises(RunError, match=rf"observations have {E + 1} features; this run was trained on {E}"):
+    with pytest.raises(
+        RunError, match=rf"observations have {E + 1} features; this run was trained on {E}"
+    ):
         evaluate_run(run, oracle_task=True, dataset=wider.folder)
 
-    taxonomy["tasks"][0]["actions"] = taxonomy["tasks"][0]["actions"][1:]  # what may be planned is the run's own affair
+    taxonomy["tasks"][0]["actions"] = taxonomy["tasks"][0]["actions"][
+        1:
+    ]  # what may be planned is the run's own affair
     assert imported("fewer").dataset(world.folder).name == world.name
     name, taxonomy["actions"][1]["name"] = taxonomy["actions"][1]["name"], "something else"
-    with pytest.raises(RunError, match=rf"world: its tasks and actions are not .*: action 1 '{name}' instead of action 1"):
+    with pytest.raises(
+        RunError,
+        match=rf"world: its tasks and actions are not .*: action 1 '{name}' instead of action 1",
+    ):
         imported("renamed").dataset(world.folder)
     taxonomy["actions"][1]["name"] = name
     taxonomy["tasks"].append({"id": len(taxonomy["tasks"]), "name": "more", "actions": [0]})
-    with pytest.raises(RunError, match=rf": action 0 '.*' instead of task {len(taxonomy['tasks']) - 1} 'more'"):
+    with pytest.raises(
+        RunError, match=rf": action 0 '.*' instead of task {len(taxonomy['tasks']) - 1} 'more'"
+    ):
         imported("more").dataset(world.folder)
 
 
@@ -383,7 +545,13 @@ def test_a_payload_is_never_run(place, tensors, files, tmp_path):
     flag = tmp_path / "flag"
     path = checkpoint(tmp_path / "evil.pth", tensors[3], **{place: Payload(flag)})
     out = tmp_path / "run"
-    refused(lambda: import_field(path, out, **files), out, "evil.pth: holds pickled objects", "posix.mkdir", "never loaded")
+    refused(
+        lambda: import_field(path, out, **files),
+        out,
+        "evil.pth: holds pickled objects",
+        "posix.mkdir",
+        "never loaded",
+    )
     assert not flag.exists()
     torch.load(path, weights_only=False)  # it would have run
     assert flag.exists()
@@ -391,24 +559,61 @@ def test_a_payload_is_never_run(place, tensors, files, tmp_path):
 
 def test_what_is_no_checkpoint(tmp_path, files, tensors, field_file):
     out = tmp_path / "run"
-    refused(lambda: import_field(tmp_path / "gone.pth", out, **files), out, "gone.pth: no such file")
+    refused(
+        lambda: import_field(tmp_path / "gone.pth", out, **files), out, "gone.pth: no such file"
+    )
     refused(lambda: import_field(tmp_path, out, **files), out, "no such file")
     whole = field_file.read_bytes()
-    for content in (b"", b"garbage" * 40, whole[:len(whole) // 2], whole[:-1], whole[:5000] + whole[9000:]):
+    for content in (
+        b"",
+        b"garbage" * 40,
+        whole[: len(whole) // 2],
+        whole[:-1],
+        whole[:5000] + whole[9000:],
+    ):
         (tmp_path / "bad.pth").write_bytes(content)
-        refused(lambda: import_field(tmp_path / "bad.pth", out, **files), out, "bad.pth: is truncated or not a checkpoint")
-    with zipfile.ZipFile(field_file) as archive, zipfile.ZipFile(tmp_path / "bad.pth", "w", zipfile.ZIP_DEFLATED) as packed:
+        refused(
+            lambda: import_field(tmp_path / "bad.pth", out, **files),
+            out,
+            "bad.pth: is truncated or not a checkpoint",
+        )
+    with (
+        zipfile.ZipFile(field_file) as archive,
+        zipfile.ZipFile(tmp_path / "bad.pth", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
         for name in archive.namelist():
             packed.writestr(name, bytes(10 * len(archive.read(name))))
-    refused(lambda: import_field(tmp_path / "bad.pth", out, **files), out, "bad.pth: is truncated or not a checkpoint")
+    refused(
+        lambda: import_field(tmp_path / "bad.pth", out, **files),
+        out,
+        "bad.pth: is truncated or not a checkpoint",
+    )
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "script.pth")
-    refused(lambda: import_field(tmp_path / "script.pth", out, **files), out, "script.pth: is truncated or not a checkpoint")
+    refused(
+        lambda: import_field(tmp_path / "script.pth", out, **files),
+        out,
+        "script.pth: is truncated or not a checkpoint",
+    )
     classifier = classifier_checkpoint(tmp_path / "classifier.pth", drawn(classifier_shapes(), 0))
-    refused(lambda: import_field(classifier, out, **files), out, "has no tensors under 'ema' (found: epoch, model)",
-            "energy field")
-    for content, found in (([1, 2], "list"), ({}, "nothing"), ({"ema": {}}, "ema"), ({"ema": {"a": 3}}, "ema"), (3, "int")):
+    refused(
+        lambda: import_field(classifier, out, **files),
+        out,
+        "has no tensors under 'ema' (found: epoch, model)",
+        "energy field",
+    )
+    for content, found in (
+        ([1, 2], "list"),
+        ({}, "nothing"),
+        ({"ema": {}}, "ema"),
+        ({"ema": {"a": 3}}, "ema"),
+        (3, "int"),
+    ):
         torch.save(content, tmp_path / "bad.pth")
-        refused(lambda: import_field(tmp_path / "bad.pth", out, **files), out, f"no tensors under 'ema' (found: {found})")
+        refused(
+            lambda: import_field(tmp_path / "bad.pth", out, **files),
+            out,
+            f"no tensors under 'ema' (found: {found})",
+        )
 
 
 def test_wrong_names_are_told(tmp_path, files, tensors):
@@ -416,38 +621,73 @@ def test_wrong_names_are_told(tmp_path, files, tensors):
 
     def message(change, *words):
         changed = change(dict(tensors[3]))
-        return refused(lambda: import_field(checkpoint(tmp_path / "bad.pth", changed), out, **files), out, "bad.pth", *words)
+        return refused(
+            lambda: import_field(checkpoint(tmp_path / "bad.pth", changed), out, **files),
+            out,
+            "bad.pth",
+            *words,
+        )
 
     def without(part):
         return lambda found: {name: tensor for name, tensor in found.items() if part not in name}
 
-    assert message(without("mask_token")).endswith("missing are action_mask_token, state_mask_token.")
-    message(without("blocks.3"), "missing are predictor.blocks.3.attn.proj.bias, predictor.blocks.3.attn.proj.weight, "
-            "predictor.blocks.3.attn.qkv.bias and 5 more")
+    assert message(without("mask_token")).endswith(
+        "missing are action_mask_token, state_mask_token."
+    )
+    message(
+        without("blocks.3"),
+        "missing are predictor.blocks.3.attn.proj.bias, predictor.blocks.3.attn.proj.weight, "
+        "predictor.blocks.3.attn.qkv.bias and 5 more",
+    )
     message(lambda found: {**found, "head.bias": torch.zeros(1)}, "unknown are head.bias.")
-    message(lambda found: {f"module.{name}": tensor for name, tensor in found.items()}, "missing are action_mask_token",
-            "unknown are module.action_mask_token")
+    message(
+        lambda found: {f"module.{name}": tensor for name, tensor in found.items()},
+        "missing are action_mask_token",
+        "unknown are module.action_mask_token",
+    )
 
 
-@pytest.mark.parametrize(("name", "shape", "words"), [
-    ("predictor.state_embed.weight", (D, E + 1), f"predictor.state_head.weight [{E}, {D}] instead of [{E + 1}, {D}]"),
-    ("predictor.blocks.2.mlp.fc1.weight", (2 * D, D), f"[{2 * D}, {D}] instead of [{4 * D}, {D}]"),
-    ("predictor.pos_embed", (6, D), f"predictor.pos_embed [6, {D}] instead of [5, {D}]"),
-    ("predictor.pos_embed", (0, D), f"predictor.pos_embed [0, {D}] instead of [3, {D}]"),
-    ("predictor.pos_embed", (1, 7, D), "[1, 7, 384] instead of [3, 384]"),
-    ("predictor.action_head.weight", (K + 1, D), f"predictor.action_head.bias [{K}] instead of [{K + 1}]"),
-    ("state_mask_token", (1, 1, D), "state_mask_token [1, 1, 384] instead of [384]"),
-    ("predictor.state_embed.weight", (D,), "no matrices")])
+@pytest.mark.parametrize(
+    ("name", "shape", "words"),
+    [
+        (
+            "predictor.state_embed.weight",
+            (D, E + 1),
+            f"predictor.state_head.weight [{E}, {D}] instead of [{E + 1}, {D}]",
+        ),
+        (
+            "predictor.blocks.2.mlp.fc1.weight",
+            (2 * D, D),
+            f"[{2 * D}, {D}] instead of [{4 * D}, {D}]",
+        ),
+        ("predictor.pos_embed", (6, D), f"predictor.pos_embed [6, {D}] instead of [5, {D}]"),
+        ("predictor.pos_embed", (0, D), f"predictor.pos_embed [0, {D}] instead of [3, {D}]"),
+        ("predictor.pos_embed", (1, 7, D), "[1, 7, 384] instead of [3, 384]"),
+        (
+            "predictor.action_head.weight",
+            (K + 1, D),
+            f"predictor.action_head.bias [{K}] instead of [{K + 1}]",
+        ),
+        ("state_mask_token", (1, 1, D), "state_mask_token [1, 1, 384] instead of [384]"),
+        ("predictor.state_embed.weight", (D,), "no matrices"),
+    ],
+)
 def test_wrong_shapes_are_told(tmp_path, files, tensors, name, shape, words):
     path = checkpoint(tmp_path / "bad.pth", {**tensors[3], name: torch.zeros(shape)})
-    refused(lambda: import_field(path, tmp_path / "run", **files), tmp_path / "run", "bad.pth", words)
+    refused(
+        lambda: import_field(path, tmp_path / "run", **files), tmp_path / "run", "bad.pth", words
+    )
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda x: x * np.nan, "'predictor.norm.bias' holds something else than finite"),
-    (lambda x: x.long(), "'predictor.norm.bias' holds something else than finite"),
-    (lambda x: x[:1].clone().expand(10 ** 9), "'predictor.norm.bias' is not stored in full"),
-    (lambda x: x.to_sparse(), "'predictor.norm.bias' is not stored in full")])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x * np.nan, "'predictor.norm.bias' holds something else than finite"),
+        (lambda x: x.long(), "'predictor.norm.bias' holds something else than finite"),
+        (lambda x: x[:1].clone().expand(10**9), "'predictor.norm.bias' is not stored in full"),
+        (lambda x: x.to_sparse(), "'predictor.norm.bias' is not stored in full"),
+    ],
+)
 def test_strange_tensors(tmp_path, files, tensors, change, words):
     bad = {**tensors[3], "predictor.norm.bias": change(tensors[3]["predictor.norm.bias"])}
     path = checkpoint(tmp_path / "bad.pth", bad)
@@ -457,25 +697,48 @@ def test_strange_tensors(tmp_path, files, tensors, change, words):
 def test_other_positions_are_refused(tmp_path, files, tensors):
     other = tensors[3]["predictor.pos_embed"].roll(D // 2, dims=1)  # cosines first
     path = checkpoint(tmp_path / "bad.pth", {**tensors[3], "predictor.pos_embed": other})
-    refused(lambda: import_field(path, tmp_path / "run", **files), tmp_path / "run", "does not hold sinusoidal positions")
+    refused(
+        lambda: import_field(path, tmp_path / "run", **files),
+        tmp_path / "run",
+        "does not hold sinusoidal positions",
+    )
 
 
 def test_taxonomy_and_text_must_fit(tmp_path, files, field_file, text):
     out, taxonomy = tmp_path / "run", copy.deepcopy(TAXONOMY)
     np.save(tmp_path / "bad.npy", text[:, :-1])
-    refused(lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "bad.npy"}), out, "bad.npy",
-            f"shape [{K}, {TEXT - 1}]; expected [{K}, {TEXT}]")
+    refused(
+        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "bad.npy"}),
+        out,
+        "bad.npy",
+        f"shape [{K}, {TEXT - 1}]; expected [{K}, {TEXT}]",
+    )
     np.save(tmp_path / "bad.npy", np.array([Payload(tmp_path / "flag")]), allow_pickle=True)
-    refused(lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "bad.npy"}), out, "pickled")
-    refused(lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "gone.npy"}), out, "no such file")
+    refused(
+        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "bad.npy"}),
+        out,
+        "pickled",
+    )
+    refused(
+        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "gone.npy"}),
+        out,
+        "no such file",
+    )
     taxonomy["tasks"][2]["actions"] = []
     (tmp_path / "other.json").write_text(json.dumps(taxonomy))
-    refused(lambda: import_field(field_file, out, **{**files, "taxonomy": tmp_path / "other.json"}), out,
-            "task 2 ('tyre') has no actions")
+    refused(
+        lambda: import_field(field_file, out, **{**files, "taxonomy": tmp_path / "other.json"}),
+        out,
+        "task 2 ('tyre') has no actions",
+    )
     taxonomy["tasks"], taxonomy["actions"] = taxonomy["tasks"][:1], taxonomy["actions"][:3]
     (tmp_path / "other.json").write_text(json.dumps(taxonomy))
-    refused(lambda: import_field(field_file, out, **{**files, "taxonomy": tmp_path / "other.json"}), out,
-            f"knows {K} actions", "other.json lists 3")
+    refused(
+        lambda: import_field(field_file, out, **{**files, "taxonomy": tmp_path / "other.json"}),
+        out,
+        f"knows {K} actions",
+        "other.json lists 3",
+    )
 
 
 def test_nothing_is_overwritten(folder, field_file, files):
@@ -485,11 +748,19 @@ def test_nothing_is_overwritten(folder, field_file, files):
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize(("found", "words"), [
-    (classifier_shapes(tasks=TASKS + 1), rf"fc4\.weight \[4, {E // 3}\] instead of \[3, {E // 3}\]"),
-    (classifier_shapes(dim=2 * E), rf"fc1\.weight \[{2 * E // 3}, {2 * E}\] instead of"),
-    ({"fc1.weight": (4, E)}, r"missing are fc1\.bias, fc2\.bias, fc2\.weight and 4 more"),
-    ({**classifier_shapes(), "fc5.bias": (1,)}, r"unknown are fc5\.bias"), (shapes(horizon=3), "missing are fc1")])
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            classifier_shapes(tasks=TASKS + 1),
+            rf"fc4\.weight \[4, {E // 3}\] instead of \[3, {E // 3}\]",
+        ),
+        (classifier_shapes(dim=2 * E), rf"fc1\.weight \[{2 * E // 3}, {2 * E}\] instead of"),
+        ({"fc1.weight": (4, E)}, r"missing are fc1\.bias, fc2\.bias, fc2\.weight and 4 more"),
+        ({**classifier_shapes(), "fc5.bias": (1,)}, r"unknown are fc5\.bias"),
+        (shapes(horizon=3), "missing are fc1"),
+    ],
+)
 def test_a_classifier_that_does_not_fit_changes_nothing(found, words, folder, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     path = classifier_checkpoint(tmp_path / "classifier.pth", drawn(found, 0))
@@ -503,7 +774,14 @@ def test_a_classifier_needs_a_run_of_cefito(tmp_path, world):
     path = classifier_checkpoint(tmp_path / "classifier.pth", drawn(classifier_shapes(), 0))
     with pytest.raises(RunError, match=r"no such file.*cefito train"):
         import_classifier(path, tmp_path / "nowhere")
-    train_run(world, tmp_path / "nearest", config=load_config("small"), horizon=3, seed=0, method="nearest")
+    train_run(
+        world,
+        tmp_path / "nearest",
+        config=load_config("small"),
+        horizon=3,
+        seed=0,
+        method="nearest",
+    )
     with pytest.raises(RunError, match="is a run of 'nearest'"):
         import_classifier(path, tmp_path / "nearest")
 
@@ -524,8 +802,17 @@ def test_real_taxonomies_fit(shared_data, tmp_path):
     folder = Path(shared_data) / "niv"
     known = Taxonomy.read(folder / "taxonomy.json")
     found = shapes(horizon=3, actions=len(known.actions), text=768)
-    run = import_field(checkpoint(tmp_path / "niv.pth", drawn(found, 0)), tmp_path / "run",
-                       taxonomy=folder / "taxonomy.json", action_text=folder / "action_text_features.npy")
-    plans, = run.planner.plan(Queries(*np.random.default_rng(0).standard_normal((2, 1, E)).astype(np.float32),
-                                      tasks=np.array([2])), 5)
+    run = import_field(
+        checkpoint(tmp_path / "niv.pth", drawn(found, 0)),
+        tmp_path / "run",
+        taxonomy=folder / "taxonomy.json",
+        action_text=folder / "action_text_features.npy",
+    )
+    (plans,) = run.planner.plan(
+        Queries(
+            *np.random.default_rng(0).standard_normal((2, 1, E)).astype(np.float32),
+            tasks=np.array([2]),
+        ),
+        5,
+    )
     assert set(plans.actions.ravel()) <= set(known.tasks[2].actions)

@@ -25,13 +25,24 @@ HORIZON = 4
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """Training and validation windows of a small embedded world by their horizon."""
-    dataset = write_world(tmp_path_factory.mktemp("data") / "world", seed=0, knobs=WorldKnobs(train=72, val=24, test=12))
-    return lambda horizon=HORIZON: tuple(cut_windows(dataset, horizon=horizon, split=split) for split in ("train", "val"))
+    dataset = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=72, val=24, test=12),
+    )
+    return lambda horizon=HORIZON: tuple(
+        cut_windows(dataset, horizon=horizon, split=split) for split in ("train", "val")
+    )
 
 
 def make(*, method="exact", context=TrainingContext(), epochs=2, **changes) -> PkgPlanner:
-    config = PkgConfig(network=ProposalConfig(hidden=(16, 12), action_dim=8), **changes, training=TrainingConfig(
-        optimiser=OptimiserConfig(epochs=epochs, learning_rate=2e-3, batch_size=64)))
+    config = PkgConfig(
+        network=ProposalConfig(hidden=(16, 12), action_dim=8),
+        **changes,
+        training=TrainingConfig(
+            optimiser=OptimiserConfig(epochs=epochs, learning_rate=2e-3, batch_size=64)
+        ),
+    )
     return PkgPlanner(config=RunConfig(preset="test", pkg=config), context=context, method=method)
 
 
@@ -59,7 +70,10 @@ def same(one, other):
 
 
 def slow_plans(train: Windows, first: int, last: int) -> list[tuple[int, ...]]:
-    """All paths of positive probability, by the product of probabilities, ties by ids; counted by hand."""
+    """All paths of positive probability, by the product of probabilities, ties by ids.
+
+    Counted by hand.
+    """
     counts: dict[int, dict[int, int]] = {}
     for row in train.actions.tolist():
         for one, other in pairwise(row):
@@ -83,7 +97,7 @@ def test_plans_are_the_likeliest_paths(world, planner, queries):
     connected = 0
     for plan, (first, last) in zip(plans, ends.tolist(), strict=True):
         expected = slow_plans(train, first, last)[:3]
-        assert [tuple(row) for row in plan.actions.tolist()][:len(expected)] == expected
+        assert [tuple(row) for row in plan.actions.tolist()][: len(expected)] == expected
         assert plan.actions.shape == (3, HORIZON)
         assert plan.actions.dtype == np.int64
         assert plan.exact
@@ -97,7 +111,9 @@ def test_ends_are_the_likeliest_of_the_step_model(planner, queries):
     logits = planner.step_model.logits(queries)
     assert logits.shape[1] == 2
     np.testing.assert_array_equal(planner.predict_ends(queries), logits.argmax(axis=2))
-    for plan, (first, last) in zip(planner.plan(queries, 1), planner.predict_ends(queries), strict=True):
+    for plan, (first, last) in zip(
+        planner.plan(queries, 1), planner.predict_ends(queries), strict=True
+    ):
         assert (plan.actions[0, 0], plan.actions[0, -1]) == (first, last)
 
 
@@ -111,7 +127,10 @@ def test_a_wide_beam_is_exact_and_a_narrow_one_never_better(world, planner, quer
         assert not any(plan.exact for plan in plans) or method == "exact"
         if width == 1:
             assert {len(plan) for plan in plans} == {1}
-            assert all(plan.energies[0] >= best.energies[0] for plan, best in zip(plans, exact, strict=True))
+            assert all(
+                plan.energies[0] >= best.energies[0]
+                for plan, best in zip(plans, exact, strict=True)
+            )
         else:
             same(plans, exact)
 
@@ -120,11 +139,16 @@ def test_training_lowers_the_loss_and_beats_chance(world, tmp_path):
     train, val = world()
     planner = PkgPlanner(config=load_config("small"), context=TrainingContext(folder=tmp_path))
     planner.fit(train, val, seed=0)
-    lines = [json.loads(line) for line in (tmp_path / "step_model" / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "step_model" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert lines[-1]["cross_entropy"] < 0.6 * lines[0]["cross_entropy"]
     ends = planner.predict_ends(Queries.from_windows(val))
     frequent = [np.bincount(train.actions[:, place]).argmax() for place in (0, -1)]
-    accuracy, floor = ((guess == val.actions[:, [0, -1]]).mean(axis=0) for guess in (ends, np.array(frequent)))
+    accuracy, floor = (
+        (guess == val.actions[:, [0, -1]]).mean(axis=0) for guess in (ends, np.array(frequent))
+    )
     assert (accuracy > floor + 0.2).all()
 
 
@@ -137,7 +161,9 @@ def test_same_seed_same_plans_also_when_resumed(world, planner, queries, tmp_pat
     assert not first.step_model.result.resumed
     assert resumed.step_model.result.resumed
     same(resumed.plan(queries, 2), planner.plan(queries, 2))
-    weights = [planner.step_model.network.linear.weight for planner in (planner, fitted(world, seed=1))]
+    weights = [
+        planner.step_model.network.linear.weight for planner in (planner, fitted(world, seed=1))
+    ]
     assert not torch.equal(*weights)
 
 
@@ -157,7 +183,10 @@ def test_a_training_of_another_horizon_is_not_taken_for_this_one(world, tmp_path
 
 def test_what_is_saved_gives_the_same_plans(planner, queries, tmp_path):
     planner.save(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.safetensors", "proposal.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "graph.safetensors",
+        "proposal.safetensors",
+    ]
     loaded = make()
     loaded.load(tmp_path)
     same(loaded.plan(queries, 3), planner.plan(queries, 3))
@@ -167,7 +196,9 @@ def test_what_is_saved_gives_the_same_plans(planner, queries, tmp_path):
 
 def test_names_parameters_and_tasks(world, planner, queries):
     assert (planner.name, make(method="beam").name) == ("PKG (exact)", "PKG (beam)")
-    assert planner.parameters == {"step model": sum(tensor.numel() for tensor in planner.step_model.network.parameters())}
+    assert planner.parameters == {
+        "step model": sum(tensor.numel() for tensor in planner.step_model.network.parameters())
+    }
     assert planner.predict_tasks(queries) is None
     told = Queries.from_windows(world()[1], oracle_task=True)
     np.testing.assert_array_equal(planner.predict_tasks(told), world()[1].tasks)
@@ -178,7 +209,9 @@ def test_names_parameters_and_tasks(world, planner, queries):
 
 def test_alone_or_together(planner, queries):
     together = planner.plan(queries, 2)
-    same([plan for row in range(3) for plan in planner.plan(queries.subset([row]), 2)], together[:3])
+    same(
+        [plan for row in range(3) for plan in planner.plan(queries.subset([row]), 2)], together[:3]
+    )
     assert planner.plan(queries.subset([]), 2) == []
 
 
@@ -209,7 +242,9 @@ def test_horizon_2_has_one_path(world):
     planner = fitted(world, horizon=2, epochs=1)
     queries = Queries.from_windows(world(2)[1])
     plans = planner.plan(queries, 5)
-    np.testing.assert_array_equal(np.concatenate([plan.actions for plan in plans]), planner.predict_ends(queries))
+    np.testing.assert_array_equal(
+        np.concatenate([plan.actions for plan in plans]), planner.predict_ends(queries)
+    )
 
 
 def test_horizon_1_is_refused(world):
@@ -247,17 +282,36 @@ def test_missing_and_damaged_files_name_themselves(file, content, planner, tmp_p
         make().load(tmp_path)
 
 
-@pytest.mark.parametrize(("tensors", "horizon"), [
-    ({}, "4"), ({"other": np.zeros((2, 2), np.int64)}, "4"), ({"counts": np.zeros((2, 2), np.int64)}, "4"),
-    (None, "1"), (None, "four"), (None, None), ("negative", "4"), ("float", "4")])
+@pytest.mark.parametrize(
+    ("tensors", "horizon"),
+    [
+        ({}, "4"),
+        ({"other": np.zeros((2, 2), np.int64)}, "4"),
+        ({"counts": np.zeros((2, 2), np.int64)}, "4"),
+        (None, "1"),
+        (None, "four"),
+        (None, None),
+        ("negative", "4"),
+        ("float", "4"),
+    ],
+)
 def test_a_graph_of_something_else(tensors, horizon, planner, tmp_path):
     planner.save(tmp_path)
     path = tmp_path / "graph.safetensors"
     kept, _ = load_tensors(path, "np", "", RunError)
-    changed = {"negative": {"counts": kept["counts"] - 1}, "float": {"counts": kept["counts"].astype(np.float32)}}
-    write_tensors(path, changed[tensors] if isinstance(tensors, str) else kept if tensors is None else tensors,
-                  None if horizon is None else {"horizon": horizon})
-    with pytest.raises(RunError, match=r"graph\.safetensors: holds no transition counts of \d+ actions with their horizon"):
+    changed = {
+        "negative": {"counts": kept["counts"] - 1},
+        "float": {"counts": kept["counts"].astype(np.float32)},
+    }
+    write_tensors(
+        path,
+        changed[tensors] if isinstance(tensors, str) else kept if tensors is None else tensors,
+        None if horizon is None else {"horizon": horizon},
+    )
+    with pytest.raises(
+        RunError,
+        match=r"graph\.safetensors: holds no transition counts of \d+ actions with their horizon",
+    ):
         make().load(tmp_path)
 
 
@@ -265,7 +319,11 @@ def test_a_step_model_of_more_steps(world, planner, tmp_path):
     planner.save(tmp_path)
     other = make(epochs=1)
     train, val = world()
-    other.step_model.fit(*(replace(windows, actions=windows.actions[:, :3]) for windows in (train, val)), actions={}, seed=0)
+    other.step_model.fit(
+        *(replace(windows, actions=windows.actions[:, :3]) for windows in (train, val)),
+        actions={},
+        seed=0,
+    )
     other.step_model.save(tmp_path)
     with pytest.raises(RunError, match=r"proposal\.safetensors: predicts 3 actions; expected 2"):
         make().load(tmp_path)

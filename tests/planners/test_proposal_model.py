@@ -20,7 +20,11 @@ from cefito.training.config import OptimiserConfig, ProposalTrainingConfig, load
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> tuple[Windows, Windows]:
     """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(tmp_path_factory.mktemp("data") / "world", seed=0, knobs=WorldKnobs(train=72, val=24, test=12))
+    dataset = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=72, val=24, test=12),
+    )
     return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
@@ -30,8 +34,10 @@ def allowed(train: Windows) -> dict[int, tuple[int, ...]]:
 
 def small(**optimiser: object) -> ProposalModel:
     optimiser = {"epochs": 2, "learning_rate": 2e-3, "batch_size": 64, **optimiser}
-    return ProposalModel(config=ProposalConfig(hidden=(16, 12), action_dim=8),
-                         training=ProposalTrainingConfig(optimiser=OptimiserConfig(**optimiser)))
+    return ProposalModel(
+        config=ProposalConfig(hidden=(16, 12), action_dim=8),
+        training=ProposalTrainingConfig(optimiser=OptimiserConfig(**optimiser)),
+    )
 
 
 def fitted(world: tuple[Windows, Windows], *, seed: int = 0, **optimiser: object) -> ProposalModel:
@@ -41,24 +47,34 @@ def fitted(world: tuple[Windows, Windows], *, seed: int = 0, **optimiser: object
 
 
 def frequent_accuracy(train: Windows, val: Windows) -> float:
-    """Share of validation steps, in per cent, whose action is the commonest of its task at that step in training."""
+    """Share of validation steps, in per cent.
+
+    Whose action is the commonest of its task at that step in training.
+    """
     right = []
     for task, actions in zip(val.tasks, val.actions, strict=True):
         own = train.actions[train.tasks == task]
-        right += [np.bincount(own[:, step]).argmax() == action for step, action in enumerate(actions)]
+        right += [
+            np.bincount(own[:, step]).argmax() == action for step, action in enumerate(actions)
+        ]
     return 100 * float(np.mean(right))
 
 
 def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     config = load_config("small")
-    model = ProposalModel(config=config.proposal, training=config.proposal_training,
-                          context=TrainingContext(folder=tmp_path))
+    model = ProposalModel(
+        config=config.proposal,
+        training=config.proposal_training,
+        context=TrainingContext(folder=tmp_path),
+    )
     assert not model.fitted
     model.fit(*world, actions=allowed(world[0]), seed=0)
     assert model.fitted
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["cross_entropy"] < 0.6 * lines[0]["cross_entropy"]
-    assert model.result.scores[0] == max(line["val_step_log_likelihood"] for line in lines if "val_step_log_likelihood" in line)
+    assert model.result.scores[0] == max(
+        line["val_step_log_likelihood"] for line in lines if "val_step_log_likelihood" in line
+    )
     assert model.result.scores[1] > frequent_accuracy(*world) + 10
 
 
@@ -73,8 +89,10 @@ def test_logits(world):
         allowed_at[task, list(own)] = True
     best = np.where(allowed_at[val.tasks][:, None], logits, -np.inf).argmax(axis=2)
     assert 100 * (best == val.actions).mean() == pytest.approx(model.result.scores[1])
-    np.testing.assert_array_equal(model.network.mean.numpy(),
-                                  torch.from_numpy(np.concatenate([train.initial, train.goal])).mean(dim=0).numpy())
+    np.testing.assert_array_equal(
+        model.network.mean.numpy(),
+        torch.from_numpy(np.concatenate([train.initial, train.goal])).mean(dim=0).numpy(),
+    )
 
 
 def test_same_seed_same_weights(world):
@@ -128,8 +146,17 @@ def test_missing_and_damaged_files_name_themselves(content, tmp_path):
         small().load(tmp_path)
 
 
-@pytest.mark.parametrize("change", [{"bias": None}, {"bias": torch.zeros(4)}, {"mean": torch.zeros(())},
-                                    {"linear.weight": None}, {"more": torch.zeros(1)}, {"fc1.bias": torch.zeros(3)}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bias": None},
+        {"bias": torch.zeros(4)},
+        {"mean": torch.zeros(())},
+        {"linear.weight": None},
+        {"more": torch.zeros(1)},
+        {"fc1.bias": torch.zeros(3)},
+    ],
+)
 def test_files_of_something_else(change, world, tmp_path):
     fitted(world, epochs=1).save(tmp_path)
     path = tmp_path / "proposal.safetensors"
@@ -142,6 +169,8 @@ def test_files_of_something_else(change, world, tmp_path):
 
 def test_file_of_another_configuration(world, tmp_path):
     fitted(world, epochs=1).save(tmp_path)
-    model = ProposalModel(config=ProposalConfig(hidden=(16, 13), action_dim=8), training=ProposalTrainingConfig())
+    model = ProposalModel(
+        config=ProposalConfig(hidden=(16, 13), action_dim=8), training=ProposalTrainingConfig()
+    )
     with pytest.raises(RunError, match="shape"):
         model.load(tmp_path)

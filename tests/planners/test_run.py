@@ -22,24 +22,41 @@ from cefito.planners.run import open_run, pick_device, train_run
 from cefito.training import trainer
 from cefito.training.config import load_config
 
-TINY = {"field.width": 16, "field.depth": 1, "field.heads": 2, "field.action_dim": 8, "training.optimiser.epochs": 2,
-        "training.negatives.count": 4, "training.stopping.windows": 10, "training.stopping.candidates": 30,
-        "classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2,
-        "classifier_training.optimiser.learning_rate": 0.02, "proposal.hidden": [16, 12], "proposal.action_dim": 8,
-        "proposal_training.optimiser.epochs": 2, "search.fitting_windows": 10}
+TINY = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 2,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "classifier_training.optimiser.learning_rate": 0.02,
+    "proposal.hidden": [16, 12],
+    "proposal.action_dim": 8,
+    "proposal_training.optimiser.epochs": 2,
+    "search.fitting_windows": 10,
+}
 CONFIG = load_config("paper", overrides=TINY)
 WEIGHTS = ("field.safetensors", "classifier.safetensors", "proposal.safetensors")
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    return write_world(tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
 
 
 @pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
     """A finished run, not to be changed."""
-    return train_run(world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=0)
+    return train_run(
+        world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=0
+    )
 
 
 @pytest.fixture
@@ -50,12 +67,18 @@ def folder(trained, tmp_path):
 
 def snapshot(folder):
     """Every file by its content, but for TensorBoard's, of which every opening adds one."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
-            if path.is_file() and "tensorboard" not in path.parts}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "tensorboard" not in path.parts
+    }
 
 
 def same_weights(left, right):
-    return all((left / name).read_bytes() == (right / name).read_bytes() for name in (*WEIGHTS, "prior.safetensors"))
+    return all(
+        (left / name).read_bytes() == (right / name).read_bytes()
+        for name in (*WEIGHTS, "prior.safetensors")
+    )
 
 
 def queries(world, split="test"):
@@ -70,10 +93,18 @@ def other_world(world, folder, *, keep=bool, change=None):
             rows = slice(world.first_row[index], world.first_row[index] + len(video.steps))
             videos.append(video)
             for name, part in parts.items():
-                part.append(change(video, getattr(world, name)[rows]) if change else getattr(world, name)[rows])
-    return write_dataset(folder, name=world.name, provenance=world.provenance,
-                         annotations=Annotations(taxonomy=world.taxonomy, videos=tuple(videos)),
-                         **{name: np.concatenate(part) for name, part in parts.items()})
+                part.append(
+                    change(video, getattr(world, name)[rows])
+                    if change
+                    else getattr(world, name)[rows]
+                )
+    return write_dataset(
+        folder,
+        name=world.name,
+        provenance=world.provenance,
+        annotations=Annotations(taxonomy=world.taxonomy, videos=tuple(videos)),
+        **{name: np.concatenate(part) for name, part in parts.items()},
+    )
 
 
 def test_an_opened_run_plans_as_the_trained_one(trained, world):
@@ -90,28 +121,58 @@ def test_an_opened_run_plans_as_the_trained_one(trained, world):
 
 def test_what_a_run_folder_holds(trained, world):
     assert {path.name for path in trained.folder.iterdir()} == {
-        "run.json", "planner.json", "prior.safetensors", *WEIGHTS, "classifier", "field", "proposal"}
+        "run.json",
+        "planner.json",
+        "prior.safetensors",
+        *WEIGHTS,
+        "classifier",
+        "field",
+        "proposal",
+    }
     info = json.loads((trained.folder / "run.json").read_text())
     assert info["finished"] is True
-    assert info["dataset"] == {"name": world.name, "path": str(world.folder.resolve()),
-                               "fingerprint": world.fingerprint, "observed": None}
+    assert info["dataset"] == {
+        "name": world.name,
+        "path": str(world.folder.resolve()),
+        "fingerprint": world.fingerprint,
+        "observed": None,
+    }
     assert (info["horizon"], info["seed"], info["preset"]) == (3, 0, "paper")
     assert info["config"] == CONFIG.model_dump(mode="json")
-    assert info["versions"] == {"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__,
-                                "python": platform.python_version()}
+    assert info["versions"] == {
+        "cefito": version("cefito"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
     planner = trained.planner
-    networks = {"energy field": planner.field, "task classifier": planner.task_model.network,
-                "proposal network": planner.proposal.network}
-    assert info["parameters"] == {name: sum(part.numel() for part in network.parameters())
-                                  for name, network in networks.items()}
-    assert (info["method"], info["selection"], trained.method, trained.horizon) == ("cefito", "held-out", "cefito", 3)
-    assert info["windows"] == {split: len(cut_windows(world, horizon=3, split=split)) for split in ("train", "val")}
+    networks = {
+        "energy field": planner.field,
+        "task classifier": planner.task_model.network,
+        "proposal network": planner.proposal.network,
+    }
+    assert info["parameters"] == {
+        name: sum(part.numel() for part in network.parameters())
+        for name, network in networks.items()
+    }
+    assert (info["method"], info["selection"], trained.method, trained.horizon) == (
+        "cefito",
+        "held-out",
+        "cefito",
+        3,
+    )
+    assert info["windows"] == {
+        split: len(cut_windows(world, horizon=3, split=split)) for split in ("train", "val")
+    }
     assert info["tasks_without_training"] == []
     for name, place, epochs in (("energy field", "field", 2), ("task classifier", "classifier", 2)):
         assert info["training"][name]["epochs"] == epochs
         assert 1 <= info["training"][name]["best_epoch"] <= epochs
         assert info["training"][name]["resumed"] is False
-        lines = [json.loads(line) for line in (trained.folder / place / "metrics.jsonl").read_text().splitlines()]
+        lines = [
+            json.loads(line)
+            for line in (trained.folder / place / "metrics.jsonl").read_text().splitlines()
+        ]
         assert [line["epoch"] for line in lines] == [1, 2]
         assert all(np.isfinite(value) for line in lines for value in line.values())
         assert all("loss" in line for line in lines)
@@ -139,7 +200,9 @@ def test_a_data_set_that_has_moved(trained, world, tmp_path):
 
 
 def test_another_data_set(trained, tmp_path):
-    other = write_world(tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    other = write_world(
+        tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
+    )
     with pytest.raises(RunError, match=f"another data set than .*{other.fingerprint[:12]}"):
         trained.dataset(other.folder)
 
@@ -163,11 +226,16 @@ def stopping_after(steps):
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 6])
 def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
-    """Each training has 2 epochs of one step: classifier, proposal network, field; then the weights of the objective."""
+    """Each training has 2 epochs of one step: classifier, proposal network, field.
+
+    Then the weights of the objective.
+    """
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
-    with pytest.raises(RunError, match=r"has not finished\. Go on with it by the same cefito train command"):
+    with pytest.raises(
+        RunError, match=r"has not finished\. Go on with it by the same cefito train command"
+    ):
         open_run(folder)
     train_run(world, folder, config=CONFIG, horizon=3, seed=0)
     assert same_weights(folder, trained.folder)
@@ -189,11 +257,15 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
     assert {name for name in before if before[name] != after[name]} == {"run.json"}
     assert after.keys() == before.keys()
     assert same_weights(folder, trained.folder)
-    assert open_run(folder).info["training"]["energy field"]["scores"] == list(trained.planner.result.scores)
+    assert open_run(folder).info["training"]["energy field"]["scores"] == list(
+        trained.planner.result.scores
+    )
 
 
 def test_a_finished_run_stays_one_while_training_is_called_again(folder, world, monkeypatch):
-    monkeypatch.setattr("cefito.planners.run.CefitoPlanner.fit", lambda *_, **__: open_run(folder) and 1 / 0)
+    monkeypatch.setattr(
+        "cefito.planners.run.CefitoPlanner.fit", lambda *_, **__: open_run(folder) and 1 / 0
+    )
     with pytest.raises(ZeroDivisionError):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0)
     open_run(folder)
@@ -212,13 +284,24 @@ def test_training_never_sees_the_test_split(kind, trained, world, tmp_path):
     if kind == "absent":
         other = other_world(world, tmp_path / "data", keep=lambda video: video.split != "test")
     elif kind == "poisoned":
-        other = other_world(world, tmp_path / "data",
-                            change=lambda video, rows: rows * 1000 if video.split == "test" else rows)
+        other = other_world(
+            world,
+            tmp_path / "data",
+            change=lambda video, rows: rows * 1000 if video.split == "test" else rows,
+        )
     else:
-        videos = tuple(replace(video, steps=video.steps[::-1])
-                       if video.split == "test" else video for video in world.videos)
-        other = write_dataset(tmp_path / "data", name=world.name, annotations=Annotations(world.taxonomy, videos),
-                              start=world.start, end=world.end, provenance={})
+        videos = tuple(
+            replace(video, steps=video.steps[::-1]) if video.split == "test" else video
+            for video in world.videos
+        )
+        other = write_dataset(
+            tmp_path / "data",
+            name=world.name,
+            annotations=Annotations(world.taxonomy, videos),
+            start=world.start,
+            end=world.end,
+            provenance={},
+        )
     assert other.fingerprint != world.fingerprint
     run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
     assert same_weights(run.folder, trained.folder)
@@ -227,18 +310,31 @@ def test_training_never_sees_the_test_split(kind, trained, world, tmp_path):
 
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_training_does_see_the_other_splits(split, trained, world, tmp_path):
-    other = other_world(world, tmp_path / "data",
-                        change=lambda video, rows: rows[::-1] if video.split == split else rows)
+    other = other_world(
+        world,
+        tmp_path / "data",
+        change=lambda video, rows: rows[::-1] if video.split == split else rows,
+    )
     run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
     assert run.info["training"] != trained.info["training"]
 
 
-@pytest.mark.parametrize(("what", "change"), [
-    ("seed", {"seed": 1}), ("horizon", {"horizon": 2}),
-    ("config", {"config": load_config("paper", overrides={**TINY, "training.optimiser.epochs": 3})})])
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("seed", {"seed": 1}),
+        ("horizon", {"horizon": 2}),
+        (
+            "config",
+            {"config": load_config("paper", overrides={**TINY, "training.optimiser.epochs": 3})},
+        ),
+    ],
+)
 def test_a_folder_with_another_run_is_refused(what, change, folder, world):
     before = snapshot(folder)
-    with pytest.raises(RunError, match=f"holds a run with another {what}, .*Choose another folder or remove it"):
+    with pytest.raises(
+        RunError, match=f"holds a run with another {what}, .*Choose another folder or remove it"
+    ):
         train_run(world, folder, **{"config": CONFIG, "horizon": 3, "seed": 0, **change})
     assert snapshot(folder) == before
 
@@ -256,7 +352,9 @@ def test_foreign_folders_are_refused(world, tmp_path):
     (tmp_path / "mine" / "thesis.tex").write_text("keep")
     (tmp_path / "file").write_text("keep")
     for name in ("mine", "file"):
-        with pytest.raises(RunError, match=f"{name}: is not empty and holds no run. Choose another folder"):
+        with pytest.raises(
+            RunError, match=f"{name}: is not empty and holds no run. Choose another folder"
+        ):
             train_run(world, tmp_path / name, config=CONFIG, horizon=3, seed=0)
     with pytest.raises(RunError, match="cannot be made"):
         train_run(world, tmp_path / "file" / "below", config=CONFIG, horizon=3, seed=0)
@@ -282,7 +380,9 @@ def test_a_run_file_that_lacks_an_entry(key, folder):
 
 
 @pytest.mark.parametrize("name", [*WEIGHTS, "prior.safetensors", "planner.json", "run.json"])
-@pytest.mark.parametrize("damage", ["halved", "one byte short", "empty", "garbage", "gone", "folder"])
+@pytest.mark.parametrize(
+    "damage", ["halved", "one byte short", "empty", "garbage", "gone", "folder"]
+)
 def test_damaged_files_name_themselves(name, damage, folder):
     path = folder / name
     content = path.read_bytes().rstrip(b"\n")
@@ -290,20 +390,31 @@ def test_damaged_files_name_themselves(name, damage, folder):
     if damage == "folder":
         path.mkdir()
     elif damage != "gone":
-        path.write_bytes({"halved": content[:len(content) // 2], "one byte short": content[:-1], "empty": b"",
-                          "garbage": b"\x80\x04garbage" * 20}[damage])
+        path.write_bytes(
+            {
+                "halved": content[: len(content) // 2],
+                "one byte short": content[:-1],
+                "empty": b"",
+                "garbage": b"\x80\x04garbage" * 20,
+            }[damage]
+        )
     with pytest.raises(RunError, match=name.replace(".", r"\.")):
         open_run(folder)
 
 
 def test_no_run_at_all(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(RunError, match=r"run\.json: no such file\. Expected a run folder as cefito train makes it"):
+        with pytest.raises(
+            RunError,
+            match=r"run\.json: no such file\. Expected a run folder as cefito train makes it",
+        ):
             open_run(path)
 
 
 def test_a_horizon_longer_than_every_video(world, tmp_path):
-    with pytest.raises(DataError, match=r"split 'train' gives no windows of horizon 50 .*Choose a shorter horizon"):
+    with pytest.raises(
+        DataError, match=r"split 'train' gives no windows of horizon 50 .*Choose a shorter horizon"
+    ):
         train_run(world, tmp_path / "run", config=CONFIG, horizon=50, seed=0)
     assert list(tmp_path.iterdir()) == []
 
@@ -315,7 +426,7 @@ def test_no_horizon(horizon, world, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("seed", [-1, 2 ** 63])
+@pytest.mark.parametrize("seed", [-1, 2**63])
 def test_a_seed_that_generators_cannot_take(seed, world, tmp_path):
     with pytest.raises(ConfigError, match=f"seed {seed}"):
         train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=seed)
@@ -335,8 +446,17 @@ def full_disk(monkeypatch, *names):
     monkeypatch.setattr(Path, "write_bytes", write_bytes)
 
 
-@pytest.mark.parametrize("name", [*WEIGHTS, "prior.safetensors", "planner.json", "run.json", "checkpoint.safetensors",
-                                  "metrics.jsonl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *WEIGHTS,
+        "prior.safetensors",
+        "planner.json",
+        "run.json",
+        "checkpoint.safetensors",
+        "metrics.jsonl",
+    ],
+)
 def test_a_full_disk_leaves_the_files_that_were_there(name, folder, world, monkeypatch):
     if name == "checkpoint.safetensors":  # one that still has to be written
         shutil.rmtree(folder / "field")
@@ -351,14 +471,18 @@ def test_a_full_disk_leaves_the_files_that_were_there(name, folder, world, monke
     open_run(folder)
 
 
-def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(trained, world, tmp_path, monkeypatch):
+def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(
+    trained, world, tmp_path, monkeypatch
+):
     with monkeypatch.context() as patch:
         full_disk(patch, "planner.json")
         with pytest.raises(RunError, match=r"planner\.json: could not be written"):
             train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
     with pytest.raises(RunError, match="has not finished"):
         open_run(tmp_path / "run")
-    assert train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0).planner.result.resumed
+    assert train_run(
+        world, tmp_path / "run", config=CONFIG, horizon=3, seed=0
+    ).planner.result.resumed
     assert same_weights(tmp_path / "run", trained.folder)
     assert list((tmp_path / "run").rglob(".*")) == []
 
@@ -394,26 +518,44 @@ def test_devices(monkeypatch):
 @pytest.fixture(scope="module")
 def frequent(world, tmp_path_factory):
     """A finished run of another method, not to be changed."""
-    return train_run(world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=0, method="frequent")
+    return train_run(
+        world,
+        tmp_path_factory.mktemp("runs") / "run",
+        config=CONFIG,
+        horizon=3,
+        seed=0,
+        method="frequent",
+    )
 
 
 def steps_of(monkeypatch):
     """The networks whose steps are trained from now on."""
     trained, step = [], trainer._Training._step
-    monkeypatch.setattr(trainer._Training, "_step", lambda self, *rest: (trained.append(type(self.module).__name__),
-                                                                         step(self, *rest))[1])
+    monkeypatch.setattr(
+        trainer._Training,
+        "_step",
+        lambda self, *rest: (trained.append(type(self.module).__name__), step(self, *rest))[1],
+    )
     return trained
 
 
 def test_a_run_of_another_method(frequent, world):
     assert {path.name for path in frequent.folder.iterdir()} == {
-        "run.json", "frequent.json", "classifier.safetensors", "classifier"}
+        "run.json",
+        "frequent.json",
+        "classifier.safetensors",
+        "classifier",
+    }
     opened = open_run(frequent.folder)
     assert (opened.method, opened.horizon, opened.info["selection"]) == ("frequent", 3, "held-out")
     assert opened.info == json.loads(json.dumps(frequent.info))
     assert opened.info["parameters"] == {"task classifier": opened.planner.task_model.parameters}
     assert "tasks_without_training" not in opened.info
-    for left, right in zip(frequent.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3), strict=True):
+    for left, right in zip(
+        frequent.planner.plan(queries(world), 3),
+        opened.planner.plan(queries(world), 3),
+        strict=True,
+    ):
         np.testing.assert_array_equal(left.actions, right.actions)
         np.testing.assert_array_equal(left.energies, right.energies)
 
@@ -422,18 +564,32 @@ def test_a_method_without_settings_or_training(world, tmp_path):
     run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="nearest")
     assert {path.name for path in run.folder.iterdir()} == {"run.json", "windows.safetensors"}
     assert (run.info["parameters"], run.info["training"]) == ({}, {})
-    train_run(world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest")  # uses none of them
+    train_run(
+        world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest"
+    )  # uses none of them
     with pytest.raises(RunError, match="holds a run with another method"):
         train_run(world, run.folder, config=CONFIG, horizon=3, seed=0, method="frequent")
 
 
 def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
     folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
-    train_run(world, folder, config=load_config("paper", overrides={**TINY, "field.depth": 2}), horizon=3, seed=0,
-              method="frequent")
+    train_run(
+        world,
+        folder,
+        config=load_config("paper", overrides={**TINY, "field.depth": 2}),
+        horizon=3,
+        seed=0,
+        method="frequent",
+    )
     with pytest.raises(RunError, match="holds a run with another config"):
-        train_run(world, folder, config=load_config("paper", overrides={**TINY, "classifier.dropout": 0.5}), horizon=3, seed=0,
-                  method="frequent")
+        train_run(
+            world,
+            folder,
+            config=load_config("paper", overrides={**TINY, "classifier.dropout": 0.5}),
+            horizon=3,
+            seed=0,
+            method="frequent",
+        )
 
 
 def test_no_such_method(world, tmp_path):
@@ -445,11 +601,21 @@ def test_no_such_method(world, tmp_path):
 @pytest.mark.parametrize("selection", ["held-out", "published"])
 def test_what_is_trained_and_chosen_on(selection, world, tmp_path, monkeypatch):
     given = []
-    monkeypatch.setattr("cefito.planners.frequent.FrequentPlanner.fit", lambda _, *windows, **__: (
-        given.append(windows), 1 / 0))
+    monkeypatch.setattr(
+        "cefito.planners.frequent.FrequentPlanner.fit",
+        lambda _, *windows, **__: (given.append(windows), 1 / 0),
+    )
     with pytest.raises(ZeroDivisionError):
-        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", selection=selection)
-    (train, val), = given
+        train_run(
+            world,
+            tmp_path / "run",
+            config=CONFIG,
+            horizon=3,
+            seed=0,
+            method="frequent",
+            selection=selection,
+        )
+    ((train, val),) = given
     assert val.split == ("val" if selection == "held-out" else "test")
     assert not set(train.video) & set(val.video)
     assert {world.videos[index].split for index in train.video} == {"train"}
@@ -459,13 +625,31 @@ def test_what_is_trained_and_chosen_on(selection, world, tmp_path, monkeypatch):
 def test_another_selection_is_another_run(frequent, world, tmp_path):
     folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
     with pytest.raises(RunError, match="holds a run with another selection"):
-        train_run(world, folder, config=CONFIG, horizon=3, seed=0, method="frequent", selection="published")
-    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", selection="published")
+        train_run(
+            world,
+            folder,
+            config=CONFIG,
+            horizon=3,
+            seed=0,
+            method="frequent",
+            selection="published",
+        )
+    run = train_run(
+        world,
+        tmp_path / "run",
+        config=CONFIG,
+        horizon=3,
+        seed=0,
+        method="frequent",
+        selection="published",
+    )
     assert run.info["windows"]["val"] == len(cut_windows(world, horizon=3, split="test"))
     (tmp_path / "run" / "run.json").unlink()
     shutil.rmtree(tmp_path / "copy" / "classifier")
     shutil.copytree(tmp_path / "run" / "classifier", tmp_path / "copy" / "classifier")
-    with pytest.raises(RunError, match="cannot be resumed with these"):  # nor is its checkpoint taken for this one's
+    with pytest.raises(
+        RunError, match="cannot be resumed with these"
+    ):  # nor is its checkpoint taken for this one's
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, method="frequent")
 
 
@@ -474,13 +658,21 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
     given = {"config": CONFIG, "horizon": 3, "seed": 0, "trainings": shared}
     first = train_run(world, tmp_path / "first", method="frequent", **given)
     assert set(steps) == {"TaskClassifier"}
-    assert (first.folder / "classifier.safetensors").read_bytes() == (frequent.folder / "classifier.safetensors").read_bytes()
+    assert (first.folder / "classifier.safetensors").read_bytes() == (
+        frequent.folder / "classifier.safetensors"
+    ).read_bytes()
     steps.clear()
     second = train_run(world, tmp_path / "second", **given)
     assert set(steps) == {"ProposalNetwork", "EnergyField"}
     assert same_weights(second.folder, trained.folder)  # as without sharing
-    assert {path.name.split("-")[0] for path in shared.iterdir()} == {"classifier", "field", "proposal"}
-    assert all(path.is_file() for path in second.folder.iterdir())  # checkpoints lie with the trainings
+    assert {path.name.split("-")[0] for path in shared.iterdir()} == {
+        "classifier",
+        "field",
+        "proposal",
+    }
+    assert all(
+        path.is_file() for path in second.folder.iterdir()
+    )  # checkpoints lie with the trainings
     assert second.info["training"]["task classifier"]["resumed"] is True
     steps.clear()
     train_run(world, tmp_path / "third", method="frequent", selection="published", **given)
@@ -497,20 +689,36 @@ def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monke
     assert snapshot(folder) == before
     assert again.info["finished"] is True
     copied = Path(shutil.copytree(frequent.folder, tmp_path / "frequent"))
-    assert train_run(world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True).planner.name
+    assert train_run(
+        world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
+    ).planner.name
     with pytest.raises(RunError, match="holds a run with another seed"):
         train_run(world, copied, config=CONFIG, horizon=3, seed=1, method="frequent", reuse=True)
     (copied / "classifier.safetensors").write_bytes(b"")
     with pytest.raises(RunError, match=r"classifier\.safetensors: truncated"):
         train_run(world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True)
     with pytest.raises(ZeroDivisionError):  # nothing to be opened there
-        train_run(world, tmp_path / "new", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True)
+        train_run(
+            world, tmp_path / "new", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
+        )
 
 
 def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True,
-                  progress=stopping_after(1))
-    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True)
+        train_run(
+            world,
+            tmp_path / "run",
+            config=CONFIG,
+            horizon=3,
+            seed=0,
+            method="frequent",
+            reuse=True,
+            progress=stopping_after(1),
+        )
+    run = train_run(
+        world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
+    )
     assert run.info["finished"] is True
-    assert (run.folder / "classifier.safetensors").read_bytes() == (frequent.folder / "classifier.safetensors").read_bytes()
+    assert (run.folder / "classifier.safetensors").read_bytes() == (
+        frequent.folder / "classifier.safetensors"
+    ).read_bytes()

@@ -15,27 +15,55 @@ from cefito.planners.nearest import _BLOCK
 from cefito.training.config import ClassifierTrainingConfig, OptimiserConfig
 
 TASKS, ACTIONS = 3, 5
-TAXONOMY = Taxonomy(dataset="toy",
-                    tasks=tuple(Task(index, f"task {index}", tuple(range(ACTIONS))) for index in range(TASKS)),
-                    actions=tuple(Action(index, f"action {index}") for index in range(ACTIONS)))
+TAXONOMY = Taxonomy(
+    dataset="toy",
+    tasks=tuple(Task(index, f"task {index}", tuple(range(ACTIONS))) for index in range(TASKS)),
+    actions=tuple(Action(index, f"action {index}") for index in range(ACTIONS)),
+)
 
 
 def make_windows(initial, goal, actions, tasks) -> Windows:
     count = len(actions)
-    return Windows(initial=np.array(initial, np.float32), goal=np.array(goal, np.float32),
-                   actions=np.array(actions, np.int64), tasks=np.array(tasks, np.int64),
-                   video=np.arange(count), start=np.zeros(count, np.int64), taxonomy=TAXONOMY, action_text=None,
-                   dataset="toy", split="train")
+    return Windows(
+        initial=np.array(initial, np.float32),
+        goal=np.array(goal, np.float32),
+        actions=np.array(actions, np.int64),
+        tasks=np.array(tasks, np.int64),
+        video=np.arange(count),
+        start=np.zeros(count, np.int64),
+        taxonomy=TAXONOMY,
+        action_text=None,
+        dataset="toy",
+        split="train",
+    )
 
 
-def random_windows(count: int, seed: int, *, tasks: int = TASKS, horizon: int = 2, width: int = 3, grid: bool = False
-                   ) -> Windows:
-    """Windows of random observations; on a grid they are unit vectors, which have equal distances and repeats."""
+def random_windows(
+    count: int,
+    seed: int,
+    *,
+    tasks: int = TASKS,
+    horizon: int = 2,
+    width: int = 3,
+    grid: bool = False,
+) -> Windows:
+    """Windows of random observations; on a grid they are unit vectors.
+
+    Which have equal distances and repeats.
+    """
     generator = np.random.default_rng(seed)
-    initial, goal = (np.eye(width)[generator.integers(0, width, count)] if grid else generator.standard_normal((count, width))
-                     for _ in range(2))
-    return make_windows(initial, goal, generator.integers(0, ACTIONS, (count, horizon)),
-                        generator.integers(0, tasks, count))
+    initial, goal = (
+        np.eye(width)[generator.integers(0, width, count)]
+        if grid
+        else generator.standard_normal((count, width))
+        for _ in range(2)
+    )
+    return make_windows(
+        initial,
+        goal,
+        generator.integers(0, ACTIONS, (count, horizon)),
+        generator.integers(0, tasks, count),
+    )
 
 
 class KnowsTask:
@@ -63,20 +91,41 @@ def untrained_task_model() -> TaskModel:
 
 def same(left, right) -> bool:
     return len(left) == len(right) and all(
-        np.array_equal(a.actions, b.actions) and np.array_equal(a.energies, b.energies)
-        and a.evaluated == b.evaluated and a.exact == b.exact for a, b in zip(left, right, strict=True))
+        np.array_equal(a.actions, b.actions)
+        and np.array_equal(a.energies, b.energies)
+        and a.evaluated == b.evaluated
+        and a.exact == b.exact
+        for a, b in zip(left, right, strict=True)
+    )
 
 
 def unit(observation):
-    return observation.astype(np.float64) / max(np.linalg.norm(observation.astype(np.float64)), 1e-30)
+    return observation.astype(np.float64) / max(
+        np.linalg.norm(observation.astype(np.float64)), 1e-30
+    )
 
 
-def nearest_by_loop(train: Windows, queries: Queries, row: int, top_k: int) -> list[tuple[float, list[int]]]:
+def nearest_by_loop(
+    train: Windows, queries: Queries, row: int, top_k: int
+) -> list[tuple[float, list[int]]]:
     """All windows by distance, then by place; the first of each sequence."""
     ranked = sorted(
-        (float(np.linalg.norm(np.concatenate([unit(train.initial[index]) - unit(queries.initial[row]),
-                                              unit(train.goal[index]) - unit(queries.goal[row])]))), index)
-        for index in range(len(train)) if queries.tasks is None or train.tasks[index] == queries.tasks[row])
+        (
+            float(
+                np.linalg.norm(
+                    np.concatenate(
+                        [
+                            unit(train.initial[index]) - unit(queries.initial[row]),
+                            unit(train.goal[index]) - unit(queries.goal[row]),
+                        ]
+                    )
+                )
+            ),
+            index,
+        )
+        for index in range(len(train))
+        if queries.tasks is None or train.tasks[index] == queries.tasks[row]
+    )
     found: dict[tuple[int, ...], float] = {}
     for distance, index in ranked:
         found.setdefault(tuple(train.actions[index].tolist()), distance)
@@ -84,8 +133,13 @@ def nearest_by_loop(train: Windows, queries: Queries, row: int, top_k: int) -> l
 
 
 @settings(max_examples=40, deadline=None)
-@given(count=st.integers(1, 12), seed=st.integers(0, 10_000), top_k=st.integers(1, 6), oracle=st.booleans(),
-       grid=st.booleans())
+@given(
+    count=st.integers(1, 12),
+    seed=st.integers(0, 10_000),
+    top_k=st.integers(1, 6),
+    oracle=st.booleans(),
+    grid=st.booleans(),
+)
 def test_nearest_against_a_loop(count, seed, top_k, oracle, grid):
     train, queried = random_windows(count, seed, grid=grid), random_windows(4, seed + 1, grid=grid)
     planner = NearestPlanner()
@@ -96,17 +150,25 @@ def test_nearest_against_a_loop(count, seed, top_k, oracle, grid):
         expected = nearest_by_loop(train, queries, row, top_k)
         assert plan.actions.tolist() == [actions for _, actions in expected]
         assert plan.actions.shape == (len(expected), train.horizon)
-        np.testing.assert_allclose(plan.energies, [distance for distance, _ in expected], rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(
+            plan.energies, [distance for distance, _ in expected], rtol=1e-4, atol=1e-3
+        )
         assert plan.exact
 
 
 def test_nearest_by_hand():
-    train = make_windows([[0], [0], [1], [0]], [[0], [3], [0], [0]], [[0, 1], [1, 1], [2, 2], [3, 3]], [0, 1, 1, 2])
+    train = make_windows(
+        [[0], [0], [1], [0]], [[0], [3], [0], [0]], [[0, 1], [1, 1], [2, 2], [3, 3]], [0, 1, 1, 2]
+    )
     planner = NearestPlanner()
     planner.fit(train, train, seed=0)
     query = np.zeros((1, 1), np.float32)
     plan = planner.plan(Queries(initial=query, goal=query), 3)[0]
-    assert plan.actions.tolist() == [[0, 1], [3, 3], [1, 1]]  # of those as near the earlier one leads; length is no matter
+    assert plan.actions.tolist() == [
+        [0, 1],
+        [3, 3],
+        [1, 1],
+    ]  # of those as near the earlier one leads; length is no matter
     assert plan.energies.tolist() == [0, 0, 1]
     assert planner.predict_tasks(Queries(initial=query, goal=query)).tolist() == [0]
     known = Queries(initial=query, goal=query, tasks=np.array([1]))
@@ -133,7 +195,9 @@ def test_nearest_of_more_queries_than_a_block():
         plans, tasks = planner.plan(queries, 1), planner.predict_tasks(queries)
         assert len(plans) == len(tasks) == len(queried)
         for row in (0, _BLOCK - 1, _BLOCK, _BLOCK + 2):
-            assert plans[row].actions.tolist() == [actions for _, actions in nearest_by_loop(train, queries, row, 1)]
+            assert plans[row].actions.tolist() == [
+                actions for _, actions in nearest_by_loop(train, queries, row, 1)
+            ]
             own = train.tasks[(train.actions == plans[row].actions[0]).all(axis=1)]
             assert tasks[row] in own
 
@@ -145,18 +209,27 @@ def test_frequent_against_a_counter(count, seed, top_k):
     planner = FrequentPlanner(task_model=KnowsTask())
     planner.fit(train, train, seed=0)
     observations = np.zeros((TASKS, 3), np.float32)
-    plans = planner.plan(Queries(initial=observations, goal=observations, tasks=np.arange(TASKS)), top_k)
+    plans = planner.plan(
+        Queries(initial=observations, goal=observations, tasks=np.arange(TASKS)), top_k
+    )
     for task, plan in enumerate(plans):
         rows = [tuple(row) for row in train.actions[train.tasks == task].tolist()]
         counter = Counter(rows)
         order = sorted(counter, key=lambda row: (-counter[row], rows.index(row)))[:top_k]
         assert plan.actions.tolist() == [list(row) for row in order]
-        np.testing.assert_allclose(plan.energies, [-np.log(counter[row] / len(rows)) for row in order])
+        np.testing.assert_allclose(
+            plan.energies, [-np.log(counter[row] / len(rows)) for row in order]
+        )
         assert np.all(np.diff(plan.energies) >= 0)
 
 
 def test_frequent_by_hand():
-    train = make_windows(np.zeros((5, 1)), np.zeros((5, 1)), [[3, 3], [0, 1], [0, 1], [2, 2], [4, 4]], [0, 0, 0, 0, 1])
+    train = make_windows(
+        np.zeros((5, 1)),
+        np.zeros((5, 1)),
+        [[3, 3], [0, 1], [0, 1], [2, 2], [4, 4]],
+        [0, 0, 0, 0, 1],
+    )
     planner = FrequentPlanner(task_model=KnowsTask([1, 0]))
     planner.fit(train, train, seed=0)
     queries = Queries(initial=np.zeros((2, 1), np.float32), goal=np.zeros((2, 1), np.float32))
@@ -174,8 +247,10 @@ def test_fitting_again_forgets():
     planner.fit(train, train, seed=0)
     planner.fit(train.subset(np.flatnonzero(train.tasks == 1)), train, seed=0)
     zero = np.zeros((TASKS, 3), np.float32)
-    assert [bool(len(plan)) for plan in planner.plan(Queries(initial=zero, goal=zero, tasks=np.arange(TASKS)), 2)] == [
-        False, True, False]
+    assert [
+        bool(len(plan))
+        for plan in planner.plan(Queries(initial=zero, goal=zero, tasks=np.arange(TASKS)), 2)
+    ] == [False, True, False]
 
 
 @pytest.mark.parametrize("planner", [NearestPlanner(), FrequentPlanner(task_model=KnowsTask())])
@@ -220,13 +295,21 @@ def test_frequent_fits_its_task_model_only_where_that_is_to_do():
     model = planner.task_model
     queries = Queries.from_windows(random_windows(15, 4))
     before = model.log_probabilities(queries)
-    np.testing.assert_array_equal(before, trained_task_model(train, train).log_probabilities(queries))
+    np.testing.assert_array_equal(
+        before, trained_task_model(train, train).log_probabilities(queries)
+    )
     planner.fit(other, other, seed=1)
     np.testing.assert_array_equal(model.log_probabilities(queries), before)
 
 
-@pytest.mark.parametrize("make", [NearestPlanner, lambda: FrequentPlanner(task_model=KnowsTask([0])),
-                                  lambda: FrequentPlanner(task_model=untrained_task_model())])
+@pytest.mark.parametrize(
+    "make",
+    [
+        NearestPlanner,
+        lambda: FrequentPlanner(task_model=KnowsTask([0])),
+        lambda: FrequentPlanner(task_model=untrained_task_model()),
+    ],
+)
 def test_not_fitted(make, tmp_path):
     query = Queries.from_windows(random_windows(1, 0))
     with pytest.raises(RunError, match="not been fitted"):
@@ -259,7 +342,9 @@ def test_task_model_learns_what_can_be_told_apart():
     train = random_windows(60, 5)
     looks = np.eye(TASKS, dtype=np.float32)[train.tasks]
     train = make_windows(looks, looks, train.actions, train.tasks)
-    training = ClassifierTrainingConfig(optimiser=OptimiserConfig(epochs=15, learning_rate=0.02, batch_size=16))
+    training = ClassifierTrainingConfig(
+        optimiser=OptimiserConfig(epochs=15, learning_rate=0.02, batch_size=16)
+    )
     model = TaskModel(config=ClassifierConfig(hidden=(8, 16, 8)), training=training)
     model.fit(train, train, seed=0)
     assert model.predict(Queries.from_windows(train)).tolist() == train.tasks.tolist()

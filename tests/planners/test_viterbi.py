@@ -25,13 +25,24 @@ from cefito.training.config import RunConfig, load_config
 from cefito.training.distributed import Processes
 from cefito.training.trainer import generator_for
 
-SMALL = {"hidden": 24, "width": 16, "heads": 2, "feedforward": 20, "input_dropout": 0.1, "dropout": 0.1}
+SMALL = {
+    "hidden": 24,
+    "width": 16,
+    "heads": 2,
+    "feedforward": 20,
+    "input_dropout": 0.1,
+    "dropout": 0.1,
+}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> tuple[Windows, Windows]:
     """Training and validation windows of a small embedded world, T = 3."""
-    dataset = write_world(tmp_path_factory.mktemp("data") / "world", seed=0, knobs=WorldKnobs(train=72, val=24, test=12))
+    dataset = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=72, val=24, test=12),
+    )
     return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
@@ -42,14 +53,26 @@ def planner(world) -> ViterbiPlanner:
 
 
 def small(context: TrainingContext = TrainingContext(), **settings: object) -> ViterbiPlanner:
-    overrides = {"training.optimiser.epochs": 2, "training.optimiser.batch_size": 64, "training.stopping.every": 1,
-                 **SMALL, **settings}
-    config = load_config("paper", overrides={f"viterbi.{name}": value for name, value in overrides.items()})
+    overrides = {
+        "training.optimiser.epochs": 2,
+        "training.optimiser.batch_size": 64,
+        "training.stopping.every": 1,
+        **SMALL,
+        **settings,
+    }
+    config = load_config(
+        "paper", overrides={f"viterbi.{name}": value for name, value in overrides.items()}
+    )
     return ViterbiPlanner(config=config, context=context)
 
 
-def fitted(world: tuple[Windows, Windows], *, seed: int = 0, context: TrainingContext = TrainingContext(), **settings: object
-           ) -> ViterbiPlanner:
+def fitted(
+    world: tuple[Windows, Windows],
+    *,
+    seed: int = 0,
+    context: TrainingContext = TrainingContext(),
+    **settings: object,
+) -> ViterbiPlanner:
     planner = small(context, **settings)
     planner.fit(*world, seed=seed)
     return planner
@@ -61,12 +84,19 @@ def with_horizon(windows: Windows, horizon: int) -> Windows:
 
 
 def lines(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "viterbi" / "metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "viterbi" / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
-def write_descriptions(path: Path, world: tuple[Windows, Windows], *, width: int = 5, seed: int = 0, **changes: object) -> Path:
+def write_descriptions(
+    path: Path, world: tuple[Windows, Windows], *, width: int = 5, seed: int = 0, **changes: object
+) -> Path:
     shape = changes.get("shape", (len(world[0].taxonomy.actions), 6, width))
-    np.save(path, np.random.default_rng(seed).standard_normal(shape).astype(changes.get("dtype", np.float16)))
+    np.save(
+        path,
+        np.random.default_rng(seed).standard_normal(shape).astype(changes.get("dtype", np.float16)),
+    )
     return path
 
 
@@ -76,28 +106,54 @@ def weights(planner: ViterbiPlanner) -> dict[str, torch.Tensor]:
 
 def same_weights(one: ViterbiPlanner, other: ViterbiPlanner) -> bool:
     ours, theirs = weights(one), weights(other)
-    return ours.keys() == theirs.keys() and all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(tensor, theirs[name]) for name, tensor in ours.items()
+    )
 
 
 def same_plans(one: ViterbiPlanner, other: ViterbiPlanner, queries: Queries) -> bool:
-    return all(np.array_equal(ours.actions, theirs.actions) and np.array_equal(ours.energies, theirs.energies)
-               for ours, theirs in zip(one.plan(queries, 4), other.plan(queries, 4), strict=True))
+    return all(
+        np.array_equal(ours.actions, theirs.actions)
+        and np.array_equal(ours.energies, theirs.energies)
+        for ours, theirs in zip(one.plan(queries, 4), other.plan(queries, 4), strict=True)
+    )
 
 
-@pytest.mark.parametrize(("actions", "tasks", "horizon", "expected"), [
-    (133, 18, 3, 5_549_602), (778, 180, 3, 6_067_795), (778, 180, 6, 6_667_633), (48, 5, 3, 5_482_390)])
+@pytest.mark.parametrize(
+    ("actions", "tasks", "horizon", "expected"),
+    [
+        (133, 18, 3, 5_549_602),
+        (778, 180, 3, 6_067_795),
+        (778, 180, 6, 6_667_633),
+        (48, 5, 3, 5_482_390),
+    ],
+)
 def test_published_size(actions, tasks, horizon, expected):
     """5.55, 6.07, 6.67 and 5.48 million."""
-    network = ViterbiNetwork(config=load_config("paper").viterbi, observation_dim=1536, action_count=actions, horizon=horizon,
-                             task_count=tasks, description_dim=768)
+    network = ViterbiNetwork(
+        config=load_config("paper").viterbi,
+        observation_dim=1536,
+        action_count=actions,
+        horizon=horizon,
+        task_count=tasks,
+        description_dim=768,
+    )
     assert sum(parameter.numel() for parameter in network.parameters()) == expected
     assert network.temperature.item() == pytest.approx(1 / 0.07)
 
 
-def network_of(*, description_dim: int = 0, task_count: int = 4, **settings: object) -> ViterbiNetwork:
+def network_of(
+    *, description_dim: int = 0, task_count: int = 4, **settings: object
+) -> ViterbiNetwork:
     config = ViterbiConfig(**{**SMALL, **settings})
-    network = ViterbiNetwork(config=config, observation_dim=7, action_count=5, horizon=3, task_count=task_count,
-                             description_dim=description_dim)
+    network = ViterbiNetwork(
+        config=config,
+        observation_dim=7,
+        action_count=5,
+        horizon=3,
+        task_count=task_count,
+        description_dim=description_dim,
+    )
     network.reset(generator_for("cpu", 0))
     network.counts.copy_(torch.arange(25).reshape(5, 5) % 4)
     return network
@@ -109,13 +165,26 @@ def observations(count: int = 6, width: int = 7) -> tuple[torch.Tensor, torch.Te
 
 def test_emissions_are_those_of_torch_layers():
     network = network_of()
-    layer = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 20, activation="gelu", batch_first=True), 1,
-                                  norm=nn.LayerNorm(16), enable_nested_tensor=False).eval()
-    names = {"self_attn.in_proj_weight": "qkv.weight", "self_attn.in_proj_bias": "qkv.bias",
-             "self_attn.out_proj.weight": "proj.weight", "self_attn.out_proj.bias": "proj.bias", "linear1.weight": "fc1.weight",
-             "linear1.bias": "fc1.bias", "linear2.weight": "fc2.weight", "linear2.bias": "fc2.bias"}
+    layer = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 2, 20, activation="gelu", batch_first=True),
+        1,
+        norm=nn.LayerNorm(16),
+        enable_nested_tensor=False,
+    ).eval()
+    names = {
+        "self_attn.in_proj_weight": "qkv.weight",
+        "self_attn.in_proj_bias": "qkv.bias",
+        "self_attn.out_proj.weight": "proj.weight",
+        "self_attn.out_proj.bias": "proj.bias",
+        "linear1.weight": "fc1.weight",
+        "linear1.bias": "fc1.bias",
+        "linear2.weight": "fc2.weight",
+        "linear2.bias": "fc2.bias",
+    }
     own = network.layer.state_dict()
-    layer.layers[0].load_state_dict({name: own[names.get(name, name)] for name in layer.layers[0].state_dict()})
+    layer.layers[0].load_state_dict(
+        {name: own[names.get(name, name)] for name in layer.layers[0].state_dict()}
+    )
     initial, goal = observations()
     outputs = network(initial, goal)
     first, second = network.encoder
@@ -138,7 +207,9 @@ def test_observations_may_be_centred_and_normalised():
 
 def test_dropout_comes_from_the_generator():
     network, (initial, goal) = network_of(input_dropout=0.5, dropout=0.5), observations()
-    one, same, other = (network(initial, goal, generator=generator_for("cpu", seed)).emissions for seed in (1, 1, 2))
+    one, same, other = (
+        network(initial, goal, generator=generator_for("cpu", seed)).emissions for seed in (1, 1, 2)
+    )
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert torch.equal(network(initial, goal).emissions, network(initial, goal).emissions)
@@ -155,18 +226,29 @@ def test_alignment():
     for row in range(6):
         for end in range(2):
             for action in range(5):
-                encoded = network.description(descriptions[action, 3 * end:3 * end + 3])
+                encoded = network.description(descriptions[action, 3 * end : 3 * end + 3])
                 cosines = [F.cosine_similarity(states[row, end], one, dim=0) for one in encoded]
-                assert float(found[row, end, action]) == pytest.approx(float(sum(cosines)) / 3 / 0.07, abs=1e-4)
+                assert float(found[row, end, action]) == pytest.approx(
+                    float(sum(cosines)) / 3 / 0.07, abs=1e-4
+                )
 
 
 def toy_windows(count: int = 6) -> Windows:
     initial, goal = (part.numpy() for part in observations(count))
     numbers = np.arange(count)
     taxonomy = type("Taxonomy", (), {"actions": range(5), "tasks": range(4)})
-    return Windows(initial=initial, goal=goal, actions=np.stack([numbers % 5, numbers % 3, numbers // 2], axis=1),
-                   tasks=numbers % 4, video=numbers, start=numbers, taxonomy=taxonomy, action_text=None, dataset="toy",
-                   split="train")
+    return Windows(
+        initial=initial,
+        goal=goal,
+        actions=np.stack([numbers % 5, numbers % 3, numbers // 2], axis=1),
+        tasks=numbers % 4,
+        video=numbers,
+        start=numbers,
+        taxonomy=taxonomy,
+        action_text=None,
+        dataset="toy",
+        split="train",
+    )
 
 
 @torch.no_grad()
@@ -174,31 +256,62 @@ def test_losses_by_a_slow_loop():
     network = network_of(description_dim=3, input_dropout=0.0, dropout=0.0, alignment=0.5, task=2.0)
     windows = toy_windows()
     descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
-    objective = ViterbiObjective(network=network, train=windows, val=windows, descriptions=descriptions, config=network.config)
+    objective = ViterbiObjective(
+        network=network,
+        train=windows,
+        val=windows,
+        descriptions=descriptions,
+        config=network.config,
+    )
     rows = torch.tensor([4, 1, 2])
     terms = objective.terms(rows, generator_for("cpu", 0), Processes())
     found = {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()}
     outputs = network(torch.from_numpy(windows.initial[rows]), torch.from_numpy(windows.goal[rows]))
-    marginals = log_marginals(outputs.emissions, transition_probabilities(network.counts, clamped=True)).exp()
+    marginals = log_marginals(
+        outputs.emissions, transition_probabilities(network.counts, clamped=True)
+    ).exp()
     logits = network.alignment(outputs.states, torch.from_numpy(descriptions))
     squares, tasks, alignment = [], [], []
     for place, row in enumerate(rows.tolist()):
         for step in range(3):
-            squares += [(float(marginals[place, step, action]) - float(action == windows.actions[row, step])) ** 2
-                        for action in range(5)]
-        tasks += [(float(outputs.tasks[place, task]) - float(task == windows.tasks[row])) ** 2 for task in range(4)]
-        alignment.append(sum(float(logits[place, end].logsumexp(0) - logits[place, end, windows.actions[row, -end]])
-                             for end in (0, 1)))
-    assert found == {"marginals": (1.0, pytest.approx(np.mean(squares), rel=1e-4)),
-                     "alignment": (0.5, pytest.approx(np.mean(alignment), rel=1e-4)),
-                     "task": (2.0, pytest.approx(np.mean(tasks), rel=1e-4))}
+            squares += [
+                (
+                    float(marginals[place, step, action])
+                    - float(action == windows.actions[row, step])
+                )
+                ** 2
+                for action in range(5)
+            ]
+        tasks += [
+            (float(outputs.tasks[place, task]) - float(task == windows.tasks[row])) ** 2
+            for task in range(4)
+        ]
+        alignment.append(
+            sum(
+                float(
+                    logits[place, end].logsumexp(0) - logits[place, end, windows.actions[row, -end]]
+                )
+                for end in (0, 1)
+            )
+        )
+    assert found == {
+        "marginals": (1.0, pytest.approx(np.mean(squares), rel=1e-4)),
+        "alignment": (0.5, pytest.approx(np.mean(alignment), rel=1e-4)),
+        "task": (2.0, pytest.approx(np.mean(tasks), rel=1e-4)),
+    }
 
 
 def test_losses_under_autocast():
     """Layers run in lower precision, the Viterbi layer and the losses do not."""
     network, windows = network_of(description_dim=3), toy_windows()
     descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
-    objective = ViterbiObjective(network=network, train=windows, val=windows, descriptions=descriptions, config=network.config)
+    objective = ViterbiObjective(
+        network=network,
+        train=windows,
+        val=windows,
+        descriptions=descriptions,
+        config=network.config,
+    )
     plain = objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         lower = objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())
@@ -211,25 +324,49 @@ def test_losses_under_autocast():
 
 def test_losses_that_are_left_out():
     network, windows = network_of(task_count=0, task=0.0), toy_windows()
-    objective = ViterbiObjective(network=network, train=windows, val=windows, descriptions=None, config=network.config)
-    assert set(objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == {"marginals"}
+    objective = ViterbiObjective(
+        network=network, train=windows, val=windows, descriptions=None, config=network.config
+    )
+    assert set(objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == {
+        "marginals"
+    }
 
 
 def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     train, val = world
-    config = load_config("small", overrides={f"viterbi.{name}": value for name, value in {
-        "hidden": 64, "input_dropout": 0.0, "dropout": 0.0, "training.optimiser.epochs": 10,
-        "training.optimiser.batch_size": 16, "training.stopping.every": 2}.items()})
+    config = load_config(
+        "small",
+        overrides={
+            f"viterbi.{name}": value
+            for name, value in {
+                "hidden": 64,
+                "input_dropout": 0.0,
+                "dropout": 0.0,
+                "training.optimiser.epochs": 10,
+                "training.optimiser.batch_size": 16,
+                "training.stopping.every": 2,
+            }.items()
+        },
+    )
     planner = ViterbiPlanner(config=config, context=TrainingContext(folder=tmp_path))
     planner.fit(train, val, seed=0)
     found = lines(tmp_path)
     assert found[-1]["marginals"] < 0.6 * found[0]["marginals"]
     result = planner.results["ViterbiPlanNet"]
-    scores = [(line["val_success_rate"], line["val_mean_accuracy"]) for line in found if "val_success_rate" in line]
+    scores = [
+        (line["val_success_rate"], line["val_mean_accuracy"])
+        for line in found
+        if "val_success_rate" in line
+    ]
     assert result.scores == max(scores)
     best = np.concatenate([plans.actions for plans in planner.plan(Queries.from_windows(val), 1)])
-    assert result.scores == pytest.approx((100 * (best == val.actions).all(axis=1).mean(), 100 * (best == val.actions).mean()))
-    frequent = [100 * (np.bincount(train.actions[:, step]).argmax() == val.actions[:, step]).mean() for step in range(3)]
+    assert result.scores == pytest.approx(
+        (100 * (best == val.actions).all(axis=1).mean(), 100 * (best == val.actions).mean())
+    )
+    frequent = [
+        100 * (np.bincount(train.actions[:, step]).argmax() == val.actions[:, step]).mean()
+        for step in range(3)
+    ]
     assert result.scores[1] > np.mean(frequent) + 20
     tasks = planner.predict_tasks(Queries.from_windows(val))
     assert tasks.dtype == np.int64
@@ -239,9 +376,19 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
 def test_validation_takes_a_fixed_sample(world):
     train, val = world
     config = ViterbiConfig(**SMALL, training={"stopping": {"windows": 10}})
-    network = ViterbiNetwork(config=config, observation_dim=train.initial.shape[1], action_count=len(train.taxonomy.actions),
-                             horizon=3, task_count=len(train.taxonomy.tasks))
-    seen = [ViterbiObjective(network=network, train=train, val=val, descriptions=None, config=config).val for _ in range(2)]
+    network = ViterbiNetwork(
+        config=config,
+        observation_dim=train.initial.shape[1],
+        action_count=len(train.taxonomy.actions),
+        horizon=3,
+        task_count=len(train.taxonomy.tasks),
+    )
+    seen = [
+        ViterbiObjective(
+            network=network, train=train, val=val, descriptions=None, config=config
+        ).val
+        for _ in range(2)
+    ]
     assert [len(part) for part in seen[0]] == [10, 10, 10]
     assert all(torch.equal(one, other) for one, other in zip(*seen, strict=True))
 
@@ -251,7 +398,9 @@ def test_plans(world, decoding):
     train, val = world
     planner = fitted(world, decoding=decoding)
     queries, network = Queries.from_windows(val), planner.model.network
-    assert torch.equal(network.counts, torch.from_numpy(transition_counts(train, len(train.taxonomy.actions))))
+    assert torch.equal(
+        network.counts, torch.from_numpy(transition_counts(train, len(train.taxonomy.actions)))
+    )
     plans = planner.plan(queries, 6)
     assert len(plans) == len(val)
     clamped = transition_probabilities(network.counts, clamped=True)
@@ -274,16 +423,21 @@ def test_plans(world, decoding):
         if decoding == "viterbi":
             product = product * raw[own.actions[:, :-1], own.actions[:, 1:]].prod(axis=1)
         np.testing.assert_allclose(np.exp(-own.energies), product, rtol=1e-6)
-    assert planner.name == ("ViterbiPlanNet" if decoding == "viterbi" else "ViterbiPlanNet (marginals)")
+    assert planner.name == (
+        "ViterbiPlanNet" if decoding == "viterbi" else "ViterbiPlanNet (marginals)"
+    )
     shorter = planner.plan(queries, 2)
-    assert all(np.array_equal(few.actions, many.actions[:2]) for few, many in zip(shorter, plans, strict=True))
+    assert all(
+        np.array_equal(few.actions, many.actions[:2])
+        for few, many in zip(shorter, plans, strict=True)
+    )
 
 
 def test_a_query_alone_is_planned_as_among_others(world, planner):
     queries = Queries.from_windows(world[1])
     together = planner.plan(queries, 3)
     for row in range(0, len(queries), 7):
-        alone, = planner.plan(queries.subset([row]), 3)
+        (alone,) = planner.plan(queries.subset([row]), 3)
         np.testing.assert_array_equal(alone.actions, together[row].actions)
         np.testing.assert_allclose(alone.energies, together[row].energies, rtol=1e-4)
     assert planner.plan(queries.subset([]), 3) == []
@@ -308,8 +462,12 @@ def test_no_sequence_of_seen_transitions(world, tmp_path):
     planner.model.network.counts.zero_()
     queries = Queries.from_windows(world[1])
     emissions = planner.model.outputs(queries).emissions
-    for own, likeliest in zip(planner.plan(queries, 5), emissions.argmax(dim=2).numpy(), strict=True):
-        np.testing.assert_array_equal(own.actions, likeliest[None])  # transitions are uniform, so emissions decide
+    for own, likeliest in zip(
+        planner.plan(queries, 5), emissions.argmax(dim=2).numpy(), strict=True
+    ):
+        np.testing.assert_array_equal(
+            own.actions, likeliest[None]
+        )  # transitions are uniform, so emissions decide
         assert np.isfinite(own.energies).all()
         assert not own.exact
 
@@ -317,7 +475,9 @@ def test_no_sequence_of_seen_transitions(world, tmp_path):
 def test_tasks(world, planner):
     queries = Queries.from_windows(world[1])
     predicted = planner.predict_tasks(queries)
-    np.testing.assert_array_equal(predicted, planner.model.outputs(queries).tasks.argmax(dim=1).numpy())
+    np.testing.assert_array_equal(
+        predicted, planner.model.outputs(queries).tasks.argmax(dim=1).numpy()
+    )
     given = Queries.from_windows(world[1], oracle_task=True)
     np.testing.assert_array_equal(planner.predict_tasks(given), world[1].tasks)
     for one, other in zip(planner.plan(given, 2), planner.plan(queries, 2), strict=True):
@@ -327,7 +487,9 @@ def test_tasks(world, planner):
 def test_without_task_head(world, tmp_path):
     planner = fitted(world, task=0.0)
     assert planner.predict_tasks(Queries.from_windows(world[1])) is None
-    np.testing.assert_array_equal(planner.predict_tasks(Queries.from_windows(world[1], oracle_task=True)), world[1].tasks)
+    np.testing.assert_array_equal(
+        planner.predict_tasks(Queries.from_windows(world[1], oracle_task=True)), world[1].tasks
+    )
     assert not any(name.startswith("task") for name in weights(planner))
     planner.save(tmp_path)
     loaded = small(task=0.0)
@@ -369,7 +531,11 @@ def test_a_killed_training_goes_on_with_the_same_weights(world, tmp_path):
         yield advance
 
     path = write_descriptions(tmp_path / "descriptions.npy", world)
-    settings = {"descriptions": str(path), "training.augmentation.noise": 0.3, "training.augmentation.swap": 0.5}
+    settings = {
+        "descriptions": str(path),
+        "training.augmentation.noise": 0.3,
+        "training.augmentation.swap": 0.5,
+    }
     with pytest.raises(KilledError):
         fitted(world, context=TrainingContext(folder=tmp_path, progress=dying), **settings)
     resumed = fitted(world, context=TrainingContext(folder=tmp_path), **settings)
@@ -395,8 +561,12 @@ def test_what_is_saved_gives_the_same_plans(world, planner, tmp_path):
 
 def test_descriptions_are_needed_in_training_only(world, tmp_path):
     path = write_descriptions(tmp_path / "descriptions.npy", world)
-    planner = fitted(world, context=TrainingContext(folder=tmp_path), descriptions=str(path),
-                     **{"training.optimiser.epochs": 5, "training.optimiser.learning_rate": 5e-3})
+    planner = fitted(
+        world,
+        context=TrainingContext(folder=tmp_path),
+        descriptions=str(path),
+        **{"training.optimiser.epochs": 5, "training.optimiser.learning_rate": 5e-3},
+    )
     found = lines(tmp_path)
     assert found[-1]["alignment"] < 0.8 * found[0]["alignment"]
     assert planner.model.network.temperature.item() != pytest.approx(1 / 0.07)
@@ -417,9 +587,14 @@ def test_descriptions_of_no_weight_are_not_read(world, planner):
     assert same_weights(fitted(world, descriptions="/nowhere.npy", alignment=0.0), planner)
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"shape": (3, 6, 4)}, r"has shape \[3, 6, 4\]; expected \[\d+, 6, any\]"), ({"shape": (3, 6)}, "has shape"),
-    ({"dtype": np.int64}, "floating-point")])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shape": (3, 6, 4)}, r"has shape \[3, 6, 4\]; expected \[\d+, 6, any\]"),
+        ({"shape": (3, 6)}, "has shape"),
+        ({"dtype": np.int64}, "floating-point"),
+    ],
+)
 def test_descriptions_of_another_form(world, changes, message, tmp_path):
     path = write_descriptions(tmp_path / "descriptions.npy", world, **changes)
     with pytest.raises(DataError, match=r"descriptions\.npy.*" + message):
@@ -436,8 +611,12 @@ def test_descriptions_that_cannot_be_read(world, content, tmp_path):
 
 
 def test_not_fitted(world, tmp_path):
-    for use in (lambda: small().plan(Queries.from_windows(world[1]), 1), lambda: small().parameters,
-                lambda: small().predict_tasks(Queries.from_windows(world[1])), lambda: small().save(tmp_path)):
+    for use in (
+        lambda: small().plan(Queries.from_windows(world[1]), 1),
+        lambda: small().parameters,
+        lambda: small().predict_tasks(Queries.from_windows(world[1])),
+        lambda: small().save(tmp_path),
+    ):
         with pytest.raises(RunError, match="not been trained"):
             use()
 
@@ -458,11 +637,21 @@ def test_missing_and_damaged_files_name_themselves(content, tmp_path):
         small().load(tmp_path)
 
 
-@pytest.mark.parametrize("change", [
-    {"counts": None}, {"counts": torch.zeros(4)}, {"counts": torch.zeros(0, 0, dtype=torch.int64)},
-    {"counts": torch.zeros(7, 7, dtype=torch.int64)}, {"mean": None}, {"emission.bias": torch.zeros(2)},
-    {"task.2.weight": None}, {"encoder.0.weight": torch.zeros(3)}, {"more": torch.zeros(1)},
-    {"description.weight": torch.zeros(16, 3)}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": None},
+        {"counts": torch.zeros(4)},
+        {"counts": torch.zeros(0, 0, dtype=torch.int64)},
+        {"counts": torch.zeros(7, 7, dtype=torch.int64)},
+        {"mean": None},
+        {"emission.bias": torch.zeros(2)},
+        {"task.2.weight": None},
+        {"encoder.0.weight": torch.zeros(3)},
+        {"more": torch.zeros(1)},
+        {"description.weight": torch.zeros(16, 3)},
+    ],
+)
 def test_files_of_something_else(change, planner, tmp_path):
     planner.save(tmp_path)
     path = tmp_path / "viterbi.safetensors"
@@ -487,4 +676,8 @@ def test_settings():
     for dataset in ("crosstask", "coin", "niv"):
         optimiser = load_config("paper", dataset=dataset, horizon=3).viterbi.training.optimiser
         assert (optimiser.epochs, optimiser.batch_size, optimiser.learning_rate) == (500, 256, 9e-4)
-        assert (optimiser.schedule, optimiser.factor, optimiser.interval * optimiser.epochs) == ("step", 0.65, 40)
+        assert (optimiser.schedule, optimiser.factor, optimiser.interval * optimiser.epochs) == (
+            "step",
+            0.65,
+            40,
+        )

@@ -11,7 +11,12 @@ from cefito.planners import viterbi_layer
 from cefito.planners.viterbi_layer import decode, k_best, log_marginals, transition_probabilities
 from cefito.search.chain import Chain
 
-SMALL = {"batch": st.integers(0, 3), "horizon": st.integers(1, 4), "size": st.integers(1, 4), "seed": st.integers(0, 10 ** 6)}
+SMALL = {
+    "batch": st.integers(0, 3),
+    "horizon": st.integers(1, 4),
+    "size": st.integers(1, 4),
+    "seed": st.integers(0, 10**6),
+}
 
 
 def generator(seed: int) -> torch.Generator:
@@ -19,7 +24,9 @@ def generator(seed: int) -> torch.Generator:
 
 
 def random_emissions(batch: int, horizon: int, size: int, seed: int) -> Tensor:
-    return torch.nn.functional.logsigmoid(3 * torch.randn(batch, horizon, size, generator=generator(seed), dtype=torch.float64))
+    return torch.nn.functional.logsigmoid(
+        3 * torch.randn(batch, horizon, size, generator=generator(seed), dtype=torch.float64)
+    )
 
 
 def random_counts(size: int, seed: int, *, share: float = 0.5) -> Tensor:
@@ -34,8 +41,9 @@ def sequences(horizon: int, size: int) -> list[tuple[int, ...]]:
 
 def chain_sum(emissions: Tensor, transitions: Tensor, sequence: tuple[int, ...]) -> float:
     """Sum of logarithms along one sequence."""
-    return (sum(float(emissions[step, action]) for step, action in enumerate(sequence))
-            + sum(float(transitions[one, two]) for one, two in pairwise(sequence)))
+    return sum(float(emissions[step, action]) for step, action in enumerate(sequence)) + sum(
+        float(transitions[one, two]) for one, two in pairwise(sequence)
+    )
 
 
 def marginals_by_enumeration(emissions: Tensor, transitions: Tensor) -> Tensor:
@@ -49,7 +57,10 @@ def marginals_by_enumeration(emissions: Tensor, transitions: Tensor) -> Tensor:
 
 
 def marginals_by_soft_pointers(emissions: Tensor, transitions: Tensor) -> Tensor:
-    """The published recursion: soft maxima forwards, soft back-pointers multiplied backwards; [T, K]."""
+    """The published recursion: soft maxima forwards, soft back-pointers multiplied backwards.
+
+    [T, K].
+    """
     horizon, size = emissions.shape
     values = emissions[0] - np.log(size)
     pointers = []
@@ -63,9 +74,14 @@ def marginals_by_soft_pointers(emissions: Tensor, transitions: Tensor) -> Tensor
     return torch.stack(found)
 
 
-def best_by_enumeration(emissions: Tensor, transitions: Tensor, count: int) -> list[tuple[float, tuple[int, ...]]]:
+def best_by_enumeration(
+    emissions: Tensor, transitions: Tensor, count: int
+) -> list[tuple[float, tuple[int, ...]]]:
     """The best sequences of positive probability as (sum, sequence), ties by action ids."""
-    ranked = sorted((-chain_sum(emissions, transitions, sequence), sequence) for sequence in sequences(*emissions.shape))
+    ranked = sorted(
+        (-chain_sum(emissions, transitions, sequence), sequence)
+        for sequence in sequences(*emissions.shape)
+    )
     return [(-cost, sequence) for cost, sequence in ranked[:count] if cost < np.inf]
 
 
@@ -73,8 +89,10 @@ def check_best(found: Tensor, sums: Tensor, expected: list[tuple[float, tuple[in
     """Equal, up to the order of sequences whose sums differ by rounding only."""
     kept = sums > -torch.inf
     assert int(kept.sum()) == len(expected)
-    assert kept[:len(expected)].all()
-    np.testing.assert_allclose(sums[kept].numpy(), [value for value, _ in expected], rtol=1e-10, atol=1e-10)
+    assert kept[: len(expected)].all()
+    np.testing.assert_allclose(
+        sums[kept].numpy(), [value for value, _ in expected], rtol=1e-10, atol=1e-10
+    )
     assert len({tuple(row) for row in found[kept].tolist()}) == len(expected)
 
 
@@ -85,8 +103,14 @@ def test_transition_probabilities():
     assert raw.tolist() == [[0.25, 0.75, 0], [0, 0, 0], [1, 0, 0]]
     clamped = transition_probabilities(counts, clamped=True)
     total = 1 + 1e-10
-    expected = torch.tensor([[0.25 / total, 0.75 / total, 1e-10 / total], [1 / 3] * 3,
-                             [1 / (1 + 2e-10), 1e-10 / (1 + 2e-10), 1e-10 / (1 + 2e-10)]], dtype=torch.float64)
+    expected = torch.tensor(
+        [
+            [0.25 / total, 0.75 / total, 1e-10 / total],
+            [1 / 3] * 3,
+            [1 / (1 + 2e-10), 1e-10 / (1 + 2e-10), 1e-10 / (1 + 2e-10)],
+        ],
+        dtype=torch.float64,
+    )
     torch.testing.assert_close(clamped, expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(clamped.sum(dim=1), torch.ones(3, dtype=torch.float64))
 
@@ -100,25 +124,41 @@ def test_marginals_are_those_of_all_sequences(batch, horizon, size, seed):
     assert found.shape == (batch, horizon, size)
     torch.testing.assert_close(found.sum(dim=2), torch.ones(batch, horizon, dtype=torch.float64))
     for row in range(batch):
-        torch.testing.assert_close(found[row], marginals_by_enumeration(emissions[row], transitions), rtol=1e-8, atol=1e-12)
-        torch.testing.assert_close(found[row], marginals_by_soft_pointers(emissions[row], transitions), rtol=1e-8, atol=1e-12)
+        torch.testing.assert_close(
+            found[row], marginals_by_enumeration(emissions[row], transitions), rtol=1e-8, atol=1e-12
+        )
+        torch.testing.assert_close(
+            found[row],
+            marginals_by_soft_pointers(emissions[row], transitions),
+            rtol=1e-8,
+            atol=1e-12,
+        )
 
 
 def test_the_marginals_of_one_step_are_a_softmax():
     emissions = random_emissions(2, 1, 5, 0)
-    torch.testing.assert_close(log_marginals(emissions, torch.ones(5, 5)), emissions.log_softmax(dim=2))
+    torch.testing.assert_close(
+        log_marginals(emissions, torch.ones(5, 5)), emissions.log_softmax(dim=2)
+    )
 
 
 def test_marginals_do_not_depend_on_the_level_of_emissions():
-    emissions, transitions = random_emissions(3, 4, 5, 1), transition_probabilities(random_counts(5, 1), clamped=True)
+    emissions, transitions = (
+        random_emissions(3, 4, 5, 1),
+        transition_probabilities(random_counts(5, 1), clamped=True),
+    )
     shift = torch.tensor([5.0, -300.0, 2.0, 0.0], dtype=torch.float64)[None, :, None]
-    torch.testing.assert_close(log_marginals(emissions + shift, transitions), log_marginals(emissions, transitions))
+    torch.testing.assert_close(
+        log_marginals(emissions + shift, transitions), log_marginals(emissions, transitions)
+    )
 
 
 def test_gradients_of_the_marginals():
     emissions = random_emissions(2, 4, 3, 2).requires_grad_()
     transitions = transition_probabilities(random_counts(3, 3, share=0.3), clamped=True)
-    assert torch.autograd.gradcheck(lambda x: log_marginals(x, transitions).exp(), emissions, atol=1e-7)
+    assert torch.autograd.gradcheck(
+        lambda x: log_marginals(x, transitions).exp(), emissions, atol=1e-7
+    )
 
 
 def test_single_precision_neither_overflows_nor_vanishes():
@@ -127,7 +167,9 @@ def test_single_precision_neither_overflows_nor_vanishes():
     single = emissions.float().requires_grad_()
     found = log_marginals(single, transitions)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), log_marginals(emissions, transitions), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        found.double(), log_marginals(emissions, transitions), rtol=1e-4, atol=1e-3
+    )
     found.exp().square().sum().backward()
     assert torch.isfinite(single.grad).all()
 
@@ -148,11 +190,13 @@ def test_the_best_sequences_are_those_of_all(batch, horizon, size, seed, count):
     transitions = torch.randint(-3, 1, (size, size), generator=generator(seed + 1)).double()
     transitions[torch.rand(size, size, generator=generator(seed + 2)) < 0.3] = -torch.inf
     found, sums = k_best(emissions, transitions, count)
-    assert found.shape == (batch, min(count, size ** horizon), horizon)
+    assert found.shape == (batch, min(count, size**horizon), horizon)
     for row in range(batch):
         expected = best_by_enumeration(emissions[row], transitions, count)
         kept = sums[row] > -torch.inf
-        assert [tuple(sequence) for sequence in found[row][kept].tolist()] == [sequence for _, sequence in expected]
+        assert [tuple(sequence) for sequence in found[row][kept].tolist()] == [
+            sequence for _, sequence in expected
+        ]
         assert sums[row][kept].tolist() == [value for value, _ in expected]
 
 
@@ -161,17 +205,24 @@ def test_steps_that_do_not_depend_on_each_other():
     found, sums = k_best(emissions, None, 9)
     for row in range(3):
         expected = best_by_enumeration(emissions[row], torch.zeros(6, 6), 9)
-        assert [(value, tuple(sequence)) for value, sequence in
-                zip(sums[row].tolist(), found[row].tolist(), strict=True)] == expected
+        assert [
+            (value, tuple(sequence))
+            for value, sequence in zip(sums[row].tolist(), found[row].tolist(), strict=True)
+        ] == expected
 
 
-@pytest.mark.parametrize(("horizon", "size", "count"), [(1, 5, 3), (2, 9, 20), (4, 12, 30), (6, 7, 5)])
+@pytest.mark.parametrize(
+    ("horizon", "size", "count"), [(1, 5, 3), (2, 9, 20), (4, 12, 30), (6, 7, 5)]
+)
 def test_the_best_sequences_are_those_of_a_chain(horizon, size, count):
     emissions = random_emissions(2, horizon, size, 6)
     transitions = transition_probabilities(random_counts(size, 6), clamped=False).log()
     found, sums = k_best(emissions, transitions, count)
     for row in range(2):
-        costs = tuple(-emissions[row, step].numpy() - (transitions.numpy() if step else 0) for step in range(horizon))
+        costs = tuple(
+            -emissions[row, step].numpy() - (transitions.numpy() if step else 0)
+            for step in range(horizon)
+        )
         expected = Chain(costs=costs).cheapest(count)
         kept = sums[row] > -torch.inf
         np.testing.assert_array_equal(found[row][kept].numpy(), expected.sequences)
@@ -179,11 +230,18 @@ def test_the_best_sequences_are_those_of_a_chain(horizon, size, count):
 
 
 def test_queries_are_worked_in_chunks(monkeypatch):
-    emissions, transitions = random_emissions(7, 3, 5, 7), torch.randn(5, 5, generator=generator(7)).double()
+    emissions, transitions = (
+        random_emissions(7, 3, 5, 7),
+        torch.randn(5, 5, generator=generator(7)).double(),
+    )
     whole = k_best(emissions, transitions, 4)
-    monkeypatch.setattr(viterbi_layer, "_CHUNK_BYTES", 2 * 5 * 5 * 8)  # all 25 transitions of two queries
+    monkeypatch.setattr(
+        viterbi_layer, "_CHUNK_BYTES", 2 * 5 * 5 * 8
+    )  # all 25 transitions of two queries
     calls, own = [], viterbi_layer._k_best
-    monkeypatch.setattr(viterbi_layer, "_k_best", lambda part, *rest: calls.append(len(part)) or own(part, *rest))
+    monkeypatch.setattr(
+        viterbi_layer, "_k_best", lambda part, *rest: calls.append(len(part)) or own(part, *rest)
+    )
     parts = k_best(emissions, transitions, 4)
     assert calls == [2, 2, 2, 1]
     assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
@@ -202,9 +260,17 @@ def test_a_large_vocabulary():
 
 
 @settings(deadline=None, max_examples=30)
-@given(horizon=st.integers(1, 4), size=st.integers(1, 4), seed=st.integers(0, 10 ** 6), count=st.integers(1, 8))
+@given(
+    horizon=st.integers(1, 4),
+    size=st.integers(1, 4),
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 8),
+)
 def test_decoding(horizon, size, seed, count):
-    emissions, counts = random_emissions(2, horizon, size, seed), random_counts(size, seed, share=0.2)
+    emissions, counts = (
+        random_emissions(2, horizon, size, seed),
+        random_counts(size, seed, share=0.2),
+    )
     counts[0, 0] = 1  # so that some sequence is possible
     clamped = transition_probabilities(counts, clamped=True)
     for decoding in ("viterbi", "marginals"):
@@ -216,17 +282,27 @@ def test_decoding(horizon, size, seed, count):
             if decoding == "marginals":
                 marginals = marginals_by_enumeration(marginals.log(), clamped)
                 transitions = torch.zeros_like(transitions)
-            check_best(best.sequences[row], best.sums[row], best_by_enumeration(marginals.log(), transitions, count))
-            for sequence, value in zip(best.sequences[row].tolist(), best.sums[row].tolist(), strict=True):
+            check_best(
+                best.sequences[row],
+                best.sums[row],
+                best_by_enumeration(marginals.log(), transitions, count),
+            )
+            for sequence, value in zip(
+                best.sequences[row].tolist(), best.sums[row].tolist(), strict=True
+            ):
                 if value > -np.inf:
-                    assert value == pytest.approx(chain_sum(marginals.log(), transitions, tuple(sequence)))
+                    assert value == pytest.approx(
+                        chain_sum(marginals.log(), transitions, tuple(sequence))
+                    )
 
 
 def test_marginals_take_the_likeliest_action_of_each_step():
     emissions, counts = random_emissions(5, 3, 6, 9), random_counts(6, 9)
     clamped = transition_probabilities(counts, clamped=True)
     twice = log_marginals(log_marginals(emissions, clamped), clamped)
-    assert torch.equal(decode(emissions, counts, 1, "marginals").sequences[:, 0], twice.argmax(dim=2))
+    assert torch.equal(
+        decode(emissions, counts, 1, "marginals").sequences[:, 0], twice.argmax(dim=2)
+    )
 
 
 def test_only_seen_transitions_are_planned():
@@ -241,7 +317,10 @@ def test_only_seen_transitions_are_planned():
 
 
 def test_no_sequence_is_possible():
-    """Of 0 → 1 alone no three steps can be made: then the likeliest action of each step, and that alone."""
+    """Of 0 → 1 alone no three steps can be made.
+
+    Then the likeliest action of each step, and that alone.
+    """
     counts = torch.zeros(3, 3, dtype=torch.int64)
     counts[0, 1] = 4
     emissions = random_emissions(2, 3, 3, 10)

@@ -28,20 +28,27 @@ class Node:
         return len(self.rows)
 
     def narrow(self, first: int, count: int) -> Node:
-        return Node(self.rows[first:first + count])
+        return Node(self.rows[first : first + count])
 
 
 @dataclass
 class DummyField:
-    """Any function of (initial, goal, sequence), which records what is asked of it; `error` is added while it is coarse."""
+    """Any function of (initial, goal, sequence), which records what is asked of it.
+
+    `error` is added while it is coarse.
+    """
 
     horizon: int
     function: Callable[[float, float, Ids], float]
     child_bytes: int = 1
     flops_per_token: int = 1000
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    children: list[tuple[int, int]] = field(default_factory=list)  # (depth, number computed at once)
-    nodes: list[tuple[float, float, Ids]] = field(default_factory=list)  # prefixes computed, full sequences too
+    children: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # (depth, number computed at once)
+    nodes: list[tuple[float, float, Ids]] = field(
+        default_factory=list
+    )  # prefixes computed, full sequences too
     roots: int = 0
     error: Callable[[float, float, Ids], float] | None = None
     coarse_nodes: int = 0  # of `nodes`, those computed while coarse
@@ -60,21 +67,30 @@ class DummyField:
         return [node for node in self.nodes if len(node[2]) == self.horizon]
 
     def energy(self, initial, goal, actions):
-        rows = [(float(one[0]), float(other[0]), tuple(row)) for one, other, row in
-                zip(initial, goal, actions.tolist(), strict=True)]
+        rows = [
+            (float(one[0]), float(other[0]), tuple(row))
+            for one, other, row in zip(initial, goal, actions.tolist(), strict=True)
+        ]
         assert all(len(row[2]) == self.horizon for row in rows)
         self.nodes += rows
         return self._energies(rows)
 
     def root(self, initial, goal):
         self.roots += 1
-        return Node(tuple((float(one[0]), float(other[0]), ()) for one, other in zip(initial, goal, strict=True)))
+        return Node(
+            tuple(
+                (float(one[0]), float(other[0]), ())
+                for one, other in zip(initial, goal, strict=True)
+            )
+        )
 
     def extend(self, prefixes, actions):
         return Node(self._all(prefixes, actions, leaf=False))
 
     def leaf_energy(self, prefixes, actions):
-        return self._energies(self._all(prefixes, actions, leaf=True)).view(len(prefixes), len(actions))
+        return self._energies(self._all(prefixes, actions, leaf=True)).view(
+            len(prefixes), len(actions)
+        )
 
     def extend_each(self, prefixes, parents, actions):
         return Node(self._chosen(prefixes, parents, actions, leaf=False))
@@ -87,19 +103,36 @@ class DummyField:
 
     def _energies(self, rows: Iterable[tuple[float, float, Ids]]) -> torch.Tensor:
         wrong = self.error if self.is_coarse and self.error else _nothing
-        return torch.tensor([float(self.function(*row)) + float(wrong(*row)) for row in rows], dtype=torch.float32)
+        return torch.tensor(
+            [float(self.function(*row)) + float(wrong(*row)) for row in rows], dtype=torch.float32
+        )
 
     def _all(self, prefixes, actions, *, leaf: bool) -> tuple[tuple[float, float, Ids], ...]:
-        return self._record([(one, other, (*before, action)) for one, other, before in prefixes.rows
-                             for action in actions.tolist()], leaf)
+        return self._record(
+            [
+                (one, other, (*before, action))
+                for one, other, before in prefixes.rows
+                for action in actions.tolist()
+            ],
+            leaf,
+        )
 
-    def _chosen(self, prefixes, parents, actions, *, leaf: bool) -> tuple[tuple[float, float, Ids], ...]:
+    def _chosen(
+        self, prefixes, parents, actions, *, leaf: bool
+    ) -> tuple[tuple[float, float, Ids], ...]:
         assert parents.tolist() == sorted(parents.tolist())
         chosen = [prefixes.rows[parent] for parent in parents.tolist()]
-        return self._record([(one, other, (*before, action)) for (one, other, before), action in
-                             zip(chosen, actions.tolist(), strict=True)], leaf)
+        return self._record(
+            [
+                (one, other, (*before, action))
+                for (one, other, before), action in zip(chosen, actions.tolist(), strict=True)
+            ],
+            leaf,
+        )
 
-    def _record(self, rows: list[tuple[float, float, Ids]], leaf: bool) -> tuple[tuple[float, float, Ids], ...]:
+    def _record(
+        self, rows: list[tuple[float, float, Ids]], leaf: bool
+    ) -> tuple[tuple[float, float, Ids], ...]:
         assert all((len(row[2]) == self.horizon) == leaf for row in rows)
         if rows:
             self.children.append((len(rows[0][2]) - 1, len(rows)))
@@ -112,7 +145,10 @@ def _nothing(initial: float, goal: float, sequence: Ids) -> float:
 
 
 class Impatient:
-    """A watch that says stop when it is asked for the n-th time, counted from 0, and adds up what is advanced."""
+    """A watch that says stop when it is asked for the n-th time, counted from 0.
+
+    And adds up what is advanced.
+    """
 
     def __init__(self, patience: float = float("inf")) -> None:
         self.patience, self.asked, self.advanced = patience, 0, 0.0
@@ -128,7 +164,12 @@ class Impatient:
 
 
 def problem(goal: float, actions: Iterable[int], initial: float = 0.0, **more: Any) -> Problem:
-    return Problem(initial=np.array([initial], np.float32), goal=np.array([goal], np.float32), actions=tuple(actions), **more)
+    return Problem(
+        initial=np.array([initial], np.float32),
+        goal=np.array([goal], np.float32),
+        actions=tuple(actions),
+        **more,
+    )
 
 
 def scrambled(initial: float, goal: float, sequence: Ids) -> int:
@@ -156,10 +197,15 @@ def satisfies(sequence: Ids, constraints: Constraints) -> bool:
 
 def chain_cost(chain: Chain, places: Ids) -> float:
     """The meaning of a chain, step by step."""
-    return sum(float(cost[places[step + 1 - cost.ndim:step + 1]]) for step, cost in enumerate(chain.costs))
+    return sum(
+        float(cost[places[step + 1 - cost.ndim : step + 1]])
+        for step, cost in enumerate(chain.costs)
+    )
 
 
-def everything(one: Problem, horizon: int, function: Callable[[float, float, Ids], float]) -> list[tuple[float, Ids, float]]:
+def everything(
+    one: Problem, horizon: int, function: Callable[[float, float, Ids], float]
+) -> list[tuple[float, Ids, float]]:
     """All allowed sequences as (score, actions, energy), best first, ties by actions."""
     found = []
     objective = one.objective
@@ -168,14 +214,20 @@ def everything(one: Problem, horizon: int, function: Callable[[float, float, Ids
         cost = 0.0 if objective.chain is None else chain_cost(objective.chain, places)
         if satisfies(sequence, one.constraints) and np.isfinite(cost):
             energy = float(function(float(one.initial[0]), float(one.goal[0]), sequence))
-            found.append((energy / objective.temperature + cost + objective.offset, sequence, energy))
+            found.append(
+                (energy / objective.temperature + cost + objective.offset, sequence, energy)
+            )
     return sorted(found)
 
 
 def listed(plans: Plans) -> list[tuple[float, Ids, float]]:
     """Plans in the form of `everything`."""
-    return [(score, tuple(row), energy) for score, row, energy in
-            zip(plans.scores.tolist(), plans.actions.tolist(), plans.energies.tolist(), strict=True)]
+    return [
+        (score, tuple(row), energy)
+        for score, row, energy in zip(
+            plans.scores.tolist(), plans.actions.tolist(), plans.energies.tolist(), strict=True
+        )
+    ]
 
 
 def assert_consistent(plans: Plans, all_of_them: Sequence[tuple[float, Ids, float]]) -> None:
@@ -188,8 +240,11 @@ def assert_consistent(plans: Plans, all_of_them: Sequence[tuple[float, Ids, floa
 
 @st.composite
 def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int = 4) -> Chain:
-    """Whole numbers as costs, so that sums are exact; all orders, a fifth of the costs infinite if wanted."""
-    generator = np.random.default_rng(draw(st.integers(0, 10 ** 6)))
+    """Whole numbers as costs, so that sums are exact.
+
+    All orders, a fifth of the costs infinite if wanted.
+    """
+    generator = np.random.default_rng(draw(st.integers(0, 10**6)))
     costs = []
     for step in range(horizon):
         shape = (size,) * draw(st.integers(1, min(step + 1, 3)))
@@ -200,23 +255,41 @@ def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int =
 
 @st.composite
 def constraint_sets(draw, horizon: int, actions: Ids) -> Constraints:
-    """Constraints without a mistake that has a message of its own, but perhaps without a valid sequence."""
+    """Constraints without a mistake that has a message of its own.
+
+    But perhaps without a valid sequence.
+    """
     action = st.sampled_from(actions)
     pair = st.tuples(action, action).filter(lambda ids: ids[0] != ids[1])
     return Constraints(
         pinned=tuple(draw(st.dictionaries(st.integers(1, horizon), action, max_size=1)).items()),
-        required=tuple(draw(st.lists(action, max_size=1))), forbidden=tuple(draw(st.lists(action, max_size=1))),
-        before=tuple(draw(st.lists(pair, max_size=2))) if len(actions) > 1 else (), no_repeats=draw(st.booleans()))
+        required=tuple(draw(st.lists(action, max_size=1))),
+        forbidden=tuple(draw(st.lists(action, max_size=1))),
+        before=tuple(draw(st.lists(pair, max_size=2))) if len(actions) > 1 else (),
+        no_repeats=draw(st.booleans()),
+    )
 
 
 @st.composite
 def problems_of(draw, horizon: int, actions: Ids, *, goal: int = 0) -> Problem:
-    """A problem with or without constraints, finite or infinite costs, temperature, offset and a guide of its own."""
+    """A problem with or without constraints, finite or infinite costs, temperature.
+
+    Offset and a guide of its own.
+    """
     size = len(actions)
     kind = draw(st.sampled_from([None, "finite", "infinite"]))
     chain = None if kind is None else draw(chains(horizon, size, infinite=kind == "infinite"))
-    return problem(goal, actions, initial=draw(st.integers(0, 1)),
-                   constraints=draw(constraint_sets(horizon, actions)) if draw(st.booleans()) else Constraints(),
-                   objective=Objective(temperature=draw(st.sampled_from([0.5, 1.0, 4.0])), chain=chain,
-                                       offset=draw(st.sampled_from([0.0, 2.5]))),
-                   guide=draw(chains(horizon, size)) if draw(st.booleans()) else None)
+    return problem(
+        goal,
+        actions,
+        initial=draw(st.integers(0, 1)),
+        constraints=draw(constraint_sets(horizon, actions))
+        if draw(st.booleans())
+        else Constraints(),
+        objective=Objective(
+            temperature=draw(st.sampled_from([0.5, 1.0, 4.0])),
+            chain=chain,
+            offset=draw(st.sampled_from([0.0, 2.5])),
+        ),
+        guide=draw(chains(horizon, size)) if draw(st.booleans()) else None,
+    )

@@ -1,18 +1,28 @@
 import pytest
 
 from cefito.errors import ConfigError
-from cefito.search import AutoSearch, BeamSearch, Constraints, ExhaustiveSearch, GuidedSearch, NaiveSearch, make_search
+from cefito.search import (
+    AutoSearch,
+    BeamSearch,
+    Constraints,
+    ExhaustiveSearch,
+    GuidedSearch,
+    NaiveSearch,
+    make_search,
+)
 
 from .conftest import DummyField, everything, listed, problem, scrambled
 
 
 def gflop(size: int, horizon: int, flops_per_token: int = 1000) -> float:
     """One token for the query, two for each node of the tree."""
-    return (1 + 2 * sum(size ** level for level in range(1, horizon + 1))) * flops_per_token / 1e9
+    return (1 + 2 * sum(size**level for level in range(1, horizon + 1))) * flops_per_token / 1e9
 
 
 def auto(budget_gflop: float, **guided: int) -> AutoSearch:
-    return AutoSearch(exhaustive=ExhaustiveSearch(), guided=GuidedSearch(**guided), budget_gflop=budget_gflop)
+    return AutoSearch(
+        exhaustive=ExhaustiveSearch(), guided=GuidedSearch(**guided), budget_gflop=budget_gflop
+    )
 
 
 @pytest.mark.parametrize(("size", "horizon"), [(1, 1), (3, 1), (4, 3), (2, 5)])
@@ -23,24 +33,33 @@ def test_budget(size, horizon):
     assert not auto(exact * (1 - 1e-9)).affordable(dummy, one)
     dearer = DummyField(horizon, scrambled, flops_per_token=1001)
     assert not auto(exact * (1 + 1e-9)).affordable(dearer, one)
-    plans, = ExhaustiveSearch().search(dummy, [one], 1)
+    (plans,) = ExhaustiveSearch().search(dummy, [one], 1)
     assert plans.evaluated.token_forwards * dummy.flops_per_token / 1e9 == pytest.approx(exact)
 
 
 def test_what_constraints_save_is_not_counted():
-    dummy, one = DummyField(3, scrambled), problem(0, range(4), constraints=Constraints(pinned=((1, 0), (2, 0))))
+    dummy, one = (
+        DummyField(3, scrambled),
+        problem(0, range(4), constraints=Constraints(pinned=((1, 0), (2, 0)))),
+    )
     assert not auto(gflop(4, 3) * 0.99).affordable(dummy, one)
 
 
 def test_exact_within_the_budget_guided_beyond_and_answers_keep_their_places():
     sizes = [2, 5, 3, 5, 1, 4]
-    problems = [problem(goal, range(size), constraints=Constraints(forbidden=(0,)) if size > 3 else Constraints())
-                for goal, size in enumerate(sizes)]
+    problems = [
+        problem(
+            goal,
+            range(size),
+            constraints=Constraints(forbidden=(0,)) if size > 3 else Constraints(),
+        )
+        for goal, size in enumerate(sizes)
+    ]
     dummy = DummyField(3, scrambled)
     found = auto(gflop(3, 3) * 1.001, proposals=6, refinements=0).search(dummy, problems, 6)
     for size, one, plans in zip(sizes, problems, found, strict=True):
         assert plans.exact == (size <= 3)
-        assert plans.evaluated.leaves == (size ** 3 if size <= 3 else 6)
+        assert plans.evaluated.leaves == (size**3 if size <= 3 else 6)
         expected = everything(one, 3, scrambled)
         assert set(listed(plans)) <= set(expected)
         assert not plans.exact or listed(plans) == expected[:6]
@@ -48,7 +67,9 @@ def test_exact_within_the_budget_guided_beyond_and_answers_keep_their_places():
 
 @pytest.mark.parametrize(("budget", "leaves"), [(0, 5), (1, 27)])
 def test_budgets_of_nothing_and_of_plenty(budget, leaves):
-    plans, = auto(budget, proposals=5, refinements=0).search(DummyField(3, scrambled), [problem(0, [0, 1, 2])], 1)
+    (plans,) = auto(budget, proposals=5, refinements=0).search(
+        DummyField(3, scrambled), [problem(0, [0, 1, 2])], 1
+    )
     assert plans.evaluated.leaves == leaves
 
 
@@ -81,12 +102,17 @@ def test_make_search():
     assert isinstance(make_search("naive"), NaiveSearch)
 
 
-@pytest.mark.parametrize(("method", "wrong", "message"), [
-    ("best", {}, "unknown search 'best'; expected auto, exhaustive"),
-    ("auto", {"proposals": 0}, "guided search with 0 proposals"),
-    ("guided", {"refinements": -1}, "-1 refinements"), ("beam", {"width": 0}, "beam search of width 0"),
-    ("beam", {"diversity": -0.5}, "diversity -0.5"), ("exhaustive", {"memory_mib": 0}, "memory bound of 0 MiB"),
-])
+@pytest.mark.parametrize(
+    ("method", "wrong", "message"),
+    [
+        ("best", {}, "unknown search 'best'; expected auto, exhaustive"),
+        ("auto", {"proposals": 0}, "guided search with 0 proposals"),
+        ("guided", {"refinements": -1}, "-1 refinements"),
+        ("beam", {"width": 0}, "beam search of width 0"),
+        ("beam", {"diversity": -0.5}, "diversity -0.5"),
+        ("exhaustive", {"memory_mib": 0}, "memory bound of 0 MiB"),
+    ],
+)
 def test_bad_settings(method, wrong, message):
     with pytest.raises(ConfigError, match=message):
         make_search(method, **wrong)

@@ -8,31 +8,52 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.search import BeamSearch, Chain, Constraints, Objective
 
-from .conftest import DummyField, assert_consistent, everything, listed, problem, problems_of, scrambled
+from .conftest import (
+    DummyField,
+    assert_consistent,
+    everything,
+    listed,
+    problem,
+    problems_of,
+    scrambled,
+)
 
 
 @settings(deadline=None, max_examples=60)
-@given(horizon=st.integers(1, 5), size=st.integers(1, 5), seed=st.integers(0, 10 ** 6), width=st.sampled_from([1, 2]))
+@given(
+    horizon=st.integers(1, 5),
+    size=st.integers(1, 5),
+    seed=st.integers(0, 10**6),
+    width=st.sampled_from([1, 2]),
+)
 def test_additive_energies_need_no_width(horizon, size, seed, width):
     """What a prefix is completed with costs the same for all prefixes."""
     costs = np.random.default_rng(seed).permuted(np.tile(np.arange(size), (horizon, 1)), axis=1)
-    dummy = DummyField(horizon, lambda _, __, row: sum(int(costs[step, action]) for step, action in enumerate(row)))
-    plans, = BeamSearch(width=width).search(dummy, [problem(0, range(size))], 1)
+    dummy = DummyField(
+        horizon, lambda _, __, row: sum(int(costs[step, action]) for step, action in enumerate(row))
+    )
+    (plans,) = BeamSearch(width=width).search(dummy, [problem(0, range(size))], 1)
     assert plans.actions.tolist() == [costs.argmin(axis=1).tolist()]
     assert plans.evaluated.leaves <= size + (horizon - 1) * size * width
-    assert plans.exact == all(size ** step <= width for step in range(1, horizon))
+    assert plans.exact == all(size**step <= width for step in range(1, horizon))
 
 
 @settings(deadline=None, max_examples=150)
-@given(data=st.data(), horizon=st.integers(1, 4), actions=st.sampled_from([(4,), (2, 9), (0, 3, 7), (1, 2, 5, 6)]),
-       width=st.sampled_from([1, 2, 5, 300]), diversity=st.sampled_from([0.0, 0.5, 5.0]), top_k=st.integers(1, 8))
+@given(
+    data=st.data(),
+    horizon=st.integers(1, 4),
+    actions=st.sampled_from([(4,), (2, 9), (0, 3, 7), (1, 2, 5, 6)]),
+    width=st.sampled_from([1, 2, 5, 300]),
+    diversity=st.sampled_from([0.0, 0.5, 5.0]),
+    top_k=st.integers(1, 8),
+)
 def test_invariants(data, horizon, actions, width, diversity, top_k):
     one = data.draw(problems_of(horizon, actions))
     expected = everything(one, horizon, scrambled)
     if not expected:
         return
     dummy = DummyField(horizon, scrambled)
-    plans, = BeamSearch(width=width, diversity=diversity).search(dummy, [one], top_k)
+    (plans,) = BeamSearch(width=width, diversity=diversity).search(dummy, [one], top_k)
     assert_consistent(plans, expected)
     asked = [row for _, _, row in dummy.leaves]
     assert len(set(asked)) == len(asked) == plans.evaluated.leaves
@@ -44,17 +65,31 @@ def test_invariants(data, horizon, actions, width, diversity, top_k):
         assert len(asked) == len(expected)
 
 
-@pytest.mark.parametrize(("diversity", "kept", "best"), [
-    (0.0, {(0, 0), (0, 1)}, [0, 0, 0]),
-    (2.0, {(0, 0), (0, 1)}, [0, 0, 0]),  # 3 for (0, 1) is still less than 4 for (1, 1)
-    (3.5, {(0, 0), (1, 1)}, [1, 1, 2]),
-])
+@pytest.mark.parametrize(
+    ("diversity", "kept", "best"),
+    [
+        (0.0, {(0, 0), (0, 1)}, [0, 0, 0]),
+        (2.0, {(0, 0), (0, 1)}, [0, 0, 0]),  # 3 for (0, 1) is still less than 4 for (1, 1)
+        (3.5, {(0, 0), (1, 1)}, [1, 1, 2]),
+    ],
+)
 def test_diversity_keeps_families_apart(diversity, kept, best):
-    """Prefixes are scored with zeros behind them; the best sequence lies below the second family."""
-    energies = {(0, 0, 0): 0.0, (1, 0, 0): 5.0, (2, 0, 0): 9.0,
-                (0, 1, 0): 1.0, (0, 2, 0): 2.0, (1, 1, 0): 4.0, (1, 2, 0): 6.0, (1, 1, 2): -10.0}
+    """Prefixes are scored with zeros behind them.
+
+    The best sequence lies below the second family.
+    """
+    energies = {
+        (0, 0, 0): 0.0,
+        (1, 0, 0): 5.0,
+        (2, 0, 0): 9.0,
+        (0, 1, 0): 1.0,
+        (0, 2, 0): 2.0,
+        (1, 1, 0): 4.0,
+        (1, 2, 0): 6.0,
+        (1, 1, 2): -10.0,
+    }
     dummy = DummyField(3, lambda _, __, row: energies.get(row, 20.0))
-    plans, = BeamSearch(width=2, diversity=diversity).search(dummy, [problem(0, [0, 1, 2])], 1)
+    (plans,) = BeamSearch(width=2, diversity=diversity).search(dummy, [problem(0, [0, 1, 2])], 1)
     assert {row[:2] for _, _, row in dummy.leaves if row[2]} == kept
     assert plans.actions.tolist() == [best]
     assert not plans.exact
@@ -66,14 +101,26 @@ def test_diversity_grows_with_the_place_among_siblings():
     dummy = DummyField(3, lambda _, __, row: energies.get(row[:2], 20.0) + row[2])
     BeamSearch(width=4, diversity=2.0).search(dummy, [problem(0, [0, 1, 2])], 1)
     # 0, 1 + 2, 2 + 4; 3, 3.5 + 2, 4.5 + 4
-    assert {row[:2] for _, _, row in dummy.leaves if row[2] == 1} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert {row[:2] for _, _, row in dummy.leaves if row[2] == 1} == {
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    }
     dummy.nodes.clear()
     BeamSearch(width=4).search(dummy, [problem(0, [0, 1, 2])], 1)
-    assert {row[:2] for _, _, row in dummy.leaves if row[2] == 1} == {(0, 0), (0, 1), (0, 2), (1, 0)}
+    assert {row[:2] for _, _, row in dummy.leaves if row[2] == 1} == {
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+    }
 
 
 def test_prefixes_are_completed_by_the_guide():
-    guide = Chain(costs=(np.zeros(2), np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [1.0, 0.0]])))
+    guide = Chain(
+        costs=(np.zeros(2), np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [1.0, 0.0]]))
+    )
     dummy = DummyField(3, lambda *_: 0.0)
     BeamSearch(width=1).search(dummy, [problem(0, [4, 6], guide=guide)], 1)
     assert {row for _, _, row in dummy.leaves[:2]} == {(4, 4, 6), (6, 6, 6)}
@@ -81,30 +128,43 @@ def test_prefixes_are_completed_by_the_guide():
 
 def test_constraints_are_respected_by_completions():
     """The guide would go elsewhere."""
-    one = problem(0, [1, 2, 3], constraints=Constraints(pinned=((2, 3),), no_repeats=True),
-                  guide=Chain(costs=(np.zeros(3), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0]))))
+    one = problem(
+        0,
+        [1, 2, 3],
+        constraints=Constraints(pinned=((2, 3),), no_repeats=True),
+        guide=Chain(costs=(np.zeros(3), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0]))),
+    )
     dummy = DummyField(3, scrambled)
-    plans, = BeamSearch(width=1).search(dummy, [one], 9)
+    (plans,) = BeamSearch(width=1).search(dummy, [one], 9)
     assert {tuple(row) for row in plans.actions.tolist()} == {(1, 3, 2), (2, 3, 1)}
 
 
 def test_a_prefix_that_the_guide_cannot_complete_stays_behind():
     """Both first actions are allowed, but the cheap one leads the guide astray."""
     chain = Chain(costs=(np.zeros(2), np.array([[np.inf, 3.0], [0.0, 0.0]])))
-    one = problem(0, [0, 1], objective=Objective(chain=chain), guide=Chain(costs=(np.zeros(2), np.array([0.0, 5.0]))))
+    one = problem(
+        0,
+        [0, 1],
+        objective=Objective(chain=chain),
+        guide=Chain(costs=(np.zeros(2), np.array([0.0, 5.0]))),
+    )
     for width in (1, 2):
-        plans, = BeamSearch(width=width).search(DummyField(2, lambda *_: 0.0), [one], 9)
+        (plans,) = BeamSearch(width=width).search(DummyField(2, lambda *_: 0.0), [one], 9)
         assert_consistent(plans, everything(one, 2, lambda *_: 0.0))
     assert len(plans) == 3
 
 
 @pytest.mark.parametrize("diverged", [float("nan"), float("inf")])
 def test_energies_that_are_no_numbers(diverged):
-    plans, = BeamSearch(width=2).search(DummyField(3, lambda *_: diverged), [problem(0, [0, 1, 2])], 2)
+    (plans,) = BeamSearch(width=2).search(
+        DummyField(3, lambda *_: diverged), [problem(0, [0, 1, 2])], 2
+    )
     assert plans.energies.tolist() == [np.inf, np.inf]
 
 
-@pytest.mark.parametrize("wrong", [{"width": 0}, {"diversity": -1}, {"diversity": float("nan")}, {"memory_mib": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"width": 0}, {"diversity": -1}, {"diversity": float("nan")}, {"memory_mib": 0}]
+)
 def test_bad_settings(wrong):
     with pytest.raises(ConfigError, match="expected at least 1, at least 0 and more than 0"):
         BeamSearch(**wrong)
@@ -115,5 +175,8 @@ def test_several_problems_keep_their_places():
     problems = [problem(goal, actions) for goal, actions in enumerate(sets)]
     found = BeamSearch(width=27).search(DummyField(3, scrambled), problems, 3)
     for goal, (one, plans) in enumerate(zip(problems, found, strict=True)):
-        best = sorted((scrambled(0.0, float(goal), row), row) for row in itertools.product(one.actions, repeat=3))[:3]
+        best = sorted(
+            (scrambled(0.0, float(goal), row), row)
+            for row in itertools.product(one.actions, repeat=3)
+        )[:3]
         assert [tuple(row) for row in plans.actions.tolist()] == [row for _, row in best]

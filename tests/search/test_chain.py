@@ -11,12 +11,17 @@ from cefito.search.constraints import Feasible
 
 from .conftest import chain_cost, chains, constraint_sets, satisfies
 
-shapes = st.integers(1, 4).flatmap(lambda size: st.tuples(st.integers(1, 5 if size < 4 else 4), st.just(size)))
+shapes = st.integers(1, 4).flatmap(
+    lambda size: st.tuples(st.integers(1, 5 if size < 4 else 4), st.just(size))
+)
 
 
 def ranked(chain: Chain) -> list[tuple[float, tuple[int, ...]]]:
     """All sequences of finite cost, cheapest first, ties in their order."""
-    every = [(chain_cost(chain, places), places) for places in itertools.product(range(chain.size), repeat=chain.horizon)]
+    every = [
+        (chain_cost(chain, places), places)
+        for places in itertools.product(range(chain.size), repeat=chain.horizon)
+    ]
     return sorted(one for one in every if np.isfinite(one[0]))
 
 
@@ -26,14 +31,23 @@ def test_cheapest_is_a_sorted_list_of_everything(data, shape, infinite, count):
     chain = data.draw(chains(*shape, infinite=infinite))
     expected = ranked(chain)
     found = chain.cheapest(count)
-    assert list(zip(found.costs.tolist(), map(tuple, found.sequences.tolist()), strict=True)) == expected[:count]
+    assert (
+        list(zip(found.costs.tolist(), map(tuple, found.sequences.tolist()), strict=True))
+        == expected[:count]
+    )
     assert found.complete
     rest = expected[count:]
     assert found.bound <= rest[0][0] if rest else found.bound == np.inf
 
 
 @settings(deadline=None, max_examples=150)
-@given(data=st.data(), shape=shapes, infinite=st.booleans(), count=st.integers(1, 40), most=st.sampled_from([1, 8, 1 << 17]))
+@given(
+    data=st.data(),
+    shape=shapes,
+    infinite=st.booleans(),
+    count=st.integers(1, 40),
+    most=st.sampled_from([1, 8, 1 << 17]),
+)
 def test_cheapest_within_constraints(data, shape, infinite, count, most):
     chain, actions = data.draw(chains(*shape, infinite=infinite)), tuple(range(shape[1]))
     constraints = data.draw(constraint_sets(shape[0], actions))
@@ -68,7 +82,12 @@ def test_a_narrow_search_says_that_it_may_have_missed_something():
         return allowed
 
     narrow = chain.cheapest(1, children, most=1)
-    assert (narrow.sequences.tolist(), narrow.costs.tolist(), narrow.bound, narrow.complete) == ([[0, 1]], [9.0], 4.0, False)
+    assert (narrow.sequences.tolist(), narrow.costs.tolist(), narrow.bound, narrow.complete) == (
+        [[0, 1]],
+        [9.0],
+        4.0,
+        False,
+    )
     wide = chain.cheapest(1, children)
     assert (wide.sequences.tolist(), wide.costs.tolist(), wide.complete) == ([[1, 0]], [4.0], True)
 
@@ -88,12 +107,20 @@ def test_cost_children_and_costs_to_go(data, shape, infinite):
         children = chain.children(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length))
         cost = chain.costs[length]
         for prefix, row in zip(prefixes, children.tolist(), strict=True):
-            assert row == [float(cost[(*prefix, place)[length + 1 - cost.ndim:]]) for place in range(size)]
-            done = sum(float(chain.costs[step][prefix[step + 1 - chain.costs[step].ndim:step + 1]]) for step in range(length))
+            assert row == [
+                float(cost[(*prefix, place)[length + 1 - cost.ndim :]]) for place in range(size)
+            ]
+            done = sum(
+                float(chain.costs[step][prefix[step + 1 - chain.costs[step].ndim : step + 1]])
+                for step in range(length)
+            )
             if np.isfinite(done):
-                left = remaining[length][prefix[-min(length, 2):] if length else ()]
-                assert done + left == min(total for total, places in zip(costs, every, strict=True)
-                                          if places[:length] == prefix)
+                left = remaining[length][prefix[-min(length, 2) :] if length else ()]
+                assert done + left == min(
+                    total
+                    for total, places in zip(costs, every, strict=True)
+                    if places[:length] == prefix
+                )
 
 
 @settings(deadline=None, max_examples=100)
@@ -107,8 +134,10 @@ def test_completions_are_the_cheapest(data, shape, infinite):
     assert full.shape == (len(prefixes), horizon)
     for prefix, sequence in zip(prefixes, map(tuple, full.tolist()), strict=True):
         assert sequence[:length] == prefix
-        ways = [(chain_cost(chain, (*prefix, *rest)), (*prefix, *rest))
-                for rest in itertools.product(range(size), repeat=horizon - length)]
+        ways = [
+            (chain_cost(chain, (*prefix, *rest)), (*prefix, *rest))
+            for rest in itertools.product(range(size), repeat=horizon - length)
+        ]
         assert (chain_cost(chain, sequence), sequence) == min(ways) or min(ways)[0] == np.inf
 
 
@@ -117,13 +146,19 @@ def test_completions_are_the_cheapest(data, shape, infinite):
 def test_completions_keep_to_the_constraints(data, shape):
     horizon, actions = shape[0], tuple(range(shape[1]))
     chain, constraints = data.draw(chains(*shape)), data.draw(constraint_sets(shape[0], actions))
-    valid = [places for places in itertools.product(actions, repeat=horizon) if satisfies(places, constraints)]
+    valid = [
+        places
+        for places in itertools.product(actions, repeat=horizon)
+        if satisfies(places, constraints)
+    ]
     if not valid:
         return
     length = data.draw(st.integers(0, horizon))
     prefixes = sorted({places[:length] for places in valid})
-    full = chain.completions(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length),
-                             Feasible(constraints, actions, horizon).children)
+    full = chain.completions(
+        np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length),
+        Feasible(constraints, actions, horizon).children,
+    )
     assert {tuple(row) for row in full.tolist()} <= set(valid)
     assert [tuple(row[:length]) for row in full.tolist()] == prefixes
 
@@ -134,7 +169,9 @@ def test_sums_and_multiples(data, shape, factor):
     one, other = (data.draw(chains(*shape, infinite=True)) for _ in range(2))
     every = np.array(list(itertools.product(range(shape[1]), repeat=shape[0])))
     assert (one + other).cost(every).tolist() == (one.cost(every) + other.cost(every)).tolist()
-    expected = np.where(np.isinf(one.cost(every)), np.inf, factor * np.nan_to_num(one.cost(every), posinf=0.0))
+    expected = np.where(
+        np.isinf(one.cost(every)), np.inf, factor * np.nan_to_num(one.cost(every), posinf=0.0)
+    )
     assert (one * factor).cost(every).tolist() == expected.tolist()
     assert (one + Chain.free(*shape)).cost(every).tolist() == one.cost(every).tolist()
 
@@ -143,7 +180,9 @@ def test_free():
     chain = Chain.free(3, 2)
     assert (chain.horizon, chain.size) == (3, 2)
     assert chain.cheapest(3).sequences.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 0]]
-    assert chain.cheapest(100).sequences.tolist() == [list(places) for places in itertools.product(range(2), repeat=3)]
+    assert chain.cheapest(100).sequences.tolist() == [
+        list(places) for places in itertools.product(range(2), repeat=3)
+    ]
 
 
 def test_nothing_is_possible():
@@ -153,14 +192,17 @@ def test_nothing_is_possible():
     assert found.bound == np.inf
 
 
-@pytest.mark.parametrize(("shapes", "message"), [
-    ([(2,), (2, 3)], r"step 2 have shape \[2, 3\]; expected one to 2 axes of 2"),
-    ([(2, 2)], r"step 1 have shape \[2, 2\]; expected one to 1 axes of 2"),
-    ([(2,), (2, 2, 2)], r"step 2 have shape \[2, 2, 2\]; expected one to 2 axes of 2"),
-    ([(2,), (2,), (2,), (2, 2, 2, 2)], r"step 4 .* expected one to 3 axes of 2"),
-    ([(2,), (3,)], r"step 2 have shape \[3\]"),
-    ([(2,), ()], r"step 2 have shape \[\]"),
-])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(2,), (2, 3)], r"step 2 have shape \[2, 3\]; expected one to 2 axes of 2"),
+        ([(2, 2)], r"step 1 have shape \[2, 2\]; expected one to 1 axes of 2"),
+        ([(2,), (2, 2, 2)], r"step 2 have shape \[2, 2, 2\]; expected one to 2 axes of 2"),
+        ([(2,), (2,), (2,), (2, 2, 2, 2)], r"step 4 .* expected one to 3 axes of 2"),
+        ([(2,), (3,)], r"step 2 have shape \[3\]"),
+        ([(2,), ()], r"step 2 have shape \[\]"),
+    ],
+)
 def test_bad_shapes(shapes, message):
     with pytest.raises(ConfigError, match=message):
         Chain(costs=tuple(np.zeros(shape) for shape in shapes))

@@ -30,10 +30,15 @@ def satisfies(sequence: tuple[int, ...], constraints: Constraints) -> bool:
     return not constraints.no_repeats or len(set(sequence)) == len(sequence)
 
 
-def brute(constraints: Constraints, actions: tuple[int, ...], horizon: int) -> list[tuple[int, ...]]:
+def brute(
+    constraints: Constraints, actions: tuple[int, ...], horizon: int
+) -> list[tuple[int, ...]]:
     """Places of all valid sequences, in order."""
-    return [places for places in itertools.product(range(len(actions)), repeat=horizon)
-            if satisfies(tuple(actions[place] for place in places), constraints)]
+    return [
+        places
+        for places in itertools.product(range(len(actions)), repeat=horizon)
+        if satisfies(tuple(actions[place] for place in places), constraints)
+    ]
 
 
 def prefixes_of(sequences: list[tuple[int, ...]], length: int) -> list[tuple[int, ...]]:
@@ -42,29 +47,49 @@ def prefixes_of(sequences: list[tuple[int, ...]], length: int) -> list[tuple[int
 
 @st.composite
 def cases(draw):
-    """Constraints without a mistake that has a message of its own, but perhaps without a valid sequence."""
+    """Constraints without a mistake that has a message of its own.
+
+    But perhaps without a valid sequence.
+    """
     size = draw(st.integers(1, 5))
     actions = ACTIONS[:size]
     horizon = draw(st.integers(1, 5 if size < 5 else 4))
     action = st.sampled_from(actions)
-    pinned = draw(st.dictionaries(st.integers(1, horizon), action, max_size=2)) if draw(st.booleans()) else {}
+    pinned = (
+        draw(st.dictionaries(st.integers(1, horizon), action, max_size=2))
+        if draw(st.booleans())
+        else {}
+    )
     required = draw(st.lists(action, max_size=3))
     named = {*required, *pinned.values()}
     forbidden = draw(st.lists(st.sampled_from([*(set(actions) - named), 99]), max_size=2))
     pair = st.tuples(st.sampled_from([*actions, 77]), action).filter(lambda ids: ids[0] != ids[1])
     before = draw(st.lists(pair, max_size=draw(st.sampled_from([0, 2, 8])))) if size > 1 else []
-    return (Constraints(pinned=tuple(pinned.items()), required=tuple(required), forbidden=tuple(forbidden),
-                        before=tuple(before), no_repeats=draw(st.booleans())), actions, horizon)
+    return (
+        Constraints(
+            pinned=tuple(pinned.items()),
+            required=tuple(required),
+            forbidden=tuple(forbidden),
+            before=tuple(before),
+            no_repeats=draw(st.booleans()),
+        ),
+        actions,
+        horizon,
+    )
 
 
-def check_against_brute_force(constraints: Constraints, actions: tuple[int, ...], horizon: int) -> None:
+def check_against_brute_force(
+    constraints: Constraints, actions: tuple[int, ...], horizon: int
+) -> None:
     expected = brute(constraints, actions, horizon)
     if not expected:
         with pytest.raises(ConfigError):
             Feasible(constraints, actions, horizon)
         return
     feasible = Feasible(constraints, actions, horizon)
-    everything = np.array(list(itertools.product(range(len(actions)), repeat=horizon)), dtype=np.int64)
+    everything = np.array(
+        list(itertools.product(range(len(actions)), repeat=horizon)), dtype=np.int64
+    )
     valid = feasible.valid(everything)
     assert valid.dtype == np.bool_
     assert [tuple(places) for places in everything[valid].tolist()] == expected
@@ -72,21 +97,53 @@ def check_against_brute_force(constraints: Constraints, actions: tuple[int, ...]
     for length in range(horizon):
         prefixes = prefixes_of(expected, length)
         longer = set(prefixes_of(expected, length + 1))
-        children = feasible.children(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length))
+        children = feasible.children(
+            np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length)
+        )
         assert children.dtype == np.bool_
-        assert children.tolist() == [[(*prefix, place) in longer for place in range(len(actions))] for prefix in prefixes]
+        assert children.tolist() == [
+            [(*prefix, place) in longer for place in range(len(actions))] for prefix in prefixes
+        ]
 
 
 @settings(deadline=None, max_examples=400)
 @given(case=cases())
-@example(case=(Constraints(required=(2,), before=((3, 2), (5, 2), (8, 2)), no_repeats=True), ACTIONS[:4], 4))
-@example(case=(Constraints(pinned=((4, 3),), before=((2, 3), (5, 2), (8, 5)), no_repeats=True), ACTIONS[:4], 4))
-@example(case=(Constraints(required=(2, 3), before=((2, 3), (5, 8), (8, 5)), no_repeats=True), ACTIONS[:4], 3))
-@example(case=(Constraints(before=((2, 3), (3, 5), (5, 8), (8, 2)), no_repeats=True), ACTIONS[:4], 4))
-@example(case=(Constraints(pinned=((1, 3), (3, 3)), required=(2,), before=((2, 3),)), ACTIONS[:3], 3))
+@example(
+    case=(
+        Constraints(required=(2,), before=((3, 2), (5, 2), (8, 2)), no_repeats=True),
+        ACTIONS[:4],
+        4,
+    )
+)
+@example(
+    case=(
+        Constraints(pinned=((4, 3),), before=((2, 3), (5, 2), (8, 5)), no_repeats=True),
+        ACTIONS[:4],
+        4,
+    )
+)
+@example(
+    case=(
+        Constraints(required=(2, 3), before=((2, 3), (5, 8), (8, 5)), no_repeats=True),
+        ACTIONS[:4],
+        3,
+    )
+)
+@example(
+    case=(Constraints(before=((2, 3), (3, 5), (5, 8), (8, 2)), no_repeats=True), ACTIONS[:4], 4)
+)
+@example(
+    case=(Constraints(pinned=((1, 3), (3, 3)), required=(2,), before=((2, 3),)), ACTIONS[:3], 3)
+)
 @example(case=(Constraints(pinned=((2, 2), (3, 3)), before=((3, 2),)), ACTIONS[:3], 3))
 @example(case=(Constraints(pinned=((2, 5),), required=(2, 3), before=((3, 5),)), ACTIONS[:3], 3))
-@example(case=(Constraints(forbidden=(2,), before=((2, 3), (3, 5), (5, 2)), no_repeats=True), ACTIONS[:4], 3))
+@example(
+    case=(
+        Constraints(forbidden=(2,), before=((2, 3), (3, 5), (5, 2)), no_repeats=True),
+        ACTIONS[:4],
+        3,
+    )
+)
 @example(case=(Constraints(pinned=((2, 2), (2, 2)), required=(3, 3)), ACTIONS[:3], 3))
 @example(case=(Constraints(before=((2, 3), (3, 2))), ACTIONS[:2], 4))
 def test_everything_agrees_with_brute_force(case):
@@ -94,13 +151,26 @@ def test_everything_agrees_with_brute_force(case):
 
 
 @settings(deadline=None, max_examples=150)
-@given(before=st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda ids: ids[0] != ids[1]), max_size=14),
-       last=st.none() | st.integers(0, 5), required=st.sets(st.integers(0, 5), max_size=2), horizon=st.integers(3, 4))
+@given(
+    before=st.sets(
+        st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda ids: ids[0] != ids[1]),
+        max_size=14,
+    ),
+    last=st.none() | st.integers(0, 5),
+    required=st.sets(st.integers(0, 5), max_size=2),
+    horizon=st.integers(3, 4),
+)
 def test_scarce_actions_agree_with_brute_force(before, last, required, horizon):
-    """Without repeats, and with most actions ordered, the steps between required ones are hard to fill."""
+    """Without repeats, and with most actions ordered.
+
+    The steps between required ones are hard to fill.
+    """
     pinned = () if last is None else ((horizon, last),)
-    check_against_brute_force(Constraints(pinned=pinned, required=tuple(required), before=tuple(before), no_repeats=True),
-                              tuple(range(6)), horizon)
+    check_against_brute_force(
+        Constraints(pinned=pinned, required=tuple(required), before=tuple(before), no_repeats=True),
+        tuple(range(6)),
+        horizon,
+    )
 
 
 @settings(deadline=None, max_examples=100)
@@ -111,7 +181,9 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
     if not expected:
         return
     generator = np.random.default_rng(seed)
-    chain = Chain(costs=tuple(generator.random((len(actions),) * min(step + 1, 2)) for step in range(horizon)))
+    chain = Chain(
+        costs=tuple(generator.random((len(actions),) * min(step + 1, 2)) for step in range(horizon))
+    )
     costs = chain.cost(np.array(expected))
     best = np.argsort(costs, kind="stable")[:count]
     found = chain.cheapest(count, Feasible(constraints, actions, horizon).children)
@@ -120,29 +192,60 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
     assert found.sequences.tolist() == [list(expected[index]) for index in best]
 
 
-@pytest.mark.parametrize(("constraints", "message"), [
-    (Constraints(pinned=((0, 2),)), "action 2 is pinned to step 0, which does not exist; steps are counted from 1 to 3"),
-    (Constraints(pinned=((4, 2),)), "action 2 is pinned to step 4, which does not exist"),
-    (Constraints(pinned=((1, 4),)), "action 4 is pinned but is not an action of this task; choose among 2, 3, 5, 8, 13"),
-    (Constraints(required=(4,)), "action 4 is required but is not an action of this task"),
-    (Constraints(pinned=((1, 2), (1, 3))), "step 1 is pinned to two actions, 2 and 3; keep one"),
-    (Constraints(pinned=((1, 2),), forbidden=(2,)), "action 2 is both pinned and forbidden"),
-    (Constraints(required=(2,), forbidden=(2,)), "action 2 is both required and forbidden"),
-    (Constraints(required=(2, 3, 5, 8)), "4 actions are required but a plan has only 3 steps"),
-    (Constraints(forbidden=(*ACTIONS, 99)), "every allowed action is forbidden"),
-    (Constraints(before=((3, 3),)), "action 3 cannot stand before itself"),
-    (Constraints(before=((99, 99),)), "action 99 cannot stand before itself"),
-    (Constraints(required=(2, 3), before=((2, 3), (3, 2))), r"ordered in a circle: (2 before 3 before 2|3 before 2 before 3);"),
-    (Constraints(required=(2, 3), pinned=((1, 5),), before=((2, 3), (3, 5), (5, 2))), "required or pinned actions are ordered "
-     "in a circle: (2 before 3 before 5 before 2|3 before 5 before 2 before 3|5 before 2 before 3 before 5);"),
-    (Constraints(forbidden=(2, 3, 5), no_repeats=True), "no repeats: 3 steps need as many actions, but only 2 may be used"),
-    (Constraints(pinned=((3, 2), (1, 2)), no_repeats=True), "action 2 is pinned to steps 1, 3 although no action may repeat"),
-    (Constraints(pinned=((1, 3), (2, 5)), required=(2, 8)),
-     r"no sequence of 3 of the 5 allowed actions satisfies all that is asked for "
-     r"\(action 3 at step 1; action 5 at step 2; action 2 required; action 8 required\); drop or change some of it"),
-    (Constraints(pinned=((1, 3),), required=(2,), forbidden=(8,), before=((2, 3),), no_repeats=True),
-     r"\(action 3 at step 1; action 2 required; action 8 forbidden; action 2 before 3; no repeats\)"),
-])
+@pytest.mark.parametrize(
+    ("constraints", "message"),
+    [
+        (
+            Constraints(pinned=((0, 2),)),
+            "action 2 is pinned to step 0, which does not exist; steps are counted from 1 to 3",
+        ),
+        (Constraints(pinned=((4, 2),)), "action 2 is pinned to step 4, which does not exist"),
+        (
+            Constraints(pinned=((1, 4),)),
+            "action 4 is pinned but is not an action of this task; choose among 2, 3, 5, 8, 13",
+        ),
+        (Constraints(required=(4,)), "action 4 is required but is not an action of this task"),
+        (
+            Constraints(pinned=((1, 2), (1, 3))),
+            "step 1 is pinned to two actions, 2 and 3; keep one",
+        ),
+        (Constraints(pinned=((1, 2),), forbidden=(2,)), "action 2 is both pinned and forbidden"),
+        (Constraints(required=(2,), forbidden=(2,)), "action 2 is both required and forbidden"),
+        (Constraints(required=(2, 3, 5, 8)), "4 actions are required but a plan has only 3 steps"),
+        (Constraints(forbidden=(*ACTIONS, 99)), "every allowed action is forbidden"),
+        (Constraints(before=((3, 3),)), "action 3 cannot stand before itself"),
+        (Constraints(before=((99, 99),)), "action 99 cannot stand before itself"),
+        (
+            Constraints(required=(2, 3), before=((2, 3), (3, 2))),
+            r"ordered in a circle: (2 before 3 before 2|3 before 2 before 3);",
+        ),
+        (
+            Constraints(required=(2, 3), pinned=((1, 5),), before=((2, 3), (3, 5), (5, 2))),
+            "required or pinned actions are ordered "
+            "in a circle: (2 before 3 before 5 before 2|3 before 5 before 2 before 3|5 before 2 "
+            "before 3 before 5);",
+        ),
+        (
+            Constraints(forbidden=(2, 3, 5), no_repeats=True),
+            "no repeats: 3 steps need as many actions, but only 2 may be used",
+        ),
+        (
+            Constraints(pinned=((3, 2), (1, 2)), no_repeats=True),
+            "action 2 is pinned to steps 1, 3 although no action may repeat",
+        ),
+        (
+            Constraints(pinned=((1, 3), (2, 5)), required=(2, 8)),
+            r"no sequence of 3 of the 5 allowed actions satisfies all that is asked for "
+            r"\(action 3 at step 1; action 5 at step 2; action 2 required; action 8 required\); drop or change some of it",
+        ),
+        (
+            Constraints(
+                pinned=((1, 3),), required=(2,), forbidden=(8,), before=((2, 3),), no_repeats=True
+            ),
+            r"\(action 3 at step 1; action 2 required; action 8 forbidden; action 2 before 3; no repeats\)",
+        ),
+    ],
+)
 def test_what_cannot_be_satisfied(constraints, message):
     with pytest.raises(ConfigError, match=message):
         Feasible(constraints, ACTIONS, 3)
@@ -153,14 +256,23 @@ def test_circles_among_actions_that_may_stay_away_are_fine():
 
 
 def test_actions_that_are_not_allowed_may_be_forbidden_and_ordered():
-    feasible = Feasible(Constraints(forbidden=(99,), before=((99, 2), (2, 98), (97, 96))), ACTIONS, 3)
-    assert feasible.count() == 5 ** 3
+    feasible = Feasible(
+        Constraints(forbidden=(99,), before=((99, 2), (2, 98), (97, 96))), ACTIONS, 3
+    )
+    assert feasible.count() == 5**3
     assert feasible.children(np.array([[0, 1]])).tolist() == [[True] * 5]
 
 
-@pytest.mark.parametrize("constraints", [
-    Constraints(pinned=((1, 2),)), Constraints(required=(0,)), Constraints(forbidden=(0,)), Constraints(before=((0, 1),)),
-    Constraints(no_repeats=True)])
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(pinned=((1, 2),)),
+        Constraints(required=(0,)),
+        Constraints(forbidden=(0,)),
+        Constraints(before=((0, 1),)),
+        Constraints(no_repeats=True),
+    ],
+)
 def test_truth_tells_whether_anything_is_asked_for(constraints):
     assert constraints
     assert not Constraints()
@@ -168,36 +280,56 @@ def test_truth_tells_whether_anything_is_asked_for(constraints):
 
 def test_counts_of_large_sets():
     actions = range(40)
-    assert Feasible(Constraints(), actions, 8).count() == 40 ** 8
-    assert Feasible(Constraints(), range(1000), 8).count() == 1000 ** 8  # beyond 64 bits
-    assert Feasible(Constraints(no_repeats=True), range(1000), 8).count() == np.prod(np.arange(993, 1001).astype(object))
-    assert Feasible(Constraints(required=(7,)), actions, 8).count() == 40 ** 8 - 39 ** 8
-    everywhere = tuple(itertools.combinations(range(100), 2))  # ascending; more kinds than a number of 64 bits holds
-    assert Feasible(Constraints(before=everywhere, no_repeats=True), range(100), 3).count() == 100 * 99 * 98 // 6
+    assert Feasible(Constraints(), actions, 8).count() == 40**8
+    assert Feasible(Constraints(), range(1000), 8).count() == 1000**8  # beyond 64 bits
+    assert Feasible(Constraints(no_repeats=True), range(1000), 8).count() == np.prod(
+        np.arange(993, 1001).astype(object)
+    )
+    assert Feasible(Constraints(required=(7,)), actions, 8).count() == 40**8 - 39**8
+    everywhere = tuple(
+        itertools.combinations(range(100), 2)
+    )  # ascending; more kinds than a number of 64 bits holds
+    assert (
+        Feasible(Constraints(before=everywhere, no_repeats=True), range(100), 3).count()
+        == 100 * 99 * 98 // 6
+    )
     assert Feasible(Constraints(before=everywhere), range(100), 3).count() == 102 * 101 * 100 // 6
     one_way = tuple((first, second) for first in range(20) for second in range(20, 40))
-    assert Feasible(Constraints(before=one_way), actions, 8).count() == 9 * 20 ** 8
+    assert Feasible(Constraints(before=one_way), actions, 8).count() == 9 * 20**8
 
 
 HARD = {
     "required": Constraints(required=tuple(range(8))),
-    "everything before one": Constraints(required=(0,), before=tuple((action, 0) for action in range(1, 40)), no_repeats=True),
-    "a row of orders": Constraints(required=(20,), before=tuple(itertools.pairwise(range(40))), no_repeats=True),
-    "a row to an end": Constraints(pinned=((8, 39),), before=tuple(itertools.pairwise(range(40))), no_repeats=True),
-    "all ordered": Constraints(pinned=((8, 35),), before=tuple(itertools.combinations(range(40), 2)), no_repeats=True),
+    "everything before one": Constraints(
+        required=(0,), before=tuple((action, 0) for action in range(1, 40)), no_repeats=True
+    ),
+    "a row of orders": Constraints(
+        required=(20,), before=tuple(itertools.pairwise(range(40))), no_repeats=True
+    ),
+    "a row to an end": Constraints(
+        pinned=((8, 39),), before=tuple(itertools.pairwise(range(40))), no_repeats=True
+    ),
+    "all ordered": Constraints(
+        pinned=((8, 35),), before=tuple(itertools.combinations(range(40), 2)), no_repeats=True
+    ),
 }
 
 
 @pytest.mark.parametrize("name", HARD)
 def test_many_prefixes_at_the_largest_size(name):
-    """Descends from the root by random walks, which must all end validly though they see no further than one step."""
+    """Descends from the root by random walks.
+
+    Which must all end validly though they see no further than one step.
+    """
     feasible = Feasible(HARD[name], range(40), 8)
     generator = np.random.default_rng(3)
     walks = np.zeros((20_000, 0), dtype=np.int64)
     for _ in range(8):
         possible = feasible.children(walks)
         assert possible.any(axis=1).all()
-        chosen = np.where(possible, generator.random(possible.shape, dtype=np.float32), -1).argmax(axis=1)
+        chosen = np.where(possible, generator.random(possible.shape, dtype=np.float32), -1).argmax(
+            axis=1
+        )
         walks = np.concatenate([walks, chosen[:, None]], axis=1)
     assert feasible.valid(walks).all()
     assert len(np.unique(walks, axis=0)) > 1000

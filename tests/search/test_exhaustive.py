@@ -9,15 +9,29 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig, IncrementalField
-from cefito.search import BeamSearch, Constraints, ExhaustiveSearch, GuidedSearch, NaiveSearch, Objective, Plans, Problem
+from cefito.search import (
+    BeamSearch,
+    Constraints,
+    ExhaustiveSearch,
+    GuidedSearch,
+    NaiveSearch,
+    Objective,
+    Plans,
+    Problem,
+)
 from cefito.search.problem import CACHE_MIB
 
 from .conftest import DummyField, chains, everything, listed, problem, problems_of, scrambled
 
-SEARCHES = {"naive": NaiveSearch(), "naive in batches": NaiveSearch(batch=5), "exhaustive": ExhaustiveSearch(),
-            "exhaustive one by one": ExhaustiveSearch(memory_mib=1e-9),
-            "exhaustive in chunks": ExhaustiveSearch(memory_mib=200 / 2 ** 20), "beam": BeamSearch(width=10 ** 6),
-            "guided": GuidedSearch(proposals=10 ** 6)}
+SEARCHES = {
+    "naive": NaiveSearch(),
+    "naive in batches": NaiveSearch(batch=5),
+    "exhaustive": ExhaustiveSearch(),
+    "exhaustive one by one": ExhaustiveSearch(memory_mib=1e-9),
+    "exhaustive in chunks": ExhaustiveSearch(memory_mib=200 / 2**20),
+    "beam": BeamSearch(width=10**6),
+    "guided": GuidedSearch(proposals=10**6),
+}
 every_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES.keys())
 
 
@@ -26,7 +40,9 @@ def test_a_hidden_sequence_is_found(search):
     """Every digit of the goal is a wanted action; the energy counts the differing ones."""
 
     def differing(_, goal, sequence):
-        return sum(str(action) != digit for action, digit in zip(sequence, f"{int(goal):03d}", strict=True))
+        return sum(
+            str(action) != digit for action, digit in zip(sequence, f"{int(goal):03d}", strict=True)
+        )
 
     problems = [problem(314, [1, 3, 4, 8]), problem(888, [1, 3, 4, 8]), problem(27, [0, 2, 7])]
     found = search.search(DummyField(3, differing), problems, 1)
@@ -35,14 +51,28 @@ def test_a_hidden_sequence_is_found(search):
 
 
 @settings(deadline=None, max_examples=40)
-@given(horizon=st.integers(1, 4), top_k=st.integers(1, 100), memory=st.sampled_from([1, 20, 60, 200, 1000, 10 ** 6]),
-       batch=st.sampled_from([1, 7, 64, 4096]),
-       queries=st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 9), min_size=1, max_size=3)), max_size=5),
-       equal=st.booleans())
-def test_plans_are_those_of_a_sorted_list_of_everything(horizon, top_k, memory, batch, queries, equal):
-    problems = [problem(goal, sorted(queries[0][1] if equal else allowed)) for goal, allowed in queries]
-    for search in (NaiveSearch(batch=batch), ExhaustiveSearch(memory_mib=memory / 2 ** 20), BeamSearch(width=1000),
-                   GuidedSearch(proposals=1000)):
+@given(
+    horizon=st.integers(1, 4),
+    top_k=st.integers(1, 100),
+    memory=st.sampled_from([1, 20, 60, 200, 1000, 10**6]),
+    batch=st.sampled_from([1, 7, 64, 4096]),
+    queries=st.lists(
+        st.tuples(st.integers(0, 3), st.sets(st.integers(0, 9), min_size=1, max_size=3)), max_size=5
+    ),
+    equal=st.booleans(),
+)
+def test_plans_are_those_of_a_sorted_list_of_everything(
+    horizon, top_k, memory, batch, queries, equal
+):
+    problems = [
+        problem(goal, sorted(queries[0][1] if equal else allowed)) for goal, allowed in queries
+    ]
+    for search in (
+        NaiveSearch(batch=batch),
+        ExhaustiveSearch(memory_mib=memory / 2**20),
+        BeamSearch(width=1000),
+        GuidedSearch(proposals=1000),
+    ):
         found = search.search(DummyField(horizon, scrambled), problems, top_k)
         for one, plans in zip(problems, found, strict=True):
             assert listed(plans) == everything(one, horizon, scrambled)[:top_k]
@@ -52,15 +82,32 @@ def test_plans_are_those_of_a_sorted_list_of_everything(horizon, top_k, memory, 
 
 
 @settings(deadline=None, max_examples=150)
-@given(data=st.data(), horizon=st.integers(1, 4), top_k=st.integers(1, 100), count=st.integers(1, 4), equal=st.booleans(),
-       memory=st.sampled_from([1, 60, 1000, 10 ** 6]), batch=st.sampled_from([1, 7, 4096]))
+@given(
+    data=st.data(),
+    horizon=st.integers(1, 4),
+    top_k=st.integers(1, 100),
+    count=st.integers(1, 4),
+    equal=st.booleans(),
+    memory=st.sampled_from([1, 60, 1000, 10**6]),
+    batch=st.sampled_from([1, 7, 4096]),
+)
 def test_all_searches_agree(data, horizon, top_k, count, equal, memory, batch):
-    """With constraints, costs, infinite ones too, and guides: one answer, known from a list of everything."""
+    """With constraints, costs, infinite ones too, and guides.
+
+    One answer, known from a list of everything.
+    """
     sets = st.sampled_from([(3, 8)] if equal else [(4,), (2, 9), (0, 3, 7), (1, 2, 5)])
-    problems = [data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)]
+    problems = [
+        data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
+    ]
     expected = [everything(one, horizon, scrambled) for one in problems]
-    for search in (NaiveSearch(batch=batch), ExhaustiveSearch(memory_mib=memory / 2 ** 20), BeamSearch(width=1000),
-                   BeamSearch(width=1000, diversity=2.0), GuidedSearch(proposals=1000)):
+    for search in (
+        NaiveSearch(batch=batch),
+        ExhaustiveSearch(memory_mib=memory / 2**20),
+        BeamSearch(width=1000),
+        BeamSearch(width=1000, diversity=2.0),
+        GuidedSearch(proposals=1000),
+    ):
         dummy = DummyField(horizon, scrambled)
         if not all(expected):
             with pytest.raises(ConfigError):
@@ -73,25 +120,38 @@ def test_all_searches_agree(data, horizon, top_k, count, equal, memory, batch):
             assert listed(plans) == every[:top_k]
             assert plans.exact
             assert plans.evaluated.leaves == len(every)
-            assert sorted(row for _, one, row in dummy.leaves if one == goal) == sorted(row for _, row, _ in every)
+            assert sorted(row for _, one, row in dummy.leaves if one == goal) == sorted(
+                row for _, row, _ in every
+            )
 
 
 @settings(deadline=None, max_examples=100)
-@given(data=st.data(), horizon=st.integers(1, 4), count=st.integers(1, 3), by=st.sampled_from(["constraints", "costs", "both"]),
-       memory=st.sampled_from([1, 200, 10 ** 6]))
+@given(
+    data=st.data(),
+    horizon=st.integers(1, 4),
+    count=st.integers(1, 3),
+    by=st.sampled_from(["constraints", "costs", "both"]),
+    memory=st.sampled_from([1, 200, 10**6]),
+)
 def test_only_what_leads_to_an_allowed_sequence_is_computed(data, horizon, count, by, memory):
     actions = (0, 3, 7)
     problems = []
     for goal in range(count):
         one = data.draw(problems_of(horizon, actions, goal=goal))
         chain = data.draw(chains(horizon, 3, infinite=True)) if by != "constraints" else None
-        problems.append(problem(goal, actions, constraints=one.constraints if by != "costs" else Constraints(),
-                                objective=Objective(chain=chain)))
+        problems.append(
+            problem(
+                goal,
+                actions,
+                constraints=one.constraints if by != "costs" else Constraints(),
+                objective=Objective(chain=chain),
+            )
+        )
     expected = [{row for _, row, _ in everything(one, horizon, scrambled)} for one in problems]
     if not all(expected):
         return
     dummy = DummyField(horizon, scrambled)
-    found = ExhaustiveSearch(memory_mib=memory / 2 ** 20).search(dummy, problems, 1)
+    found = ExhaustiveSearch(memory_mib=memory / 2**20).search(dummy, problems, 1)
     for goal, (plans, every) in enumerate(zip(found, expected, strict=True)):
         nodes = [row for _, one, row in dummy.nodes if one == goal]
         leading = {row[:length] for row in every for length in range(1, horizon + 1)}
@@ -107,21 +167,21 @@ def test_only_what_leads_to_an_allowed_sequence_is_computed(data, horizon, count
 def test_the_sparse_walk_of_a_pinned_plan_is_short():
     dummy = DummyField(4, scrambled)
     one = problem(0, range(5), constraints=Constraints(pinned=((1, 2), (2, 0), (4, 3))))
-    plans, = ExhaustiveSearch().search(dummy, [one], 10)
+    (plans,) = ExhaustiveSearch().search(dummy, [one], 10)
     assert plans.evaluated.leaves == 5
     assert plans.evaluated.token_forwards == 1 + 2 * (1 + 1 + 5 + 5)
 
 
 @every_search
 def test_ties_are_ordered_by_action_ids(search):
-    plans, = search.search(DummyField(3, lambda *_: 1.5), [problem(0, [2, 5, 6])], 11)
+    (plans,) = search.search(DummyField(3, lambda *_: 1.5), [problem(0, [2, 5, 6])], 11)
     expected = list(itertools.product([2, 5, 6], repeat=3))[:11]
     assert plans.actions.tolist() == [list(sequence) for sequence in expected]
 
 
 @every_search
 def test_more_plans_than_there_are(search):
-    plans, = search.search(DummyField(2, scrambled), [problem(0, [1, 4])], 100)
+    (plans,) = search.search(DummyField(2, scrambled), [problem(0, [1, 4])], 100)
     assert sorted(plans.actions.tolist()) == [[1, 1], [1, 4], [4, 1], [4, 4]]
     assert plans.energies.tolist() == sorted(plans.energies.tolist())
 
@@ -133,25 +193,37 @@ def test_memory_must_be_positive(memory):
 
 
 @settings(deadline=None, max_examples=60)
-@given(horizon=st.integers(1, 4), size=st.integers(1, 4), queries=st.integers(1, 4), bound=st.integers(1, 5000),
-       sparse=st.booleans())
+@given(
+    horizon=st.integers(1, 4),
+    size=st.integers(1, 4),
+    queries=st.integers(1, 4),
+    bound=st.integers(1, 5000),
+    sparse=st.booleans(),
+)
 def test_memory_bound_is_kept(horizon, size, queries, bound, sparse):
-    """Levels together never hold more than the bound, or one prefix's children where the bound is less than that."""
+    """Levels together never hold more than the bound.
+
+    Or one prefix's children where the bound is less than that.
+    """
     dummy = DummyField(horizon, scrambled, child_bytes=10)
-    constraints = Constraints(before=((0, 99),), forbidden=(100,)) if sparse else Constraints()  # forbid nothing
+    constraints = (
+        Constraints(before=((0, 99),), forbidden=(100,)) if sparse else Constraints()
+    )  # forbid nothing
     problems = [problem(goal, range(size), constraints=constraints) for goal in range(queries)]
-    ExhaustiveSearch(memory_mib=bound / 2 ** 20).search(dummy, problems, 1)
+    ExhaustiveSearch(memory_mib=bound / 2**20).search(dummy, problems, 1)
     for depth in range(horizon):
         most = max(count for level, count in dummy.children if level == depth)
         each = dummy.bytes_per_child(depth, leaf=depth == horizon - 1, each=sparse)
         assert most == size or most * each <= bound / horizon
-    assert sum(count for _, count in dummy.children) == queries * sum(size ** level for level in range(1, horizon + 1))
+    assert sum(count for _, count in dummy.children) == queries * sum(
+        size**level for level in range(1, horizon + 1)
+    )
 
 
 def test_the_cache_caps_the_bound_on_a_cpu():
     """The cap, over two levels, is room for eight leaves of a sixteenth of it."""
-    for memory in (CACHE_MIB, 10 ** 6):
-        dummy = DummyField(2, scrambled, child_bytes=CACHE_MIB * 2 ** 16)
+    for memory in (CACHE_MIB, 10**6):
+        dummy = DummyField(2, scrambled, child_bytes=CACHE_MIB * 2**16)
         ExhaustiveSearch(memory_mib=memory).search(dummy, [problem(0, range(4))], 1)
         assert [count for depth, count in dummy.children if depth == 1] == [8, 8]
 
@@ -168,7 +240,7 @@ def test_different_actions_are_walked_apart_and_answers_keep_their_places():
     found = ExhaustiveSearch().search(dummy, problems, 1)
     assert dummy.children == [(0, 4), (1, 8), (0, 3), (1, 9)]
     for one, plans in zip(problems, found, strict=True):
-        alone, = NaiveSearch().search(dummy, [one], 1)
+        (alone,) = NaiveSearch().search(dummy, [one], 1)
         assert plans.actions.tolist() == alone.actions.tolist()
 
 
@@ -177,20 +249,40 @@ def test_effort(horizon, size):
     dummy = DummyField(horizon, scrambled)
     problems = [problem(goal, range(size)) for goal in range(3)]
     for plans in ExhaustiveSearch().search(dummy, problems, 1):
-        assert plans.evaluated.leaves == size ** horizon
-        assert plans.evaluated.token_forwards == 1 + 2 * sum(count for _, count in dummy.children) // 3
-        assert plans.evaluated.token_forwards == 1 + 2 * sum(size ** level for level in range(1, horizon + 1))
+        assert plans.evaluated.leaves == size**horizon
+        assert (
+            plans.evaluated.token_forwards == 1 + 2 * sum(count for _, count in dummy.children) // 3
+        )
+        assert plans.evaluated.token_forwards == 1 + 2 * sum(
+            size**level for level in range(1, horizon + 1)
+        )
     for plans in NaiveSearch().search(dummy, problems, 1):
-        assert plans.evaluated.leaves == size ** horizon
-        assert plans.evaluated.token_forwards == size ** horizon * (2 * horizon + 1)
+        assert plans.evaluated.leaves == size**horizon
+        assert plans.evaluated.token_forwards == size**horizon * (2 * horizon + 1)
 
 
-def make_field(seed: int, *, horizon: int, observation_dim: int, distance: str, projection: int,
-               trained: bool = False) -> EnergyField:
+def make_field(
+    seed: int,
+    *,
+    horizon: int,
+    observation_dim: int,
+    distance: str,
+    projection: int,
+    trained: bool = False,
+) -> EnergyField:
     """A field over 8 actions: random and uneven, or trained for a few steps from fresh weights."""
-    config = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6, distance=distance,
-                         goal_projection=projection)
-    made = EnergyField(config=config, observation_dim=observation_dim, action_count=8, horizon=horizon)
+    config = FieldConfig(
+        width=16,
+        depth=2,
+        heads=2,
+        mlp_ratio=2,
+        action_dim=6,
+        distance=distance,
+        goal_projection=projection,
+    )
+    made = EnergyField(
+        config=config, observation_dim=observation_dim, action_count=8, horizon=horizon
+    )
     generator = torch.Generator().manual_seed(seed)
     made.reset(generator)
     if trained:
@@ -198,12 +290,17 @@ def make_field(seed: int, *, horizon: int, observation_dim: int, distance: str, 
         return made
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5)
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator) * parameter.shape[-1] ** -0.5
+            )
     return made
 
 
 def train_briefly(made: EnergyField, generator: torch.Generator) -> None:
-    """Some steps towards goals that are a sum of what the actions do, each a little less than the next."""
+    """Some steps towards goals that are a sum of what the actions do.
+
+    Each a little less than the next.
+    """
     effect = torch.randn(8, made.predictor.observation_dim, generator=generator)
     weight = torch.arange(1.0, made.horizon + 1)
     optimiser = torch.optim.Adam(made.parameters(), lr=3e-3)
@@ -216,39 +313,63 @@ def train_briefly(made: EnergyField, generator: torch.Generator) -> None:
         optimiser.step()
 
 
-def random_problems(seed: int, observation_dim: int, sets: Sequence[Sequence[int]]) -> list[Problem]:
+def random_problems(
+    seed: int, observation_dim: int, sets: Sequence[Sequence[int]]
+) -> list[Problem]:
     generator = np.random.default_rng(seed)
-    return [Problem(initial=generator.standard_normal(observation_dim).astype(np.float32),
-                    goal=generator.standard_normal(observation_dim).astype(np.float32), actions=tuple(allowed))
-            for allowed in sets]
+    return [
+        Problem(
+            initial=generator.standard_normal(observation_dim).astype(np.float32),
+            goal=generator.standard_normal(observation_dim).astype(np.float32),
+            actions=tuple(allowed),
+        )
+        for allowed in sets
+    ]
 
 
 def assert_same(fast: Plans, slow: Plans, made: EnergyField, one: Problem) -> None:
     """The same energies, and the same sequences but where energies are equal to rounding."""
     np.testing.assert_allclose(fast.energies, slow.energies, rtol=1e-5)
-    initial, goal = (torch.from_numpy(part).expand(len(fast), -1) for part in (one.initial, one.goal))
+    initial, goal = (
+        torch.from_numpy(part).expand(len(fast), -1) for part in (one.initial, one.goal)
+    )
     with torch.no_grad():
         energies = made.energy(initial, goal, torch.from_numpy(fast.actions)).numpy()
     np.testing.assert_allclose(fast.energies, energies, rtol=1e-5)
     assert len({tuple(row) for row in fast.actions.tolist()}) == len(fast)
     for rank in np.flatnonzero((fast.actions != slow.actions).any(axis=1)):
         near = [other for other in (rank - 1, rank + 1) if 0 <= other < len(slow)]
-        assert min(abs(slow.energies[rank] - slow.energies[other]) for other in near) < 1e-5 * slow.energies[rank]
+        assert (
+            min(abs(slow.energies[rank] - slow.energies[other]) for other in near)
+            < 1e-5 * slow.energies[rank]
+        )
 
 
 SETS = [[0, 2, 5], [0, 2, 5], [1, 3, 4, 6], [0, 2, 5], [7], [1, 3, 4, 6]]
 
 
-@pytest.mark.parametrize(("horizon", "projection", "trained"), [(3, 0, False), (3, 6, False), (4, 6, True)])
+@pytest.mark.parametrize(
+    ("horizon", "projection", "trained"), [(3, 0, False), (3, 6, False), (4, 6, True)]
+)
 @pytest.mark.parametrize("observation_dim", [12, 40])  # below and above the width
 @pytest.mark.parametrize("distance", ["l2", "mean_square"])
 def test_exhaustive_equals_naive(horizon, distance, observation_dim, projection, trained):
-    made = make_field(horizon, horizon=horizon, observation_dim=observation_dim, distance=distance,
-                      projection=projection, trained=trained)
+    made = make_field(
+        horizon,
+        horizon=horizon,
+        observation_dim=observation_dim,
+        distance=distance,
+        projection=projection,
+        trained=trained,
+    )
     incremental, problems = IncrementalField(made), random_problems(horizon, observation_dim, SETS)
     slow = NaiveSearch(batch=100).search(incremental, problems, 10)
     child = incremental.bytes_per_child(1, leaf=False)
-    for memory in (1e-9, 5 * 3 * child * horizon / 2 ** 20, 256):  # one prefix, five of level 1, all at once
+    for memory in (
+        1e-9,
+        5 * 3 * child * horizon / 2**20,
+        256,
+    ):  # one prefix, five of level 1, all at once
         fast = ExhaustiveSearch(memory_mib=memory).search(incremental, problems, 10)
         for one, ours, theirs in zip(problems, fast, slow, strict=True):
             assert_same(ours, theirs, made, one)
@@ -256,14 +377,27 @@ def test_exhaustive_equals_naive(horizon, distance, observation_dim, projection,
 
 
 @settings(deadline=None, max_examples=10)
-@given(seed=st.integers(0, 10_000), horizon=st.integers(3, 5), observation_dim=st.sampled_from([8, 16, 30]),
-       distance=st.sampled_from(["l2", "mean_square"]), parents=st.integers(1, 40), top_k=st.integers(1, 300),
-       sets=st.lists(st.sampled_from([(0, 1), (2, 3, 7), (0, 1, 4)]), min_size=1, max_size=4))
-def test_exhaustive_equals_naive_for_any_bound(seed, horizon, observation_dim, distance, parents, top_k, sets):
-    """Bounds for so many prefixes of the last level but one put chunk boundaries anywhere, inside queries too."""
-    made = make_field(seed, horizon=horizon, observation_dim=observation_dim, distance=distance, projection=0)
+@given(
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(3, 5),
+    observation_dim=st.sampled_from([8, 16, 30]),
+    distance=st.sampled_from(["l2", "mean_square"]),
+    parents=st.integers(1, 40),
+    top_k=st.integers(1, 300),
+    sets=st.lists(st.sampled_from([(0, 1), (2, 3, 7), (0, 1, 4)]), min_size=1, max_size=4),
+)
+def test_exhaustive_equals_naive_for_any_bound(
+    seed, horizon, observation_dim, distance, parents, top_k, sets
+):
+    """Bounds for so many prefixes of the last level but one put chunk boundaries anywhere.
+
+    Inside queries too.
+    """
+    made = make_field(
+        seed, horizon=horizon, observation_dim=observation_dim, distance=distance, projection=0
+    )
     incremental, problems = IncrementalField(made), random_problems(seed, observation_dim, sets)
-    memory = parents * 3 * incremental.bytes_per_child(horizon - 1, leaf=True) * horizon / 2 ** 20
+    memory = parents * 3 * incremental.bytes_per_child(horizon - 1, leaf=True) * horizon / 2**20
     fast = ExhaustiveSearch(memory_mib=memory).search(incremental, problems, top_k)
     slow = NaiveSearch().search(incremental, problems, top_k)
     for one, ours, theirs in zip(problems, fast, slow, strict=True):
@@ -283,8 +417,17 @@ def test_a_trained_field_finds_the_true_sequence_more_often():
             train_briefly(made, generator)
         actions = torch.randint(4, (20, 3), generator=torch.Generator().manual_seed(9))
         goals = torch.einsum("bte,t->be", effect[actions], torch.arange(1.0, 4)).numpy()
-        problems = [Problem(initial=np.zeros(12, np.float32), goal=goal, actions=(0, 1, 2, 3)) for goal in goals]
+        problems = [
+            Problem(initial=np.zeros(12, np.float32), goal=goal, actions=(0, 1, 2, 3))
+            for goal in goals
+        ]
         found = ExhaustiveSearch().search(IncrementalField(made), problems, 64)
-        ranks.append(np.mean([plans.actions.tolist().index(row)
-                              for plans, row in zip(found, actions.tolist(), strict=True)]))
+        ranks.append(
+            np.mean(
+                [
+                    plans.actions.tolist().index(row)
+                    for plans, row in zip(found, actions.tolist(), strict=True)
+                ]
+            )
+        )
     assert ranks[1] < ranks[0]

@@ -8,7 +8,16 @@ import torch
 
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig, IncrementalField
-from cefito.search import Chain, Constraints, ExhaustiveSearch, GradientSearch, Objective, Problem, Watch, make_search
+from cefito.search import (
+    Chain,
+    Constraints,
+    ExhaustiveSearch,
+    GradientSearch,
+    Objective,
+    Problem,
+    Watch,
+    make_search,
+)
 from cefito.search.gradient import _expected, _possible, _tables
 from cefito.search.space import Space
 
@@ -26,25 +35,40 @@ def field(horizon: int = 3, seed: int = 0) -> IncrementalField:
 def problems(count: int, **settings: object) -> list[Problem]:
     generator = np.random.default_rng(3)
     rows = generator.normal(size=(count, 2, E)).astype(np.float32)
-    return [Problem(initial=one, goal=other, **{"actions": ACTIONS, **settings}) for one, other in rows]
+    return [
+        Problem(initial=one, goal=other, **{"actions": ACTIONS, **settings}) for one, other in rows
+    ]
 
 
 def chain(seed: int, horizon: int = 3, size: int = 4, *, forbid: float = 0.0) -> Chain:
     """Random costs that depend on up to two earlier actions; some transitions forbidden."""
     generator = np.random.default_rng(seed)
     costs = [generator.uniform(0, 2, (size,) * min(step + 1, 3)) for step in range(horizon)]
-    return Chain(costs=tuple(np.where(generator.random(cost.shape) < forbid, np.inf, cost) if cost.ndim > 1 else cost
-                             for cost in costs))
+    return Chain(
+        costs=tuple(
+            np.where(generator.random(cost.shape) < forbid, np.inf, cost) if cost.ndim > 1 else cost
+            for cost in costs
+        )
+    )
 
 
 def test_the_best_sequences_of_a_small_field_are_found():
     inside, asked = field(), problems(12)
     best = ExhaustiveSearch().search(inside, asked, 1)
     found = GradientSearch(restarts=6, steps=30).search(inside, asked, 1)
-    assert sum(one.actions.tolist() == other.actions.tolist() for one, other in zip(found, best, strict=True)) >= 11
+    assert (
+        sum(
+            one.actions.tolist() == other.actions.tolist()
+            for one, other in zip(found, best, strict=True)
+        )
+        >= 11
+    )
     for one, plans in zip(asked, found, strict=True):
-        direct = inside.energy(torch.from_numpy(one.initial)[None], torch.from_numpy(one.goal)[None],
-                               torch.from_numpy(plans.actions))
+        direct = inside.energy(
+            torch.from_numpy(one.initial)[None],
+            torch.from_numpy(one.goal)[None],
+            torch.from_numpy(plans.actions),
+        )
         np.testing.assert_allclose(plans.energies, direct.numpy(), atol=1e-5)
         assert np.array_equal(plans.scores, plans.energies)
 
@@ -52,18 +76,35 @@ def test_the_best_sequences_of_a_small_field_are_found():
 def test_the_descent_helps():
     """Rounded sequences after many steps are better than the random starts are."""
     inside, asked = field(4), problems(12)
-    means = [np.mean([plans.energies[0] for plans in GradientSearch(
-        restarts=2, steps=steps, rounded=1, refinements=0).search(inside, asked, 1)]) for steps in (0, 40)]
+    means = [
+        np.mean(
+            [
+                plans.energies[0]
+                for plans in GradientSearch(
+                    restarts=2, steps=steps, rounded=1, refinements=0
+                ).search(inside, asked, 1)
+            ]
+        )
+        for steps in (0, 40)
+    ]
     assert means[1] < means[0] - 0.01
 
 
 @pytest.mark.parametrize("forbid", [0.0, 0.3])
 def test_an_objective_with_a_chain(forbid):
     inside = field()
-    asked = problems(8, objective=Objective(temperature=0.3, chain=chain(1, forbid=forbid), offset=2.0))
+    asked = problems(
+        8, objective=Objective(temperature=0.3, chain=chain(1, forbid=forbid), offset=2.0)
+    )
     best = ExhaustiveSearch().search(inside, asked, 3)
     found = GradientSearch().search(inside, asked, 3)
-    assert sum(np.allclose(one.scores[0], other.scores[0], atol=1e-4) for one, other in zip(found, best, strict=True)) >= 7
+    assert (
+        sum(
+            np.allclose(one.scores[0], other.scores[0], atol=1e-4)
+            for one, other in zip(found, best, strict=True)
+        )
+        >= 7
+    )
     for plans in found:
         places = np.searchsorted(ACTIONS, plans.actions)
         assert np.isfinite(plans.scores).all()
@@ -74,7 +115,10 @@ def test_an_objective_with_a_chain(forbid):
 
 def test_expected_costs_are_those_of_all_sequences():
     costs = chain(2)
-    spaces = [Space(one, 3) for one in (*problems(1, objective=Objective(chain=costs)), *problems(1, actions=(0, 3)))]
+    spaces = [
+        Space(one, 3)
+        for one in (*problems(1, objective=Objective(chain=costs)), *problems(1, actions=(0, 3)))
+    ]
     mixture = torch.rand(2, 5, 3, 4, generator=torch.Generator().manual_seed(0))
     mixture = mixture / mixture.sum(dim=-1, keepdim=True)
     everything = np.array(list(itertools.product(range(4), repeat=3)))
@@ -85,10 +129,16 @@ def test_expected_costs_are_those_of_all_sequences():
     assert _expected([], mixture) == 0
 
 
-@pytest.mark.parametrize("constraints", [
-    Constraints(pinned=((2, 4),)), Constraints(forbidden=(1,), no_repeats=True), Constraints(required=(0, 4)),
-    Constraints(before=((4, 0), (4, 1), (0, 1)), required=(1,)),
-    Constraints(pinned=((1, 1), (2, 0), (3, 2)))])
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(pinned=((2, 4),)),
+        Constraints(forbidden=(1,), no_repeats=True),
+        Constraints(required=(0, 4)),
+        Constraints(before=((4, 0), (4, 1), (0, 1)), required=(1,)),
+        Constraints(pinned=((1, 1), (2, 0), (3, 2))),
+    ],
+)
 def test_constraints_hold(constraints):
     inside, asked = field(), problems(6, constraints=constraints)
     best = ExhaustiveSearch().search(inside, asked, 1)
@@ -97,13 +147,21 @@ def test_constraints_hold(constraints):
         assert len(plans)
         assert Space(one, 3).allows(np.searchsorted(ACTIONS, plans.actions)).all()
         assert plans.energies[0] >= exact.energies[0] - 1e-5
-    assert sum(np.isclose(one.energies[0], other.energies[0], atol=1e-5) for one, other in zip(found, best, strict=True)) >= 5
+    assert (
+        sum(
+            np.isclose(one.energies[0], other.energies[0], atol=1e-5)
+            for one, other in zip(found, best, strict=True)
+        )
+        >= 5
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_action_of_an_allowed_sequence_is_masked(seed):
     constraints = Constraints(pinned=((2, 4),), forbidden=(1,)) if seed % 2 else Constraints()
-    one, = problems(1, objective=Objective(chain=chain(seed, 4, forbid=0.4)), constraints=constraints)
+    (one,) = problems(
+        1, objective=Objective(chain=chain(seed, 4, forbid=0.4)), constraints=constraints
+    )
     space = Space(one, 4)
     everything = np.array(list(itertools.product(range(4), repeat=4)))
     allowed = everything[space.allows(everything)]
@@ -117,8 +175,12 @@ def test_dead_ends_are_masked():
     costs = [np.zeros(4), np.zeros((4, 4)), np.zeros((4, 4))]
     costs[2][3] = np.inf  # nothing follows place 3 at the second step
     costs[1][2, :3] = np.inf  # so that nothing follows place 2 at the first
-    one, = problems(1, objective=Objective(chain=Chain(costs=tuple(costs))))
-    assert _possible(Space(one, 3)).tolist() == [[True, True, False, True], [True, True, True, False], [True] * 4]
+    (one,) = problems(1, objective=Objective(chain=Chain(costs=tuple(costs))))
+    assert _possible(Space(one, 3)).tolist() == [
+        [True, True, False, True],
+        [True, True, True, False],
+        [True] * 4,
+    ]
 
 
 def test_the_same_again_and_with_other_neighbours():
@@ -133,12 +195,18 @@ def test_the_same_again_and_with_other_neighbours():
             np.testing.assert_allclose(one.energies, other.energies, atol=1e-5)
             assert one.evaluated == other.evaluated
     tight = GradientSearch(restarts=3, steps=15, memory_mib=1e-6).search(inside, asked, 2)
-    assert all(np.array_equal(one.actions, other.actions) for one, other in zip(together, tight, strict=True))
+    assert all(
+        np.array_equal(one.actions, other.actions)
+        for one, other in zip(together, tight, strict=True)
+    )
 
 
 def test_effort_counts_the_descent():
     inside, asked = field(), problems(3)
-    few, many = (GradientSearch(restarts=4, steps=steps, refinements=0).search(inside, asked, 1) for steps in (0, 10))
+    few, many = (
+        GradientSearch(restarts=4, steps=steps, refinements=0).search(inside, asked, 1)
+        for steps in (0, 10)
+    )
     for one, other in zip(few, many, strict=True):
         assert 0 < one.evaluated.leaves <= 4 * 5
         assert other.evaluated.token_forwards > 3 * 4 * 10 * 7
@@ -148,8 +216,11 @@ def test_effort_counts_the_descent():
 
 def test_exact_where_everything_was_evaluated():
     asked = problems(2, actions=(2, 3))
-    for plans, best in zip(GradientSearch(restarts=1, steps=2, rounded=8).search(field(), asked, 8),
-                           ExhaustiveSearch().search(field(), asked, 8), strict=True):
+    for plans, best in zip(
+        GradientSearch(restarts=1, steps=2, rounded=8).search(field(), asked, 8),
+        ExhaustiveSearch().search(field(), asked, 8),
+        strict=True,
+    ):
         assert plans.exact
         assert plans.actions.tolist() == best.actions.tolist()
 
@@ -176,8 +247,13 @@ def test_weights_are_left_as_they_are():
     before = {name: value.clone() for name, value in inside.field.state_dict().items()}
     with torch.inference_mode():
         GradientSearch(restarts=2, steps=3).search(inside, problems(2), 1)
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in inside.field.parameters())
-    assert all(torch.equal(value, before[name]) for name, value in inside.field.state_dict().items())
+    assert all(
+        parameter.grad is None and parameter.requires_grad
+        for parameter in inside.field.parameters()
+    )
+    assert all(
+        torch.equal(value, before[name]) for name, value in inside.field.state_dict().items()
+    )
 
 
 def test_a_field_that_diverged():
@@ -191,8 +267,15 @@ def test_a_field_that_diverged():
 def test_settings():
     assert isinstance(make_search("gradient", memory_mib=5), GradientSearch)
     assert GradientSearch().search(field(), [], 1) == []
-    for wrong in ({"restarts": 0}, {"steps": -1}, {"learning_rate": 0.0}, {"temperatures": (1.0, 0.0)}, {"rounded": 0},
-                  {"memory_mib": 0.0}, {"spread": -1.0}):
+    for wrong in (
+        {"restarts": 0},
+        {"steps": -1},
+        {"learning_rate": 0.0},
+        {"temperatures": (1.0, 0.0)},
+        {"rounded": 0},
+        {"memory_mib": 0.0},
+        {"spread": -1.0},
+    ):
         with pytest.raises(ConfigError, match="gradient search with"):
             GradientSearch(**wrong)
     with pytest.raises(ConfigError, match="top_k"):

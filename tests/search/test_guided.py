@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.search import Chain, Constraints, GuidedSearch, Objective
 
-from .conftest import DummyField, Impatient, assert_consistent, chain_cost, everything, listed, problem, problems_of, scrambled
+from .conftest import (
+    DummyField,
+    Impatient,
+    assert_consistent,
+    chain_cost,
+    everything,
+    listed,
+    problem,
+    problems_of,
+    scrambled,
+)
 
 
 def costly(costs: list[list[float]]) -> Chain:
@@ -17,14 +27,24 @@ def costly(costs: list[list[float]]) -> Chain:
 
 
 @settings(deadline=None, max_examples=150)
-@given(data=st.data(), horizon=st.integers(1, 4), actions=st.sampled_from([(4,), (2, 9), (0, 3, 7), (1, 2, 5, 6)]),
-       proposals=st.sampled_from([1, 2, 5, 20, 1000]), refinements=st.sampled_from([0, 1, 4, 1000]), top_k=st.integers(1, 8),
-       count=st.integers(1, 3), rounds=st.sampled_from([0, 1, 20]), starts=st.sampled_from([1, 3]))
+@given(
+    data=st.data(),
+    horizon=st.integers(1, 4),
+    actions=st.sampled_from([(4,), (2, 9), (0, 3, 7), (1, 2, 5, 6)]),
+    proposals=st.sampled_from([1, 2, 5, 20, 1000]),
+    refinements=st.sampled_from([0, 1, 4, 1000]),
+    top_k=st.integers(1, 8),
+    count=st.integers(1, 3),
+    rounds=st.sampled_from([0, 1, 20]),
+    starts=st.sampled_from([1, 3]),
+)
 def test_invariants(data, horizon, actions, proposals, refinements, top_k, count, rounds, starts):
     problems = [data.draw(problems_of(horizon, actions, goal=goal)) for goal in range(count)]
     all_of_them = [everything(one, horizon, scrambled) for one in problems]
     dummy = DummyField(horizon, scrambled)
-    search = GuidedSearch(proposals=proposals, starts=starts, refinements=refinements, rounds=rounds)
+    search = GuidedSearch(
+        proposals=proposals, starts=starts, refinements=refinements, rounds=rounds
+    )
     if not all(all_of_them):
         with pytest.raises(ConfigError):
             search.search(dummy, problems, top_k)
@@ -38,7 +58,9 @@ def test_invariants(data, horizon, actions, proposals, refinements, top_k, count
         assert {sequence for _, sequence, _ in expected} >= set(asked)
         assert listed(plans) == [one for one in expected if one[1] in asked][:top_k]
         assert plans.evaluated.leaves == len(asked)
-        assert plans.evaluated.token_forwards == 1 + 2 * sum(one == goal for _, one, _ in dummy.nodes)
+        assert plans.evaluated.token_forwards == 1 + 2 * sum(
+            one == goal for _, one, _ in dummy.nodes
+        )
         assert len(asked) >= min(max(proposals, top_k), len(expected))
         assert len(plans) == min(top_k, len(expected))
         if plans.exact:
@@ -48,7 +70,9 @@ def test_invariants(data, horizon, actions, proposals, refinements, top_k, count
 
 
 @settings(deadline=None, max_examples=60)
-@given(data=st.data(), horizon=st.integers(1, 4), size=st.integers(2, 4), proposals=st.integers(1, 30))
+@given(
+    data=st.data(), horizon=st.integers(1, 4), size=st.integers(2, 4), proposals=st.integers(1, 30)
+)
 def test_unrefined_is_the_guide_rescored(data, horizon, size, proposals):
     actions = tuple(range(3, 3 + size))
     one = data.draw(problems_of(horizon, actions))
@@ -56,47 +80,69 @@ def test_unrefined_is_the_guide_rescored(data, horizon, size, proposals):
     if not allowed:
         return
     dummy = DummyField(horizon, scrambled)
-    plans, = GuidedSearch(proposals=proposals, refinements=0).search(dummy, [one], proposals)
+    (plans,) = GuidedSearch(proposals=proposals, refinements=0).search(dummy, [one], proposals)
     guide = one.guide or one.objective.chain or Chain.free(horizon, size)
-    costs = {sequence: chain_cost(guide, tuple(action - 3 for action in sequence)) for sequence in allowed}
+    costs = {
+        sequence: chain_cost(guide, tuple(action - 3 for action in sequence))
+        for sequence in allowed
+    }
     asked = {sequence for _, _, sequence in dummy.leaves}
     assert sorted(costs[sequence] for sequence in asked) == sorted(costs.values())[:proposals]
     assert {tuple(row) for row in plans.actions.tolist()} == asked
 
 
 @settings(deadline=None, max_examples=40)
-@given(horizon=st.integers(1, 5), size=st.integers(2, 5), seed=st.integers(0, 10 ** 6), starts=st.sampled_from([1, 4]),
-       refinements=st.sampled_from([1, 8]))
-def test_additive_energies_are_solved_from_the_worst_start(horizon, size, seed, starts, refinements):
+@given(
+    horizon=st.integers(1, 5),
+    size=st.integers(2, 5),
+    seed=st.integers(0, 10**6),
+    starts=st.sampled_from([1, 4]),
+    refinements=st.sampled_from([1, 8]),
+)
+def test_additive_energies_are_solved_from_the_worst_start(
+    horizon, size, seed, starts, refinements
+):
     """The estimate from single changes is exact then."""
     costs = np.random.default_rng(seed).permuted(np.tile(np.arange(size), (horizon, 1)), axis=1)
     worst = costly((size - 1 - costs).tolist())
-    dummy = DummyField(horizon, lambda _, __, row: sum(int(costs[step, action]) for step, action in enumerate(row)))
+    dummy = DummyField(
+        horizon, lambda _, __, row: sum(int(costs[step, action]) for step, action in enumerate(row))
+    )
     search = GuidedSearch(proposals=1, starts=starts, refinements=refinements)
-    plans, = search.search(dummy, [problem(0, range(size), guide=worst)], 1)
+    (plans,) = search.search(dummy, [problem(0, range(size), guide=worst)], 1)
     assert dummy.leaves[0][2] == tuple(costs.argmax(axis=1).tolist())
     assert plans.actions.tolist() == [costs.argmin(axis=1).tolist()]
     assert plans.energies.tolist() == [0]
 
 
 @settings(deadline=None, max_examples=40)
-@given(horizon=st.integers(2, 5), size=st.integers(2, 5), seed=st.integers(0, 10 ** 6), data=st.data())
+@given(
+    horizon=st.integers(2, 5), size=st.integers(2, 5), seed=st.integers(0, 10**6), data=st.data()
+)
 def test_one_interaction_is_solved_from_a_bad_start(horizon, size, seed, data):
-    """Where the other steps matter more, all combinations of the two are among the best estimates."""
+    """Where the other steps matter more.
+
+    All combinations of the two are among the best estimates.
+    """
     generator = np.random.default_rng(seed)
-    first, second = sorted(data.draw(st.lists(st.integers(0, horizon - 1), min_size=2, max_size=2, unique=True)))
+    first, second = sorted(
+        data.draw(st.lists(st.integers(0, horizon - 1), min_size=2, max_size=2, unique=True))
+    )
     costs = 1000 * generator.permuted(np.tile(np.arange(size), (horizon, 1)), axis=1)
     costs[[first, second]] //= 1000
     pairs = generator.integers(-20, 21, (size, size))
 
     def energy(_, __, row):
-        return float(sum(costs[step, action] for step, action in enumerate(row)) + pairs[row[first], row[second]])
+        return float(
+            sum(costs[step, action] for step, action in enumerate(row))
+            + pairs[row[first], row[second]]
+        )
 
     dummy = DummyField(horizon, energy)
-    search = GuidedSearch(proposals=1, starts=1, refinements=size ** 2)
-    plans, = search.search(dummy, [problem(0, range(size), guide=costly((-costs).tolist()))], 1)
+    search = GuidedSearch(proposals=1, starts=1, refinements=size**2)
+    (plans,) = search.search(dummy, [problem(0, range(size), guide=costly((-costs).tolist()))], 1)
     assert plans.scores[0] == (costs[first][:, None] + costs[second] + pairs).min()
-    assert plans.evaluated.leaves < size ** horizon / 4 or (horizon, size) < (5, 5)
+    assert plans.evaluated.leaves < size**horizon / 4 or (horizon, size) < (5, 5)
 
 
 def test_combinations_reach_what_single_changes_and_swaps_do_not():
@@ -107,24 +153,40 @@ def test_combinations_reach_what_single_changes_and_swaps_do_not():
 
     for refinements, best in ((1, [0, 0, 0]), (8, [1, 1, 1])):
         search = GuidedSearch(proposals=1, starts=1, refinements=refinements)
-        plans, = search.search(DummyField(3, energy), [problem(0, [0, 1])], 1)
+        (plans,) = search.search(DummyField(3, energy), [problem(0, [0, 1])], 1)
         assert plans.actions.tolist() == [best]
 
 
 def test_combinations_are_estimated_under_the_whole_objective():
-    """Ones are better all together; twos have the lowest energy but are dear, and a quarter of it is what counts."""
-    chain = Chain(costs=(np.array([0.0, 3.0, 10.0]), *[np.array([[0.0, 2.5, 10.0], [2.5, 0.0, 10.0], [10.0] * 3])] * 3))
-    one = problem(0, [0, 1, 2], objective=Objective(temperature=0.25, chain=chain), guide=costly([[0, 1, 2]] * 4))
+    """Ones are better all together; twos have the lowest energy but are dear.
+
+    And a quarter of it is what counts.
+    """
+    chain = Chain(
+        costs=(
+            np.array([0.0, 3.0, 10.0]),
+            *[np.array([[0.0, 2.5, 10.0], [2.5, 0.0, 10.0], [10.0] * 3])] * 3,
+        )
+    )
+    one = problem(
+        0,
+        [0, 1, 2],
+        objective=Objective(temperature=0.25, chain=chain),
+        guide=costly([[0, 1, 2]] * 4),
+    )
     dummy = DummyField(4, lambda _, __, row: -0.25 * sum(row))
-    plans, = GuidedSearch(proposals=1, starts=1, refinements=1).search(dummy, [one], 1)
+    (plans,) = GuidedSearch(proposals=1, starts=1, refinements=1).search(dummy, [one], 1)
     assert plans.actions.tolist() == [[1, 1, 1, 1]]
     assert listed(plans) == everything(one, 4, dummy.function)[:1]
-    assert plans.evaluated.leaves < 3 ** 4
+    assert plans.evaluated.leaves < 3**4
 
 
 def near(start: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
     """A sequence and all that differ from it in one step or by a swap of two."""
-    found = {(*start[:step], place, *start[step + 1:]) for step, place in itertools.product(range(len(start)), range(size))}
+    found = {
+        (*start[:step], place, *start[step + 1 :])
+        for step, place in itertools.product(range(len(start)), range(size))
+    }
     for one, other in itertools.combinations(range(len(start)), 2):
         swapped = list(start)
         swapped[one], swapped[other] = start[other], start[one]
@@ -135,28 +197,41 @@ def near(start: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
 @settings(deadline=None, max_examples=40)
 @given(start=st.tuples(*[st.integers(0, 3)] * 4), starts=st.integers(1, 3))
 def test_neighbours_of_the_best_are_single_changes_and_swaps(start, starts):
-    """The proposals are those next to `start`; the better ones under the field, by action ids, are the starts."""
+    """The proposals are those next to `start`.
+
+    The better ones under the field, by action ids, are the starts.
+    """
     guide = costly([[float(place != wanted) for place in range(4)] for wanted in start])
     dummy = DummyField(4, lambda _, __, row: float(row != start))
     search = GuidedSearch(proposals=13, starts=starts, refinements=1, rounds=1)
     search.search(dummy, [problem(0, range(4), guide=guide)], 1)
     proposed = [row for _, _, row in dummy.leaves[:13]]
-    assert set(proposed) == {row for row in itertools.product(range(4), repeat=4)
-                             if sum(one != other for one, other in zip(row, start, strict=True)) < 2}
+    assert set(proposed) == {
+        row
+        for row in itertools.product(range(4), repeat=4)
+        if sum(one != other for one, other in zip(row, start, strict=True)) < 2
+    }
     chosen = sorted(proposed, key=lambda row: (row != start, row))[:starts]
-    assert {row for _, _, row in dummy.leaves} == set(proposed).union(*(near(row, 4) for row in chosen))
+    assert {row for _, _, row in dummy.leaves} == set(proposed).union(
+        *(near(row, 4) for row in chosen)
+    )
 
 
 def test_a_guide_proposes_and_nothing_more():
-    """Scores hold the objective's chain alone, and what the guide finds unlikely is still taken where it is better."""
+    """Scores hold the objective's chain alone.
+
+    And what the guide finds unlikely is still taken where it is better.
+    """
     chain, guide = costly([[0, 5], [0, 5]]), costly([[100, 0], [100, 0]])
     one = problem(0, [3, 8], objective=Objective(chain=chain), guide=guide)
     dummy = DummyField(2, lambda *_: 1.0)
-    unrefined, = GuidedSearch(proposals=1, refinements=0).search(dummy, [one], 1)
+    (unrefined,) = GuidedSearch(proposals=1, refinements=0).search(dummy, [one], 1)
     assert listed(unrefined) == [(11.0, (8, 8), 1.0)]
-    refined, = GuidedSearch(proposals=1).search(dummy, [one], 2)
+    (refined,) = GuidedSearch(proposals=1).search(dummy, [one], 2)
     assert listed(refined) == [(1.0, (3, 3), 1.0), (6.0, (3, 8), 1.0)]
-    default, = GuidedSearch(proposals=1, refinements=0).search(dummy, [problem(0, [3, 8], objective=Objective(chain=chain))], 1)
+    (default,) = GuidedSearch(proposals=1, refinements=0).search(
+        dummy, [problem(0, [3, 8], objective=Objective(chain=chain))], 1
+    )
     assert listed(default) == [(1.0, (3, 3), 1.0)]
 
 
@@ -164,15 +239,19 @@ def test_a_guide_that_forbids_does_not_make_a_search_exact():
     """Only what the objective forbids is not allowed."""
     one = problem(0, [0, 1], guide=costly([[0, np.inf], [0, np.inf]]))
     dummy = DummyField(2, lambda _, __, row: -sum(row))
-    plans, = GuidedSearch(proposals=10, refinements=0).search(dummy, [one], 4)
+    (plans,) = GuidedSearch(proposals=10, refinements=0).search(dummy, [one], 4)
     assert len(dummy.leaves) == 4 or not plans.exact
 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_guide_that_forbids_everything_allowed_ends(others):
-    one = problem(0, [0, 1], guide=costly([[0, np.inf], [0, 0]]), constraints=Constraints(pinned=((1, 1),)))
+    one = problem(
+        0, [0, 1], guide=costly([[0, np.inf], [0, 0]]), constraints=Constraints(pinned=((1, 1),))
+    )
     watch = Impatient(20)  # instead of for ever
-    found = GuidedSearch().search(DummyField(2, scrambled), [one, *[problem(1, [0, 1])] * others], 1, watch.watch)
+    found = GuidedSearch().search(
+        DummyField(2, scrambled), [one, *[problem(1, [0, 1])] * others], 1, watch.watch
+    )
     assert watch.asked < 20
     assert watch.advanced == 1 + others
     assert_consistent(found[0], everything(one, 2, scrambled))
@@ -181,10 +260,14 @@ def test_a_guide_that_forbids_everything_allowed_ends(others):
 
 @pytest.mark.parametrize("diverged", [float("nan"), float("inf")])
 def test_energies_that_are_no_numbers(diverged):
-    plans, = GuidedSearch(proposals=2).search(DummyField(3, lambda *_: diverged), [problem(0, [0, 1, 2])], 2)
+    (plans,) = GuidedSearch(proposals=2).search(
+        DummyField(3, lambda *_: diverged), [problem(0, [0, 1, 2])], 2
+    )
     assert plans.energies.tolist() == [np.inf, np.inf]
     half = DummyField(3, lambda _, __, row: diverged if row[0] else float(sum(row)))
-    plans, = GuidedSearch(proposals=1).search(half, [problem(0, [0, 1, 2], guide=costly([[1, 1, 0]] * 3))], 1)
+    (plans,) = GuidedSearch(proposals=1).search(
+        half, [problem(0, [0, 1, 2], guide=costly([[1, 1, 0]] * 3))], 1
+    )
     assert plans.actions.tolist() == [[0, 0, 0]]
 
 
@@ -192,8 +275,12 @@ def test_rounds_bound_the_walk():
     """Five steps away, a round of neighbours takes one step."""
     dummy = DummyField(5, lambda _, __, row: sum(row))
     one = problem(0, range(2), guide=costly([[1, 0]] * 5))
-    best = [GuidedSearch(proposals=1, starts=1, refinements=1, rounds=rounds).search(dummy, [one], 1)[0].energies[0]
-            for rounds in range(4)]
+    best = [
+        GuidedSearch(proposals=1, starts=1, refinements=1, rounds=rounds)
+        .search(dummy, [one], 1)[0]
+        .energies[0]
+        for rounds in range(4)
+    ]
     assert best == [5, 4, 3, 2]
 
 
@@ -202,7 +289,9 @@ def test_many_queries():
     problems = [problem(goal, [0, 1, 2]) for goal in range(70)]
     dummy, watch = DummyField(2, scrambled), Impatient()
     found = GuidedSearch(proposals=9).search(dummy, problems, 1, watch.watch)
-    assert [listed(plans) for plans in found] == [everything(one, 2, scrambled)[:1] for one in problems]
+    assert [listed(plans) for plans in found] == [
+        everything(one, 2, scrambled)[:1] for one in problems
+    ]
     assert watch.advanced == pytest.approx(70)
     assert 1 < dummy.roots < 10
 
@@ -214,15 +303,25 @@ def test_the_budget_bounds_what_is_spent():
     for tokens in (2 * around, 20 * around, 1000 * around):
         dummy = DummyField(horizon, scrambled)
         search = GuidedSearch(budget_gflop=tokens * dummy.flops_per_token / 1e9)
-        plans, = search.search(dummy, [one], 1)
+        (plans,) = search.search(dummy, [one], 1)
         spent[tokens] = plans.evaluated.token_forwards
         assert spent[tokens] <= tokens + 2 * around
         assert len(plans) == 1
     assert spent[2 * around] < min(spent[20 * around], spent[1000 * around])
 
 
-@pytest.mark.parametrize("wrong", [{"proposals": 0}, {"starts": 0}, {"refinements": -1}, {"rounds": -1},
-                                   {"memory_mib": 0}, {"memory_mib": float("nan")}, {"budget_gflop": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"proposals": 0},
+        {"starts": 0},
+        {"refinements": -1},
+        {"rounds": -1},
+        {"memory_mib": 0},
+        {"memory_mib": float("nan")},
+        {"budget_gflop": 0},
+    ],
+)
 def test_bad_settings(wrong):
     with pytest.raises(ConfigError, match="expected at least 1, 1, 0 and 0, the others positive"):
         GuidedSearch(**wrong)

@@ -33,7 +33,9 @@ class Corpus:
         return np.array(self.owners)
 
     def fit(self, **settings):
-        return NGramPrior.fit(self.sequences, self.tasks, action_count=ACTION_COUNT, actions=ACTIONS, **settings)
+        return NGramPrior.fit(
+            self.sequences, self.tasks, action_count=ACTION_COUNT, actions=ACTIONS, **settings
+        )
 
 
 @st.composite
@@ -41,17 +43,33 @@ def corpora(draw):
     horizon = draw(st.integers(1, 5))
     owners = draw(st.lists(st.sampled_from([0, 0, 1, 2]), min_size=1, max_size=12))
     # now and then an action that the task does not allow
-    rows = [draw(st.lists(st.sampled_from(ACTIONS[task] * 4 + (3,)), min_size=horizon, max_size=horizon)) for task in owners]
+    rows = [
+        draw(
+            st.lists(st.sampled_from(ACTIONS[task] * 4 + (3,)), min_size=horizon, max_size=horizon)
+        )
+        for task in owners
+    ]
     return Corpus(rows, owners)
 
 
-settings_of_priors = {"order": st.integers(1, 3), "strengths": st.tuples(*[st.sampled_from([1e-3, 0.3, 1.0, 30.0])] * 3)}
+settings_of_priors = {
+    "order": st.integers(1, 3),
+    "strengths": st.tuples(*[st.sampled_from([1e-3, 0.3, 1.0, 30.0])] * 3),
+}
 # task 0: 0 1 2 a lot, one return and one repeat; task 1: its own; task 2: a single action
-SMALL = Corpus([[0, 1, 2], [0, 1, 2], [0, 1, 0], [1, 1, 2], [5, 1, 3], [5, 3, 3], [4, 4, 4]], [0, 0, 0, 0, 1, 1, 2])
+SMALL = Corpus(
+    [[0, 1, 2], [0, 1, 2], [0, 1, 0], [1, 1, 2], [5, 1, 3], [5, 3, 3], [4, 4, 4]],
+    [0, 0, 0, 0, 1, 1, 2],
+)
 
 
-def reference(corpus: Corpus, task: int, actions, order: int, strengths, context: list[int]) -> dict[int, float]:
-    """p(a | the actions so far, task), from the formulas of the module, by counting words in dictionaries."""
+def reference(
+    corpus: Corpus, task: int, actions, order: int, strengths, context: list[int]
+) -> dict[int, float]:
+    """p(a | the actions so far, task), from the formulas of the module.
+
+    By counting words in dictionaries.
+    """
 
     def counted(of, allowed):
         """Steps as (two before, before, action)."""
@@ -59,11 +77,18 @@ def reference(corpus: Corpus, task: int, actions, order: int, strengths, context
         for row, owner in zip(corpus.rows, corpus.owners, strict=True):
             padded = [START, START, *row]
             if owner == of:
-                found += [tuple(padded[step:step + 3]) for step in range(len(row)) if row[step] in allowed]
+                found += [
+                    tuple(padded[step : step + 3])
+                    for step in range(len(row))
+                    if row[step] in allowed
+                ]
         return found
 
     def rates(measure):
-        """Rate of what `measure` gives for (steps of the task, step), a number or None for no part in it, in this task."""
+        """Rate of what `measure` gives for (steps of the task, step).
+
+        A number or None for no part in it, in this task.
+        """
         parts = {}
         for of, allowed in enumerate(ACTIONS):
             steps = counted(of, allowed)
@@ -80,7 +105,11 @@ def reference(corpus: Corpus, task: int, actions, order: int, strengths, context
 
     repeat = rates(lambda _, step: None if step[1] == START else float(step[2] == step[1]))
     returned = rates(lambda _, step: float(step[2] == step[0]) if is_between(*step[:2]) else None)
-    expected = rates(lambda steps, step: share_of_pair(steps, step[1], step[0]) if is_between(*step[:2]) else None)
+    expected = rates(
+        lambda steps, step: (
+            share_of_pair(steps, step[1], step[0]) if is_between(*step[:2]) else None
+        )
+    )
     factor = (returned / (1 - returned)) / (expected / (1 - expected))
 
     steps = counted(task, actions)
@@ -96,7 +125,12 @@ def reference(corpus: Corpus, task: int, actions, order: int, strengths, context
     if c == START or len(actions) == 1:
         below = single
     else:
-        below = {a: repeat if a == c else (1 - repeat) * single[a] / sum(single[b] for b in actions if b != c) for a in actions}
+        below = {
+            a: repeat
+            if a == c
+            else (1 - repeat) * single[a] / sum(single[b] for b in actions if b != c)
+            for a in actions
+        }
     pair = interpolated(2, [step for step in steps if step[1] == c], below)
     if order == 2 or c == START:
         return pair
@@ -106,22 +140,34 @@ def reference(corpus: Corpus, task: int, actions, order: int, strengths, context
 
 
 @settings(deadline=None, max_examples=80)
-@given(corpus=corpora(), task=st.integers(0, 3), chosen=st.sampled_from([None, (2, 0), (3, 4, 0, 5), (1,)]),
-       **settings_of_priors)
+@given(
+    corpus=corpora(),
+    task=st.integers(0, 3),
+    chosen=st.sampled_from([None, (2, 0), (3, 4, 0, 5), (1,)]),
+    **settings_of_priors,
+)
 @example(corpus=SMALL, task=0, chosen=None, order=3, strengths=(1.0, 1.0, 1.0))
 @example(corpus=SMALL, task=2, chosen=None, order=3, strengths=(1.0, 1.0, 1.0))
 @example(corpus=SMALL, task=0, chosen=(3, 2, 1), order=3, strengths=(1.0, 1.0, 1.0))
-def test_every_distribution_sums_to_one_and_is_the_reference(corpus, task, chosen, order, strengths):
+def test_every_distribution_sums_to_one_and_is_the_reference(
+    corpus, task, chosen, order, strengths
+):
     prior = corpus.fit(order=order, strengths=strengths)
     ids = prior.actions_of(task, chosen)
     chain = prior.chain(task, 4, chosen)
     assert [cost.ndim for cost in chain.costs] == [min(step + 1, order) for step in range(4)]
     for length in range(4):
         for places in itertools.product(range(len(ids)), repeat=length):
-            probabilities = np.exp(-chain.children(np.array([places], dtype=np.int64).reshape(1, length)))[0]
+            probabilities = np.exp(
+                -chain.children(np.array([places], dtype=np.int64).reshape(1, length))
+            )[0]
             assert probabilities.sum() == pytest.approx(1, abs=1e-9)
-            expected = reference(corpus, task, ids, order, strengths, [ids[place] for place in places])
-            np.testing.assert_allclose(probabilities, [expected[action] for action in ids], rtol=1e-9)
+            expected = reference(
+                corpus, task, ids, order, strengths, [ids[place] for place in places]
+            )
+            np.testing.assert_allclose(
+                probabilities, [expected[action] for action in ids], rtol=1e-9
+            )
 
 
 @settings(deadline=None, max_examples=50)
@@ -141,9 +187,13 @@ def test_costs_of_chains_are_minus_log_probabilities(corpus, horizon, order, str
 
 def test_a_sequence_with_an_action_not_allowed_has_no_probability():
     prior = SMALL.fit()
-    result = prior.log_probability(np.array([[0, 1], [0, 3], [5, 1], [4, 0]]), np.array([0, 0, 1, 2]))
+    result = prior.log_probability(
+        np.array([[0, 1], [0, 3], [5, 1], [4, 0]]), np.array([0, 0, 1, 2])
+    )
     assert np.isfinite(result).tolist() == [True, False, True, False]
-    assert prior.log_probability(np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64)).shape == (0,)
+    assert prior.log_probability(
+        np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    ).shape == (0,)
 
 
 @pytest.mark.parametrize("chosen", [None, (4, 0, 1)])
@@ -157,7 +207,9 @@ def test_steps_follow_the_chain(chosen):
         total += after[np.arange(81), places[:, step]]
     np.testing.assert_allclose(total, -prior.chain(0, 4, chosen).cost(places))
     if chosen is None:
-        np.testing.assert_allclose(total, prior.log_probability(places, np.zeros(81, dtype=np.int64)))  # ids 0, 1, 2
+        np.testing.assert_allclose(
+            total, prior.log_probability(places, np.zeros(81, dtype=np.int64))
+        )  # ids 0, 1, 2
 
 
 def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
@@ -166,8 +218,8 @@ def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
     repeat = (4 + 0.5) / (14 + 1)
     np.testing.assert_allclose(first, [0.5, 0.5])
     np.testing.assert_allclose(second, [[repeat, 1 - repeat], [1 - repeat, repeat]])
-    # Third steps after two different ones: 0 1 2 twice, 0 1 0, 5 1 3, 5 3 3. One returns. By pairs alone: 1 → 0 is one
-    # of the five steps after a 1 of task 0, for each of three; never in task 1.
+    # Third steps after two different ones: 0 1 2 twice, 0 1 0, 5 1 3, 5 3 3. One returns. By pairs
+    # alone: 1 → 0 is one of the five steps after a 1 of task 0, for each of three; never in task 1.
     factor = (1.5 / 4.5) / (1.1 / 4.9)
     back = factor * (1 - repeat) / (factor * (1 - repeat) + repeat)
     np.testing.assert_allclose(third[0, 1], [back, 1 - back])
@@ -176,8 +228,13 @@ def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
 
 
 def test_a_repeat_gets_the_share_estimated_for_the_task():
-    """0 is the most frequent action by far and never repeats at once in task 0; 1 often does in task 1."""
-    corpus = Corpus([[0, 1, 0]] * 30 + [[0, 2, 0]] * 30 + [[1, 1, 1]] * 30 + [[1, 3, 5]], [0] * 60 + [1] * 31)
+    """0 is the most frequent action by far and never repeats at once in task 0.
+
+    1 often does in task 1.
+    """
+    corpus = Corpus(
+        [[0, 1, 0]] * 30 + [[0, 2, 0]] * 30 + [[1, 1, 1]] * 30 + [[1, 3, 5]], [0] * 60 + [1] * 31
+    )
     overall = (60 + 0.5) / (182 + 1)
     share = (0 + 20 * overall) / (120 + 20)
     prior = corpus.fit(order=2, strengths=(1.0, 1e6, 1.0))  # hardly counts any pair
@@ -185,14 +242,21 @@ def test_a_repeat_gets_the_share_estimated_for_the_task():
     np.testing.assert_allclose(np.diag(pair), share, rtol=1e-3)
     single = np.exp(-corpus.fit(order=1, strengths=(1.0, 1e6, 1.0)).chain(0, 1).costs[0])
     assert single[0] > 4 * share
-    np.testing.assert_allclose(pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3)  # the others in proportion
+    np.testing.assert_allclose(
+        pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3
+    )  # the others in proportion
     assert np.diag(np.exp(-prior.chain(1, 2).costs[1])).min() > 3 * share
 
 
 def test_a_return_gets_less_where_returns_are_rare():
     """Pairs go round both ways alike, single windows never turn back."""
-    corpus = Corpus([[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]] * 20, [0] * 120)
-    pair, back = (np.exp(-corpus.fit(order=order, strengths=(1.0, 10.0, 1e9)).chain(0, 3).costs[-1]) for order in (2, 3))
+    corpus = Corpus(
+        [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]] * 20, [0] * 120
+    )
+    pair, back = (
+        np.exp(-corpus.fit(order=order, strengths=(1.0, 10.0, 1e9)).chain(0, 3).costs[-1])
+        for order in (2, 3)
+    )
     back = back[0, 1]  # hardly counts any triple
     assert pair[1, 0] == pytest.approx(pair[1, 2])
     assert back[0] < 0.2 * back[2]
@@ -200,28 +264,48 @@ def test_a_return_gets_less_where_returns_are_rare():
 
 
 def test_orders_are_nested():
-    """Each order begins as the one below it, and comes down to it where its level has infinite strength."""
-    one, two, three = (SMALL.fit(order=order, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs for order in (1, 2, 3))
+    """Each order begins as the one below it.
+
+    And comes down to it where its level has infinite strength.
+    """
+    one, two, three = (
+        SMALL.fit(order=order, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs for order in (1, 2, 3)
+    )
     np.testing.assert_array_equal(two[0], three[0])
     assert not np.allclose(one[0], two[0])
     assert not np.allclose(two[1], three[1])  # the second of a window is no second of a pair
-    np.testing.assert_allclose(SMALL.fit(order=2, strengths=(1.0, 1e12, 3.0)).chain(0, 3).costs[0], one[0], rtol=1e-9)
-    np.testing.assert_allclose(SMALL.fit(order=3, strengths=(1.0, 2.0, 1e12)).chain(0, 3).costs[1], two[1], rtol=1e-9)
-    repeated = SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs[2][2, 2]  # 2 2 was never seen
+    np.testing.assert_allclose(
+        SMALL.fit(order=2, strengths=(1.0, 1e12, 3.0)).chain(0, 3).costs[0], one[0], rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        SMALL.fit(order=3, strengths=(1.0, 2.0, 1e12)).chain(0, 3).costs[1], two[1], rtol=1e-9
+    )
+    repeated = (
+        SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs[2][2, 2]
+    )  # 2 2 was never seen
     np.testing.assert_allclose(repeated, two[2][2], rtol=1e-12)
 
 
 def test_the_start_of_a_window_is_a_context():
     corpus = Corpus([[0, 1, 2], [0, 1, 2], [0, 2, 1], [1, 0, 2]], [0] * 4)
-    first, second, third = (np.exp(-cost) for cost in corpus.fit(order=3, strengths=(1e-6,) * 3).chain(0, 3).costs)
+    first, second, third = (
+        np.exp(-cost) for cost in corpus.fit(order=3, strengths=(1e-6,) * 3).chain(0, 3).costs
+    )
     np.testing.assert_allclose(first, [0.75, 0.25, 0], atol=1e-5)
-    np.testing.assert_allclose(second[0], [0, 2 / 3, 1 / 3], atol=1e-5)  # as a pair anywhere it would be 2 : 2
+    np.testing.assert_allclose(
+        second[0], [0, 2 / 3, 1 / 3], atol=1e-5
+    )  # as a pair anywhere it would be 2 : 2
     np.testing.assert_allclose(third[1, 0], [0, 0, 1], atol=1e-5)
 
 
 @settings(deadline=None, max_examples=60)
-@given(corpus=corpora(), task=st.integers(0, 1), extra=st.integers(0, 3), order=st.integers(1, 3),
-       chosen=st.sampled_from([None, (2, 5, 0, 3)]))
+@given(
+    corpus=corpora(),
+    task=st.integers(0, 1),
+    extra=st.integers(0, 3),
+    order=st.integers(1, 3),
+    chosen=st.sampled_from([None, (2, 5, 0, 3)]),
+)
 @example(corpus=SMALL, task=0, extra=1, order=3, chosen=None)
 def test_pruned_keeps_what_was_seen_and_the_likeliest_others(corpus, task, extra, order, chosen):
     prior = corpus.fit(order=order)
@@ -233,7 +317,10 @@ def test_pruned_keeps_what_was_seen_and_the_likeliest_others(corpus, task, extra
         assert not any(cost.any() for cost in pruned.costs)
         return
     strengths = DEFAULT_STRENGTHS
-    for c, context, row in [(START, [], pruned.costs[0]), *((c, [c], pruned.costs[1][place]) for place, c in enumerate(ids))]:
+    for c, context, row in [
+        (START, [], pruned.costs[0]),
+        *((c, [c], pruned.costs[1][place]) for place, c in enumerate(ids)),
+    ]:
         likelihood = reference(corpus, task, ids, min(order, 2), strengths, context)
         kept = {a for a in ids if (c, a) in seen}
         assert {a for a, cost in zip(ids, row, strict=True) if cost == 0} >= kept
@@ -252,7 +339,11 @@ def test_pruned_by_hand():
     assert later.tolist() == [[inf, 0, inf], [0, 0, 0], [inf, inf, inf]]
     start, later, _ = SMALL.fit().pruned(0, 3, 1).costs
     assert start.tolist() == [0, 0, 0]
-    assert later.tolist() == [[inf, 0, 0], [0, 0, 0], [inf, 0, inf]]  # after 2, 1 is the more frequent
+    assert later.tolist() == [
+        [inf, 0, 0],
+        [0, 0, 0],
+        [inf, 0, inf],
+    ]  # after 2, 1 is the more frequent
     assert not any(cost.any() for cost in SMALL.fit().pruned(3, 3, 0).costs)
     assert len(SMALL.fit().pruned(0, 1, 0).costs) == 1
 
@@ -271,21 +362,29 @@ def test_arrays_and_back(through_file, tmp_path):
         write_tensors(tmp_path / "prior.safetensors", arrays)
         arrays, _ = load_tensors(tmp_path / "prior.safetensors", "np", "")
     again = NGramPrior.from_arrays(arrays)
-    assert (again.order, again.strengths, again.actions, again.action_count) == (2, (0.3, 2.0, 5.0), ACTIONS, ACTION_COUNT)
+    assert (again.order, again.strengths, again.actions, again.action_count) == (
+        2,
+        (0.3, 2.0, 5.0),
+        ACTIONS,
+        ACTION_COUNT,
+    )
     for task in range(4):
         for one, two in zip(prior.chain(task, 3).costs, again.chain(task, 3).costs, strict=True):
             np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(prior.pruned(0, 2, 1).costs[1], again.pruned(0, 2, 1).costs[1])
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda arrays: arrays.pop("counts"), "'counts' is missing"),
-    (lambda arrays: arrays.update(counts=arrays["counts"][1:]), "do not fit"),
-    (lambda arrays: arrays.update(actions=arrays["actions"][1:]), "do not fit"),
-    (lambda arrays: arrays.update(events=arrays["events"] + 4), "do not fit"),
-    (lambda arrays: arrays.update(events=arrays["events"].astype(np.float64)), "do not fit"),
-    (lambda arrays: arrays.update(settings=np.array([7, 6])), "order is 7"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays: arrays.pop("counts"), "'counts' is missing"),
+        (lambda arrays: arrays.update(counts=arrays["counts"][1:]), "do not fit"),
+        (lambda arrays: arrays.update(actions=arrays["actions"][1:]), "do not fit"),
+        (lambda arrays: arrays.update(events=arrays["events"] + 4), "do not fit"),
+        (lambda arrays: arrays.update(events=arrays["events"].astype(np.float64)), "do not fit"),
+        (lambda arrays: arrays.update(settings=np.array([7, 6])), "order is 7"),
+    ],
+)
 def test_arrays_of_no_prior(change, message):
     arrays = SMALL.fit().to_arrays()
     change(arrays)
@@ -301,14 +400,21 @@ def walks(seed: int, count: int, horizon: int, span: int) -> Corpus:
     for _ in range(count):
         row = generator.integers(3, size=span).tolist()
         while len(row) < span + horizon:
-            row.append(int(generator.choice(3, p=table[tuple(row[len(row) - span:])])))
+            row.append(int(generator.choice(3, p=table[tuple(row[len(row) - span :])])))
         rows.append(row[span:])
     return Corpus(rows, [0] * count)
 
 
 def tune(train: Corpus, val: Corpus, **settings) -> NGramPrior:
-    return NGramPrior.tuned(train.sequences, train.tasks, action_count=ACTION_COUNT, actions=ACTIONS,
-                            val_sequences=val.sequences, val_tasks=val.tasks, **settings)
+    return NGramPrior.tuned(
+        train.sequences,
+        train.tasks,
+        action_count=ACTION_COUNT,
+        actions=ACTIONS,
+        val_sequences=val.sequences,
+        val_tasks=val.tasks,
+        **settings,
+    )
 
 
 @pytest.mark.parametrize("span", [0, 1, 2])
@@ -319,17 +425,26 @@ def test_tuned_finds_the_order_of_a_markov_chain(span):
 
 
 def test_tuned_is_the_best_of_what_one_change_reaches():
-    train, val = walks(5, 60, 4, 2), walks(6, 60, 4, 2)  # where one round over the strengths is not enough
+    train, val = (
+        walks(5, 60, 4, 2),
+        walks(6, 60, 4, 2),
+    )  # where one round over the strengths is not enough
 
     def score(order, strengths):
-        return train.fit(order=order, strengths=strengths).log_probability(val.sequences, val.tasks).mean()
+        return (
+            train.fit(order=order, strengths=strengths)
+            .log_probability(val.sequences, val.tasks)
+            .mean()
+        )
 
     prior = tune(train, val)
     best = score(prior.order, prior.strengths)
     assert prior.order == 3
     for level in range(3):
         for value in GRID:
-            assert score(3, (*prior.strengths[:level], value, *prior.strengths[level + 1:])) <= best
+            assert (
+                score(3, (*prior.strengths[:level], value, *prior.strengths[level + 1 :])) <= best
+            )
     assert best > score(DEFAULT_ORDER, DEFAULT_STRENGTHS)
     for order in (1, 2):
         assert best > score(order, tune(train, val, orders=(order,)).strengths)
@@ -350,8 +465,14 @@ def test_tuned_leaves_out_windows_that_no_setting_explains():
 def test_tuned_without_windows_to_tune_on_keeps_the_defaults(val):
     sequences = np.zeros((0, 2), dtype=np.int64) if val is None else val.sequences
     tasks = np.zeros(0, dtype=np.int64) if val is None else val.tasks
-    prior = NGramPrior.tuned(SMALL.sequences, SMALL.tasks, action_count=ACTION_COUNT, actions=ACTIONS,
-                             val_sequences=sequences, val_tasks=tasks)
+    prior = NGramPrior.tuned(
+        SMALL.sequences,
+        SMALL.tasks,
+        action_count=ACTION_COUNT,
+        actions=ACTIONS,
+        val_sequences=sequences,
+        val_tasks=tasks,
+    )
     assert (prior.order, prior.strengths) == (DEFAULT_ORDER, DEFAULT_STRENGTHS)
 
 
@@ -360,61 +481,82 @@ def test_tables_are_kept():
     chain = prior.chain(0, 5)
     assert chain.costs[2] is chain.costs[4]
     assert prior.chain(0, 3).costs[2] is chain.costs[2]
-    assert prior.chain(0, 3, (2, 1, 0)).costs[0].tolist() == prior.chain(0, 3).costs[0][::-1].tolist()
+    assert (
+        prior.chain(0, 3, (2, 1, 0)).costs[0].tolist() == prior.chain(0, 3).costs[0][::-1].tolist()
+    )
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"sequences": np.array([0, 1, 2])}, "shape"),
-    ({"sequences": np.zeros((7, 0), dtype=np.int64)}, "shape"),
-    ({"tasks": np.zeros(3, dtype=np.int64)}, "shape"),
-    ({"sequences": SMALL.sequences + 0.5}, "actions of type float64"),
-    ({"sequences": SMALL.sequences + 1}, "actions of type int64"),
-    ({"sequences": SMALL.sequences - 1}, "actions of type int64"),
-    ({"tasks": SMALL.tasks + 2}, "tasks of type int64"),
-    ({"sequences": np.zeros((0, 3), dtype=np.int64), "tasks": np.zeros(0, dtype=np.int64)}, "no training windows"),
-    ({"actions": ((0, 1), (), (4,))}, "the actions of task 1"),
-    ({"actions": ((0, 1), (2, 2), (4,))}, "the actions of task 1"),
-    ({"actions": ((0, 1), (2, 6), (4,))}, "the actions of task 1"),
-    ({"order": 0}, "order is 0"),
-    ({"order": 4}, "order is 4"),
-    ({"strengths": (1.0, 1.0)}, "strengths"),
-    ({"strengths": (1.0, 0.0, 1.0)}, "strengths"),
-    ({"strengths": (1.0, np.nan, 1.0)}, "strengths"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sequences": np.array([0, 1, 2])}, "shape"),
+        ({"sequences": np.zeros((7, 0), dtype=np.int64)}, "shape"),
+        ({"tasks": np.zeros(3, dtype=np.int64)}, "shape"),
+        ({"sequences": SMALL.sequences + 0.5}, "actions of type float64"),
+        ({"sequences": SMALL.sequences + 1}, "actions of type int64"),
+        ({"sequences": SMALL.sequences - 1}, "actions of type int64"),
+        ({"tasks": SMALL.tasks + 2}, "tasks of type int64"),
+        (
+            {"sequences": np.zeros((0, 3), dtype=np.int64), "tasks": np.zeros(0, dtype=np.int64)},
+            "no training windows",
+        ),
+        ({"actions": ((0, 1), (), (4,))}, "the actions of task 1"),
+        ({"actions": ((0, 1), (2, 2), (4,))}, "the actions of task 1"),
+        ({"actions": ((0, 1), (2, 6), (4,))}, "the actions of task 1"),
+        ({"order": 0}, "order is 0"),
+        ({"order": 4}, "order is 4"),
+        ({"strengths": (1.0, 1.0)}, "strengths"),
+        ({"strengths": (1.0, 0.0, 1.0)}, "strengths"),
+        ({"strengths": (1.0, np.nan, 1.0)}, "strengths"),
+    ],
+)
 def test_what_cannot_be_fitted(arguments, message):
-    given = {"sequences": SMALL.sequences, "tasks": SMALL.tasks, "action_count": ACTION_COUNT, "actions": ACTIONS}
+    given = {
+        "sequences": SMALL.sequences,
+        "tasks": SMALL.tasks,
+        "action_count": ACTION_COUNT,
+        "actions": ACTIONS,
+    }
     NGramPrior.fit(**given)
     with pytest.raises(ConfigError, match=message):
         NGramPrior.fit(**{**given, **arguments})
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"orders": ()}, "cannot choose"), ({"orders": (0, 1)}, "cannot choose"), ({"grid": ()}, "cannot choose"),
-    ({"grid": (1.0, -1.0)}, "cannot choose"),
-])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"orders": ()}, "cannot choose"),
+        ({"orders": (0, 1)}, "cannot choose"),
+        ({"grid": ()}, "cannot choose"),
+        ({"grid": (1.0, -1.0)}, "cannot choose"),
+    ],
+)
 def test_what_cannot_be_tuned(settings, message):
     tune(SMALL, SMALL)
     with pytest.raises(ConfigError, match=message):
         tune(SMALL, SMALL, **settings)
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda prior: prior.chain(4, 3), "no task 4"),
-    (lambda prior: prior.chain(-1, 3), "no task -1"),
-    (lambda prior: prior.chain(0, 0), "horizon is 0"),
-    (lambda prior: prior.chain(0, 3, ()), "to plan with"),
-    (lambda prior: prior.chain(0, 3, (1, 1)), "to plan with"),
-    (lambda prior: prior.chain(0, 3, (1, 6)), "to plan with"),
-    (lambda prior: prior.pruned(0, 3, -1), "extra is -1"),
-    (lambda prior: prior.pruned(0, 0, 1), "horizon is 0"),
-    (lambda prior: prior.log_probability(np.array([0, 1]), np.array([0, 0])), "shape"),
-    (lambda prior: prior.log_probability(np.array([[0, 6]]), np.array([0])), "actions of type"),
-    (lambda prior: prior.log_probability(np.array([[0, 1]]), np.array([4])), "tasks of type"),
-    (lambda prior: prior.step_log_probabilities(0, np.array([0, 1])), "prefixes"),
-    (lambda prior: prior.step_log_probabilities(0, np.array([[3]])), "prefixes"),
-    (lambda prior: prior.step_log_probabilities(0, np.array([[-1]])), "prefixes"),
-    (lambda prior: prior.step_log_probabilities(0, np.array([[0.0]])), "prefixes"),
-])
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda prior: prior.chain(4, 3), "no task 4"),
+        (lambda prior: prior.chain(-1, 3), "no task -1"),
+        (lambda prior: prior.chain(0, 0), "horizon is 0"),
+        (lambda prior: prior.chain(0, 3, ()), "to plan with"),
+        (lambda prior: prior.chain(0, 3, (1, 1)), "to plan with"),
+        (lambda prior: prior.chain(0, 3, (1, 6)), "to plan with"),
+        (lambda prior: prior.pruned(0, 3, -1), "extra is -1"),
+        (lambda prior: prior.pruned(0, 0, 1), "horizon is 0"),
+        (lambda prior: prior.log_probability(np.array([0, 1]), np.array([0, 0])), "shape"),
+        (lambda prior: prior.log_probability(np.array([[0, 6]]), np.array([0])), "actions of type"),
+        (lambda prior: prior.log_probability(np.array([[0, 1]]), np.array([4])), "tasks of type"),
+        (lambda prior: prior.step_log_probabilities(0, np.array([0, 1])), "prefixes"),
+        (lambda prior: prior.step_log_probabilities(0, np.array([[3]])), "prefixes"),
+        (lambda prior: prior.step_log_probabilities(0, np.array([[-1]])), "prefixes"),
+        (lambda prior: prior.step_log_probabilities(0, np.array([[0.0]])), "prefixes"),
+    ],
+)
 def test_what_cannot_be_asked(call, message):
     with pytest.raises(ConfigError, match=message):
         call(SMALL.fit())

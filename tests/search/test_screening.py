@@ -18,7 +18,7 @@ from .conftest import DummyField, Impatient, chains, everything, listed, problem
 
 def spread(initial, goal, sequence):
     """An energy without structure and almost without ties, 0 to 64, exact in single precision."""
-    return zlib.crc32(repr((initial, goal, sequence)).encode()) % 2 ** 16 / 1024
+    return zlib.crc32(repr((initial, goal, sequence)).encode()) % 2**16 / 1024
 
 
 def off_by(most):
@@ -38,26 +38,50 @@ def limits(monkeypatch, kept):
 def make_field(seed, *, horizon, actions, skip=False):
     """A random and uneven field."""
     generator = torch.Generator().manual_seed(seed)
-    config = FieldConfig(width=32, depth=2, heads=2, mlp_ratio=2, action_dim=8, goal_skip=skip,
-                         action_encoding="observed" if skip else "auto")
-    made = EnergyField(config=config, observation_dim=20, action_count=actions, horizon=horizon,
-                       action_vectors=torch.randn(actions, 20, generator=generator) if skip else None)
+    config = FieldConfig(
+        width=32,
+        depth=2,
+        heads=2,
+        mlp_ratio=2,
+        action_dim=8,
+        goal_skip=skip,
+        action_encoding="observed" if skip else "auto",
+    )
+    made = EnergyField(
+        config=config,
+        observation_dim=20,
+        action_count=actions,
+        horizon=horizon,
+        action_vectors=torch.randn(actions, 20, generator=generator) if skip else None,
+    )
     made.reset(generator)
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * max(parameter.shape, default=1) ** -0.5)
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator)
+                * max(parameter.shape, default=1) ** -0.5
+            )
     return made
 
 
 def random_problems(seed, sets, **more):
     generator = np.random.default_rng(seed)
-    return [Problem(initial=generator.standard_normal(20).astype(np.float32),
-                    goal=generator.standard_normal(20).astype(np.float32), actions=tuple(allowed), **more)
-            for allowed in sets]
+    return [
+        Problem(
+            initial=generator.standard_normal(20).astype(np.float32),
+            goal=generator.standard_normal(20).astype(np.float32),
+            actions=tuple(allowed),
+            **more,
+        )
+        for allowed in sets
+    ]
 
 
 def assert_same(ours, theirs):
-    """The same plans, but where neighbours' scores are equal to rounding, and energies in single precision."""
+    """The same plans, but where neighbours' scores are equal to rounding.
+
+    And energies in single precision.
+    """
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=2e-5)
     np.testing.assert_allclose(ours.energies, theirs.energies, rtol=2e-5)
     assert len({tuple(row) for row in ours.actions.tolist()}) == len(ours)
@@ -78,26 +102,38 @@ def coarse_energies(field, one):
 
 
 @settings(deadline=None, max_examples=12)
-@given(seed=st.integers(0, 10_000), horizon=st.integers(3, 4), size=st.integers(4, 8), top_k=st.sampled_from([1, 5, 30]),
-       skip=st.booleans(), kept=st.sampled_from([64, 300, 4096]))
+@given(
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(3, 4),
+    size=st.integers(4, 8),
+    top_k=st.sampled_from([1, 5, 30]),
+    skip=st.booleans(),
+    kept=st.sampled_from([64, 300, 4096]),
+)
 def test_screening_changes_nothing_of_a_real_field(seed, horizon, size, top_k, skip, kept):
     field = IncrementalField(make_field(seed, horizon=horizon, actions=9, skip=skip))
     problems = random_problems(seed, [range(size), range(9 - size, 9), range(size), range(3)])
     with pytest.MonkeyPatch.context() as patch:
         limits(patch, kept)
         screened = ExhaustiveSearch(screening=True).search(field, problems, top_k)
-    for one, ours, theirs in zip(problems, screened, ExhaustiveSearch().search(field, problems, top_k), strict=True):
+    for one, ours, theirs in zip(
+        problems, screened, ExhaustiveSearch().search(field, problems, top_k), strict=True
+    ):
         assert_same(ours, theirs)
         actions = torch.from_numpy(ours.actions)
-        initial, goal = (torch.from_numpy(part).expand(len(ours), -1) for part in (one.initial, one.goal))
-        np.testing.assert_allclose(ours.energies, field.energy(initial, goal, actions).numpy(), rtol=2e-5)
+        initial, goal = (
+            torch.from_numpy(part).expand(len(ours), -1) for part in (one.initial, one.goal)
+        )
+        np.testing.assert_allclose(
+            ours.energies, field.energy(initial, goal, actions).numpy(), rtol=2e-5
+        )
 
 
 def test_the_lower_precision_of_a_real_field_is_lower():
     """Or the test above would show nothing: errors far beyond rounding, and an order of its own."""
     field = IncrementalField(make_field(0, horizon=3, actions=8))
-    one, = random_problems(0, [range(8)])
-    fine, = ExhaustiveSearch().search(field, [one], 512)
+    (one,) = random_problems(0, [range(8)])
+    (fine,) = ExhaustiveSearch().search(field, [one], 512)
     coarse = coarse_energies(field, one)[np.ravel_multi_index(tuple(fine.actions.T), (8, 8, 8))]
     error = np.abs(coarse - fine.energies) / fine.energies
     assert 2e-4 < error.max() < 0.1
@@ -112,9 +148,15 @@ def test_screening_of_other_objectives(kind):
     if kind == "infinite costs":
         costs = [np.where(generator.random(cost.shape) < 0.3, np.inf, cost) for cost in costs]
     chain = None if kind == "constraints" else Chain(costs=tuple(costs))
-    constraints = Constraints(required=(3,), forbidden=(0,)) if kind == "constraints" else Constraints()
-    problems = random_problems(1, [range(6)] * 3, objective=Objective(temperature=0.5, chain=chain, offset=1.5),
-                               constraints=constraints)
+    constraints = (
+        Constraints(required=(3,), forbidden=(0,)) if kind == "constraints" else Constraints()
+    )
+    problems = random_problems(
+        1,
+        [range(6)] * 3,
+        objective=Objective(temperature=0.5, chain=chain, offset=1.5),
+        constraints=constraints,
+    )
     screened = ExhaustiveSearch(screening=True).search(field, problems, 20)
     for ours, theirs in zip(screened, ExhaustiveSearch().search(field, problems, 20), strict=True):
         assert_same(ours, theirs)
@@ -122,7 +164,10 @@ def test_screening_of_other_objectives(kind):
 
 
 def test_the_exact_order_comes_back_from_a_wrong_one(monkeypatch):
-    """The best by coarse energy are others, yet the plans are exact, and few leaves are evaluated again."""
+    """The best by coarse energy are others, yet the plans are exact.
+
+    And few leaves are evaluated again.
+    """
     limits(monkeypatch, 200)
     monkeypatch.setattr(module, "SAMPLED", 40)
     error = off_by(0.5)
@@ -130,7 +175,7 @@ def test_the_exact_order_comes_back_from_a_wrong_one(monkeypatch):
         one = problem(goal, range(10))
         every = everything(one, 3, spread)
         dummy = DummyField(3, spread, error=error)
-        plans, = ExhaustiveSearch(screening=True).search(dummy, [one], 10)
+        (plans,) = ExhaustiveSearch(screening=True).search(dummy, [one], 10)
         assert listed(plans) == every[:10]
         assert plans.exact
         again = len(dummy.leaves) - 1000
@@ -150,25 +195,41 @@ def test_an_error_twice_as_large_as_any_that_was_sampled_is_within_the_margin(mo
         return 0.9 if sequence == hidden else off_by(0.45)(initial, goal, sequence)
 
     assert error(0, 0, hidden) + every[0][0] > every[3][0]
-    plans, = ExhaustiveSearch(screening=True).search(DummyField(3, spread, error=error), [one], 3)
+    (plans,) = ExhaustiveSearch(screening=True).search(DummyField(3, spread, error=error), [one], 3)
     assert listed(plans) == every[:3]
 
 
 @settings(deadline=None, max_examples=60)
-@given(data=st.data(), horizon=st.integers(1, 3), top_k=st.sampled_from([1, 7, 60]), count=st.integers(1, 3),
-       most=st.sampled_from([0.0, 0.5, 40.0]), kept=st.sampled_from([1, 8, 40, 4096]), memory=st.sampled_from([60, 10 ** 6]))
+@given(
+    data=st.data(),
+    horizon=st.integers(1, 3),
+    top_k=st.sampled_from([1, 7, 60]),
+    count=st.integers(1, 3),
+    most=st.sampled_from([0.0, 0.5, 40.0]),
+    kept=st.sampled_from([1, 8, 40, 4096]),
+    memory=st.sampled_from([60, 10**6]),
+)
 def test_screening_is_exact_for_whatever_problems(data, horizon, top_k, count, most, kept, memory):
-    """With chains, constraints, temperatures; where errors are small, where they hide everything, however few are kept."""
+    """With chains, constraints, temperatures.
+
+    Where errors are small, where they hide everything, however few are kept.
+    """
     sets = st.sampled_from([(4,), (0, 3, 7), (0, 1, 2, 5, 6)])
-    problems = [data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)]
+    problems = [
+        data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
+    ]
     expected = [everything(one, horizon, spread) for one in problems]
     if not all(expected):
         return
     dummy = DummyField(horizon, spread, error=off_by(most))
     with pytest.MonkeyPatch.context() as patch:
         limits(patch, kept)
-        patch.setattr(module, "SAMPLED", 100_000)  # all leaves tell of their errors, so that there is no luck in it
-        found = ExhaustiveSearch(memory_mib=memory / 2 ** 20, screening=True).search(dummy, problems, top_k)
+        patch.setattr(
+            module, "SAMPLED", 100_000
+        )  # all leaves tell of their errors, so that there is no luck in it
+        found = ExhaustiveSearch(memory_mib=memory / 2**20, screening=True).search(
+            dummy, problems, top_k
+        )
     for plans, every in zip(found, expected, strict=True):
         assert listed(plans) == every[:top_k]
         assert plans.exact
@@ -176,15 +237,18 @@ def test_screening_is_exact_for_whatever_problems(data, horizon, top_k, count, m
 
 
 def test_too_many_within_the_margin(monkeypatch):
-    """No more than eight leaves are kept, and errors are as large as the energies: all is searched again, and counted."""
+    """No more than eight leaves are kept, and errors are as large as the energies.
+
+    All is searched again, and counted.
+    """
     limits(monkeypatch, 8)
     one = problem(0, range(5))
     dummy = DummyField(3, spread, error=off_by(30.0))
-    plans, = ExhaustiveSearch(screening=True).search(dummy, [one], 3)
+    (plans,) = ExhaustiveSearch(screening=True).search(dummy, [one], 3)
     assert listed(plans) == everything(one, 3, spread)[:3]
     assert plans.exact
     assert dummy.coarse_nodes == 5 + 25 + 125
-    fine = [row for _, _, row in dummy.nodes[dummy.coarse_nodes:]]
+    fine = [row for _, _, row in dummy.nodes[dummy.coarse_nodes :]]
     assert {row for row in fine if len(row) == 3} == set(itertools.product(range(5), repeat=3))
     assert len(fine) > 5 + 25 + 125  # those of the first attempt besides
     assert plans.evaluated.leaves == 125
@@ -194,7 +258,7 @@ def test_too_many_within_the_margin(monkeypatch):
 def test_many_kept_leaves_need_no_second_search(monkeypatch):
     limits(monkeypatch, 125)
     dummy = DummyField(3, spread, error=off_by(30.0))
-    plans, = ExhaustiveSearch(screening=True).search(dummy, [problem(0, range(4))], 3)
+    (plans,) = ExhaustiveSearch(screening=True).search(dummy, [problem(0, range(4))], 3)
     assert listed(plans) == everything(problem(0, range(4)), 3, spread)[:3]
     assert dummy.roots == 2
 
@@ -216,7 +280,9 @@ def test_stopping(patience):
     """What was met is returned, with its true energies, and is not called exact."""
     dummy, impatient = DummyField(3, spread, child_bytes=10, error=off_by(0.5)), Impatient(patience)
     problems = [problem(goal, range(6)) for goal in range(2)]
-    found = ExhaustiveSearch(memory_mib=3 * 500 / 2 ** 20, screening=True).search(dummy, problems, 4, impatient.watch)
+    found = ExhaustiveSearch(memory_mib=3 * 500 / 2**20, screening=True).search(
+        dummy, problems, 4, impatient.watch
+    )
     assert [plans.exact for plans in found] == [False, False]
     assert [len(plans) for plans in found] == [4 * (patience > 0), 0]
     assert impatient.advanced <= 1
@@ -225,20 +291,26 @@ def test_stopping(patience):
     for plans, one in zip(found, problems, strict=True):
         assert set(listed(plans)) <= set(everything(one, 3, spread))
         assert {row for _, row, _ in listed(plans)} <= met
-    assert [row for row in everything(problems[0], 3, spread) if row[1] in met][:len(found[0])] == listed(found[0])
+    assert [row for row in everything(problems[0], 3, spread) if row[1] in met][
+        : len(found[0])
+    ] == listed(found[0])
 
 
 def test_progress_adds_up():
     impatient = Impatient()
     problems = [problem(goal, range(5)) for goal in range(3)]
-    ExhaustiveSearch(screening=True).search(DummyField(3, spread, error=off_by(0.5)), problems, 4, impatient.watch)
+    ExhaustiveSearch(screening=True).search(
+        DummyField(3, spread, error=off_by(0.5)), problems, 4, impatient.watch
+    )
     assert impatient.advanced == pytest.approx(3)
 
 
 def test_a_field_that_diverged():
     """All energies are infinite or not numbers, in either precision."""
     for value in (float("inf"), float("nan")):
-        plans, = ExhaustiveSearch(screening=True).search(DummyField(2, lambda *_, own=value: own), [problem(0, range(4))], 3)
+        (plans,) = ExhaustiveSearch(screening=True).search(
+            DummyField(2, lambda *_, own=value: own), [problem(0, range(4))], 3
+        )
         assert plans.energies.tolist() == [np.inf] * 3
         assert plans.actions.tolist() == [[0, 0], [0, 1], [0, 2]]
 
@@ -248,5 +320,7 @@ def test_a_field_that_diverged():
 def test_a_chain_that_outweighs_the_energies(data):
     chain = data.draw(chains(3, 5, most=1000))
     one = problem(0, range(5), objective=Objective(chain=chain))
-    plans, = ExhaustiveSearch(screening=True).search(DummyField(3, spread, error=off_by(0.2)), [one], 10)
+    (plans,) = ExhaustiveSearch(screening=True).search(
+        DummyField(3, spread, error=off_by(0.2)), [one], 10
+    )
     assert listed(plans) == everything(one, 3, spread)[:10]

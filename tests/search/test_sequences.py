@@ -16,34 +16,56 @@ SETS = ((0, 1), (2, 5, 7), (4,), (1, 2, 3, 6))
 
 @st.composite
 def wanted(draw):
-    """A horizon, queries by their allowed actions, and a multiset of their sequences in any order."""
+    """A horizon, queries by their allowed actions.
+
+    And a multiset of their sequences in any order.
+    """
     horizon = draw(st.integers(1, 4))
     sets = draw(st.lists(st.sampled_from(SETS), min_size=1, max_size=3))
-    rows = draw(st.lists(st.integers(0, len(sets) - 1).flatmap(lambda query: st.tuples(
-        st.just(query), st.tuples(*[st.integers(0, len(sets[query]) - 1)] * horizon))), max_size=30))
+    rows = draw(
+        st.lists(
+            st.integers(0, len(sets) - 1).flatmap(
+                lambda query: st.tuples(
+                    st.just(query), st.tuples(*[st.integers(0, len(sets[query]) - 1)] * horizon)
+                )
+            ),
+            max_size=30,
+        )
+    )
     return horizon, sets, rows
 
 
 def arrays(rows, horizon: int):
-    return (np.array([query for query, _ in rows], dtype=np.int64),
-            np.array([places for _, places in rows], dtype=np.int64).reshape(len(rows), horizon))
+    return (
+        np.array([query for query, _ in rows], dtype=np.int64),
+        np.array([places for _, places in rows], dtype=np.int64).reshape(len(rows), horizon),
+    )
 
 
 @settings(deadline=None, max_examples=100)
-@given(case=wanted(), memory=st.sampled_from([1e-9, 40 / 2 ** 20, 100 / 2 ** 20, 300 / 2 ** 20, 1024]))
+@given(case=wanted(), memory=st.sampled_from([1e-9, 40 / 2**20, 100 / 2**20, 300 / 2**20, 1024]))
 def test_energies_of_any_multiset_in_any_order(case, memory):
     horizon, sets, rows = case
-    dummy, problems = DummyField(horizon, scrambled), [problem(goal, actions) for goal, actions in enumerate(sets)]
+    dummy, problems = (
+        DummyField(horizon, scrambled),
+        [problem(goal, actions) for goal, actions in enumerate(sets)],
+    )
     energies = SequenceEnergies(dummy, compiled(problems, horizon, 1), memory)
     for _ in range(2):
         found = energies(*arrays(rows, horizon))
         assert found.dtype == np.float64
-        assert found.tolist() == [scrambled(0.0, float(query), tuple(sets[query][place] for place in places))
-                                  for query, places in rows]
+        assert found.tolist() == [
+            scrambled(0.0, float(query), tuple(sets[query][place] for place in places))
+            for query, places in rows
+        ]
     assert dummy.roots == 1
-    assert energies.leaves.tolist() == [2 * sum(query == one for query, _ in rows) for one in range(len(sets))]
+    assert energies.leaves.tolist() == [
+        2 * sum(query == one for query, _ in rows) for one in range(len(sets))
+    ]
     assert len(dummy.leaves) == 2 * len(rows)
-    assert energies.tokens.tolist() == [1 + 2 * sum(goal == one for _, goal, _ in dummy.nodes) for one in range(len(sets))]
+    assert energies.tokens.tolist() == [
+        1 + 2 * sum(goal == one for _, goal, _ in dummy.nodes) for one in range(len(sets))
+    ]
 
 
 @settings(deadline=None, max_examples=60)
@@ -51,11 +73,19 @@ def test_energies_of_any_multiset_in_any_order(case, memory):
 def test_every_prefix_once_in_one_batch(case):
     horizon, sets, rows = case
     rows = sorted(set(rows), key=lambda row: (row[1][::-1], -row[0]))
-    dummy, problems = DummyField(horizon, scrambled), [problem(goal, actions) for goal, actions in enumerate(sets)]
+    dummy, problems = (
+        DummyField(horizon, scrambled),
+        [problem(goal, actions) for goal, actions in enumerate(sets)],
+    )
     energies = SequenceEnergies(dummy, compiled(problems, horizon, 1), 1024)
     energies(*arrays(rows, horizon))
     for one in range(len(sets)):
-        prefixes = {places[:length] for query, places in rows if query == one for length in range(1, horizon + 1)}
+        prefixes = {
+            places[:length]
+            for query, places in rows
+            if query == one
+            for length in range(1, horizon + 1)
+        }
         assert energies.tokens[one] == 1 + 2 * len(prefixes)
         assert len([goal for _, goal, _ in dummy.nodes if goal == one]) == len(prefixes)
 
@@ -63,7 +93,7 @@ def test_every_prefix_once_in_one_batch(case):
 @pytest.mark.parametrize(("memory", "batches"), [(1024, 2), (64, 2), (32, 4), (8, 16), (1e-9, 16)])
 def test_memory_bound(memory, batches):
     """A sequence takes at most a node on every level; the cache caps the bound on a CPU."""
-    dummy = DummyField(2, scrambled, child_bytes=8 * 2 ** 20 // 9)  # 3 · (2 + 1) of them a sequence
+    dummy = DummyField(2, scrambled, child_bytes=8 * 2**20 // 9)  # 3 · (2 + 1) of them a sequence
     energies = SequenceEnergies(dummy, compiled([problem(0, range(4))], 2, 1), memory)
     energies(*arrays([(0, (first, second)) for first in range(4) for second in range(4)], 2))
     assert sum(depth == 1 for depth, _ in dummy.children) == batches
@@ -79,18 +109,34 @@ def test_energies_that_are_no_numbers_count_as_infinite():
 @given(seed=st.integers(0, 1000), case=wanted(), memory=st.sampled_from([1e-9, 0.02, 1024]))
 def test_energies_of_a_real_field(seed, case, memory):
     horizon, sets, rows = case
-    made = EnergyField(config=FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6), observation_dim=12,
-                       action_count=8, horizon=horizon)
+    made = EnergyField(
+        config=FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6),
+        observation_dim=12,
+        action_count=8,
+        horizon=horizon,
+    )
     made.reset(torch.Generator().manual_seed(seed))
     generator = np.random.default_rng(seed)
-    problems = [Problem(initial=generator.standard_normal(12).astype(np.float32),
-                        goal=generator.standard_normal(12).astype(np.float32), actions=actions) for actions in sets]
-    found = SequenceEnergies(IncrementalField(made), compiled(problems, horizon, 1), memory)(*arrays(rows, horizon))
+    problems = [
+        Problem(
+            initial=generator.standard_normal(12).astype(np.float32),
+            goal=generator.standard_normal(12).astype(np.float32),
+            actions=actions,
+        )
+        for actions in sets
+    ]
+    found = SequenceEnergies(IncrementalField(made), compiled(problems, horizon, 1), memory)(
+        *arrays(rows, horizon)
+    )
     if not rows:
         assert found.shape == (0,)
         return
     with torch.no_grad():
-        expected = made.energy(*(torch.from_numpy(np.stack([getattr(problems[query], name) for query, _ in rows]))
-                                 for name in ("initial", "goal")),
-                               torch.tensor([[sets[query][place] for place in places] for query, places in rows]))
+        expected = made.energy(
+            *(
+                torch.from_numpy(np.stack([getattr(problems[query], name) for query, _ in rows]))
+                for name in ("initial", "goal")
+            ),
+            torch.tensor([[sets[query][place] for place in places] for query, places in rows]),
+        )
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5)

@@ -16,12 +16,18 @@ FORBIDDING = Chain(costs=(np.array([0.0, np.inf, 0.0]), np.array([[0.0, 1.0, np.
 
 
 def allowed_places(one: Problem, horizon: int) -> list[tuple[int, ...]]:
-    return sorted(tuple(one.actions.index(action) for action in sequence)
-                  for _, sequence, _ in everything(one, horizon, lambda *_: 0))
+    return sorted(
+        tuple(one.actions.index(action) for action in sequence)
+        for _, sequence, _ in everything(one, horizon, lambda *_: 0)
+    )
 
 
 @settings(deadline=None, max_examples=200)
-@given(data=st.data(), horizon=st.integers(1, 4), actions=st.sampled_from([(4,), (2, 9), (0, 3, 7), (1, 2, 5, 6)]))
+@given(
+    data=st.data(),
+    horizon=st.integers(1, 4),
+    actions=st.sampled_from([(4,), (2, 9), (0, 3, 7), (1, 2, 5, 6)]),
+)
 def test_what_is_allowed(data, horizon, actions):
     one = data.draw(problems_of(horizon, actions))
     size, valid = len(actions), allowed_places(one, horizon)
@@ -35,7 +41,10 @@ def test_what_is_allowed(data, horizon, actions):
     assert [tuple(row) for row in every[allowed].tolist()] == valid
     assert not space.free or allowed.all()
     chain = one.objective.chain
-    assert space.free == (not one.constraints and (chain is None or all(np.isfinite(cost).all() for cost in chain.costs)))
+    assert space.free == (
+        not one.constraints
+        and (chain is None or all(np.isfinite(cost).all() for cost in chain.costs))
+    )
     costs = [0.0 if chain is None else chain_cost(chain, row) for row in valid]
     energies = torch.arange(len(valid), dtype=torch.float32)
     scores = space.scores(energies, np.array(valid))
@@ -43,21 +52,26 @@ def test_what_is_allowed(data, horizon, actions):
         assert scores is None
     else:
         assert scores.dtype == torch.float64
-        assert scores.tolist() == [energy / one.objective.temperature + cost + one.objective.offset
-                                   for energy, cost in enumerate(costs)]
+        assert scores.tolist() == [
+            energy / one.objective.temperature + cost + one.objective.offset
+            for energy, cost in enumerate(costs)
+        ]
 
     guided = space.cheapest(space.guide, len(every) + 1)
     assert sorted(map(tuple, guided.sequences.tolist())) == valid
     assert guided.complete
 
-    both = bool(one.constraints) and not (chain is None or all(np.isfinite(cost).all() for cost in chain.costs))
+    both = bool(one.constraints) and not (
+        chain is None or all(np.isfinite(cost).all() for cost in chain.costs)
+    )
     for length in range(horizon):
         prefixes = sorted({row[:length] for row in valid})
         children = space.children(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length))
         for prefix, row in zip(prefixes, children.tolist(), strict=True):
             lead_on = {places[length] for places in valid if places[:length] == prefix}
             found = {place for place, may in enumerate(row) if may}
-            # constraints and infinite costs are looked ahead of one by one, so that together they may lead nowhere
+            # constraints and infinite costs are looked ahead of one by one, so that together they
+            # may lead nowhere
             assert lead_on <= found if both else lead_on == found
             if length == horizon - 1:
                 assert lead_on == found
@@ -70,21 +84,51 @@ def test_guide_defaults():
     assert Space(problem(0, [1, 2], objective=Objective(chain=chain), guide=own), 1).guide is own
 
 
-@pytest.mark.parametrize(("one", "message"), [
-    (problem(0, []), "allows no action at all"),
-    (problem(0, [2, 1]), r"allowed actions \[2, 1\] must be ascending without repeats"),
-    (problem(0, [1, 1]), r"allowed actions \[1, 1\] must be ascending without repeats"),
-    (problem(0, [1, 2], objective=Objective(temperature=0)), "temperature 0 of an objective; expected a positive number"),
-    (problem(0, [1, 2], objective=Objective(temperature=-1)), "temperature -1"),
-    (problem(0, [1, 2], objective=Objective(temperature=float("nan"))), "temperature nan"),
-    (problem(0, [1, 2], objective=Objective(chain=Chain.free(2, 3))), "objective's chain is for 3 actions and 2 steps"),
-    (problem(0, [1, 2], objective=Objective(chain=Chain.free(3, 2))), "objective's chain is for 2 actions and 3 steps"),
-    (problem(0, [1, 2], guide=Chain.free(2, 1)), "guide's chain is for 1 actions and 2 steps; expected 2 and 2"),
-    (problem(0, [1, 2], constraints=Constraints(required=(3,))), "action 3 is required but is not an action of this task"),
-    (problem(0, [1, 2], objective=Objective(chain=Chain(costs=(np.full(2, np.inf), np.zeros(2))))), "has a finite cost"),
-    (problem(0, [1, 2, 3], constraints=Constraints(pinned=((2, 3),)), objective=Objective(chain=FORBIDDING)),
-     "no sequence of the allowed actions satisfies the constraints and has a finite cost"),
-])
+@pytest.mark.parametrize(
+    ("one", "message"),
+    [
+        (problem(0, []), "allows no action at all"),
+        (problem(0, [2, 1]), r"allowed actions \[2, 1\] must be ascending without repeats"),
+        (problem(0, [1, 1]), r"allowed actions \[1, 1\] must be ascending without repeats"),
+        (
+            problem(0, [1, 2], objective=Objective(temperature=0)),
+            "temperature 0 of an objective; expected a positive number",
+        ),
+        (problem(0, [1, 2], objective=Objective(temperature=-1)), "temperature -1"),
+        (problem(0, [1, 2], objective=Objective(temperature=float("nan"))), "temperature nan"),
+        (
+            problem(0, [1, 2], objective=Objective(chain=Chain.free(2, 3))),
+            "objective's chain is for 3 actions and 2 steps",
+        ),
+        (
+            problem(0, [1, 2], objective=Objective(chain=Chain.free(3, 2))),
+            "objective's chain is for 2 actions and 3 steps",
+        ),
+        (
+            problem(0, [1, 2], guide=Chain.free(2, 1)),
+            "guide's chain is for 1 actions and 2 steps; expected 2 and 2",
+        ),
+        (
+            problem(0, [1, 2], constraints=Constraints(required=(3,))),
+            "action 3 is required but is not an action of this task",
+        ),
+        (
+            problem(
+                0, [1, 2], objective=Objective(chain=Chain(costs=(np.full(2, np.inf), np.zeros(2))))
+            ),
+            "has a finite cost",
+        ),
+        (
+            problem(
+                0,
+                [1, 2, 3],
+                constraints=Constraints(pinned=((2, 3),)),
+                objective=Objective(chain=FORBIDDING),
+            ),
+            "no sequence of the allowed actions satisfies the constraints and has a finite cost",
+        ),
+    ],
+)
 def test_what_cannot_be_searched(one, message):
     with pytest.raises(ConfigError, match=message):
         compiled([problem(0, [1, 2]), one], 2, 1)
@@ -98,7 +142,10 @@ def test_what_can_be_searched():
 
 
 def test_more_sequences_than_can_be_numbered():
-    """Searches tell sequences apart by numbers of 64 bits, which 778 actions and seven steps exceed."""
+    """Searches tell sequences apart by numbers of 64 bits.
+
+    Which 778 actions and seven steps exceed.
+    """
     Space(problem(0, range(500)), 7)
     with pytest.raises(ConfigError, match="778 actions and 7 steps"):
         Space(problem(0, range(778)), 7)

@@ -28,8 +28,16 @@ def step(module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
 def state_of(module: nn.Module) -> TrainingState:
     average = {name: tensor + 1 for name, tensor in module.state_dict().items()}
     best = {name: tensor + 2 for name, tensor in module.state_dict().items()}
-    return TrainingState(key="k", epoch=3, step=7, best=[1.5, 0.25], best_epoch=2, waited=1, average=average,
-                         best_weights=best)
+    return TrainingState(
+        key="k",
+        epoch=3,
+        step=7,
+        best=[1.5, 0.25],
+        best_epoch=2,
+        waited=1,
+        average=average,
+        best_weights=best,
+    )
 
 
 def assert_equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
@@ -50,8 +58,14 @@ def test_what_is_saved_comes_back_and_goes_on_alike(saved):
     other, its_optimiser = fresh(1)
     state = load_checkpoint(path, "k", other, its_optimiser)
     expected = state_of(module)
-    assert (state.epoch, state.step, state.best, state.best_epoch, state.waited, state.finished) == (
-        3, 7, [1.5, 0.25], 2, 1, False)
+    assert (
+        state.epoch,
+        state.step,
+        state.best,
+        state.best_epoch,
+        state.waited,
+        state.finished,
+    ) == (3, 7, [1.5, 0.25], 2, 1, False)
     assert_equal(state.average, expected.average)
     assert_equal(state.best_weights, expected.best_weights)
     assert_equal(other.state_dict(), module.state_dict())
@@ -75,15 +89,25 @@ def test_damaged_files(saved):
     content = path.read_bytes()
     for part in (b"", content[:100], content[:-20], b"nonsense" * 10):
         path.write_bytes(part)
-        with pytest.raises(RunError, match=r"truncated or not a safetensors file.*Remove it to train"):
+        with pytest.raises(
+            RunError, match=r"truncated or not a safetensors file.*Remove it to train"
+        ):
             load_checkpoint(path, "k", module, optimiser)
     path.unlink()
     with pytest.raises(RunError, match="no such file"):
         load_checkpoint(path, "k", module, optimiser)
 
 
-@pytest.mark.parametrize("metadata", [{}, {"state": "not json"}, {"state": "[]"}, {"state": '{"epoch": 1}'},
-                                      {"state": '{"key": "k", "new": 1}'}])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"state": "not json"},
+        {"state": "[]"},
+        {"state": '{"epoch": 1}'},
+        {"state": '{"key": "k", "new": 1}'},
+    ],
+)
 def test_files_that_are_no_checkpoint(tmp_path, metadata):
     path = tmp_path / "file.safetensors"
     write_tensors(path, {"model.x": torch.zeros(1)}, metadata)
@@ -135,7 +159,9 @@ def test_weights_that_do_not_fit():
     module, _ = fresh(0)
     weights = dict(module.state_dict())
     with pytest.raises(RunError, match=r"here: tensor '1\.bias' is missing"):
-        load_weights(module, {name: tensor for name, tensor in weights.items() if name != "1.bias"}, "here")
+        load_weights(
+            module, {name: tensor for name, tensor in weights.items() if name != "1.bias"}, "here"
+        )
     with pytest.raises(RunError, match="here: tensor 'more' is unknown"):
         load_weights(module, {**weights, "more": torch.zeros(1)}, "here")
     with pytest.raises(RunError, match=r"tensor 'mean' has shape \[4\]; expected \[3\]"):

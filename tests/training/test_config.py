@@ -12,13 +12,18 @@ PRESETS = preset_names()
 
 
 def raw(preset: str) -> dict[str, Any]:
-    return tomllib.loads((resources.files("cefito.training.presets") / f"{preset}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        (resources.files("cefito.training.presets") / f"{preset}.toml").read_text(encoding="utf-8")
+    )
 
 
 def keys(value: dict[str, Any], above: str = "") -> list[str]:
     """Dotted keys of all leaves."""
-    return [key for name, part in value.items()
-            for key in (keys(part, f"{above}{name}.") if isinstance(part, dict) else [above + name])]
+    return [
+        key
+        for name, part in value.items()
+        for key in (keys(part, f"{above}{name}.") if isinstance(part, dict) else [above + name])
+    ]
 
 
 def setting(config: BaseModel, key: str) -> Any:
@@ -45,8 +50,13 @@ def test_every_key_of_a_preset_is_a_setting(preset):
     parts = content.pop("variant", [])
     base = content.pop("base", None)
     assert (base is None) == (preset == "paper")
-    for part in [content, *({key: value for key, value in variant.items() if key not in ("dataset", "horizon")}
-                            for variant in parts)]:
+    for part in [
+        content,
+        *(
+            {key: value for key, value in variant.items() if key not in ("dataset", "horizon")}
+            for variant in parts
+        ),
+    ]:
         for key in keys(part):
             setting(RunConfig(preset=preset), key)
     for key in keys(content):
@@ -63,7 +73,12 @@ def test_defaults_are_the_papers():
 
 def test_values_of_the_paper():
     paper = load_config("paper", dataset="crosstask", horizon=3)
-    assert (paper.field.width, paper.field.depth, paper.field.heads, paper.field.mlp_ratio) == (384, 4, 6, 4)
+    assert (paper.field.width, paper.field.depth, paper.field.heads, paper.field.mlp_ratio) == (
+        384,
+        4,
+        6,
+        4,
+    )
     assert paper.field.distance == "l2"
     assert (paper.training.negatives.count, paper.training.negatives.hard) == (50, 0.8)
     assert paper.training.negatives.permuted == paper.training.negatives.edited == 0
@@ -95,73 +110,133 @@ def test_released_values_everywhere():
 
 
 CROSSTASK_3 = {
-    "training.loss.margin.low": 0.05, "training.loss.margin.high": 0.15, "training.loss.margin.order": 0.7,
-    "training.negatives.permuted": 0.08, "training.augmentation.noise": 0.3, "training.optimiser.weight_decay": 0.075,
-    "training.optimiser.batch_size": 128, "training.ema.decay": 0.99738562, "training.ema.every": 20,
-    "training.ema.warmup": 1275}
+    "training.loss.margin.low": 0.05,
+    "training.loss.margin.high": 0.15,
+    "training.loss.margin.order": 0.7,
+    "training.negatives.permuted": 0.08,
+    "training.augmentation.noise": 0.3,
+    "training.optimiser.weight_decay": 0.075,
+    "training.optimiser.batch_size": 128,
+    "training.ema.decay": 0.99738562,
+    "training.ema.every": 20,
+    "training.ema.warmup": 1275,
+}
 CROSSTASK_4 = {"training.optimiser.learning_rate": 8e-5, "training.auxiliary.weight": 0.5}
 COIN = {"training.optimiser.batch_size": 256, "training.optimiser.learning_rate": 5e-4}
 NIV = {"training.optimiser.batch_size": 32, "training.optimiser.learning_rate": 5e-5}
 
 
-@pytest.mark.parametrize(("dataset", "horizon", "departures"), [
-    ("crosstask", 3, CROSSTASK_3), ("crosstask-simulated", 3, CROSSTASK_3), ("crosstask", 4, CROSSTASK_4),
-    ("crosstask", 5, {}), ("coin", 3, COIN), ("coin", 6, COIN), ("niv", 4, NIV), ("mine", 3, {}), ("my-coin", 3, {})])
+@pytest.mark.parametrize(
+    ("dataset", "horizon", "departures"),
+    [
+        ("crosstask", 3, CROSSTASK_3),
+        ("crosstask-simulated", 3, CROSSTASK_3),
+        ("crosstask", 4, CROSSTASK_4),
+        ("crosstask", 5, {}),
+        ("coin", 3, COIN),
+        ("coin", 6, COIN),
+        ("niv", 4, NIV),
+        ("mine", 3, {}),
+        ("my-coin", 3, {}),
+    ],
+)
 def test_released_variants(dataset, horizon, departures):
-    released, plain = load_config("released", dataset=dataset, horizon=horizon), load_config("released")
+    released, plain = (
+        load_config("released", dataset=dataset, horizon=horizon),
+        load_config("released"),
+    )
     for key, value in departures.items():
         assert setting(released, key) == value, key
-    same = [key for key in keys(plain.model_dump()) if key not in departures and not key.startswith("pdpp.")]  # it has its own
+    same = [
+        key
+        for key in keys(plain.model_dump())
+        if key not in departures and not key.startswith("pdpp.")
+    ]  # it has its own
     assert [setting(released, key) for key in same] == [setting(plain, key) for key in same]
 
 
-@pytest.mark.parametrize(("key", "given", "value"), [
-    ("training.optimiser.epochs", 7, 7), ("training.optimiser.epochs", "7", 7),
-    ("training.optimiser.learning_rate", "2e-4", 2e-4), ("field.distance", "mean_square", "mean_square"),
-    ("field.distance", '"mean_square"', "mean_square"), ("field.centre", "true", True),
-    ("classifier.hidden", "[4, 5, 6]", (4, 5, 6)), ("training.loss.margin.order", 1, 1.0)])
+@pytest.mark.parametrize(
+    ("key", "given", "value"),
+    [
+        ("training.optimiser.epochs", 7, 7),
+        ("training.optimiser.epochs", "7", 7),
+        ("training.optimiser.learning_rate", "2e-4", 2e-4),
+        ("field.distance", "mean_square", "mean_square"),
+        ("field.distance", '"mean_square"', "mean_square"),
+        ("field.centre", "true", True),
+        ("classifier.hidden", "[4, 5, 6]", (4, 5, 6)),
+        ("training.loss.margin.order", 1, 1.0),
+    ],
+)
 def test_overrides(key, given, value):
     config, plain = load_config("paper", overrides={key: given}), load_config("paper")
     assert setting(config, key) == value
-    assert [name for name in keys(config.model_dump()) if setting(config, name) != setting(plain, name)] == [key]
+    assert [
+        name for name in keys(config.model_dump()) if setting(config, name) != setting(plain, name)
+    ] == [key]
 
 
 def test_overrides_beat_variants_and_later_ones_beat_earlier():
-    config = load_config("released", dataset="niv", horizon=3, overrides={
-        "training.optimiser.batch_size": 8, "training.optimiser": {"batch_size": 9}})
+    config = load_config(
+        "released",
+        dataset="niv",
+        horizon=3,
+        overrides={"training.optimiser.batch_size": 8, "training.optimiser": {"batch_size": 9}},
+    )
     assert config.training.optimiser.batch_size == 9
     assert config.training.optimiser.learning_rate == 5e-5
 
 
-@pytest.mark.parametrize(("overrides", "place"), [
-    ({"training.optimiser.epoch": 3}, "training.optimiser.epoch"), ({"nonsense": 3}, "nonsense"),
-    ({"field.width.x": 3}, "field.width"), ({"training.optimiser.epochs": "many"}, "training.optimiser.epochs"),
-    ({"training.optimiser.epochs": 0}, "training.optimiser.epochs"), ({"training.optimiser": 3}, "training.optimiser"),
-    ({"training.loss.kind": "hinge"}, "training.loss.kind"), ({"field.heads": 5}, "field"),
-    ({"training.negatives.edited": 2}, "training.negatives.edited")])
+@pytest.mark.parametrize(
+    ("overrides", "place"),
+    [
+        ({"training.optimiser.epoch": 3}, "training.optimiser.epoch"),
+        ({"nonsense": 3}, "nonsense"),
+        ({"field.width.x": 3}, "field.width"),
+        ({"training.optimiser.epochs": "many"}, "training.optimiser.epochs"),
+        ({"training.optimiser.epochs": 0}, "training.optimiser.epochs"),
+        ({"training.optimiser": 3}, "training.optimiser"),
+        ({"training.loss.kind": "hinge"}, "training.loss.kind"),
+        ({"field.heads": 5}, "field"),
+        ({"training.negatives.edited": 2}, "training.negatives.edited"),
+    ],
+)
 def test_settings_that_cannot_be_are_named(overrides, place):
-    with pytest.raises(ConfigError, match=f"preset 'paper': setting '{place}': .*See the shipped paper.toml"):
+    with pytest.raises(
+        ConfigError, match=f"preset 'paper': setting '{place}': .*See the shipped paper.toml"
+    ):
         load_config("paper", overrides=overrides)
 
 
 def test_presets_of_ones_own(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text('base = "released"\n[field]\nwidth = 48\n'
-                    '[[variant]]\ndataset = "niv"\n[variant.training.optimiser]\nbatch_size = 4\n')
+    path.write_text(
+        'base = "released"\n[field]\nwidth = 48\n'
+        '[[variant]]\ndataset = "niv"\n[variant.training.optimiser]\nbatch_size = 4\n'
+    )
     config = load_config(str(path), dataset="niv", horizon=3)
     assert config.preset == "mine"
     assert (config.field.width, config.field.distance) == (48, "mean_square")
-    assert (config.training.optimiser.batch_size, config.training.optimiser.learning_rate) == (4, 5e-5)
+    assert (config.training.optimiser.batch_size, config.training.optimiser.learning_rate) == (
+        4,
+        5e-5,
+    )
     path.write_text('base = "paper"\n[field]\nwide = 48\n')
     with pytest.raises(ConfigError, match=r"setting 'field\.wide'"):
         load_config(str(path))
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    ("base = 'nonsense'", "no preset 'nonsense'; shipped are .*paper"), ("[field", "cannot be read"),
-    ("base = 3", "base 3 must be the name of a preset"),
-    ("[variant]\ndataset = 'x'", r"must be tables \[\[variant\]\]"),
-    ("variant = 3", r"must be tables \[\[variant\]\]"), ("[[variant]]\ndataset = 3", "their data set a name")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("base = 'nonsense'", "no preset 'nonsense'; shipped are .*paper"),
+        ("[field", "cannot be read"),
+        ("base = 3", "base 3 must be the name of a preset"),
+        ("[variant]\ndataset = 'x'", r"must be tables \[\[variant\]\]"),
+        ("variant = 3", r"must be tables \[\[variant\]\]"),
+        ("[[variant]]\ndataset = 3", "their data set a name"),
+    ],
+)
 def test_presets_that_cannot_be_read(tmp_path, content, message):
     path = tmp_path / "mine.toml"
     path.write_text(content)

@@ -11,9 +11,10 @@ from cefito.files import load_tensors
 from cefito.training.distributed import Processes, processes
 from cefito.training.log import read_metrics
 
-# Steps of the field objective whose gradients are written down, by one process or by those of torchrun. Eleven windows
-# in batches of five leave a last batch of one, of which the second process gets nothing.
-SCRIPT = '''
+# Steps of the field objective whose gradients are written down, by one process or by those of
+# torchrun. Eleven windows in batches of five leave a last batch of one, of which the second process
+# gets nothing.
+SCRIPT = """
 import sys
 from pathlib import Path
 import numpy as np
@@ -84,7 +85,7 @@ with processes(torch.device("cpu")) as (group, _):
     train(objective, group=group, **settings())
     found |= {f"classifier.{key}": tensor for key, tensor in classifier.state_dict().items()}
     write_tensors(Path(sys.argv[1] + f"-{group.rank}.safetensors"), found)
-'''
+"""
 
 
 def test_one_process():
@@ -102,35 +103,69 @@ def test_one_process():
 
 @pytest.mark.parametrize(("rows", "world"), [(7, 2), (1, 3), (0, 2), (6, 3)])
 def test_shares_are_a_partition(rows, world):
-    shares = [Processes(rank=rank, world=world).share(torch.arange(rows)).tolist() for rank in range(world)]
+    shares = [
+        Processes(rank=rank, world=world).share(torch.arange(rows)).tolist()
+        for rank in range(world)
+    ]
     assert sorted(row for share in shares for row in share) == list(range(rows))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    assert [Processes(rank=rank, world=world).first for rank in range(world)] == [True] + [False] * (world - 1)
+    assert [Processes(rank=rank, world=world).first for rank in range(world)] == [True] + [
+        False
+    ] * (world - 1)
 
 
 @pytest.mark.slow
-def test_two_processes_compute_the_gradients_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_two_processes_compute_the_gradients_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-                           str(script), str(tmp_path / "two"), str(tmp_path / "two-runs")], env=environment,
-                          capture_output=True, text=True, check=False, timeout=180)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            str(script),
+            str(tmp_path / "two"),
+            str(tmp_path / "two-runs"),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
     assert done.returncode == 0, done.stderr
-    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / "one"), str(tmp_path / "one-runs")])
+    monkeypatch.setattr(
+        sys, "argv", [str(script), str(tmp_path / "one"), str(tmp_path / "one-runs")]
+    )
     runpy.run_path(str(script))
-    one, two, second = (load_tensors(tmp_path / f"{name}.safetensors", "pt", "")[0]
-                        for name in ("one-0", "two-0", "two-1"))
+    one, two, second = (
+        load_tensors(tmp_path / f"{name}.safetensors", "pt", "")[0]
+        for name in ("one-0", "two-0", "two-1")
+    )
     assert one.keys() == two.keys() == second.keys()
     assert {key.split(".")[1] for key in one if not key.startswith("classifier")} == {"1", "2", "3"}
     for key, expected in one.items():
         assert torch.equal(two[key], second[key]), key
-        # later steps begin from weights that Adam moved by the rounding of gradients that are nothing but rounding
+        # later steps begin from weights that Adam moved by the rounding of gradients that are
+        # nothing but rounding
         tolerance = 1e-6 if ".1." in key else 1e-3
-        torch.testing.assert_close(two[key], expected, rtol=100 * tolerance, atol=tolerance,
-                                   msg=lambda text, key=key: f"{key}: {text}")
+        torch.testing.assert_close(
+            two[key],
+            expected,
+            rtol=100 * tolerance,
+            atol=tolerance,
+            msg=lambda text, key=key: f"{key}: {text}",
+        )
     for name in ("mean", "violating", "softmax"):
-        ours, theirs = (read_metrics(tmp_path / f"{folder}-runs" / name / "metrics.jsonl") for folder in ("two", "one"))
+        ours, theirs = (
+            read_metrics(tmp_path / f"{folder}-runs" / name / "metrics.jsonl")
+            for folder in ("two", "one")
+        )
         assert len(ours) == len(theirs) == 1
         for key in ("loss", "contrastive", "auxiliary"):
             assert ours[0][key] == pytest.approx(theirs[0][key], rel=1e-3)

@@ -9,25 +9,49 @@ from cefito.training.config import MarginConfig
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
 from cefito.training.reference import margin
 
-sequences = st.integers(1, 6).flatmap(lambda horizon: st.lists(
-    st.lists(st.integers(0, 4), min_size=horizon, max_size=horizon), min_size=2, max_size=8))
-energies = st.lists(st.lists(st.floats(0, 5, width=32), min_size=4, max_size=4), min_size=1, max_size=5)
+sequences = st.integers(1, 6).flatmap(
+    lambda horizon: st.lists(
+        st.lists(st.integers(0, 4), min_size=horizon, max_size=horizon), min_size=2, max_size=8
+    )
+)
+energies = st.lists(
+    st.lists(st.floats(0, 5, width=32), min_size=4, max_size=4), min_size=1, max_size=5
+)
 
 
 @settings(deadline=None, max_examples=200)
-@given(rows=sequences, low=st.floats(0, 0.2), high=st.floats(0.2, 1), order=st.sampled_from([0.0, 0.3, 0.7, 1.0]))
+@given(
+    rows=sequences,
+    low=st.floats(0, 0.2),
+    high=st.floats(0.2, 1),
+    order=st.sampled_from([0.0, 0.3, 0.7, 1.0]),
+)
 def test_margins_are_those_of_the_sets(rows, low, high, order):
     positive, *negatives = rows
-    found = adaptive_margins(torch.tensor([positive, positive]), torch.tensor([negatives, negatives]),
-                             MarginConfig(low=low, high=high, order=order))
-    expected = [margin(positive, negative, low=low, high=high, order=order) for negative in negatives]
+    found = adaptive_margins(
+        torch.tensor([positive, positive]),
+        torch.tensor([negatives, negatives]),
+        MarginConfig(low=low, high=high, order=order),
+    )
+    expected = [
+        margin(positive, negative, low=low, high=high, order=order) for negative in negatives
+    ]
     assert found[0].tolist() == pytest.approx(expected, abs=1e-6)
     assert torch.equal(found[0], found[1])
 
 
-@pytest.mark.parametrize(("negative", "severity"), [
-    ([1, 2, 3], 0), ([3, 2, 1], 0), ([1, 1, 1], 0), ([4, 5, 6], 1), ([4, 4, 4], 1), ([1, 4, 4], 1 / 2),
-    ([1, 2, 4], 1 / 3)])
+@pytest.mark.parametrize(
+    ("negative", "severity"),
+    [
+        ([1, 2, 3], 0),
+        ([3, 2, 1], 0),
+        ([1, 1, 1], 0),
+        ([4, 5, 6], 1),
+        ([4, 4, 4], 1),
+        ([1, 4, 4], 1 / 2),
+        ([1, 2, 4], 1 / 3),
+    ],
+)
 def test_margins_by_hand(negative, severity):
     """The margin grows from 0.01 to 0.1 with the share of the negative's distinct actions that the positive lacks."""
     found = adaptive_margins(torch.tensor([[1, 2, 3]]), torch.tensor([[negative]]), MarginConfig())
@@ -36,8 +60,12 @@ def test_margins_by_hand(negative, severity):
 
 def test_released_margin_by_hand():
     config = MarginConfig(low=0.05, high=0.15, order=0.7)
-    found = adaptive_margins(torch.tensor([[1, 2, 3]]), torch.tensor([[[3, 2, 1], [1, 2, 4]]]), config)
-    assert found[0].tolist() == pytest.approx([0.05 + 0.1 * 0.7 * 2 / 3, 0.05 + 0.1 * (0.3 / 3 + 0.7 / 3)])
+    found = adaptive_margins(
+        torch.tensor([[1, 2, 3]]), torch.tensor([[[3, 2, 1], [1, 2, 4]]]), config
+    )
+    assert found[0].tolist() == pytest.approx(
+        [0.05 + 0.1 * 0.7 * 2 / 3, 0.05 + 0.1 * (0.3 / 3 + 0.7 / 3)]
+    )
 
 
 @settings(deadline=None, max_examples=100)
@@ -54,8 +82,11 @@ def test_triplet_is_that_of_explicit_loops(rows, reduction):
     found, divisor = triplet(values[:, 0], values[:, 1:], margins, reduction)
     assert found.item() == pytest.approx(total, rel=1e-5, abs=1e-5)
     # rounding may move a loss of nearly nothing to either side
-    near = sum(abs(row[0] - negative + bound) < 1e-6 for row in values.tolist()
-               for negative, bound in zip(row[1:], margins[0].tolist(), strict=True))
+    near = sum(
+        abs(row[0] - negative + bound) < 1e-6
+        for row in values.tolist()
+        for negative, bound in zip(row[1:], margins[0].tolist(), strict=True)
+    )
     assert abs(int(divisor) - count) <= (near if reduction == "violating" else 0)
 
 

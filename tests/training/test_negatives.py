@@ -17,29 +17,41 @@ K = 10
 Actions = Mapping[int, Sequence[int]]
 
 
-def sampler(config: NegativesConfig, actions: Actions, horizon: int, *, slow: bool = False
-            ) -> NegativeSampler | SlowNegativeSampler:
+def sampler(
+    config: NegativesConfig, actions: Actions, horizon: int, *, slow: bool = False
+) -> NegativeSampler | SlowNegativeSampler:
     if slow:
         return SlowNegativeSampler(config=config, actions=actions, horizon=horizon)
-    return NegativeSampler(config=config, actions=ActionSets.build(actions), action_count=K, horizon=horizon)
+    return NegativeSampler(
+        config=config, actions=ActionSets.build(actions), action_count=K, horizon=horizon
+    )
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def check_row(negatives: list[tuple[int, ...]], given: Sequence[int], positive: tuple[int, ...], task: int,
-              actions: Actions) -> None:
+def check_row(
+    negatives: list[tuple[int, ...]],
+    given: Sequence[int],
+    positive: tuple[int, ...],
+    task: int,
+    actions: Actions,
+) -> None:
     """All distinct, none the truth, and each a member of the category that its place says."""
     assert sum(given) == len(negatives)
     assert len(set(negatives)) == len(negatives)
     assert positive not in negatives
     ends = [0, *itertools.accumulate(given)]
-    permuted, edited, hard, easy = (negatives[first:last] for first, last in itertools.pairwise(ends))
+    permuted, edited, hard, easy = (
+        negatives[first:last] for first, last in itertools.pairwise(ends)
+    )
     own = set(actions[task])
     assert all(sorted(sequence) == sorted(positive) for sequence in permuted)
-    assert all(sum(a != b for a, b in zip(sequence, positive, strict=True)) == 1 and set(sequence) <= own
-               for sequence in edited)
+    assert all(
+        sum(a != b for a, b in zip(sequence, positive, strict=True)) == 1 and set(sequence) <= own
+        for sequence in edited
+    )
     assert all(set(sequence) <= own for sequence in hard)
     others = [set(those) for other, those in actions.items() if other != task]
     assert all(any(set(sequence) <= those for those in others) for sequence in easy)
@@ -47,20 +59,32 @@ def check_row(negatives: list[tuple[int, ...]], given: Sequence[int], positive: 
 
 @st.composite
 def cases(draw):
-    """Action sets of a few tasks, positives within them, and a number of negatives that they can give."""
-    actions = {task: sorted(draw(st.sets(st.integers(0, K - 1), min_size=1, max_size=5)))
-               for task in range(draw(st.integers(2, 4)))}
+    """Action sets of a few tasks, positives within them.
+
+    And a number of negatives that they can give.
+    """
+    actions = {
+        task: sorted(draw(st.sets(st.integers(0, K - 1), min_size=1, max_size=5)))
+        for task in range(draw(st.integers(2, 4)))
+    }
     horizon = draw(st.integers(1, 5))
-    config = NegativesConfig(count=draw(st.integers(1, 20)), hard=draw(st.sampled_from([0, 0.5, 0.8, 1])),
-                             permuted=draw(st.sampled_from([0, 0.08, 0.3, 0.5])),
-                             edited=draw(st.sampled_from([0, 0.2, 0.5])))
+    config = NegativesConfig(
+        count=draw(st.integers(1, 20)),
+        hard=draw(st.sampled_from([0, 0.5, 0.8, 1])),
+        permuted=draw(st.sampled_from([0, 0.08, 0.3, 0.5])),
+        edited=draw(st.sampled_from([0, 0.2, 0.5])),
+    )
     random = np.random.default_rng(draw(st.integers(0, 1000)))
     tasks = random.integers(len(actions), size=draw(st.integers(1, 4)))
     positives = [tuple(random.choice(actions[task], size=horizon).tolist()) for task in tasks]
     slow = SlowNegativeSampler(config=config, actions=actions, horizon=horizon)
     for positive, task in zip(positives, tasks.tolist(), strict=True):
-        easy = {sequence for other, own in actions.items() if other != task
-                for sequence in itertools.product(own, repeat=horizon)}
+        easy = {
+            sequence
+            for other, own in actions.items()
+            if other != task
+            for sequence in itertools.product(own, repeat=horizon)
+        }
         wanted = slow.counts(positive, task)[3]
         assume(not wanted or len(easy) > 2 * config.count)
     return config, actions, horizon, torch.tensor(positives), torch.from_numpy(tasks)
@@ -72,20 +96,32 @@ def test_kinds_and_their_numbers(case, seed):
     config, actions, horizon, positives, tasks = case
     fast, slow = sampler(config, actions, horizon), sampler(config, actions, horizon, slow=True)
     codes, given = fast.sample_codes(positives, tasks, generator(seed))
-    negatives = {"fast": fast.sample(positives, tasks, generator(seed)),
-                 "slow": slow.sample(positives, tasks, generator(seed))}
+    negatives = {
+        "fast": fast.sample(positives, tasks, generator(seed)),
+        "slow": slow.sample(positives, tasks, generator(seed)),
+    }
     place = K ** torch.arange(horizon - 1, -1, -1)
     assert torch.equal((negatives["fast"] * place).sum(dim=2), codes)
     for row, (positive, task) in enumerate(zip(positives.tolist(), tasks.tolist(), strict=True)):
         assert tuple(given[row].tolist()) == slow.counts(positive, task)
         for drawn in negatives.values():
             assert drawn.shape == (len(positives), config.count, horizon)
-            check_row([tuple(sequence) for sequence in drawn[row].tolist()], given[row].tolist(), tuple(positive), task,
-                      actions)
+            check_row(
+                [tuple(sequence) for sequence in drawn[row].tolist()],
+                given[row].tolist(),
+                tuple(positive),
+                task,
+                actions,
+            )
 
 
 @settings(deadline=None, max_examples=100)
-@given(count=st.integers(1, 300), hard=st.floats(0, 1), permuted=st.floats(0, 0.5), edited=st.floats(0, 0.5))
+@given(
+    count=st.integers(1, 300),
+    hard=st.floats(0, 1),
+    permuted=st.floats(0, 0.5),
+    edited=st.floats(0, 0.5),
+)
 def test_shares_add_up(count, hard, permuted, edited):
     shares = NegativesConfig(count=count, hard=hard, permuted=permuted, edited=edited).shares()
     assert sum(shares) == count
@@ -114,19 +150,58 @@ SETS = {0: (0, 1, 2), 1: (3, 4), 2: (5, 6, 7)}
 # (settings, positive, which negatives are looked at, how likely each is to be there)
 HARD = [pair for pair in itertools.product(SETS[0], repeat=2) if pair != (0, 1)]
 UNIFORM = {
-    "hard, listed": (NegativesConfig(count=3, hard=1), (0, 1), slice(0, 3), dict.fromkeys(HARD, 3 / 8)),
-    "hard, drawn": (NegativesConfig(count=2, hard=1), (0, 1), slice(0, 2), dict.fromkeys(HARD, 2 / 8)),
-    "hard, the second": (NegativesConfig(count=2, hard=1), (0, 1), slice(1, 2), dict.fromkeys(HARD, 1 / 8)),
-    "easy": (NegativesConfig(count=1, hard=0), (0, 1), slice(0, 1),
-             {pair: 0.5 / len(SETS[task]) ** 2 for task in (1, 2) for pair in itertools.product(SETS[task], repeat=2)}),
-    "permuted": (NegativesConfig(count=2, hard=1, permuted=1), (0, 1, 2), slice(0, 2),
-                 {order: 2 / 5 for order in itertools.permutations((0, 1, 2)) if order != (0, 1, 2)}),
-    "permuted, with a repeat": (NegativesConfig(count=1, permuted=1), (0, 1, 1), slice(0, 1),
-                                {(1, 0, 1): 0.5, (1, 1, 0): 0.5}),
-    "edited": (NegativesConfig(count=2, hard=1, edited=0.5), (0, 1), slice(0, 1),
-               dict.fromkeys([(1, 1), (2, 1), (0, 0), (0, 2)], 1 / 4)),
-    "hard beside permuted": (NegativesConfig(count=2, hard=1, permuted=0.5), (0, 1), slice(1, 2),
-                             {pair: 1 / 7 for pair in HARD if pair != (1, 0)}),
+    "hard, listed": (
+        NegativesConfig(count=3, hard=1),
+        (0, 1),
+        slice(0, 3),
+        dict.fromkeys(HARD, 3 / 8),
+    ),
+    "hard, drawn": (
+        NegativesConfig(count=2, hard=1),
+        (0, 1),
+        slice(0, 2),
+        dict.fromkeys(HARD, 2 / 8),
+    ),
+    "hard, the second": (
+        NegativesConfig(count=2, hard=1),
+        (0, 1),
+        slice(1, 2),
+        dict.fromkeys(HARD, 1 / 8),
+    ),
+    "easy": (
+        NegativesConfig(count=1, hard=0),
+        (0, 1),
+        slice(0, 1),
+        {
+            pair: 0.5 / len(SETS[task]) ** 2
+            for task in (1, 2)
+            for pair in itertools.product(SETS[task], repeat=2)
+        },
+    ),
+    "permuted": (
+        NegativesConfig(count=2, hard=1, permuted=1),
+        (0, 1, 2),
+        slice(0, 2),
+        {order: 2 / 5 for order in itertools.permutations((0, 1, 2)) if order != (0, 1, 2)},
+    ),
+    "permuted, with a repeat": (
+        NegativesConfig(count=1, permuted=1),
+        (0, 1, 1),
+        slice(0, 1),
+        {(1, 0, 1): 0.5, (1, 1, 0): 0.5},
+    ),
+    "edited": (
+        NegativesConfig(count=2, hard=1, edited=0.5),
+        (0, 1),
+        slice(0, 1),
+        dict.fromkeys([(1, 1), (2, 1), (0, 0), (0, 2)], 1 / 4),
+    ),
+    "hard beside permuted": (
+        NegativesConfig(count=2, hard=1, permuted=0.5),
+        (0, 1),
+        slice(1, 2),
+        {pair: 1 / 7 for pair in HARD if pair != (1, 0)},
+    ),
 }
 
 
@@ -136,29 +211,37 @@ def test_draws_are_uniform(kind, slow):
     config, positive, part, likely = UNIFORM[kind]
     rows = 600 if slow else 4000
     drawn = sampler(config, SETS, len(positive), slow=slow).sample(
-        torch.tensor([positive]).expand(rows, -1), torch.zeros(rows, dtype=torch.int64), generator(1))[:, part]
+        torch.tensor([positive]).expand(rows, -1),
+        torch.zeros(rows, dtype=torch.int64),
+        generator(1),
+    )[:, part]
     observed = Counter(tuple(sequence) for sequence in drawn.flatten(0, 1).tolist())
     assert distance_from(observed, {key: share * rows for key, share in likely.items()}) < 5
 
 
 def test_the_check_of_uniformity_sees_a_bias():
     _, _, _, likely = UNIFORM["easy"]
-    biased = Counter({key: round(4000 * share * (1.2 if key[0] == 3 else 0.93)) for key, share in likely.items()})
+    biased = Counter(
+        {key: round(4000 * share * (1.2 if key[0] == 3 else 0.93)) for key, share in likely.items()}
+    )
     assert distance_from(biased, {key: 4000 * share for key, share in likely.items()}) > 5
 
 
-@pytest.mark.parametrize(("config", "positive", "expected"), [
-    # 8 sequences of task 1, one of them true: 7 hard, the others easy
-    (NegativesConfig(count=20, hard=1), (3, 3, 4), (0, 0, 7, 13)),
-    # [a, a, a] has no other order, so its permuted ones become hard
-    (NegativesConfig(count=6, hard=1, permuted=0.5), (3, 3, 3), (0, 0, 6, 0)),
-    # [a, a, b] has two other orders
-    (NegativesConfig(count=6, hard=1, permuted=0.5), (3, 3, 4), (2, 0, 4, 0)),
-    # each of three places can be changed to one other action
-    (NegativesConfig(count=6, hard=0.5, edited=1), (3, 3, 4), (0, 3, 3, 0)),
-    # both run short: 7 sequences in all, then easy ones
-    (NegativesConfig(count=12, hard=0.5, permuted=0.25, edited=0.5), (3, 4, 4), (2, 3, 2, 5)),
-])
+@pytest.mark.parametrize(
+    ("config", "positive", "expected"),
+    [
+        # 8 sequences of task 1, one of them true: 7 hard, the others easy
+        (NegativesConfig(count=20, hard=1), (3, 3, 4), (0, 0, 7, 13)),
+        # [a, a, a] has no other order, so its permuted ones become hard
+        (NegativesConfig(count=6, hard=1, permuted=0.5), (3, 3, 3), (0, 0, 6, 0)),
+        # [a, a, b] has two other orders
+        (NegativesConfig(count=6, hard=1, permuted=0.5), (3, 3, 4), (2, 0, 4, 0)),
+        # each of three places can be changed to one other action
+        (NegativesConfig(count=6, hard=0.5, edited=1), (3, 3, 4), (0, 3, 3, 0)),
+        # both run short: 7 sequences in all, then easy ones
+        (NegativesConfig(count=12, hard=0.5, permuted=0.25, edited=0.5), (3, 4, 4), (2, 3, 2, 5)),
+    ],
+)
 def test_shortage(config, positive, expected):
     positives, tasks = torch.tensor([positive]), torch.tensor([1])
     fast, slow = sampler(config, SETS, 3), sampler(config, SETS, 3, slow=True)
@@ -170,43 +253,71 @@ def test_shortage(config, positive, expected):
     check_row([tuple(row) for row in drawn], expected, positive, 1, SETS)
 
 
-@pytest.mark.parametrize(("count", "actions", "message"), [
-    (12, {0: (0, 1), 1: (1, 2)}, "12 negatives were asked for, but all tasks together have fewer sequences of 2"),
-    (3, {0: (0, 1)}, "no other task to draw easy ones from"),
-    # eight sequences, but (1, 1) twice among them
-    (7, {0: (0, 1), 1: (1, 2)}, "task 0 cannot be given 7 distinct negatives at horizon 2"),
-])
+@pytest.mark.parametrize(
+    ("count", "actions", "message"),
+    [
+        (
+            12,
+            {0: (0, 1), 1: (1, 2)},
+            "12 negatives were asked for, but all tasks together have fewer sequences of 2",
+        ),
+        (3, {0: (0, 1)}, "no other task to draw easy ones from"),
+        # eight sequences, but (1, 1) twice among them
+        (7, {0: (0, 1), 1: (1, 2)}, "task 0 cannot be given 7 distinct negatives at horizon 2"),
+    ],
+)
 def test_impossible(count, actions, message):
     with pytest.raises(SamplingError, match=message):
-        sampler(NegativesConfig(count=count, hard=0.5), actions, 2).sample(torch.tensor([[0, 1]]), torch.tensor([0]),
-                                                                           generator())
+        sampler(NegativesConfig(count=count, hard=0.5), actions, 2).sample(
+            torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+        )
 
 
 def test_all_there_are():
     """Six other sequences, and all of them wanted."""
     drawn = sampler(NegativesConfig(count=6, hard=0.5), {0: (0, 1), 1: (1, 2)}, 2).sample(
-        torch.tensor([[0, 1]]), torch.tensor([0]), generator())
+        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+    )
     assert sorted(map(tuple, drawn[0].tolist())) == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)]
 
 
 def test_a_single_task_suffices_where_no_easy_ones_are_wanted():
-    drawn = sampler(NegativesConfig(count=3, hard=1), {0: (0, 1)}, 2).sample(torch.tensor([[0, 1]]), torch.tensor([0]),
-                                                                             generator())
+    drawn = sampler(NegativesConfig(count=3, hard=1), {0: (0, 1)}, 2).sample(
+        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+    )
     assert sorted(map(tuple, drawn[0].tolist())) == [(0, 0), (1, 0), (1, 1)]
 
 
 def test_sequences_must_be_countable():
-    with pytest.raises(SamplingError, match=r"1000 actions at horizon 7 give more than 2\^63 sequences"):
-        NegativeSampler(config=NegativesConfig(), actions=ActionSets.build({0: (0, 1)}), action_count=1000, horizon=7)
-    large = NegativeSampler(config=NegativesConfig(count=5, hard=0), action_count=1000, horizon=6,
-                            actions=ActionSets.build({0: (0, 1), 1: (998, 999)}))
+    with pytest.raises(
+        SamplingError, match=r"1000 actions at horizon 7 give more than 2\^63 sequences"
+    ):
+        NegativeSampler(
+            config=NegativesConfig(),
+            actions=ActionSets.build({0: (0, 1)}),
+            action_count=1000,
+            horizon=7,
+        )
+    large = NegativeSampler(
+        config=NegativesConfig(count=5, hard=0),
+        action_count=1000,
+        horizon=6,
+        actions=ActionSets.build({0: (0, 1), 1: (998, 999)}),
+    )
     drawn = large.sample(torch.tensor([[0] * 6]), torch.tensor([0]), generator())
     assert set(drawn.flatten().tolist()) == {998, 999}
 
 
 def test_the_generator_decides():
-    fast = sampler(NegativesConfig(count=8, permuted=0.2, edited=0.2), {0: tuple(range(6)), 1: tuple(range(4, 10))}, 4)
-    positives, tasks = torch.randint(6, (5, 4), generator=generator()), torch.zeros(5, dtype=torch.int64)
+    fast = sampler(
+        NegativesConfig(count=8, permuted=0.2, edited=0.2),
+        {0: tuple(range(6)), 1: tuple(range(4, 10))},
+        4,
+    )
+    positives, tasks = (
+        torch.randint(6, (5, 4), generator=generator()),
+        torch.zeros(5, dtype=torch.int64),
+    )
     one, other, third = (fast.sample(positives, tasks, generator(seed)) for seed in (3, 3, 4))
     assert torch.equal(one, other)
     assert not torch.equal(one, third)
@@ -215,7 +326,9 @@ def test_the_generator_decides():
 def test_rows_are_drawn_apart():
     """Equal positives of one batch get different negatives."""
     fast = sampler(NegativesConfig(count=4), {0: tuple(range(6)), 1: tuple(range(4, 10))}, 3)
-    drawn = fast.sample(torch.tensor([[0, 1, 2]]).expand(6, -1), torch.zeros(6, dtype=torch.int64), generator())
+    drawn = fast.sample(
+        torch.tensor([[0, 1, 2]]).expand(6, -1), torch.zeros(6, dtype=torch.int64), generator()
+    )
     assert len({tuple(row) for row in drawn.flatten(1).tolist()}) == 6
 
 

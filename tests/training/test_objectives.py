@@ -21,8 +21,11 @@ from cefito.training.reference import margin
 
 E, T, K = 8, 3, 7
 ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
-TAXONOMY = Taxonomy(dataset="made", tasks=tuple(Task(task, f"task {task}", own) for task, own in ACTIONS.items()),
-                    actions=tuple(Action(index, f"action {index}") for index in range(K)))
+TAXONOMY = Taxonomy(
+    dataset="made",
+    tasks=tuple(Task(task, f"task {task}", own) for task, own in ACTIONS.items()),
+    actions=tuple(Action(index, f"action {index}") for index in range(K)),
+)
 ROWS = torch.tensor([5, 0, 3])
 ONE = Processes()
 
@@ -30,34 +33,59 @@ ONE = Processes()
 def windows(videos: tuple[int, ...] = (0, 0, 0, 1, 2, 2)) -> Windows:
     generator = np.random.default_rng(0)
     tasks = np.array([video % 2 for video in videos])
-    return Windows(initial=generator.standard_normal((len(videos), E), np.float32),
-                   goal=generator.standard_normal((len(videos), E), np.float32),
-                   actions=np.stack([generator.choice(ACTIONS[int(task)], size=T) for task in tasks]), tasks=tasks,
-                   video=np.array(videos), start=np.arange(len(videos)), taxonomy=TAXONOMY, action_text=None,
-                   dataset="made", split="train")
+    return Windows(
+        initial=generator.standard_normal((len(videos), E), np.float32),
+        goal=generator.standard_normal((len(videos), E), np.float32),
+        actions=np.stack([generator.choice(ACTIONS[int(task)], size=T) for task in tasks]),
+        tasks=tasks,
+        video=np.array(videos),
+        start=np.arange(len(videos)),
+        taxonomy=TAXONOMY,
+        action_text=None,
+        dataset="made",
+        split="train",
+    )
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def objective(*, field: dict | None = None, score: object = None, vectors: torch.Tensor | None = None,
-              **training: object) -> FieldObjective:
-    config = FieldConfig(**{"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, **(field or {})})
-    module = EnergyField(config=config, observation_dim=E, action_count=K, horizon=T, action_vectors=vectors)
+def objective(
+    *,
+    field: dict | None = None,
+    score: object = None,
+    vectors: torch.Tensor | None = None,
+    **training: object,
+) -> FieldObjective:
+    config = FieldConfig(
+        **{"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, **(field or {})}
+    )
+    module = EnergyField(
+        config=config, observation_dim=E, action_count=K, horizon=T, action_vectors=vectors
+    )
     module.reset(generator(1), mean=torch.arange(E) / 10)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator(2)))
     settings = {"negatives": NegativesConfig(count=6, hard=0.5), **training}
-    return FieldObjective(field=module, train=windows(), actions=ACTIONS, config=FieldTrainingConfig(**settings),
-                          score=score)
+    return FieldObjective(
+        field=module,
+        train=windows(),
+        actions=ACTIONS,
+        config=FieldTrainingConfig(**settings),
+        score=score,
+    )
 
 
 def drawn_negatives(made: FieldObjective) -> torch.Tensor:
-    """The negatives that a batch of ROWS draws first from a fresh generator, where nothing else is drawn."""
-    sampler = NegativeSampler(config=made.config.negatives, actions=ActionSets.build(ACTIONS), action_count=K,
-                              horizon=T)
+    """The negatives that a batch of ROWS draws first from a fresh generator.
+
+    Where nothing else is drawn.
+    """
+    sampler = NegativeSampler(
+        config=made.config.negatives, actions=ActionSets.build(ACTIONS), action_count=K, horizon=T
+    )
     return sampler.sample(made.actions[ROWS], made.tasks[ROWS], generator())
 
 
@@ -76,7 +104,9 @@ def slow_terms(made: FieldObjective) -> dict[str, tuple[float, int]]:
             if config.auxiliary.goal == "true":
                 states = torch.cat([states[:, :-1], field.centred(goal)[:, None]], dim=1)
             logits = field.predictor.reconstruct(field.centred(initial), states)[0]
-            losses = [float(F.cross_entropy(logits[place], sequence[0, place])) for place in range(T)]
+            losses = [
+                float(F.cross_entropy(logits[place], sequence[0, place])) for place in range(T)
+            ]
             reconstruction["auxiliary" if index == 0 else "auxiliary_negatives"] += losses
         if config.loss.kind == "softmax":
             logits = -torch.tensor(energies) / config.loss.temperature
@@ -84,16 +114,23 @@ def slow_terms(made: FieldObjective) -> dict[str, tuple[float, int]]:
             continue
         bounds = config.loss.margin
         for energy, sequence in zip(energies[1:], own.tolist(), strict=True):
-            bound = margin(truth[0].tolist(), sequence, low=bounds.low, high=bounds.high, order=bounds.order)
+            bound = margin(
+                truth[0].tolist(), sequence, low=bounds.low, high=bounds.high, order=bounds.order
+            )
             loss = max(energies[0] - energy + bound, 0)
             if loss > 0 or config.loss.reduction == "mean":
                 contrastive.append(loss)
-    return {name: (sum(losses), len(losses)) for name, losses in {"contrastive": contrastive, **reconstruction}.items()}
+    return {
+        name: (sum(losses), len(losses))
+        for name, losses in {"contrastive": contrastive, **reconstruction}.items()
+    }
 
 
-LOSSES = [LossConfig(margin=MarginConfig(low=0.5, high=2, order=0.3)),
-          LossConfig(reduction="violating", margin=MarginConfig(low=0.05, high=0.15)),
-          LossConfig(kind="softmax", temperature=0.2)]
+LOSSES = [
+    LossConfig(margin=MarginConfig(low=0.5, high=2, order=0.3)),
+    LossConfig(reduction="violating", margin=MarginConfig(low=0.05, high=0.15)),
+    LossConfig(kind="softmax", temperature=0.2),
+]
 FIELDS = [{"distance": "l2", "centre": True}, {"distance": "mean_square", "goal_projection": 5}]
 
 
@@ -102,16 +139,25 @@ FIELDS = [{"distance": "l2", "centre": True}, {"distance": "mean_square", "goal_
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.kind}-{loss.reduction}")
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field["distance"])
 def test_losses_are_those_of_explicit_loops(field, loss, negatives, goal):
-    made = objective(field=field, loss=loss, auxiliary=AuxiliaryConfig(weight=0.6, goal=goal, negatives=negatives))
+    made = objective(
+        field=field,
+        loss=loss,
+        auxiliary=AuxiliaryConfig(weight=0.6, goal=goal, negatives=negatives),
+    )
     terms, expected = made.terms(ROWS, generator(), ONE), slow_terms(made)
-    assert set(terms) == {"contrastive", "auxiliary"} | ({"auxiliary_negatives"} if negatives else set())
+    assert set(terms) == {"contrastive", "auxiliary"} | (
+        {"auxiliary_negatives"} if negatives else set()
+    )
     for name, term in terms.items():
         total, count = expected[name]
         assert float(term.sum.detach()) == pytest.approx(total, rel=1e-4)
         assert int(term.count) == count
     weights = {name: term.weight for name, term in terms.items()}
-    assert weights == ({"contrastive": 1, "auxiliary": 0.3, "auxiliary_negatives": 0.3} if negatives
-                       else {"contrastive": 1, "auxiliary": 0.6})
+    assert weights == (
+        {"contrastive": 1, "auxiliary": 0.3, "auxiliary_negatives": 0.3}
+        if negatives
+        else {"contrastive": 1, "auxiliary": 0.6}
+    )
 
 
 def test_no_auxiliary_loss():
@@ -124,8 +170,11 @@ def test_no_auxiliary_loss():
 
 def test_shares_of_processes_add_up():
     """What two processes compute of a batch is what one does, noise and swaps included."""
-    made = objective(auxiliary=AuxiliaryConfig(weight=1, negatives=True), loss=LOSSES[1],
-                     augmentation=AugmentationConfig(noise=0.3, swap=0.5))
+    made = objective(
+        auxiliary=AuxiliaryConfig(weight=1, negatives=True),
+        loss=LOSSES[1],
+        augmentation=AugmentationConfig(noise=0.3, swap=0.5),
+    )
     whole = made.terms(ROWS, generator(), ONE)
     parts = [made.terms(ROWS, generator(), Processes(rank=rank, world=2)) for rank in range(2)]
     for name, term in whole.items():
@@ -141,14 +190,18 @@ def test_a_process_without_a_row():
 
 def test_dropout_is_used_and_repeated():
     plain, dropping = objective(), objective(field={"dropout": 0.3})
-    sums = [float(made.terms(ROWS, generator(), ONE)["contrastive"].sum.detach())
-            for made in (plain, dropping, dropping)]
+    sums = [
+        float(made.terms(ROWS, generator(), ONE)["contrastive"].sum.detach())
+        for made in (plain, dropping, dropping)
+    ]
     assert sums[0] != pytest.approx(sums[1])
     assert sums[1] == sums[2]
 
 
 def test_mean_observations_stand_for_actions_while_a_loss_is_computed():
-    made = objective(field={"action_encoding": "observed"}, vectors=torch.randn(K, E, generator=generator()))
+    made = objective(
+        field={"action_encoding": "observed"}, vectors=torch.randn(K, E, generator=generator())
+    )
     kept = made.module.predictor.action_vectors.clone()
     first = made.terms(ROWS, generator(), ONE)["contrastive"].sum
     assert torch.equal(made.module.predictor.vectors, kept)
@@ -157,24 +210,35 @@ def test_mean_observations_stand_for_actions_while_a_loss_is_computed():
 
 
 def test_scores_come_from_the_given_function():
-    made = objective(score=lambda field, group: {"success_rate": 3.0, "width": field.config.width,
-                                                 "world": group.world})
+    made = objective(
+        score=lambda field, group: {
+            "success_rate": 3.0,
+            "width": field.config.width,
+            "world": group.world,
+        }
+    )
     assert made.validate(Processes(world=2, rank=1)) == {"success_rate": 3, "width": 16, "world": 2}
     assert len(made) == 6
 
 
 def classifier_objective(**training: object) -> ClassifierObjective:
-    module = TaskClassifier(config=ClassifierConfig(hidden=(6, 9, 6)), observation_dim=E, task_count=2)
+    module = TaskClassifier(
+        config=ClassifierConfig(hidden=(6, 9, 6)), observation_dim=E, task_count=2
+    )
     module.reset(generator(1))
     config = ClassifierTrainingConfig(**training)
-    return ClassifierObjective(classifier=module, train=windows(), val=windows((3, 4, 5, 5)), config=config)
+    return ClassifierObjective(
+        classifier=module, train=windows(), val=windows((3, 4, 5, 5)), config=config
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_cross_entropy_of_the_task(smoothing):
     made, data = classifier_objective(label_smoothing=smoothing), windows()
     term = made.terms(ROWS, generator(), ONE)["cross_entropy"]
-    logits = made.module(torch.from_numpy(data.initial[ROWS]), torch.from_numpy(data.goal[ROWS])).log_softmax(dim=1)
+    logits = made.module(
+        torch.from_numpy(data.initial[ROWS]), torch.from_numpy(data.goal[ROWS])
+    ).log_softmax(dim=1)
     target = (1 - smoothing) * F.one_hot(torch.from_numpy(data.tasks[ROWS]), 2) + smoothing / 2
     torch.testing.assert_close(term.sum, -(target * logits).sum())
     assert int(term.count) == 3
@@ -186,20 +250,30 @@ def test_pairs_of_a_video():
     made, data = classifier_objective(pairs="all"), windows()
     asked = []
     draw = made.observations.draw
-    made.observations.draw = lambda rows, generator, ends: (asked.append((rows, ends)), draw(rows, generator, ends))[1]
+    made.observations.draw = lambda rows, generator, ends: (
+        asked.append((rows, ends)),
+        draw(rows, generator, ends),
+    )[1]
     found = set()
     for seed in range(40):
         made.terms(torch.arange(6), generator(seed), ONE)
     for rows, ends in asked:
         found |= set(zip(rows.tolist(), ends.tolist(), strict=True))
-    assert found == {(first, last) for first in range(6) for last in range(first, 6)
-                     if data.video[first] == data.video[last]}
+    assert found == {
+        (first, last)
+        for first in range(6)
+        for last in range(first, 6)
+        if data.video[first] == data.video[last]
+    }
 
 
 def test_windows_are_not_mixed_by_default():
     made = classifier_objective()
     draw, asked = made.observations.draw, []
-    made.observations.draw = lambda rows, generator, ends: (asked.append((rows, ends)), draw(rows, generator, ends))[1]
+    made.observations.draw = lambda rows, generator, ends: (
+        asked.append((rows, ends)),
+        draw(rows, generator, ends),
+    )[1]
     made.terms(ROWS, generator(), ONE)
     assert torch.equal(*asked[0])
 
@@ -210,9 +284,15 @@ def test_scores_of_the_classifier():
     scores = made.validate(ONE)
     assert list(scores) == ["task_accuracy", "log_likelihood"]
     data = windows((3, 4, 5, 5))
-    chance = made.module(torch.from_numpy(data.initial), torch.from_numpy(data.goal)).softmax(dim=1).numpy()
+    chance = (
+        made.module(torch.from_numpy(data.initial), torch.from_numpy(data.goal))
+        .softmax(dim=1)
+        .numpy()
+    )
     assert scores["task_accuracy"] == 100 * (chance.argmax(axis=1) == data.tasks).mean()
-    assert scores["log_likelihood"] == pytest.approx(np.log(chance[np.arange(4), data.tasks]).mean(), rel=1e-5)
+    assert scores["log_likelihood"] == pytest.approx(
+        np.log(chance[np.arange(4), data.tasks]).mean(), rel=1e-5
+    )
     made.module.fc4.weight.zero_()
     made.module.fc4.bias.copy_(torch.tensor([0.0, 30.0]))
     assert made.validate(ONE)["task_accuracy"] == 75  # videos 3, 5, 5 are of task 1
@@ -221,7 +301,10 @@ def test_scores_of_the_classifier():
 def test_classifier_shares_add_up():
     made = classifier_objective(pairs="all", augmentation=AugmentationConfig(noise=0.3))
     whole = made.terms(ROWS, generator(), ONE)["cross_entropy"]
-    parts = [made.terms(ROWS, generator(), Processes(rank=rank, world=4))["cross_entropy"] for rank in range(4)]
+    parts = [
+        made.terms(ROWS, generator(), Processes(rank=rank, world=4))["cross_entropy"]
+        for rank in range(4)
+    ]
     torch.testing.assert_close(whole.sum, sum(part.sum for part in parts))
     assert [int(part.count) for part in parts] == [1, 1, 1, 0]
 
@@ -229,10 +312,15 @@ def test_classifier_shares_add_up():
 @pytest.mark.parametrize("weight", [0, 0.6])
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field["distance"])
 def test_regression_is_the_distance_of_the_annotated_sequence(field, weight):
-    made = objective(field=field, loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=weight))
+    made = objective(
+        field=field, loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=weight)
+    )
     terms, data = made.terms(ROWS, generator(), ONE), windows()
     parts = [torch.from_numpy(part) for part in (data.initial, data.goal, data.actions)]
-    distances = [float(made.module.energy(*(part[[row]] for part in parts)).detach()) for row in ROWS.tolist()]
+    distances = [
+        float(made.module.energy(*(part[[row]] for part in parts)).detach())
+        for row in ROWS.tolist()
+    ]
     assert float(terms["contrastive"].sum.detach()) == pytest.approx(sum(distances), rel=1e-5)
     assert (float(terms["contrastive"].count), terms["contrastive"].weight) == (3, 1)
     assert set(terms) == {"contrastive"} | ({"auxiliary"} if weight else set())
@@ -242,11 +330,23 @@ def test_regression_does_not_look_at_negatives():
     """Whichever are drawn, loss and gradient stay the same."""
     found = []
     for hard in (0.0, 1.0):
-        made = objective(loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=0),
-                         negatives=NegativesConfig(count=6, hard=hard))
+        made = objective(
+            loss=LossConfig(kind="regression"),
+            auxiliary=AuxiliaryConfig(weight=0),
+            negatives=NegativesConfig(count=6, hard=hard),
+        )
         loss = made.terms(ROWS, generator(), ONE)["contrastive"].sum
         loss.backward()
-        found.append([loss.detach(), *(parameter.grad for parameter in made.module.parameters() if parameter.grad is not None)])
+        found.append(
+            [
+                loss.detach(),
+                *(
+                    parameter.grad
+                    for parameter in made.module.parameters()
+                    if parameter.grad is not None
+                ),
+            ]
+        )
     assert len(found[0]) > 5
     for left, right in zip(*found, strict=True):
         torch.testing.assert_close(left, right)
@@ -255,14 +355,21 @@ def test_regression_does_not_look_at_negatives():
 def test_regression_shares_add_up():
     made = objective(loss=LossConfig(kind="regression"))
     whole = made.terms(ROWS, generator(), ONE)["contrastive"]
-    parts = [made.terms(ROWS, generator(), Processes(rank=rank, world=4))["contrastive"] for rank in range(4)]
+    parts = [
+        made.terms(ROWS, generator(), Processes(rank=rank, world=4))["contrastive"]
+        for rank in range(4)
+    ]
     torch.testing.assert_close(whole.sum, sum(part.sum for part in parts))
     assert [int(part.count) for part in parts] == [1, 1, 1, 0]
 
 
 def test_regression_lowers_the_distance():
     made = objective(loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=0))
-    optimiser, everything, losses = torch.optim.Adam(made.module.parameters(), lr=0.01), torch.arange(6), []
+    optimiser, everything, losses = (
+        torch.optim.Adam(made.module.parameters(), lr=0.01),
+        torch.arange(6),
+        [],
+    )
     for _ in range(15):
         loss = made.terms(everything, generator(), ONE)["contrastive"].sum
         optimiser.zero_grad()

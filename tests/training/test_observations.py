@@ -9,8 +9,11 @@ from cefito.training.config import AugmentationConfig
 from cefito.training.observations import ActionMeans, Observations
 
 E, CPU = 6, torch.device("cpu")
-TAXONOMY = Taxonomy(dataset="made", tasks=(Task(0, "a", (0, 1, 2)), Task(1, "b", (2, 3))),
-                    actions=tuple(Action(index, f"action {index}") for index in range(5)))
+TAXONOMY = Taxonomy(
+    dataset="made",
+    tasks=(Task(0, "a", (0, 1, 2)), Task(1, "b", (2, 3))),
+    actions=tuple(Action(index, f"action {index}") for index in range(5)),
+)
 # (task, first action, last action) of each window; two windows a video
 ENDS = [(0, 0, 1), (0, 0, 2), (0, 1, 2), (0, 0, 1), (1, 2, 3), (1, 2, 2), (1, 3, 3), (1, 2, 3)]
 
@@ -18,10 +21,21 @@ ENDS = [(0, 0, 1), (0, 0, 2), (0, 1, 2), (0, 0, 1), (1, 2, 3), (1, 2, 2), (1, 3,
 def windows(copies: int = 1) -> Windows:
     rows = ENDS * copies
     generator = np.random.default_rng(0)
-    initial, goal = (generator.normal(3, [1, 2, 3, 4, 5, 6], (len(rows), E)).astype(np.float32) for _ in range(2))
-    return Windows(initial=initial, goal=goal, actions=np.array([[first, 0, last] for _, first, last in rows]),
-                   tasks=np.array([task for task, _, _ in rows]), video=np.arange(len(rows)) // 2,
-                   start=np.arange(len(rows)) % 2, taxonomy=TAXONOMY, action_text=None, dataset="made", split="train")
+    initial, goal = (
+        generator.normal(3, [1, 2, 3, 4, 5, 6], (len(rows), E)).astype(np.float32) for _ in range(2)
+    )
+    return Windows(
+        initial=initial,
+        goal=goal,
+        actions=np.array([[first, 0, last] for _, first, last in rows]),
+        tasks=np.array([task for task, _, _ in rows]),
+        video=np.arange(len(rows)) // 2,
+        start=np.arange(len(rows)) % 2,
+        taxonomy=TAXONOMY,
+        action_text=None,
+        dataset="made",
+        split="train",
+    )
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -56,7 +70,10 @@ def test_noise_is_measured_in_deviations_of_each_feature():
 def test_swaps_stay_within_task_and_action():
     made = windows()
     observations = Observations(made, AugmentationConfig(swap=1.0), CPU)
-    sources = [{row.tobytes(): index for index, row in enumerate(part)} for part in (made.initial, made.goal)]
+    sources = [
+        {row.tobytes(): index for index, row in enumerate(part)}
+        for part in (made.initial, made.goal)
+    ]
     seen: list[dict[int, set[int]]] = [{row: set() for row in range(len(made))} for _ in range(2)]
     for seed in range(60):
         drawn = observations.draw(torch.arange(len(made)), generator(seed))
@@ -65,30 +82,43 @@ def test_swaps_stay_within_task_and_action():
                 members[row].add(source[observation.tobytes()])
     for place, members in zip((1, 2), seen, strict=True):  # of ENDS: the first action, the last
         for row, found in members.items():
-            alike = {other for other, end in enumerate(ENDS)
-                     if (end[0], end[place]) == (ENDS[row][0], ENDS[row][place])}
+            alike = {
+                other
+                for other, end in enumerate(ENDS)
+                if (end[0], end[place]) == (ENDS[row][0], ENDS[row][place])
+            }
             assert found == alike
 
 
 def test_a_goal_from_another_window_is_swapped_with_its_own_like():
     made = windows()
     observations = Observations(made, AugmentationConfig(swap=1.0), CPU)
-    drawn = {observations.draw(torch.tensor([0]), generator(seed), torch.tensor([2]))[1].numpy().tobytes()
-             for seed in range(30)}
-    assert drawn == {made.goal[row].tobytes() for row in (1, 2)}  # windows of task 0 that end with action 2
+    drawn = {
+        observations.draw(torch.tensor([0]), generator(seed), torch.tensor([2]))[1]
+        .numpy()
+        .tobytes()
+        for seed in range(30)
+    }
+    assert drawn == {
+        made.goal[row].tobytes() for row in (1, 2)
+    }  # windows of task 0 that end with action 2
 
 
 @pytest.mark.parametrize("share", [0.25, 0.75])
 def test_share_of_swaps(share):
     made = windows(copies=500)
-    initial, _ = Observations(made, AugmentationConfig(swap=share), CPU).draw(torch.arange(len(made)), generator())
+    initial, _ = Observations(made, AugmentationConfig(swap=share), CPU).draw(
+        torch.arange(len(made)), generator()
+    )
     changed = (initial.numpy() != made.initial).any(axis=1).mean()
     assert changed == pytest.approx(share, abs=0.03)
 
 
 def test_the_generator_decides():
     observations = Observations(windows(), AugmentationConfig(noise=0.1, swap=0.5), CPU)
-    one, other, third = (torch.stack(observations.draw(torch.arange(8), generator(seed))) for seed in (1, 1, 2))
+    one, other, third = (
+        torch.stack(observations.draw(torch.arange(8), generator(seed))) for seed in (1, 1, 2)
+    )
     assert torch.equal(one, other)
     assert not torch.equal(one, third)
 
@@ -97,8 +127,10 @@ def slow_means(made: Windows, mean: np.ndarray, videos: set[int]) -> np.ndarray:
     rows: dict[int, list[np.ndarray]] = {action: [] for action in range(5)}
     for index in range(len(made)):
         if int(made.video[index]) in videos:
-            for observation, action in ((made.initial[index], made.actions[index, 0]),
-                                        (made.goal[index], made.actions[index, -1])):
+            for observation, action in (
+                (made.initial[index], made.actions[index, 0]),
+                (made.goal[index], made.actions[index, -1]),
+            ):
                 rows[int(action)].append(normalise(torch.from_numpy(observation - mean)).numpy())
     return np.stack([np.mean(found, axis=0) if found else np.zeros(E) for found in rows.values()])
 
@@ -107,7 +139,9 @@ def test_mean_observations_of_actions():
     made = windows()
     mean = made.initial.mean(axis=0)
     means = ActionMeans(made, torch.from_numpy(mean))
-    np.testing.assert_allclose(means.all().numpy(), slow_means(made, mean, {0, 1, 2, 3}), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        means.all().numpy(), slow_means(made, mean, {0, 1, 2, 3}), rtol=1e-4, atol=1e-6
+    )
     assert not means.all()[4].any()  # ends no window
     without = means.without(torch.tensor([2, 7]), 0.0, generator()).numpy()  # of the videos 1 and 3
     np.testing.assert_allclose(without, slow_means(made, mean, {0, 2}), rtol=1e-4, atol=1e-6)
@@ -116,8 +150,12 @@ def test_mean_observations_of_actions():
 def test_a_random_part_is_left_out_of_the_means():
     made = windows()
     means = ActionMeans(made, torch.zeros(E))
-    possible = [slow_means(made, np.zeros(E, np.float32), {video for video in range(1, 4) if number >> video & 1})
-                for number in range(0, 16, 2)]
+    possible = [
+        slow_means(
+            made, np.zeros(E, np.float32), {video for video in range(1, 4) if number >> video & 1}
+        )
+        for number in range(0, 16, 2)
+    ]
     found = set()
     for seed in range(60):
         drawn = means.without(torch.tensor([0]), 0.4, generator(seed)).numpy()

@@ -12,8 +12,11 @@ from cefito.training.objectives import ProposalObjective
 
 E, T, K = 8, 3, 7
 ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
-TAXONOMY = Taxonomy(dataset="made", tasks=tuple(Task(task, f"task {task}", own) for task, own in ACTIONS.items()),
-                    actions=tuple(Action(index, f"action {index}") for index in range(K)))
+TAXONOMY = Taxonomy(
+    dataset="made",
+    tasks=tuple(Task(task, f"task {task}", own) for task, own in ACTIONS.items()),
+    actions=tuple(Action(index, f"action {index}") for index in range(K)),
+)
 ROWS = torch.tensor([5, 0, 3])
 ONE = Processes()
 
@@ -21,36 +24,59 @@ ONE = Processes()
 def windows(count: int = 6, seed: int = 0) -> Windows:
     generator = np.random.default_rng(seed)
     tasks = np.arange(count) % 2
-    return Windows(initial=generator.standard_normal((count, E), np.float32),
-                   goal=generator.standard_normal((count, E), np.float32),
-                   actions=np.stack([generator.choice(ACTIONS[int(task)], size=T) for task in tasks]), tasks=tasks,
-                   video=np.arange(count), start=np.zeros(count, np.int64), taxonomy=TAXONOMY, action_text=None,
-                   dataset="made", split="train")
+    return Windows(
+        initial=generator.standard_normal((count, E), np.float32),
+        goal=generator.standard_normal((count, E), np.float32),
+        actions=np.stack([generator.choice(ACTIONS[int(task)], size=T) for task in tasks]),
+        tasks=tasks,
+        video=np.arange(count),
+        start=np.zeros(count, np.int64),
+        taxonomy=TAXONOMY,
+        action_text=None,
+        dataset="made",
+        split="train",
+    )
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def objective(*, actions: dict[int, tuple[int, ...]] | None = None, dropout: float = 0.0, noise: float = 0.0,
-              swap: float = 0.0) -> ProposalObjective:
+def objective(
+    *,
+    actions: dict[int, tuple[int, ...]] | None = None,
+    dropout: float = 0.0,
+    noise: float = 0.0,
+    swap: float = 0.0,
+) -> ProposalObjective:
     config = ProposalConfig(hidden=(6, 5), action_dim=4, dropout=dropout)
     network = ProposalNetwork(config=config, observation_dim=E, action_count=K, horizon=T)
     network.reset(generator(1))
     with torch.no_grad():
         network.bias.copy_(torch.randn(network.bias.shape, generator=generator(2)))
     training = ProposalTrainingConfig(augmentation=AugmentationConfig(noise=noise, swap=swap))
-    return ProposalObjective(proposal=network, train=windows(), val=windows(4, seed=1),
-                             actions=ACTIONS if actions is None else actions, config=training)
+    return ProposalObjective(
+        proposal=network,
+        train=windows(),
+        val=windows(4, seed=1),
+        actions=ACTIONS if actions is None else actions,
+        config=training,
+    )
 
 
 @torch.no_grad()
-def slow_steps(made: ProposalObjective, data: Windows, rows: list[int], actions: dict[int, tuple[int, ...]]
-               ) -> tuple[list[float], list[bool]]:
-    """Log-likelihoods of the steps whose action is allowed, and whether each step's likeliest action is right."""
+def slow_steps(
+    made: ProposalObjective, data: Windows, rows: list[int], actions: dict[int, tuple[int, ...]]
+) -> tuple[list[float], list[bool]]:
+    """Log-likelihoods of the steps whose action is allowed.
+
+    And whether each step's likeliest action is right.
+    """
     likelihoods, right = [], []
     for row in rows:
-        logits = made.module(torch.from_numpy(data.initial[[row]]), torch.from_numpy(data.goal[[row]]))[0].double()
+        logits = made.module(
+            torch.from_numpy(data.initial[[row]]), torch.from_numpy(data.goal[[row]])
+        )[0].double()
         allowed = actions.get(int(data.tasks[row]), tuple(range(K)))
         for step, true in enumerate(data.actions[row].tolist()):
             weights = {action: np.exp(float(logits[step, action])) for action in allowed}
@@ -78,7 +104,9 @@ def test_cross_entropy_of_the_tasks_actions(actions):
 @pytest.mark.parametrize("actions", [ACTIONS, SOME])
 def test_gradients_are_finite_and_spare_other_tasks_actions(actions):
     made = objective(actions=actions)
-    made.terms(torch.tensor([0, 2]), generator(), ONE)["cross_entropy"].sum.backward()  # both of task 0
+    made.terms(torch.tensor([0, 2]), generator(), ONE)[
+        "cross_entropy"
+    ].sum.backward()  # both of task 0
     gradients = {name: parameter.grad for name, parameter in made.module.named_parameters()}
     assert all(bool(gradient.isfinite().all()) for gradient in gradients.values())
     others = [action for action in range(K) if action not in actions[0]]
@@ -100,13 +128,19 @@ def test_scores(actions):
 def test_observations_are_changed_and_units_dropped():
     plain = float(objective().terms(ROWS, generator(), ONE)["cross_entropy"].sum.detach())
     for settings in ({"noise": 0.3}, {"dropout": 0.3}):
-        sums = [float(objective(**settings).terms(ROWS, generator(), ONE)["cross_entropy"].sum.detach()) for _ in range(2)]
+        sums = [
+            float(objective(**settings).terms(ROWS, generator(), ONE)["cross_entropy"].sum.detach())
+            for _ in range(2)
+        ]
         assert sums[0] == sums[1] != pytest.approx(plain)
 
 
 def test_shares_of_processes_add_up():
     made = objective(noise=0.3, swap=0.5)
     whole = made.terms(ROWS, generator(), ONE)["cross_entropy"]
-    parts = [made.terms(ROWS, generator(), Processes(rank=rank, world=4))["cross_entropy"] for rank in range(4)]
+    parts = [
+        made.terms(ROWS, generator(), Processes(rank=rank, world=4))["cross_entropy"]
+        for rank in range(4)
+    ]
     torch.testing.assert_close(whole.sum, sum(part.sum for part in parts))
     assert [int(part.count) for part in parts] == [T, T, T, 0]

@@ -37,7 +37,9 @@ class Regression:
         noises: The noise of each step.
     """
 
-    def __init__(self, scores: list[tuple[float, ...]] | None = None, examples: int = 10, seed: int = 0) -> None:
+    def __init__(
+        self, scores: list[tuple[float, ...]] | None = None, examples: int = 10, seed: int = 0
+    ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.x = torch.randn(examples, 3, generator=generator)
         self.y = self.x @ torch.tensor([1.0, -2.0, 0.5]) + 0.3
@@ -55,7 +57,9 @@ class Regression:
     def __len__(self) -> int:
         return len(self.x)
 
-    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Mapping[str, Term]:
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
         assert self.module.training
         self.seen.append(copy(self.module))
         self.batches.append(rows.tolist())
@@ -64,14 +68,18 @@ class Regression:
         self.noises.append(noise)
         rows = group.share(rows)
         errors = self.module(self.x[rows] + noise)[:, 0] - self.y[rows]
-        return {"squares": Term(1.0, errors.square().sum(), torch.tensor(len(rows))),
-                "size": Term(0.01, self.module.weight.square().sum(), torch.tensor(1))}
+        return {
+            "squares": Term(1.0, errors.square().sum(), torch.tensor(len(rows))),
+            "size": Term(0.01, self.module.weight.square().sum(), torch.tensor(1)),
+        }
 
     def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
         assert not self.module.training
         self.validated.append(copy(self.module))
         if self.scores is not None:
-            return dict(zip(("first", "second"), self.scores[len(self.validated) - 1], strict=False))
+            return dict(
+                zip(("first", "second"), self.scores[len(self.validated) - 1], strict=False)
+            )
         return {"negative_loss": -float((self.module(self.x)[:, 0] - self.y).square().mean())}
 
 
@@ -80,14 +88,37 @@ def copy(module: nn.Module) -> Weights:
 
 
 def same(ours: Weights, theirs: Weights) -> bool:
-    return ours.keys() == theirs.keys() and all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(tensor, theirs[name]) for name, tensor in ours.items()
+    )
 
 
-def run(objective: Regression, *, folder: Path | None = None, key: str = "k", seed: int = 5,
-        ema: EmaConfig | None = None, stopping: StoppingConfig | None = None, **optimiser: object) -> TrainingResult:
-    settings = {"epochs": 6, "batch_size": 4, "learning_rate": 0.05, "weight_decay": 0.0, **optimiser}
-    return train(objective, optimiser=OptimiserConfig(**settings), ema=ema or EmaConfig(),
-                 stopping=stopping or StoppingConfig(patience=0), seed=seed, key=key, folder=folder)
+def run(
+    objective: Regression,
+    *,
+    folder: Path | None = None,
+    key: str = "k",
+    seed: int = 5,
+    ema: EmaConfig | None = None,
+    stopping: StoppingConfig | None = None,
+    **optimiser: object,
+) -> TrainingResult:
+    settings = {
+        "epochs": 6,
+        "batch_size": 4,
+        "learning_rate": 0.05,
+        "weight_decay": 0.0,
+        **optimiser,
+    }
+    return train(
+        objective,
+        optimiser=OptimiserConfig(**settings),
+        ema=ema or EmaConfig(),
+        stopping=stopping or StoppingConfig(patience=0),
+        seed=seed,
+        key=key,
+        folder=folder,
+    )
 
 
 @contextmanager
@@ -96,7 +127,7 @@ def watched_steps() -> Iterator[list[tuple[float, float]]]:
     steps: list[tuple[float, float]] = []
 
     def look(optimiser: torch.optim.Optimizer, *_: object) -> None:
-        group, = optimiser.param_groups
+        (group,) = optimiser.param_groups
         norm = torch.cat([parameter.grad.flatten() for parameter in group["params"]]).norm()
         steps.append((group["lr"], float(norm)))
 
@@ -119,11 +150,16 @@ def test_every_epoch_has_each_example_once_in_another_order_with_other_noise():
     objective = Regression()
     result = run(objective, epochs=3)
     assert [len(batch) for batch in objective.batches] == [4, 4, 2] * 3
-    epochs = [[row for batch in objective.batches[first:first + 3] for row in batch] for first in (0, 3, 6)]
+    epochs = [
+        [row for batch in objective.batches[first : first + 3] for row in batch]
+        for first in (0, 3, 6)
+    ]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
     assert len({tuple(noise[0].tolist()) for noise in objective.noises}) == 9
-    assert result == TrainingResult(epochs=3, best_epoch=result.best_epoch, scores=result.scores, resumed=False)
+    assert result == TrainingResult(
+        epochs=3, best_epoch=result.best_epoch, scores=result.scores, resumed=False
+    )
 
 
 def test_the_seed_decides():
@@ -136,8 +172,10 @@ def test_the_seed_decides():
 
 
 def test_generators_differ_by_every_part():
-    draws = {tuple(torch.rand(3, generator=generator_for("cpu", *parts)).tolist())
-             for parts in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2 ** 40, 0, 0)]}
+    draws = {
+        tuple(torch.rand(3, generator=generator_for("cpu", *parts)).tolist())
+        for parts in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2**40, 0, 0)]
+    }
     assert len(draws) == 6
     one, other = (torch.rand(3, generator=generator_for("cpu", 2, 3)) for _ in range(2))
     assert torch.equal(one, other)
@@ -154,8 +192,10 @@ def test_average_is_that_of_a_slow_loop(every, warmup):
         if step <= warmup:
             average = weights[step]
         elif step % every == 0:
-            average = {name: tensor if name == "calls" else 0.9 * average[name] + 0.1 * tensor
-                       for name, tensor in weights[step].items()}
+            average = {
+                name: tensor if name == "calls" else 0.9 * average[name] + 0.1 * tensor
+                for name, tensor in weights[step].items()
+            }
         if step % 3 == 0:
             for name, tensor in objective.validated[step // 3 - 1].items():
                 if name != "calls":
@@ -178,9 +218,16 @@ def test_training_goes_on_from_the_trained_weights():
     assert not same(plain.validated[-1], averaged.validated[-1])
 
 
-@pytest.mark.parametrize(("scores", "best"), [
-    ([(1,), (3,), (2,), (3,)], 2), ([(1,), (2,), (3,), (4,)], 4), ([(4,), (3,), (2,), (1,)], 1),
-    ([(1, 5), (2, 1), (2, 4), (2, 3)], 3), ([(0, -9.0), (0, -8.0), (0, -8.0), (-1, 0)], 2)])
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ([(1,), (3,), (2,), (3,)], 2),
+        ([(1,), (2,), (3,), (4,)], 4),
+        ([(4,), (3,), (2,), (1,)], 1),
+        ([(1, 5), (2, 1), (2, 4), (2, 3)], 3),
+        ([(0, -9.0), (0, -8.0), (0, -8.0), (-1, 0)], 2),
+    ],
+)
 def test_the_best_epoch_is_kept(scores, best):
     objective = Regression([tuple(map(float, score)) for score in scores])
     result = run(objective, epochs=4, ema=EmaConfig(decay=0.5, every=1, warmup=0))
@@ -190,8 +237,10 @@ def test_the_best_epoch_is_kept(scores, best):
     assert not objective.module.training
 
 
-@pytest.mark.parametrize(("patience", "every", "epochs", "validations"), [
-    (1, 1, 3, 3), (2, 1, 6, 6), (0, 1, 9, 9), (1, 2, 6, 3), (2, 3, 9, 3), (0, 4, 9, 3)])
+@pytest.mark.parametrize(
+    ("patience", "every", "epochs", "validations"),
+    [(1, 1, 3, 3), (2, 1, 6, 6), (0, 1, 9, 9), (1, 2, 6, 3), (2, 3, 9, 3), (0, 4, 9, 3)],
+)
 def test_early_stopping(patience, every, epochs, validations):
     """Scores get better at the 1st, 2nd and 4th validation; the last epoch is always validated."""
     objective = Regression([(1.0,), (2.0,), (0.0,), (3.0,), (0.0,), (0.0,), (0.0,), (0.0,), (0.0,)])
@@ -214,7 +263,9 @@ def test_learning_rates():
     assert [rate for rate, _ in steps] == pytest.approx([0.05 * share for share in shares])
     with watched_steps() as steps:
         run(Regression(), epochs=2, warmup=0.5)
-    assert [rate for rate, _ in steps] == pytest.approx([0.05 * share for share in (1 / 4, 2 / 4, 3 / 4, 1, 1, 1)])
+    assert [rate for rate, _ in steps] == pytest.approx(
+        [0.05 * share for share in (1 / 4, 2 / 4, 3 / 4, 1, 1, 1)]
+    )
 
 
 def test_clipping():
@@ -234,13 +285,15 @@ def test_weight_decay_is_decoupled():
     run(plain, epochs=1, batch_size=10)
     run(decayed, epochs=1, batch_size=10, weight_decay=0.5)
     start = plain.seen[0]["weight"]
-    torch.testing.assert_close(plain.validated[0]["weight"] - decayed.validated[0]["weight"], 0.05 * 0.5 * start)
+    torch.testing.assert_close(
+        plain.validated[0]["weight"] - decayed.validated[0]["weight"], 0.05 * 0.5 * start
+    )
 
 
 def test_the_loss_is_weighted_sums_over_counts(tmp_path):
     objective = Regression()
     run(objective, folder=tmp_path, epochs=1, batch_size=10)
-    line, = read_metrics(tmp_path / "metrics.jsonl")
+    (line,) = read_metrics(tmp_path / "metrics.jsonl")
     assert line["size"] == pytest.approx(float(objective.seen[0]["weight"].square().sum()))
     assert line["loss"] == pytest.approx(line["squares"] + 0.01 * line["size"])
     assert (line["epoch"], line["step"], line["learning_rate"]) == (1, 1, 0.05)
@@ -252,7 +305,11 @@ def test_the_loss_is_weighted_sums_over_counts(tmp_path):
 def test_a_count_of_zero_is_no_division():
     class Nothing(Regression):
         def terms(self, rows, generator, group):  # noqa: ARG002
-            return {"none": Term(1.0, 0 * self.module.weight.sum() + 0 * self.module.bias.sum(), torch.tensor(0))}
+            return {
+                "none": Term(
+                    1.0, 0 * self.module.weight.sum() + 0 * self.module.bias.sum(), torch.tensor(0)
+                )
+            }
 
     objective = Nothing()
     run(objective, epochs=1)
@@ -261,6 +318,7 @@ def test_a_count_of_zero_is_no_division():
 
 def test_diverged_training_is_refused(tmp_path):
     """The epochs before stay, so that nothing is lost but the bad step."""
+
     class Diverging(Regression):
         def terms(self, rows, generator, group):
             terms = super().terms(rows, generator, group)
@@ -268,7 +326,9 @@ def test_diverged_training_is_refused(tmp_path):
                 return terms
             return {"squares": Term(1.0, terms["squares"].sum * torch.nan, terms["squares"].count)}
 
-    with pytest.raises(RunError, match=r"the loss became nan at step 8 \(epoch 3\).*Lower the learning rate"):
+    with pytest.raises(
+        RunError, match=r"the loss became nan at step 8 \(epoch 3\).*Lower the learning rate"
+    ):
         run(Diverging(), folder=tmp_path)
     whole, resumed = Regression(), Regression()
     run(whole)
@@ -281,16 +341,30 @@ class KilledError(BaseException):
     """Stands for a kill; nothing in the library catches it."""
 
 
-FULL = {"ema": EmaConfig(decay=0.8, every=2, warmup=3), "stopping": StoppingConfig(patience=3, every=2), "epochs": 8,
-        "weight_decay": 0.1, "schedule": "cosine", "clip": 1.0}
+FULL = {
+    "ema": EmaConfig(decay=0.8, every=2, warmup=3),
+    "stopping": StoppingConfig(patience=3, every=2),
+    "epochs": 8,
+    "weight_decay": 0.1,
+    "schedule": "cosine",
+    "clip": 1.0,
+}
 
 
 def epochs_logged(folder: Path) -> list[int]:
     return [line["epoch"] for line in read_metrics(folder / "metrics.jsonl")]
 
 
-@pytest.mark.parametrize("place", [(MetricsLog, "write"), (trainer_module, "save_checkpoint"), (Regression, "terms"),
-                                   (Regression, "validate")], ids=lambda place: place[1])
+@pytest.mark.parametrize(
+    "place",
+    [
+        (MetricsLog, "write"),
+        (trainer_module, "save_checkpoint"),
+        (Regression, "terms"),
+        (Regression, "validate"),
+    ],
+    ids=lambda place: place[1],
+)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, place, after):
     """Killed before or after every single call of what reads weights or writes files, and resumed each time."""
@@ -325,7 +399,11 @@ def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, place, after):
             continue
         break
     assert kills >= 3
-    assert (result.epochs, result.best_epoch, result.scores) == (expected.epochs, expected.best_epoch, expected.scores)
+    assert (result.epochs, result.best_epoch, result.scores) == (
+        expected.epochs,
+        expected.best_epoch,
+        expected.scores,
+    )
     assert same(copy(objective.module), copy(whole.module))
     assert epochs_logged(tmp_path / "killed") == list(range(1, expected.epochs + 1))
 
@@ -378,7 +456,10 @@ def test_lines_cut_short_or_ahead_are_dropped(tmp_path):
     log.write({"epoch": 3, "loss": 0.5})
     log.close()
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
-        {"epoch": 1}, {"epoch": 2}, {"epoch": 3, "loss": 0.5}]
+        {"epoch": 1},
+        {"epoch": 2},
+        {"epoch": 3, "loss": 0.5},
+    ]
 
 
 def test_tensorboard_gets_the_same_numbers(tmp_path):
@@ -389,10 +470,13 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     lines = read_metrics(tmp_path / "metrics.jsonl")
     assert set(events.Tags()["scalars"]) == set(lines[0]) - {"epoch"}
     assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
-    assert [event.value for event in events.Scalars("loss")] == pytest.approx([line["loss"] for line in lines])
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx(
+        [line["loss"] for line in lines]
+    )
 
 
-# Trains into the folders it is told to, each in a process of its own, forked so that libraries are loaded once.
+# Trains into the folders it is told to, each in a process of its own, forked so that libraries are
+# loaded once.
 SCRIPT = """
 import os
 import sys
@@ -435,8 +519,13 @@ def test_real_kills_change_nothing(tmp_path):
     write_world(tmp_path / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=12))
     (tmp_path / "script.py").write_text(SCRIPT)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    with subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "data")], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}) as trainer:
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "data")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as trainer:
 
         def start(folder: Path) -> int:
             trainer.stdin.write(f"{folder}\n")
@@ -463,6 +552,12 @@ def test_real_kills_change_nothing(tmp_path):
         ours, theirs = (load_tensors(folder / name, "pt", "")[0] for folder in (killed, whole))
         assert same(ours, theirs), name
     for part, epochs in (("classifier", 5), ("field", 8)):
-        assert epochs_logged(killed / part) == epochs_logged(whole / part) == list(range(1, epochs + 1))
-    infos = [json.loads((folder / "run.json").read_text())["training"] for folder in (killed, whole)]
+        assert (
+            epochs_logged(killed / part)
+            == epochs_logged(whole / part)
+            == list(range(1, epochs + 1))
+        )
+    infos = [
+        json.loads((folder / "run.json").read_text())["training"] for folder in (killed, whole)
+    ]
     assert infos[0]["energy field"] == {**infos[1]["energy field"], "resumed": True}

@@ -16,33 +16,52 @@ from cefito.errors import ConfigError
 __all__ = ["compare", "finish", "first_seeds", "numbers"]
 
 
-def compare(dataset: Path, /, *, planners: str = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent",
-            horizons: str = "3,4", seeds: int = 5, out: Path, preset: str = "small", selection: Selection = "held-out",
-            sample: int | None = None, costly_sample: int = 100, workers: int = 1, device: str = "auto",
-            against: str | None = None, published: bool = True,
-            set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
-            json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def compare(
+    dataset: Path,
+    /,
+    *,
+    planners: str = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent",
+    horizons: str = "3,4",
+    seeds: int = 5,
+    out: Path,
+    preset: str = "small",
+    selection: Selection = "held-out",
+    sample: int | None = None,
+    costly_sample: int = 100,
+    workers: int = 1,
+    device: str = "auto",
+    against: str | None = None,
+    published: bool = True,
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
+    ] = (),
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
     """Train and score planners on a prepared data set, and write their tables.
 
-    What is there already is kept; repeat the command to go on after an interruption or a failure. The folder then holds
-    results.json, and made from it tables.md, tables.tex and tables.csv.
+    What is there already is kept; repeat the command to go on after an interruption or a failure.
+    The folder then holds results.json, and made from it tables.md, tables.tex and tables.csv.
 
     Args:
         dataset: Folder of a prepared data set.
-        planners: cefito (exact search), cefito-guided, cefito-energy (the paper's planning), cefito-no-energy, viterbi, pdpp,
-            pkg, pkg-beam, nearest, frequent, with commas between; with -true-task behind it the true task is given.
+        planners: cefito (exact search), cefito-guided, cefito-energy (the paper's planning),
+            cefito-no-energy, viterbi, pdpp, pkg, pkg-beam, nearest, frequent, with commas between;
+            with -true-task behind it the true task is given.
         horizons: Numbers of actions, with commas between.
         seeds: How many seeds, from 0.
         out: Folder of the comparison.
         preset: paper, released, small, or the path of a .toml file.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published (on test).
+        selection: Where epochs and weights are chosen: held-out (validation split), or published
+            (on test).
         sample: Score a fixed sample of so many test windows.
-        costly_sample: Size of the sample that exact search is scored on where there are many candidates.
+        costly_sample: Size of the sample that exact search is scored on where there are many
+            candidates.
         workers: Seeds that are worked on at the same time, each in a process of its own.
         device: auto, cpu or cuda.
         against: The planner that the others are compared with; the first one by default.
         published: Show published results below the rule.
-        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be repeated.
+        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
+            repeated.
         json: Print the results as JSON instead of tables.
     """
     from cefito.evaluation.results import gather
@@ -51,15 +70,35 @@ def compare(dataset: Path, /, *, planners: str = "cefito,cefito-guided,viterbi,p
     rows = find_rows(_listed(planners))
     if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
-    study = Study(dataset=dataset, out=out, rows=rows, horizons=numbers(horizons), seeds=first_seeds(seeds), preset=preset,
-                  settings=settings(set_), selection=selection, sample=sample, costly_sample=costly_sample, device=device)
+    study = Study(
+        dataset=dataset,
+        out=out,
+        rows=rows,
+        horizons=numbers(horizons),
+        seeds=first_seeds(seeds),
+        preset=preset,
+        settings=settings(set_),
+        selection=selection,
+        sample=sample,
+        costly_sample=costly_sample,
+        device=device,
+    )
     with log_warnings():
         problems = run_study(study, workers=workers, progress=progress)
-    return finish(gather(study), out, against, problems, published="main" if published else "", json=json)
+    return finish(
+        gather(study), out, against, problems, published="main" if published else "", json=json
+    )
 
 
-def finish(results: dict[str, Any], out: Path, against: str | None, problems: Sequence[str], *, published: str, json: bool
-           ) -> int:
+def finish(
+    results: dict[str, Any],
+    out: Path,
+    against: str | None,
+    problems: Sequence[str],
+    *,
+    published: str,
+    json: bool,
+) -> int:
     """Write and show the results of a study.
 
     Args:

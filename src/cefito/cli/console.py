@@ -1,4 +1,7 @@
-"""What all commands print with: results to stdout, talk and progress to stderr, plain lines where no terminal is."""
+"""What all commands print with: results to stdout, talk and progress to stderr.
+
+Plain lines where no terminal is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,15 @@ from typing import Any
 
 from cefito.progress import Advance
 
-__all__ = ["log_warnings", "passing_progress", "print_json", "progress", "stoppable", "table", "talk"]
+__all__ = [
+    "log_warnings",
+    "passing_progress",
+    "print_json",
+    "progress",
+    "stoppable",
+    "table",
+    "talk",
+]
 
 PLAIN_INTERVAL = 10.0
 """Seconds between two lines of progress where there is no terminal."""
@@ -33,12 +44,15 @@ def print_json(value: Any) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table to stdout: framed on a terminal, elsewhere lines of aligned columns, two spaces apart, never cut.
+    """Write a table to stdout: framed on a terminal, elsewhere lines of aligned columns.
+
+    Two spaces apart, never cut.
 
     Args:
         title: Line above it; empty for none.
         columns: Heads of the columns.
-        rows: Cells, each row as long as `columns`; numbers stand to the right, None is an empty cell.
+        rows: Cells, each row as long as `columns`; numbers stand to the right, None is an empty
+            cell.
 
     Raises:
         ValueError: A row is longer or shorter than `columns`.
@@ -46,21 +60,28 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
     if any(len(row) != len(columns) for row in rows):
         raise ValueError(f"table '{title}': a row does not have {len(columns)} cells")
     cells = [[_cell(value) for value in row] for row in rows]
-    right = [bool(rows) and all(isinstance(row[place], int | float) or row[place] is None for row in rows)
-             for place in range(len(columns))]
+    right = [
+        bool(rows)
+        and all(isinstance(row[place], int | float) or row[place] is None for row in rows)
+        for place in range(len(columns))
+    ]
     if sys.stdout.isatty():
         _framed(title, columns, cells, right)
         return
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     lines = [title] if title else []
     for row in (columns, *cells):
-        padded = [cell.rjust(width) if side else cell.ljust(width)
-                  for cell, width, side in zip(row, widths, right, strict=True)]
+        padded = [
+            cell.rjust(width) if side else cell.ljust(width)
+            for cell, width, side in zip(row, widths, right, strict=True)
+        ]
         lines.append("  ".join(padded).rstrip())
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _framed(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+def _framed(
+    title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
+) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -89,8 +110,8 @@ def _cell(value: object) -> str:
 def progress(description: str, *, total: int | None = None) -> Iterator[Advance]:
     """Show on stderr how far a work of `total` pieces has come, its rate and the time that remains.
 
-    This is the `cefito.progress.Progress` of the command line. On a terminal it is a bar; elsewhere a line about
-    every ten seconds and one at the end.
+    This is the `cefito.progress.Progress` of the command line. On a terminal it is a bar; elsewhere
+    a line about every ten seconds and one at the end.
 
     Args:
         description: What is being done.
@@ -105,12 +126,17 @@ def progress(description: str, *, total: int | None = None) -> Iterator[Advance]
 
 @contextmanager
 def passing_progress(description: str, *, total: int | None = None) -> Iterator[Advance]:
-    """Like `progress`, but nothing is left of it: the bar vanishes, and work of a few seconds writes no line at all."""
+    """Like `progress`, but nothing is left of it.
+
+    The bar vanishes, and work of a few seconds writes no line at all.
+    """
     with _shown(description, total, passing=True) as advance:
         yield advance
 
 
-def _shown(description: str, total: int | None, *, passing: bool) -> AbstractContextManager[Advance]:
+def _shown(
+    description: str, total: int | None, *, passing: bool
+) -> AbstractContextManager[Advance]:
     return (_bar if sys.stderr.isatty() else _lines)(description, total, passing=passing)
 
 
@@ -129,8 +155,14 @@ def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Adva
         def render(self, task: Task) -> Text:
             return Text(_count(task.completed, total))
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), Count(), Rate(), Remaining(),
-               TextColumn("{task.fields[note]}", markup=False))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        Count(),
+        Rate(),
+        Remaining(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
     with Progress(*columns, console=Console(file=sys.stderr), transient=passing) as bar:
         task = bar.add_task(description, total=total, note="")
 
@@ -165,7 +197,10 @@ def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Ad
 
 
 def _count(done: float, total: int | None) -> str:
-    """How much is done, of how much: pieces, or per cent where they are few and one of them is done in part."""
+    """How much is done, of how much: pieces.
+
+    Or per cent where they are few and one of them is done in part.
+    """
     whole = round(done)
     if total is not None and total < 10 and abs(done - whole) > 1e-6:
         return f"{100 * done / total:.0f} %"
@@ -218,7 +253,9 @@ def stoppable(message: str) -> Iterator[Callable[[], bool]]:
     def ask(number: int, frame: object) -> None:  # noqa: ARG001
         asked.set()
         signal.signal(signal.SIGINT, old)
-        with suppress(OSError):  # not by sys.stderr, which the interrupt may have found half-way through a write
+        with suppress(
+            OSError
+        ):  # not by sys.stderr, which the interrupt may have found half-way through a write
             os.write(2, f"\n{message}\n".encode())
 
     if threading.current_thread() is not threading.main_thread() or old in (signal.SIG_IGN, None):

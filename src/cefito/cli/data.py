@@ -28,7 +28,8 @@ def info(path: Path, /, *, json: Flag = False, shared_actions: Flag = False) -> 
     Args:
         path: Folder of either form.
         json: Print JSON instead of tables.
-        shared_actions: Describe it in the taxonomy's shared vocabulary (CrossTask: 105 actions instead of 133).
+        shared_actions: Describe it in the taxonomy's shared vocabulary (CrossTask: 105 actions
+            instead of 133).
     """
     from cefito.data.info import describe
 
@@ -37,16 +38,33 @@ def info(path: Path, /, *, json: Flag = False, shared_actions: Flag = False) -> 
         print_json(value)
         return
     kind = "prepared data set" if value["kind"] == "prepared" else "annotations, not prepared yet"
-    facts = [("name", value["name"]), ("kind", kind),
-             *((key, value[key]) for key in ("tasks", "actions", "steps")),
-             *((f"{split} videos", f"{count['all']:,}" if count["all"] == count["in_protocol"] else
-                f"{count['all']:,}, of which {count['in_protocol']:,} in the protocol")
-               for split, count in value["videos"].items()),
-             ("observation size", value["observation_dim"]), ("action text size", value["action_text_dim"]),
-             ("observations", value.get("provenance", {}).get("observations")),
-             ("fingerprint", value.get("fingerprint"))]
-    table("Data set", ("what", "value"),
-          [(what, f"{fact:,}" if isinstance(fact, int) else fact) for what, fact in facts if fact is not None])
+    facts = [
+        ("name", value["name"]),
+        ("kind", kind),
+        *((key, value[key]) for key in ("tasks", "actions", "steps")),
+        *(
+            (
+                f"{split} videos",
+                f"{count['all']:,}"
+                if count["all"] == count["in_protocol"]
+                else f"{count['all']:,}, of which {count['in_protocol']:,} in the protocol",
+            )
+            for split, count in value["videos"].items()
+        ),
+        ("observation size", value["observation_dim"]),
+        ("action text size", value["action_text_dim"]),
+        ("observations", value.get("provenance", {}).get("observations")),
+        ("fingerprint", value.get("fingerprint")),
+    ]
+    table(
+        "Data set",
+        ("what", "value"),
+        [
+            (what, f"{fact:,}" if isinstance(fact, int) else fact)
+            for what, fact in facts
+            if fact is not None
+        ],
+    )
     table("Windows", *_window_table(value))
 
 
@@ -62,14 +80,26 @@ def check(path: Path, /, *, json: Flag = False) -> None:
 
     dataset = verify_dataset(path)
     if json:
-        print_json({"ok": True, "name": dataset.name, "fingerprint": dataset.fingerprint, "files": dataset.hashes})
+        print_json(
+            {
+                "ok": True,
+                "name": dataset.name,
+                "fingerprint": dataset.fingerprint,
+                "files": dataset.hashes,
+            }
+        )
     else:
-        table(f"{dataset.name}: whole and unchanged", ("file", "SHA-256"), sorted(dataset.hashes.items()))
+        table(
+            f"{dataset.name}: whole and unchanged",
+            ("file", "SHA-256"),
+            sorted(dataset.hashes.items()),
+        )
 
 
 @app.command
-def simulate(source: Path, target: Path, /, *, like: str = "s3d", seed: int = 0,
-             shared_actions: Flag = False) -> None:
+def simulate(
+    source: Path, target: Path, /, *, like: str = "s3d", seed: int = 0, shared_actions: Flag = False
+) -> None:
     """Prepare annotated videos that have no features with SIMULATED observations.
 
     Args:
@@ -77,14 +107,21 @@ def simulate(source: Path, target: Path, /, *, like: str = "s3d", seed: int = 0,
         target: Folder to write, which must not hold anything yet.
         like: Real features whose difficulty is matched.
         seed: Seed of the simulation.
-        shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions instead of 133).
+        shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions instead of
+            133).
     """
     from cefito.data.simulate import simulate as run
 
-    calibration = run(source, target, like=like, seed=seed, shared_actions=shared_actions, progress=talk)
+    calibration = run(
+        source, target, like=like, seed=seed, shared_actions=shared_actions, progress=talk
+    )
     rows = calibration.rows()
-    table(f"Accuracy of a probe on simulated observations, per cent, beside what models read from {like}",
-          list(rows[0]), [list(row.values()) for row in rows])
+    table(
+        "Accuracy of a probe on simulated observations, per cent, beside what models read from "
+        f"{like}",
+        list(rows[0]),
+        [list(row.values()) for row in rows],
+    )
     talk(f"wrote {target}")
 
 
@@ -131,6 +168,13 @@ def _window_table(value: dict[str, Any]) -> tuple[list[str], list[list[object]]]
     for horizon, windows in value["windows"].items():
         held = [held_out[horizon][split] for split in ("train", "val")] if held_out else []
         numbers = candidates.get(horizon, {})
-        rows.append([int(horizon), *(windows[split] for split in splits), *held, numbers.get("mean"),
-                     numbers.get("median")])
+        rows.append(
+            [
+                int(horizon),
+                *(windows[split] for split in splits),
+                *held,
+                numbers.get("mean"),
+                numbers.get("median"),
+            ]
+        )
     return columns, rows

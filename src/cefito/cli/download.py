@@ -12,11 +12,19 @@ from cefito.cli.console import print_json, progress, table, talk
 __all__ = ["download"]
 
 
-def download(name: str | None = None, target: Path = Path(), /, *, address: str | None = None, sha256: str | None = None,
-             json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def download(
+    name: str | None = None,
+    target: Path = Path(),
+    /,
+    *,
+    address: str | None = None,
+    sha256: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
     """Fetch weights, annotations or features; without a name, list what there is.
 
-    A transfer that was stopped goes on when it is repeated. Archives are unpacked beside themselves.
+    A transfer that was stopped goes on when it is repeated. Archives are unpacked beside
+    themselves.
 
     Args:
         name: What to fetch.
@@ -32,16 +40,39 @@ def download(name: str | None = None, target: Path = Path(), /, *, address: str 
         if json:
             print_json([place.model_dump() for place in known])
         else:
-            table("What can be downloaded", ("name", "what", "address", "licence"),
-                  [(place.name, place.what, place.address or "give it with --address", place.licence) for place in known])
+            table(
+                "What can be downloaded",
+                ("name", "what", "address", "licence"),
+                [
+                    (
+                        place.name,
+                        place.what,
+                        place.address or "give it with --address",
+                        place.licence,
+                    )
+                    for place in known
+                ],
+            )
         return
     place = room.find_place(name)
     talk(f"{name}: {place.what}; licence: {place.licence}")
     done = room.download(name, target, address=address, sha256=sha256, progress=progress)
     compared = "as expected" if done.checked else "compared with nothing: none is documented"
-    talk(f"{'there already' if done.kept else 'wrote'}: {done.path}, {done.bytes:,} bytes, SHA-256 {done.sha256} ({compared})")
+    talk(
+        f"{'there already' if done.kept else 'wrote'}: {done.path}, {done.bytes:,} bytes, SHA-256 "
+        f"{done.sha256} ({compared})"
+    )
     if done.folder is not None:
         talk(f"unpacked: {done.folder}")
     if json:
-        print_json({"name": name, "file": str(done.path), "bytes": done.bytes, "sha256": done.sha256,
-                    "checked": done.checked, "kept": done.kept, "folder": done.folder and str(done.folder)})
+        print_json(
+            {
+                "name": name,
+                "file": str(done.path),
+                "bytes": done.bytes,
+                "sha256": done.sha256,
+                "checked": done.checked,
+                "kept": done.kept,
+                "folder": done.folder and str(done.folder),
+            }
+        )

@@ -23,9 +23,18 @@ def metric_cells(metrics: dict[str, float]) -> list[str]:
     return [f"{metrics[name]:.2f}" if name in metrics else "–" for name in names]
 
 
-def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, Parameter(negative="")] = False,
-             sample: int | None = None, options: SearchOptions = AS_TRAINED, dataset: Path | None = None,
-             device: str = "auto", json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def evaluate(
+    run: Path,
+    /,
+    *,
+    split: str = "test",
+    oracle_task: Annotated[bool, Parameter(negative="")] = False,
+    sample: int | None = None,
+    options: SearchOptions = AS_TRAINED,
+    dataset: Path | None = None,
+    device: str = "auto",
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
     """Score a run: success rate, mean accuracy, IoU, task accuracy, cost.
 
     The scores are also kept in the run folder, those of another search in a file of their own.
@@ -51,10 +60,15 @@ def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, 
         if opened.method == "cefito":
             opened.planner.use(options.apply(opened.planner.config.search))
         elif options != AS_TRAINED:
-            raise ConfigError(f"{run}: is a run of '{opened.method}', which does not search; leave out the options of the "
-                              "search.")
+            raise ConfigError(
+                f"{run}: is a run of '{opened.method}', which does not search; leave out the "
+                "options of the "
+                "search."
+            )
         try:
-            evaluation, path = evaluate_run(opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset)
+            evaluation, path = evaluate_run(
+                opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset
+            )
         except KeyboardInterrupt:
             talk("error: interrupted; no scores were kept")
             return 130
@@ -62,13 +76,28 @@ def evaluate(run: Path, /, *, split: str = "test", oracle_task: Annotated[bool, 
         print_json(evaluation)
         return 0
     task = ", ".join(["true task" if oracle_task else "predicted task", *changed_search(opened)])
-    of = f" of {evaluation['sampled_from']:,}" if evaluation["sampled_from"] != evaluation["windows"] else ""
-    table(f"{evaluation['dataset']}, {split}, T = {evaluation['horizon']}, {evaluation['windows']:,}{of} windows, {task}; "
-          "per cent", ("planner", *METRIC_COLUMNS), [[evaluation["planner"], *metric_cells(evaluation["metrics"])]])
+    of = (
+        f" of {evaluation['sampled_from']:,}"
+        if evaluation["sampled_from"] != evaluation["windows"]
+        else ""
+    )
+    table(
+        f"{evaluation['dataset']}, {split}, T = {evaluation['horizon']}, "
+        f"{evaluation['windows']:,}{of} windows, {task}; "
+        "per cent",
+        ("planner", *METRIC_COLUMNS),
+        [[evaluation["planner"], *metric_cells(evaluation["metrics"])]],
+    )
     fallback = evaluation.get("tasks_without_training")
     if fallback and fallback["tasks"]:
-        talk(f"tasks without training windows: {len(fallback['tasks'])}; windows that belong to them: {fallback['windows']}")
+        talk(
+            f"tasks without training windows: {len(fallback['tasks'])}; windows that belong to "
+            f"them: {fallback['windows']}"
+        )
     exact = "every search was exact" if evaluation["exact"] else "not every search was exact"
-    talk(f"{evaluation['seconds_per_query']:.3f} s and {evaluation['token_forwards_per_query']:,.0f} token forwards a query; "
-         f"{exact}; kept in {path}")
+    talk(
+        f"{evaluation['seconds_per_query']:.3f} s and "
+        f"{evaluation['token_forwards_per_query']:,.0f} token forwards a query; "
+        f"{exact}; kept in {path}"
+    )
     return 0

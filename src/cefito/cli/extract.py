@@ -22,11 +22,13 @@ class EncoderOptions:
     """What encodes videos.
 
     Attributes:
-        encoder: s3d (the benchmarks', D = 512, clips), or a model of pictures, which sees the middle frame of each second:
-            clip, dinov2, the folder of such a model, or its name on the Hugging Face hub (OWNER/MODEL).
+        encoder: s3d (the benchmarks', D = 512, clips), or a model of pictures, which sees the
+            middle frame of each second: clip, dinov2, the folder of such a model, or its name on
+            the Hugging Face hub (OWNER/MODEL).
         weights: Of s3d: the file s3d_howto100m.pth of the project antoine77340/S3D_HowTo100M.
         frames: Of s3d: frames of the clip that gives one vector; 32 by default.
-        rate: Of s3d: frames a second in it; by default as many as frames, so that the clip lasts a second.
+        rate: Of s3d: frames a second in it; by default as many as frames, so that the clip lasts a
+            second.
         size: Of s3d: height and width of the pictures that it sees; 224 by default.
         layer: Of models of pictures: projected (CLIP, the default) or pooled (CLIP, DINOv2).
         revision: Of models of pictures on the hub: branch, tag or commit.
@@ -48,12 +50,19 @@ class EncoderOptions:
 S3D_OF_BENCHMARKS = EncoderOptions()
 
 
-def extract(source: Path, /, *, out: Path, options: EncoderOptions = S3D_OF_BENCHMARKS,
-            json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def extract(
+    source: Path,
+    /,
+    *,
+    out: Path,
+    options: EncoderOptions = S3D_OF_BENCHMARKS,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
     """Extract features of videos: one .npy file a video, float32 [seconds, D].
 
-    Call it again to go on after an interruption: complete files are kept. Videos that cannot be read are left out and listed
-    at the end, and the exit code is 1. From the files, cefito data prepare custom makes a data set.
+    Call it again to go on after an interruption: complete files are kept. Videos that cannot be
+    read are left out and listed at the end, and the exit code is 1. From the files, cefito data
+    prepare custom makes a data set.
 
     Args:
         source: A video, or a folder of videos.
@@ -63,7 +72,14 @@ def extract(source: Path, /, *, out: Path, options: EncoderOptions = S3D_OF_BENC
     """
     result = extract_folder(source, out, options)
     if json:
-        print_json({"out": str(out), "written": result.written, "kept": result.kept, "failed": result.failed})
+        print_json(
+            {
+                "out": str(out),
+                "written": result.written,
+                "kept": result.kept,
+                "failed": result.failed,
+            }
+        )
     return 1 if result.failed else 0
 
 
@@ -71,18 +87,30 @@ def extract_folder(source: Path, out: Path, options: EncoderOptions) -> Extracti
     """Extract, and say what was done and what was left out.
 
     Raises:
-        CefitoError: As `cefito.encoders.extraction.extract_videos` and `cefito.encoders.video.open_encoder`.
+        CefitoError: As `cefito.encoders.extraction.extract_videos` and
+            `cefito.encoders.video.open_encoder`.
     """
     from cefito.encoders.extraction import extract_videos
     from cefito.encoders.video import open_encoder
     from cefito.planners.run import pick_device
 
-    encoder = open_encoder(options.encoder, weights=options.weights, frames=options.frames, rate=options.rate,
-                           size=options.size, layer=options.layer, revision=options.revision,
-                           device=pick_device(options.device))
+    encoder = open_encoder(
+        options.encoder,
+        weights=options.weights,
+        frames=options.frames,
+        rate=options.rate,
+        size=options.size,
+        layer=options.layer,
+        revision=options.revision,
+        device=pick_device(options.device),
+    )
     result = extract_videos(source, out, encoder, batch=options.batch, progress=progress)
     for problem in result.failed.values():
         talk(f"left out: {problem}")
-    counts = [(len(result.written), "written"), (len(result.kept), "there already"), (len(result.failed), "left out")]
+    counts = [
+        (len(result.written), "written"),
+        (len(result.kept), "there already"),
+        (len(result.failed), "left out"),
+    ]
     talk(f"{out}: " + ", ".join(f"{count} {words}" for count, words in counts if count))
     return result

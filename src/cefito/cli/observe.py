@@ -1,4 +1,7 @@
-"""The two observations of `cefito plan` where they are made on the spot: from a video file, or from two pictures."""
+"""The two observations of `cefito plan` where they are made on the spot.
+
+From a video file, or from two pictures.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class ObserveOptions:
         end: Second of the video file at which the last step ends.
         initial_image: Picture of the scene before the first step.
         goal_image: Picture of the scene after the last step.
-        encoder: As in cefito extract; by default the one that the features of the run's data set were made with.
+        encoder: As in cefito extract; by default the one that the features of the run's data set
+            were made with.
         weights: Of the encoder s3d: the file of its weights.
     """
 
@@ -53,8 +57,9 @@ class ObserveOptions:
 NOT_OBSERVED = ObserveOptions()
 
 
-def query_from_observations(run: Run[CefitoPlanner], video: str | None, options: ObserveOptions, *,
-                            device: torch.device) -> Queries:
+def query_from_observations(
+    run: Run[CefitoPlanner], video: str | None, options: ObserveOptions, *, device: torch.device
+) -> Queries:
     """Encode a video around two moments, or two pictures, as the run's data set was observed.
 
     Args:
@@ -64,7 +69,8 @@ def query_from_observations(run: Run[CefitoPlanner], video: str | None, options:
         device: Where the encoder runs.
 
     Raises:
-        ConfigError: Neither a video with two moments nor two pictures, no encoder known, or another one than the run's.
+        ConfigError: Neither a video with two moments nor two pictures, no encoder known, or another
+            one than the run's.
         DataError: Video or picture cannot be read.
         RunError: The encoder's weights are missing or do not fit.
     """
@@ -73,41 +79,83 @@ def query_from_observations(run: Run[CefitoPlanner], video: str | None, options:
     name, learned = options.encoder, str(made_with.get("model", ""))
     if name is None:
         if not learned:
-            raise ConfigError(f"{run.folder}: does not say what the features it learned from were made with. Name that encoder "
-                              "with --encoder: s3d, clip, dinov2, or the folder of a model of pictures.")
+            raise ConfigError(
+                f"{run.folder}: does not say what the features it learned from were made with. "
+                "Name that encoder "
+                "with --encoder: s3d, clip, dinov2, or the folder of a model of pictures."
+            )
         if learned != "s3d" and "/" not in learned:  # it lay in a folder, and not on the hub
-            raise ConfigError(f"{run.folder}: learned from features of the model '{learned}'. Give its folder with --encoder.")
+            raise ConfigError(
+                f"{run.folder}: learned from features of the model '{learned}'. Give its folder "
+                "with --encoder."
+            )
         name = learned
     from cefito.planners.base import Queries
 
     initial_image, goal_image = options.initial_image, options.goal_image
-    if video is not None and options.start is not None and options.end is not None and initial_image is goal_image is None:
+    if (
+        video is not None
+        and options.start is not None
+        and options.end is not None
+        and initial_image is goal_image is None
+    ):
         from cefito.encoders.video import observations_from_video
 
         initial, goal = observations_from_video(
-            Path(video), options.start, options.end, _open(name, made_with, options.weights, device),
-            seconds=observed.get("seconds", 3), made_with=made_with or None, progress=passing_progress)
-    elif initial_image is not None and goal_image is not None and not (video or options.start or options.end):
+            Path(video),
+            options.start,
+            options.end,
+            _open(name, made_with, options.weights, device),
+            seconds=observed.get("seconds", 3),
+            made_with=made_with or None,
+            progress=passing_progress,
+        )
+    elif (
+        initial_image is not None
+        and goal_image is not None
+        and not (video or options.start or options.end)
+    ):
         from cefito.encoders.images import observations_from_images
         from cefito.encoders.video import Pictures
 
         encoder = _open(name, made_with, options.weights, device)
         if not isinstance(encoder, Pictures):
-            raise ConfigError(f"the encoder {name} sees clips of videos, not pictures. Give --video FILE with --start and "
-                              "--end, or train on features of a model of pictures (cefito extract --encoder clip).")
+            raise ConfigError(
+                f"the encoder {name} sees clips of videos, not pictures. Give --video FILE with "
+                "--start and "
+                "--end, or train on features of a model of pictures (cefito extract --encoder "
+                "clip)."
+            )
         assert run.planner.field is not None
-        initial, goal = observations_from_images(initial_image, goal_image, encoder.images, made_with=made_with or None,
-                                                 size=run.planner.field.predictor.observation_dim)
+        initial, goal = observations_from_images(
+            initial_image,
+            goal_image,
+            encoder.images,
+            made_with=made_with or None,
+            size=run.planner.field.predictor.observation_dim,
+        )
     else:
-        raise ConfigError("give --video FILE with --start and --end in seconds, or --initial-image and --goal-image.")
+        raise ConfigError(
+            "give --video FILE with --start and --end in seconds, or --initial-image and "
+            "--goal-image."
+        )
     if not made_with:
-        talk(f"the run does not say what its features were made with; plans make sense only if that was {name}")
+        talk(
+            "the run does not say what its features were made with; plans make sense only if "
+            f"that was {name}"
+        )
     return Queries(initial=initial[None], goal=goal[None])
 
 
-def _open(name: str, made_with: Mapping[str, Any], weights: Path | None, device: torch.device) -> VideoEncoder:
+def _open(
+    name: str, made_with: Mapping[str, Any], weights: Path | None, device: torch.device
+) -> VideoEncoder:
     """The encoder, set as that of the run."""
     from cefito.encoders.video import open_encoder
 
-    kept = {key: made_with[key] for key in (_OF_S3D if name == "s3d" else _OF_PICTURES) if key in made_with}
+    kept = {
+        key: made_with[key]
+        for key in (_OF_S3D if name == "s3d" else _OF_PICTURES)
+        if key in made_with
+    }
     return open_encoder(name, weights=weights, device=device, **kept)

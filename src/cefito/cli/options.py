@@ -23,12 +23,14 @@ class SearchOptions:
 
     Attributes:
         search: auto, exhaustive, guided, beam, gradient or naive.
-        budget: Of auto: what an exact search may cost, in 10⁹ operations; beyond, the search is guided.
-        tasks: How many of the likeliest tasks to search; 0 for as many as did best on the validation split.
+        budget: Of auto: what an exact search may cost, in 10⁹ operations; beyond, the search is
+            guided.
+        tasks: How many of the likeliest tasks to search; 0 for as many as did best on the
+            validation split.
         prior_weight: Weight of the prior over sequences; -1 for the run's own.
         pruning: Allow only transitions seen in training and so many likely others; -1 allows all.
-        objective: energy alone, with the prior over sequences (prior), with prior and step probabilities (fitted), or these
-            without the energy (likelihood).
+        objective: energy alone, with the prior over sequences (prior), with prior and step
+            probabilities (fitted), or these without the energy (likelihood).
         proposals: Of guided: how many likely sequences are re-scored.
         starts: Of guided: of how many of the best sequences the neighbours are evaluated.
         refinements: Of guided and gradient: combinations of changes evaluated a round; 0 for none.
@@ -59,9 +61,20 @@ class SearchOptions:
         from cefito.planners.settings import search_settings
 
         return search_settings(
-            config, method=self.search, budget_gflop=self.budget, tasks=self.tasks, prior_weight=self.prior_weight,
-            pruning=self.pruning, objective=self.objective, proposals=self.proposals, starts=self.starts,
-            refinements=self.refinements, width=self.width, diversity=self.diversity, memory_mib=self.memory_mib)
+            config,
+            method=self.search,
+            budget_gflop=self.budget,
+            tasks=self.tasks,
+            prior_weight=self.prior_weight,
+            pruning=self.pruning,
+            objective=self.objective,
+            proposals=self.proposals,
+            starts=self.starts,
+            refinements=self.refinements,
+            width=self.width,
+            diversity=self.diversity,
+            memory_mib=self.memory_mib,
+        )
 
 
 AS_TRAINED = SearchOptions()
@@ -78,6 +91,8 @@ def settings(given: Sequence[str]) -> dict[str, str]:
     for entry in given:
         key, sign, value = entry.partition("=")
         if not sign or not key.strip():
-            raise ConfigError(f"--set {entry}: expected KEY=VALUE, as in --set training.optimiser.epochs=20.")
+            raise ConfigError(
+                f"--set {entry}: expected KEY=VALUE, as in --set training.optimiser.epochs=20."
+            )
         values[key.strip()] = value.strip()
     return values

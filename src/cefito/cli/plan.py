@@ -20,22 +20,44 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 Flag = Annotated[bool, Parameter(negative="")]
-Several = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)]
+Several = Annotated[
+    tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)
+]
 
 
-def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial: Path | None = None,
-         goal: Path | None = None, task: int | None = None, top_k: int = 5, pin: Several = (), require: Several = (),
-         forbid: Several = (), before: Several = (), no_repeats: Flag = False, options: SearchOptions = AS_TRAINED,
-         observe: ObserveOptions = NOT_OBSERVED, dataset: Path | None = None, device: str = "auto", json: Flag = False
-         ) -> int:
-    """Plan the actions between two observations: of a video of the data set, from files, a video file, or two pictures.
+def plan(
+    run: Path,
+    /,
+    *,
+    video: str | None = None,
+    from_step: int = 0,
+    initial: Path | None = None,
+    goal: Path | None = None,
+    task: int | None = None,
+    top_k: int = 5,
+    pin: Several = (),
+    require: Several = (),
+    forbid: Several = (),
+    before: Several = (),
+    no_repeats: Flag = False,
+    options: SearchOptions = AS_TRAINED,
+    observe: ObserveOptions = NOT_OBSERVED,
+    dataset: Path | None = None,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
+    """Plan the actions between two observations.
 
-    Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at once.
+    Of a video of the data set, from files, a video file, or two pictures.
+
+    Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at
+    once.
 
     Args:
         run: Run folder, as cefito train makes it.
         video: Id of a video of the run's data set; with --start and --end, a video file.
-        from_step: Number of the first step to plan, counted from 0; the plan covers as many steps as the run's horizon.
+        from_step: Number of the first step to plan, counted from 0; the plan covers as many steps
+            as the run's horizon.
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
         task: Id of the task, instead of the predicted one.
@@ -58,19 +80,38 @@ def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial:
     with log_warnings():
         opened = open_run(run, device=pick_device(device), progress=passing_progress)
         if opened.method != "cefito":
-            raise ConfigError(f"{run}: is a run of '{opened.method}'; single plans are for those of cefito. Score this one "
-                              f"with cefito evaluate {run}.")
+            raise ConfigError(
+                f"{run}: is a run of '{opened.method}'; single plans are for those of cefito. "
+                "Score this one "
+                f"with cefito evaluate {run}."
+            )
         opened.planner.use(options.apply(opened.planner.config.search))
         if observe:
             if initial is not None or goal is not None or from_step:
-                raise ConfigError("--initial, --goal and --from-step do not go with a video file or pictures. Leave them out.")
-            query, truth = query_from_observations(opened, video, observe, device=opened.planner.device), None
+                raise ConfigError(
+                    "--initial, --goal and --from-step do not go with a video file or pictures. "
+                    "Leave them out."
+                )
+            query, truth = (
+                query_from_observations(opened, video, observe, device=opened.planner.device),
+                None,
+            )
         elif video is not None and initial is None and goal is None:
             query, truth = query_from_video(opened, video, from_step, dataset)
         else:
             query, truth = query_from_files(video, initial, goal), None
-        with stoppable("stopping with the best plans so far; press Ctrl-C again to end at once") as stop:
-            value = answer(opened.planner, query, task=task, top_k=top_k, constraints=constraints, truth=truth, stop=stop)
+        with stoppable(
+            "stopping with the best plans so far; press Ctrl-C again to end at once"
+        ) as stop:
+            value = answer(
+                opened.planner,
+                query,
+                task=task,
+                top_k=top_k,
+                constraints=constraints,
+                truth=truth,
+                stop=stop,
+            )
     if json:
         print_json(value)
     else:
@@ -79,16 +120,32 @@ def plan(run: Path, /, *, video: str | None = None, from_step: int = 0, initial:
     return 0 if value["plans"] else 130  # only an interrupted search finds none
 
 
-def _constraints(pin: tuple[str, ...], require: tuple[str, ...], forbid: tuple[str, ...], before: tuple[str, ...], *,
-                 no_repeats: bool) -> Constraints:
-    pinned = [_pair("--pin", entry, "=", "a step, counted from 1, and an action id, as in --pin 1=17") for entry in pin]
+def _constraints(
+    pin: tuple[str, ...],
+    require: tuple[str, ...],
+    forbid: tuple[str, ...],
+    before: tuple[str, ...],
+    *,
+    no_repeats: bool,
+) -> Constraints:
+    pinned = [
+        _pair("--pin", entry, "=", "a step, counted from 1, and an action id, as in --pin 1=17")
+        for entry in pin
+    ]
     required = [_number("--require", entry, entry, "an action id") for entry in require]
     forbidden = [_number("--forbid", entry, entry, "an action id") for entry in forbid]
-    orders = [_pair("--before", entry, ",", "two action ids, as in --before 3,17") for entry in before]
+    orders = [
+        _pair("--before", entry, ",", "two action ids, as in --before 3,17") for entry in before
+    ]
     from cefito.search.constraints import Constraints
 
-    return Constraints(pinned=tuple(pinned), required=tuple(required), forbidden=tuple(forbidden), before=tuple(orders),
-                       no_repeats=no_repeats)
+    return Constraints(
+        pinned=tuple(pinned),
+        required=tuple(required),
+        forbidden=tuple(forbidden),
+        before=tuple(orders),
+        no_repeats=no_repeats,
+    )
 
 
 def _pair(option: str, entry: str, sign: str, expected: str) -> tuple[int, int]:
@@ -110,7 +167,9 @@ def _show(value: dict[str, Any], taxonomy: Taxonomy) -> None:
     if any(entry["score"] != entry["energy"] for entry in plans):
         columns["score"] = [f"{entry['score']:.4f}" for entry in plans]
     if len({entry["task"] for entry in plans}) > 1:
-        columns["task"] = [f"{entry['task']}: {taxonomy.tasks[entry['task']].name}" for entry in plans]
+        columns["task"] = [
+            f"{entry['task']}: {taxonomy.tasks[entry['task']].name}" for entry in plans
+        ]
     columns["plan"] = [" → ".join(entry["names"]) for entry in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))

@@ -30,12 +30,13 @@ class Observed:
     """How steps are observed.
 
     Attributes:
-        features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With videos it is where these are
-            written, by default a folder beside the data set.
+        features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With
+            videos it is where these are written, by default a folder beside the data set.
         videos: Folder of videos, whose features are extracted first.
         name: Name shown in tables; by default that of the annotations.
-        beyond: Steps that end beyond the features: leave them out (drop), put the step before in their place, features and
-            label, as the published loader does (rewrite), or stop (error).
+        beyond: Steps that end beyond the features: leave them out (drop), put the step before in
+            their place, features and label, as the published loader does (rewrite), or stop
+            (error).
         seconds: Rows of features around a step's start and end that make one observation.
         precision: Type in which observations are stored.
         workers: Threads.
@@ -56,15 +57,25 @@ _AS_GIVEN = Observed()
 
 
 @app.command
-def custom(source: Path, target: Path, /, *, observed: Observed = _AS_GIVEN, encoder: EncoderOptions = S3D_OF_BENCHMARKS
-           ) -> None:
-    """Prepare your own annotated videos: from a table or a folder of annotations, with features or videos.
+def custom(
+    source: Path,
+    target: Path,
+    /,
+    *,
+    observed: Observed = _AS_GIVEN,
+    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+) -> None:
+    """Prepare your own annotated videos.
+
+    From a table or a folder of annotations, with features or videos.
 
     Args:
-        source: CSV or Parquet with the columns video, task, step, start, end (seconds), and split if you like; or a folder with
-            taxonomy.json and videos.jsonl, where features.npz in it may hold observations of the steps that are made
-            already, and action_text_features.npy embeddings of the actions' names.
-        target: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
+        source: CSV or Parquet with the columns video, task, step, start, end (seconds), and split
+            if you like; or a folder with taxonomy.json and videos.jsonl, where features.npz in it
+            may hold observations of the steps that are made already, and action_text_features.npy
+            embeddings of the actions' names.
+        target: Folder to write, which must not hold anything yet. A preparation that was stopped
+            goes on when it is repeated.
         observed: How steps are observed.
         encoder: What encodes videos.
     """
@@ -73,17 +84,30 @@ def custom(source: Path, target: Path, /, *, observed: Observed = _AS_GIVEN, enc
     if observed.features is None and observed.videos is None and not source.is_file():
         wrote(target, prepare_custom(source, target, name=observed.name))
         return
-    _prepare(lambda: read_common(source) if source.is_dir() else read_table(source), target, observed, encoder)
+    _prepare(
+        lambda: read_common(source) if source.is_dir() else read_table(source),
+        target,
+        observed,
+        encoder,
+    )
 
 
 @app.command
-def crosstask(*, annotations: Path, out: Path, taxonomy: Path | None = None, observed: Observed = _AS_GIVEN,
-              encoder: EncoderOptions = S3D_OF_BENCHMARKS) -> None:
+def crosstask(
+    *,
+    annotations: Path,
+    out: Path,
+    taxonomy: Path | None = None,
+    observed: Observed = _AS_GIVEN,
+    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+) -> None:
     """Prepare CrossTask from its annotations and a folder of features or videos.
 
     Args:
-        annotations: Its release, window files of the unified protocol, or taxonomy.json and videos.jsonl.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
+        annotations: Its release, window files of the unified protocol, or taxonomy.json and
+            videos.jsonl.
+        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes
+            on when it is repeated.
         taxonomy: A taxonomy.json, for window files, which hold no names of actions.
         observed: How steps are observed.
         encoder: What encodes videos.
@@ -92,13 +116,21 @@ def crosstask(*, annotations: Path, out: Path, taxonomy: Path | None = None, obs
 
 
 @app.command
-def coin(*, annotations: Path, out: Path, taxonomy: Path | None = None, observed: Observed = _AS_GIVEN,
-         encoder: EncoderOptions = S3D_OF_BENCHMARKS) -> None:
+def coin(
+    *,
+    annotations: Path,
+    out: Path,
+    taxonomy: Path | None = None,
+    observed: Observed = _AS_GIVEN,
+    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+) -> None:
     """Prepare COIN from its annotations and a folder of features or videos.
 
     Args:
-        annotations: COIN's JSON, window files of the unified protocol, or taxonomy.json and videos.jsonl.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
+        annotations: COIN's JSON, window files of the unified protocol, or taxonomy.json and
+            videos.jsonl.
+        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes
+            on when it is repeated.
         taxonomy: A taxonomy.json, for window files, which hold no names of actions.
         observed: How steps are observed.
         encoder: What encodes videos.
@@ -107,13 +139,20 @@ def coin(*, annotations: Path, out: Path, taxonomy: Path | None = None, observed
 
 
 @app.command
-def niv(*, annotations: Path, out: Path, taxonomy: Path | None = None, observed: Observed = _AS_GIVEN,
-        encoder: EncoderOptions = S3D_OF_BENCHMARKS) -> None:
+def niv(
+    *,
+    annotations: Path,
+    out: Path,
+    taxonomy: Path | None = None,
+    observed: Observed = _AS_GIVEN,
+    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+) -> None:
     """Prepare NIV from its annotations and a folder of features or videos.
 
     Args:
         annotations: Window files of the unified protocol, or taxonomy.json and videos.jsonl.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
+        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes
+            on when it is repeated.
         taxonomy: A taxonomy.json, for window files, which hold no names of actions.
         observed: How steps are observed.
         encoder: What encodes videos.
@@ -122,14 +161,23 @@ def niv(*, annotations: Path, out: Path, taxonomy: Path | None = None, observed:
 
 
 @app.command
-def captaincook4d(*, annotations: Path, split: Path, out: Path, observed: Observed = _AS_GIVEN,
-                  encoder: EncoderOptions = S3D_OF_BENCHMARKS) -> None:
-    """Prepare CaptainCook4D from its step annotations, a split of its recordings and a folder of features or videos.
+def captaincook4d(
+    *,
+    annotations: Path,
+    split: Path,
+    out: Path,
+    observed: Observed = _AS_GIVEN,
+    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+) -> None:
+    """Prepare CaptainCook4D from its step annotations.
+
+    A split of its recordings and a folder of features or videos.
 
     Args:
         annotations: The complete step annotations, JSON.
         split: Which recordings are train, val and test, JSON.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes on when it is repeated.
+        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes
+            on when it is repeated.
         observed: How steps are observed.
         encoder: What encodes videos.
     """
@@ -143,31 +191,58 @@ def wrote(target: Path, dataset: PreparedDataset) -> None:
     talk(f"wrote {target}: {dataset.name}, fingerprint {dataset.fingerprint[:12]}")
 
 
-def _benchmark(name: str, annotations: Path, taxonomy: Path | None, out: Path, observed: Observed, encoder: EncoderOptions
-               ) -> None:
+def _benchmark(
+    name: str,
+    annotations: Path,
+    taxonomy: Path | None,
+    out: Path,
+    observed: Observed,
+    encoder: EncoderOptions,
+) -> None:
     from cefito.data.sources import read_benchmark
 
     _prepare(lambda: read_benchmark(name, annotations, taxonomy=taxonomy), out, observed, encoder)
 
 
-def _prepare(read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions) -> None:
+def _prepare(
+    read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
+) -> None:
     from cefito.data.sources import prepare, summary_rows
 
     if observed.features is None and observed.videos is None:
-        raise ConfigError("give --features, a folder with one file of features a video, or --videos, a folder of videos.")
+        raise ConfigError(
+            "give --features, a folder with one file of features a video, or --videos, a folder "
+            "of videos."
+        )
     if observed.videos is None and encoder != S3D_OF_BENCHMARKS:
-        raise ConfigError("--encoder and what belongs to it are for --videos. Leave them out, or give the videos.")
+        raise ConfigError(
+            "--encoder and what belongs to it are for --videos. Leave them out, or give the videos."
+        )
     source = read()  # before the videos are encoded, which takes long
     features = observed.features or out.parent / f"{out.name}-features"
     if observed.videos is not None:
         extract_folder(observed.videos, features, encoder)
-    dataset = prepare(source, features, out, name=observed.name, beyond=observed.beyond, seconds=observed.seconds,
-                      precision=observed.precision, workers=observed.workers, progress=passing_progress)
+    dataset = prepare(
+        source,
+        features,
+        out,
+        name=observed.name,
+        beyond=observed.beyond,
+        seconds=observed.seconds,
+        precision=observed.precision,
+        workers=observed.workers,
+        progress=passing_progress,
+    )
     for note in dataset.provenance["preparation"]["notes"]:
         talk(f"note: {note}")
     if observed.json:
         print_json(dataset.provenance["preparation"])
     else:
-        table(f"{dataset.name}: {observed.seconds} s around each start and end, {dataset.observation_dim} numbers, "
-              f"{observed.precision}", ("what", "videos", "steps", "example"), summary_rows(dataset))
+        table(
+            f"{dataset.name}: {observed.seconds} s around each start and end, "
+            f"{dataset.observation_dim} numbers, "
+            f"{observed.precision}",
+            ("what", "videos", "steps", "example"),
+            summary_rows(dataset),
+        )
     wrote(out, dataset)

@@ -12,7 +12,9 @@ __all__ = ["quickstart"]
 
 
 def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
-    """Make a small simulated world, train on it, plan its test videos, compare with two simple planners.
+    """Make a small simulated world, train on it, plan its test videos.
+
+    Compare with two simple planners.
 
     Args:
         out: New folder for data set, run and pictures.
@@ -24,23 +26,52 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
     with log_warnings():
         made = run_quickstart(out, seed=seed, progress=progress)
     first = made.evaluations[0]
-    rows = [[f"{evaluation.planner}, true task" if evaluation.oracle_task else evaluation.planner,
-             *metric_cells(evaluation.metrics), f"{1000 * evaluation.seconds_per_query:.1f}"]
-            for evaluation in made.evaluations]
-    table(f"{first.dataset}: {first.windows} test windows, T = {first.horizon}; per cent",
-          ("planner", *METRIC_COLUMNS, "ms a query"), rows)
+    rows = [
+        [
+            f"{evaluation.planner}, true task" if evaluation.oracle_task else evaluation.planner,
+            *metric_cells(evaluation.metrics),
+            f"{1000 * evaluation.seconds_per_query:.1f}",
+        ]
+        for evaluation in made.evaluations
+    ]
+    table(
+        f"{first.dataset}: {first.windows} test windows, T = {first.horizon}; per cent",
+        ("planner", *METRIC_COLUMNS, "ms a query"),
+        rows,
+    )
     for example in made.examples:
-        task = example.task if example.task == example.predicted_task else (
-            f"{example.task} (taken for: {example.predicted_task})")
-        lines = [[f"{score:.3f}", f"{energy:.4f}", " → ".join(names), "annotated" if names == example.truth else ""]
-                 for score, energy, names in example.plans]
-        table(f"\n{task} – {example.video}, from step {example.start}\n  annotated: {' → '.join(example.truth)}",
-              ("score", "energy", "plan", ""), lines)
-    talk(f"\nDone in {time.monotonic() - started:.0f} s. Everything is in {out}; look at "
-         + " and ".join(str(path) for path in made.pictures) + ".")
+        task = (
+            example.task
+            if example.task == example.predicted_task
+            else (f"{example.task} (taken for: {example.predicted_task})")
+        )
+        lines = [
+            [
+                f"{score:.3f}",
+                f"{energy:.4f}",
+                " → ".join(names),
+                "annotated" if names == example.truth else "",
+            ]
+            for score, energy, names in example.plans
+        ]
+        table(
+            f"\n{task} – {example.video}, from step {example.start}\n  annotated: "
+            f"{' → '.join(example.truth)}",
+            ("score", "energy", "plan", ""),
+            lines,
+        )
+    talk(
+        f"\nDone in {time.monotonic() - started:.0f} s. Everything is in {out}; look at "
+        + " and ".join(str(path) for path in made.pictures)
+        + "."
+    )
     example = made.examples[0]
-    talk("What next:\n"
-         f"  one plan          cefito plan {out}/run --video {example.video} --from-step {example.start}\n"
-         "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then cefito train DATA --horizon 3 "
-         "--out RUN\n"
-         "  the paper's size  cefito train DATA --horizon 3 --preset paper --out RUN")
+    talk(
+        "What next:\n"
+        f"  one plan          cefito plan {out}/run --video {example.video} --from-step "
+        f"{example.start}\n"
+        "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then "
+        "cefito train DATA --horizon 3 "
+        "--out RUN\n"
+        "  the paper's size  cefito train DATA --horizon 3 --preset paper --out RUN"
+    )

@@ -15,29 +15,49 @@ from cefito.data.windows import Selection
 __all__ = ["reproduce"]
 
 
-def reproduce(table: str, dataset: Path, /, *, out: Path, preset: str = "small", seeds: int = 5, horizons: str | None = None,
-              selection: Selection = "held-out", sample: int | None = None, costly_sample: int = 100, workers: int = 1,
-              device: str = "auto", estimate: bool = True,
-              set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = (),
-              json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def reproduce(
+    table: str,
+    dataset: Path,
+    /,
+    *,
+    out: Path,
+    preset: str = "small",
+    seeds: int = 5,
+    horizons: str | None = None,
+    selection: Selection = "held-out",
+    sample: int | None = None,
+    costly_sample: int = 100,
+    workers: int = 1,
+    device: str = "auto",
+    estimate: bool = True,
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
+    ] = (),
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
     """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
 
-    Says first what it needs and about how long it will take. Repeat the command to go on after an interruption.
+    Says first what it needs and about how long it will take. Repeat the command to go on after an
+    interruption.
 
     Args:
-        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime, or qualitative.
+        table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
+            or qualitative.
         dataset: Folder of a prepared data set.
         out: Folder for runs, results, tables and pictures.
         preset: paper, released, small, or the path of a .toml file.
         seeds: How many seeds, from 0.
         horizons: Other numbers of actions than the paper's, with commas between.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published (on test).
+        selection: Where epochs and weights are chosen: held-out (validation split), or published
+            (on test).
         sample: Score a fixed sample of so many test windows.
-        costly_sample: Size of the sample that exact search is scored on where there are many candidates.
+        costly_sample: Size of the sample that exact search is scored on where there are many
+            candidates.
         workers: Seeds that are worked on at the same time, each in a process of its own.
         device: auto, cpu or cuda.
         estimate: Say first how long it will take, which takes some seconds itself.
-        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be repeated.
+        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
+            repeated.
         json: Print the results as JSON instead of tables.
     """
     from cefito.evaluation.estimate import estimate_seconds
@@ -46,13 +66,28 @@ def reproduce(table: str, dataset: Path, /, *, out: Path, preset: str = "small",
     from cefito.evaluation.study import Study, check_study, missing_cells, run_study
 
     found = find_experiment(table)
-    study = experiment_study(table, Study(
-        dataset=dataset, out=out, rows=(), seeds=first_seeds(seeds), preset=preset, settings=settings(set_),
-        selection=selection, sample=sample, costly_sample=costly_sample, device=device),
-        horizons=None if horizons is None else numbers(horizons))
+    study = experiment_study(
+        table,
+        Study(
+            dataset=dataset,
+            out=out,
+            rows=(),
+            seeds=first_seeds(seeds),
+            preset=preset,
+            settings=settings(set_),
+            selection=selection,
+            sample=sample,
+            costly_sample=costly_sample,
+            device=device,
+        ),
+        horizons=None if horizons is None else numbers(horizons),
+    )
     opened = check_study(study, workers=workers)
-    talk(f"{table}: {found.title}; {len(study.rows)} rows, T = {', '.join(map(str, study.horizons))}, {seeds} seeds. Needs "
-         f"{found.needs}.")
+    talk(
+        f"{table}: {found.title}; {len(study.rows)} rows, T = "
+        f"{', '.join(map(str, study.horizons))}, {seeds} seeds. Needs "
+        f"{found.needs}."
+    )
     if found.dataset and not opened.name.startswith(found.dataset):
         talk(f"The paper's table is of {found.dataset}; this data set is '{opened.name}'.")
     with log_warnings():
@@ -60,11 +95,16 @@ def reproduce(table: str, dataset: Path, /, *, out: Path, preset: str = "small",
         if missing and estimate:
             places = {(cell.horizon, cell.seed) for cell in missing}
             seconds = estimate_seconds(study, progress=progress) / min(workers, len(places))
-            talk(f"{len(missing)} scores are missing; that takes about {_duration(seconds)} here, less where training stops "
-                 "early.")
+            talk(
+                f"{len(missing)} scores are missing; that takes about {_duration(seconds)} here, "
+                "less where training stops "
+                "early."
+            )
         problems = run_study(study, workers=workers, progress=progress)
     results = gather(study)
-    code = finish(results, out, found.against or None, problems, published=found.published, json=json)
+    code = finish(
+        results, out, found.against or None, problems, published=found.published, json=json
+    )
     for picture in draw_experiment(table, study, results) if not problems else []:
         talk(f"drew {picture}")
     return code

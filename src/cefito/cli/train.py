@@ -14,12 +14,27 @@ from cefito.data.windows import Selection
 __all__ = ["train"]
 
 
-def train(dataset: Path, /, *, horizon: int, out: Path, method: str = "cefito", preset: str = "small", seed: int = 0,
-          device: str = "auto", selection: Selection = "held-out",
-          set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)] = ()) -> None:
-    """Train a planner on a prepared data set: of CEFITO task classifier, proposal network and energy field.
+def train(
+    dataset: Path,
+    /,
+    *,
+    horizon: int,
+    out: Path,
+    method: str = "cefito",
+    preset: str = "small",
+    seed: int = 0,
+    device: str = "auto",
+    selection: Selection = "held-out",
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
+    ] = (),
+) -> None:
+    """Train a planner on a prepared data set.
 
-    Repeat the command to go on after an interruption. Start it by torchrun to use several processes.
+    Of CEFITO task classifier, proposal network and energy field.
+
+    Repeat the command to go on after an interruption. Start it by torchrun to use several
+    processes.
 
     Args:
         dataset: Folder of a prepared data set.
@@ -29,9 +44,10 @@ def train(dataset: Path, /, *, horizon: int, out: Path, method: str = "cefito", 
         preset: paper, released, small, or the path of a .toml file of the same form.
         seed: Seed of weights, batches and negatives.
         device: auto, cpu or cuda.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published (on test, as published work
-            does; scores are then too good).
-        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be repeated.
+        selection: Where epochs and weights are chosen: held-out (validation split), or published
+            (on test, as published work does; scores are then too good).
+        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
+            repeated.
     """
     from cefito.data.prepared import open_dataset
     from cefito.planners.run import pick_device, train_run
@@ -40,14 +56,28 @@ def train(dataset: Path, /, *, horizon: int, out: Path, method: str = "cefito", 
     from cefito.training.distributed import processes
 
     opened = open_dataset(dataset)
-    config = load_config(preset, dataset=opened.taxonomy.dataset, horizon=horizon, overrides=settings(set_))
+    config = load_config(
+        preset, dataset=opened.taxonomy.dataset, horizon=horizon, overrides=settings(set_)
+    )
     with processes(pick_device(device)) as (group, place), log_warnings():
-        run = train_run(opened, out, config=config, horizon=horizon, seed=seed, method=method, selection=selection,
-                        device=place, progress=progress if group.first else silent, group=group)
+        run = train_run(
+            opened,
+            out,
+            config=config,
+            horizon=horizon,
+            seed=seed,
+            method=method,
+            selection=selection,
+            device=place,
+            progress=progress if group.first else silent,
+            group=group,
+        )
         if not group.first:
             return
     chosen = "validation" if selection == "held-out" else "test"
     for name, result in run.planner.results.items():
-        talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} "
-             + ", ".join(f"{value:.2f}" for value in result.scores))
+        talk(
+            f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} "
+            + ", ".join(f"{value:.2f}" for value in result.scores)
+        )
     talk(f"wrote {out}; score it with: cefito evaluate {out}")

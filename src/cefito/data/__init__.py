@@ -8,5 +8,18 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video, read_annotations
 from cefito.data.windows import Windows, cut_windows
 
-__all__ = ["Action", "Annotations", "PreparedDataset", "Step", "Task", "Taxonomy", "Video", "Windows", "cut_windows",
-           "open_dataset", "read_annotations", "verify_dataset", "write_dataset"]
+__all__ = [
+    "Action",
+    "Annotations",
+    "PreparedDataset",
+    "Step",
+    "Task",
+    "Taxonomy",
+    "Video",
+    "Windows",
+    "cut_windows",
+    "open_dataset",
+    "read_annotations",
+    "verify_dataset",
+    "write_dataset",
+]

@@ -21,7 +21,8 @@ class ActionSpace:
     Attributes:
         actions: Ascending action ids, position = task id.
         source: "training" (paper, Sec. 3.3) or "taxonomy" (released code).
-        fallback: Tasks without training windows, which were given all actions that the taxonomy lists for them.
+        fallback: Tasks without training windows, which were given all actions that the taxonomy
+            lists for them.
     """
 
     actions: tuple[tuple[int, ...], ...]
@@ -30,13 +31,20 @@ class ActionSpace:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; `from_dict` reads it back."""
-        return {"source": self.source, "fallback": list(self.fallback), "actions": [list(row) for row in self.actions]}
+        return {
+            "source": self.source,
+            "fallback": list(self.fallback),
+            "actions": [list(row) for row in self.actions],
+        }
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ActionSpace:
         """From what `to_dict` gave."""
-        return cls(actions=tuple(tuple(row) for row in value["actions"]), source=value["source"],
-                   fallback=tuple(value["fallback"]))
+        return cls(
+            actions=tuple(tuple(row) for row in value["actions"]),
+            source=value["source"],
+            fallback=tuple(value["fallback"]),
+        )
 
 
 def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> ActionSpace:
@@ -44,7 +52,8 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
 
     Args:
         train: Training windows.
-        source: Where actions come from; tasks without training windows fall back to the taxonomy in either case.
+        source: Where actions come from; tasks without training windows fall back to the taxonomy in
+            either case.
 
     Raises:
         DataError: A task has no actions in the taxonomy either.
@@ -55,8 +64,15 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
         own = train.actions[train.tasks == task.id]
         if not len(own):
             fallback.append(task.id)
-        rows.append(tuple(int(action) for action in np.unique(own)) if len(own) and source == "training" else task.actions)
+        rows.append(
+            tuple(int(action) for action in np.unique(own))
+            if len(own) and source == "training"
+            else task.actions
+        )
         if not rows[-1]:
-            raise DataError(f"task {task.id} ('{task.name}') has neither training windows nor actions in the taxonomy. "
-                            "Give it actions there or remove it.")
+            raise DataError(
+                f"task {task.id} ('{task.name}') has neither training windows nor actions in the "
+                "taxonomy. "
+                "Give it actions there or remove it."
+            )
     return ActionSpace(actions=tuple(rows), source=source, fallback=tuple(fallback))

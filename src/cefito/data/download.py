@@ -1,6 +1,9 @@
-"""Fetching what the project does not ship: weights, annotations and features, by a name that `places.json` knows.
+"""Fetching what the project does not ship.
 
-A file gets its name only when it is whole and has the documented size and hash, as far as these are documented.
+Weights, annotations and features, by a name that `places.json` knows.
+
+A file gets its name only when it is whole and has the documented size and hash, as far as these are
+documented.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ class Place(BaseModel):
         name: What it is called here.
         what: What it is.
         file: Its name on this disk.
-        unpack: Whether it is an archive, unpacked beside itself into a folder of its name without the suffix.
+        unpack: Whether it is an archive, unpacked beside itself into a folder of its name without
+            the suffix.
         address: Where it lies, where that is documented.
         bytes: Its size, where that is documented.
         sha256: Its SHA-256 in hex, where that is documented.
@@ -86,15 +90,26 @@ def find_place(name: str) -> Place:
         ConfigError: There is none; the message names them all.
     """
     if name not in places():
-        raise ConfigError(f"nothing to download is called '{name}'; expected one of: {', '.join(places())}.")
+        raise ConfigError(
+            f"nothing to download is called '{name}'; expected one of: {', '.join(places())}."
+        )
     return places()[name]
 
 
-def download(name: str, target: Path, *, address: str | None = None, sha256: str | None = None,
-             progress: Progress = silent) -> Downloaded:
-    """Fetch a file into a folder, going on where an earlier call stopped; archives are unpacked beside it.
+def download(
+    name: str,
+    target: Path,
+    *,
+    address: str | None = None,
+    sha256: str | None = None,
+    progress: Progress = silent,
+) -> Downloaded:
+    """Fetch a file into a folder, going on where an earlier call stopped.
 
-    A file that is there already, from an earlier call or put there by hand, is checked and unpacked, not fetched.
+    Archives are unpacked beside it.
+
+    A file that is there already, from an earlier call or put there by hand, is checked and
+    unpacked, not fetched.
 
     Args:
         name: Name of a place.
@@ -105,8 +120,9 @@ def download(name: str, target: Path, *, address: str | None = None, sha256: str
 
     Raises:
         ConfigError: Unknown name, an address that is none of the web, or what is no SHA-256.
-        DataError: The place is gone or cannot be reached (the message says how to go on by hand), the transfer stopped,
-            the file is not the documented one, the archive is damaged or unsafe, or the disk is full.
+        DataError: The place is gone or cannot be reached (the message says how to go on by hand),
+            the transfer stopped, the file is not the documented one, the archive is damaged or
+            unsafe, or the disk is full.
     """
     place = find_place(name)
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
@@ -117,31 +133,54 @@ def download(name: str, target: Path, *, address: str | None = None, sha256: str
         check_address(address)
     path = target / place.file
     folder = path.with_suffix("") if place.unpack else None
-    unpacked = folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    unpacked = (
+        folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    )
     kept = path.exists()
     if kept:
         found = _check(path, size, digest, f"{path}", "Remove it and call this again.")
     elif unpacked:
-        raise DataError(f"{folder}: exists already, without the archive it came from. Choose another folder, or remove it to "
-                        f"fetch it anew.")
+        raise DataError(
+            f"{folder}: exists already, without the archive it came from. Choose another folder, "
+            "or remove it to "
+            f"fetch it anew."
+        )
     else:
         found = _fetch(place, path, address, size, digest, progress)
     if folder is not None and not unpacked:
         unpack(path, folder, progress=progress)
-    return Downloaded(path=path, bytes=path.stat().st_size, sha256=found, checked=digest is not None, kept=kept,
-                      folder=folder)
+    return Downloaded(
+        path=path,
+        bytes=path.stat().st_size,
+        sha256=found,
+        checked=digest is not None,
+        kept=kept,
+        folder=folder,
+    )
 
 
-def _fetch(place: Place, path: Path, address: str | None, size: int | None, digest: str | None, progress: Progress) -> str:
-    remedy = (f"{place.by_hand} Give its address with --address, or save it as {path} and call this again to "
-              f"check {'and unpack ' if place.unpack else ''}it.")
+def _fetch(
+    place: Place,
+    path: Path,
+    address: str | None,
+    size: int | None,
+    digest: str | None,
+    progress: Progress,
+) -> str:
+    remedy = (
+        f"{place.by_hand} Give its address with --address, or save it as {path} and call this "
+        "again to "
+        f"check {'and unpack ' if place.unpack else ''}it."
+    )
     if address is None:
         raise DataError(f"{place.name}: no address is documented here. {remedy}")
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise DataError(f"{path.parent}: cannot be made ({problem.strerror}). Choose another folder.") from problem
+        raise DataError(
+            f"{path.parent}: cannot be made ({problem.strerror}). Choose another folder."
+        ) from problem
     fetch(address, part, remedy=remedy, size=size, title=path.name, progress=progress)
     try:
         found = _check(part, size, digest, address, f"It was removed. {remedy}")
@@ -152,7 +191,9 @@ def _fetch(place: Place, path: Path, address: str | None, size: int | None, dige
         part.replace(path)
         forget(part)
     except OSError as problem:
-        raise DataError(f"{path}: cannot be written ({problem.strerror}). Choose another folder.") from problem
+        raise DataError(
+            f"{path}: cannot be written ({problem.strerror}). Choose another folder."
+        ) from problem
     return found
 
 

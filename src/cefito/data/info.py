@@ -1,4 +1,7 @@
-"""What a data set holds, counted: videos, steps, windows, and the number of candidates a search would have to rank."""
+"""What a data set holds, counted: videos, steps, windows.
+
+And the number of candidates a search would have to rank.
+"""
 
 from __future__ import annotations
 
@@ -23,33 +26,43 @@ def describe(path: Path, *, shared_actions: bool = False) -> dict[str, Any]:
 
     Args:
         path: Folder of either form.
-        shared_actions: Describe it in the taxonomy's shared vocabulary (CrossTask: 105 ids instead of 133).
+        shared_actions: Describe it in the taxonomy's shared vocabulary (CrossTask: 105 ids instead
+            of 133).
 
     Returns:
         A dictionary that JSON can hold:
 
-        - name, kind ("prepared" or "annotations"), tasks, actions, steps: the last three are numbers
-        - videos: for each split that has videos, how many there are ("all") and how many give windows ("in_protocol")
+        - name, kind ("prepared" or "annotations"), tasks, actions, steps: the last three are
+          numbers
+        - videos: for each split that has videos, how many there are ("all") and how many give
+          windows ("in_protocol")
         - windows: for each horizon, the windows of each annotated split that has videos
-        - held_out: for each horizon, the windows of "train" and "val" after `split_videos` has held out a validation
-          split; None where the annotations have one
-        - candidates: for each horizon, "mean" and "median" of |A|^T over the test windows, A being the actions of the
-          window's task; horizons without a test window are left out
-        - observation_dim, action_text_dim: E and W, None where there are none (or none in the shared vocabulary)
+        - held_out: for each horizon, the windows of "train" and "val" after `split_videos` has held
+          out a validation split; None where the annotations have one
+        - candidates: for each horizon, "mean" and "median" of |A|^T over the test windows, A being
+          the actions of the window's task; horizons without a test window are left out
+        - observation_dim, action_text_dim: E and W, None where there are none (or none in the
+          shared vocabulary)
         - provenance, fingerprint: of prepared data sets only
 
     Raises:
-        DataError: The folder is neither, something in it is malformed, or it has no shared vocabulary.
+        DataError: The folder is neither, something in it is malformed, or it has no shared
+            vocabulary.
     """
     path = Path(path)
     if (path / "dataset.json").exists() or not (path / "taxonomy.json").exists():
         dataset = open_dataset(path)
         text = dataset.action_text
         head = {"name": dataset.name, "kind": "prepared"}
-        tail: dict[str, Any] = {"observation_dim": dataset.observation_dim,
-                                "action_text_dim": None if text is None or shared_actions else int(text.shape[1]),
-                                "provenance": dataset.provenance, "fingerprint": dataset.fingerprint}
-        annotations = dataset.annotations.in_shared_space() if shared_actions else dataset.annotations
+        tail: dict[str, Any] = {
+            "observation_dim": dataset.observation_dim,
+            "action_text_dim": None if text is None or shared_actions else int(text.shape[1]),
+            "provenance": dataset.provenance,
+            "fingerprint": dataset.fingerprint,
+        }
+        annotations = (
+            dataset.annotations.in_shared_space() if shared_actions else dataset.annotations
+        )
     else:
         annotations = read_annotations(path)
         if shared_actions:
@@ -60,31 +73,51 @@ def describe(path: Path, *, shared_actions: bool = False) -> dict[str, Any]:
 
 
 def _counts(annotations: Annotations) -> dict[str, Any]:
-    members = {split: [video for video in annotations.videos if video.split == split] for split in SPLITS}
+    members = {
+        split: [video for video in annotations.videos if video.split == split] for split in SPLITS
+    }
     members = {split: videos for split, videos in members.items() if videos}
     held_out = None
     if not any(video.in_protocol for video in members.get("val", ())):
         parts = split_videos(annotations.videos)
-        held_out = {str(horizon): {split: count_windows([annotations.videos[index] for index in parts[split]], horizon)
-                                   for split in ("train", "val")}
-                    for horizon in HORIZONS}
+        held_out = {
+            str(horizon): {
+                split: count_windows([annotations.videos[index] for index in parts[split]], horizon)
+                for split in ("train", "val")
+            }
+            for horizon in HORIZONS
+        }
     sizes = [len(task.actions) for task in annotations.taxonomy.tasks]
-    candidates = {str(horizon): _candidates(members.get("test", ()), horizon, sizes) for horizon in HORIZONS}
+    candidates = {
+        str(horizon): _candidates(members.get("test", ()), horizon, sizes) for horizon in HORIZONS
+    }
     return {
         "tasks": len(annotations.taxonomy.tasks),
         "actions": len(annotations.taxonomy.actions),
         "steps": annotations.step_count,
-        "videos": {split: {"all": len(videos), "in_protocol": sum(video.in_protocol for video in videos)}
-                   for split, videos in members.items()},
-        "windows": {str(horizon): {split: count_windows(videos, horizon) for split, videos in members.items()}
-                    for horizon in HORIZONS},
+        "videos": {
+            split: {"all": len(videos), "in_protocol": sum(video.in_protocol for video in videos)}
+            for split, videos in members.items()
+        },
+        "windows": {
+            str(horizon): {
+                split: count_windows(videos, horizon) for split, videos in members.items()
+            }
+            for horizon in HORIZONS
+        },
         "held_out": held_out,
         "candidates": {horizon: numbers for horizon, numbers in candidates.items() if numbers},
     }
 
 
-def _candidates(videos: Sequence[Video], horizon: int, sizes: Sequence[int]) -> dict[str, float] | None:
-    numbers = [sizes[video.task] ** horizon for video in videos for _ in range(count_windows([video], horizon))]
+def _candidates(
+    videos: Sequence[Video], horizon: int, sizes: Sequence[int]
+) -> dict[str, float] | None:
+    numbers = [
+        sizes[video.task] ** horizon
+        for video in videos
+        for _ in range(count_windows([video], horizon))
+    ]
     return {"mean": fmean(numbers), "median": float(median(numbers))} if numbers else None
 
 
@@ -93,7 +126,13 @@ def _dimensions(path: Path, actions: int, *, shared_actions: bool) -> dict[str, 
     text = path / ACTION_TEXT_FILE
     if shared_actions:
         text = text.with_stem(f"{text.stem}_{actions}")
-    features = load_npz(path / FEATURES_FILE, ("start",))["start"] if (path / FEATURES_FILE).exists() else None
+    features = (
+        load_npz(path / FEATURES_FILE, ("start",))["start"]
+        if (path / FEATURES_FILE).exists()
+        else None
+    )
     rows = load_npy(text) if text.exists() else None
-    return {"observation_dim": None if features is None else int(features.shape[-1]),
-            "action_text_dim": None if rows is None else int(rows.shape[-1])}
+    return {
+        "observation_dim": None if features is None else int(features.shape[-1]),
+        "action_text_dim": None if rows is None else int(rows.shape[-1]),
+    }

@@ -1,7 +1,8 @@
 """The padding of other protocols: short videos are made as long as the horizon by copies of their first step in front.
 
-PDPP, KEPP and MTID plan such windows too; the unified protocol drops these videos, and so does this library unless a data set
-was padded. Success rates on padded and on unified windows are not comparable.
+PDPP, KEPP and MTID plan such windows too; the unified protocol drops these videos, and so does this
+library unless a data set was padded. Success rates on padded and on unified windows are not
+comparable.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ __all__ = ["pad_dataset"]
 
 
 def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> PreparedDataset:
-    """Write a data set in which every video has at least T steps: copies of the first step, observations too, in front.
+    """Write a data set in which every video has at least T steps.
+
+    Copies of the first step, observations too, in front.
 
     Args:
         dataset: An opened data set.
@@ -40,6 +43,15 @@ def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> Prep
         rows += [first] * missing + list(range(first, first + len(video.steps)))
     index = np.array(rows, dtype=np.int64)
     return write_dataset(
-        target, name=f"{dataset.name}-padded{horizon}", annotations=replace(dataset.annotations, videos=tuple(videos)),
-        start=dataset.start[index], end=dataset.end[index], action_text=dataset.action_text,
-        provenance={"padded_from": dataset.name, "fingerprint": dataset.fingerprint, "horizon": horizon})
+        target,
+        name=f"{dataset.name}-padded{horizon}",
+        annotations=replace(dataset.annotations, videos=tuple(videos)),
+        start=dataset.start[index],
+        end=dataset.end[index],
+        action_text=dataset.action_text,
+        provenance={
+            "padded_from": dataset.name,
+            "fingerprint": dataset.fingerprint,
+            "horizon": horizon,
+        },
+    )

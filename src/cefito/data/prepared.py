@@ -3,8 +3,8 @@
 - dataset.json: format version, name, observation dimension, provenance, SHA-256 of the other files
 - taxonomy.json: tasks and actions
 - videos.jsonl: one annotated video a line
-- features.safetensors: `start` and `end` [S, E], the observation at the start and at the end of each of the S steps,
-  in the order of videos.jsonl and of its steps
+- features.safetensors: `start` and `end` [S, E], the observation at the start and at the end of
+  each of the S steps, in the order of videos.jsonl and of its steps
 - action_text.safetensors: `action_text` [K, W], a text embedding an action (optional)
 """
 
@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import Annotations, Video, read_annotations, write_videos
 from cefito.errors import DataError
-from cefito.files import check_array, load_tensors, new_folder, read_json, sha256, write_json, write_tensors
+from cefito.files import (
+    check_array,
+    load_tensors,
+    new_folder,
+    read_json,
+    sha256,
+    write_json,
+    write_tensors,
+)
 
 __all__ = ["FORMAT_VERSION", "PreparedDataset", "open_dataset", "verify_dataset", "write_dataset"]
 
@@ -89,7 +97,8 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
     Hashes are not recomputed here; `verify_dataset` does that.
 
     Raises:
-        DataError: A file is missing, truncated, malformed or inconsistent; the message names file, place and remedy.
+        DataError: A file is missing, truncated, malformed or inconsistent; the message names file,
+            place and remedy.
     """
     folder = Path(folder)
     header = _read_header(folder)
@@ -99,10 +108,15 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
     for name in ("start", "end"):
         if name not in arrays:
             raise DataError(f"{place}: has no tensor '{name}'. {_PREPARE}")
-    check_observations(annotations, start=arrays["start"], end=arrays["end"], place=place, remedy=_PREPARE)
+    check_observations(
+        annotations, start=arrays["start"], end=arrays["end"], place=place, remedy=_PREPARE
+    )
     if arrays["start"].shape[1] != header["observation_dim"]:
-        raise DataError(f"{place}: observations have {arrays['start'].shape[1]} features, but dataset.json says "
-                        f"{header['observation_dim']}. {_PREPARE}")
+        raise DataError(
+            f"{place}: observations have {arrays['start'].shape[1]} features, but dataset.json "
+            "says "
+            f"{header['observation_dim']}. {_PREPARE}"
+        )
     text = None
     if "action_text.safetensors" in header["hashes"]:
         place = str(folder / "action_text.safetensors")
@@ -112,12 +126,20 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
         text = tensors["action_text"]
         check_action_text(annotations, text, place=place, remedy=_PREPARE)
     return PreparedDataset(
-        folder=folder, name=header["name"], annotations=annotations, start=arrays["start"], end=arrays["end"],
-        action_text=text, provenance=header["provenance"], hashes=header["hashes"])
+        folder=folder,
+        name=header["name"],
+        annotations=annotations,
+        start=arrays["start"],
+        end=arrays["end"],
+        action_text=text,
+        provenance=header["provenance"],
+        hashes=header["hashes"],
+    )
 
 
-def check_observations(annotations: Annotations, *, start: NDArray[Any], end: NDArray[Any], place: str,
-                       remedy: str) -> None:
+def check_observations(
+    annotations: Annotations, *, start: NDArray[Any], end: NDArray[Any], place: str, remedy: str
+) -> None:
     """Check that observations are finite numbers and fit the annotations, row for step.
 
     Args:
@@ -128,28 +150,43 @@ def check_observations(annotations: Annotations, *, start: NDArray[Any], end: ND
         remedy: What to do about rows that do not fit, the last sentence of the message.
 
     Raises:
-        DataError: Wrong type or shape, no features (E = 0), rows ≠ steps, NaN or infinity (with the video and step).
+        DataError: Wrong type or shape, no features (E = 0), rows ≠ steps, NaN or infinity (with the
+            video and step).
     """
     steps = annotations.step_count
     for name, array in (("start", start), ("end", end)):
         if array.ndim == 2 and len(array) != steps:
-            raise DataError(f"{place}: '{name}' has {len(array)} rows, but videos.jsonl has {steps} steps in "
-                            f"{len(annotations.videos)} videos; each step takes one row. {remedy}")
+            raise DataError(
+                f"{place}: '{name}' has {len(array)} rows, but videos.jsonl has {steps} steps in "
+                f"{len(annotations.videos)} videos; each step takes one row. {remedy}"
+            )
         if array.ndim == 2 and array.shape[1] == 0:
-            raise DataError(f"{place}: '{name}' has shape {list(array.shape)}, observations without features. {remedy}")
+            raise DataError(
+                f"{place}: '{name}' has shape {list(array.shape)}, observations without features. "
+                f"{remedy}"
+            )
         if array.ndim == 2 and array.dtype.kind == "f" and not np.isfinite(array).all():
             row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
             video, step = _owner(annotations, row)
-            raise DataError(f"{place}: row {row} of '{name}' holds NaN, infinity or a number too large for float32; it "
-                            f"belongs to video '{video.video_id}', step {step} (rows and steps counted from 0). "
-                            f"Extract it again or leave the video out.")
+            raise DataError(
+                f"{place}: row {row} of '{name}' holds NaN, infinity or a number too large for "
+                "float32; it "
+                f"belongs to video '{video.video_id}', step {step} (rows and steps counted from "
+                "0). "
+                f"Extract it again or leave the video out."
+            )
         check_array(array, shape=(steps, None), place=f"{place}, '{name}'")
     if start.shape != end.shape:
-        raise DataError(f"{place}: 'start' has shape {list(start.shape)} and 'end' {list(end.shape)}; both must be the "
-                        f"same. {remedy}")
+        raise DataError(
+            f"{place}: 'start' has shape {list(start.shape)} and 'end' {list(end.shape)}; both "
+            "must be the "
+            f"same. {remedy}"
+        )
 
 
-def check_action_text(annotations: Annotations, text: NDArray[Any], *, place: str, remedy: str) -> None:
+def check_action_text(
+    annotations: Annotations, text: NDArray[Any], *, place: str, remedy: str
+) -> None:
     """Check that text embeddings are finite numbers, one row an action.
 
     Args:
@@ -163,8 +200,11 @@ def check_action_text(annotations: Annotations, text: NDArray[Any], *, place: st
     """
     actions = len(annotations.taxonomy.actions)
     if text.ndim == 2 and (len(text) != actions or text.shape[1] == 0):
-        raise DataError(f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; each takes "
-                        f"one row of at least one number. {remedy}")
+        raise DataError(
+            f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; "
+            "each takes "
+            f"one row of at least one number. {remedy}"
+        )
     check_array(text, shape=(actions, None), place=place)
 
 
@@ -179,23 +219,48 @@ def _owner(annotations: Annotations, row: int) -> tuple[Video, int]:
 def _read_header(folder: Path) -> dict[str, Any]:
     path = folder / "dataset.json"
     if not path.exists() and (folder / "taxonomy.json").exists():
-        raise DataError(f"{folder}: holds annotations but is no prepared data set (no dataset.json). Prepare it "
-                        f"first: cefito data prepare custom {folder} OUT, or without features cefito data "
-                        f"simulate {folder} OUT.")
+        raise DataError(
+            f"{folder}: holds annotations but is no prepared data set (no dataset.json). Prepare "
+            "it "
+            f"first: cefito data prepare custom {folder} OUT, or without features cefito data "
+            f"simulate {folder} OUT."
+        )
     value = read_json(path, "Expected a prepared data set; make one with cefito data prepare.")
-    expected = {"format_version": int, "name": str, "observation_dim": int, "provenance": dict, "hashes": dict}
+    expected = {
+        "format_version": int,
+        "name": str,
+        "observation_dim": int,
+        "provenance": dict,
+        "hashes": dict,
+    }
     for key, kind in expected.items():
-        if not isinstance(value, dict) or not isinstance(value.get(key), kind) or value[key] is True:
-            raise DataError(f"{path}: entry '{key}' is missing or not of type {kind.__name__}. {_PREPARE}")
+        if (
+            not isinstance(value, dict)
+            or not isinstance(value.get(key), kind)
+            or value[key] is True
+        ):
+            raise DataError(
+                f"{path}: entry '{key}' is missing or not of type {kind.__name__}. {_PREPARE}"
+            )
     if value["format_version"] != FORMAT_VERSION:
-        raise DataError(f"{path}: has format version {value['format_version']}, this cefito reads {FORMAT_VERSION}. "
-                        f"{_PREPARE}")
+        raise DataError(
+            f"{path}: has format version {value['format_version']}, this cefito reads "
+            f"{FORMAT_VERSION}. "
+            f"{_PREPARE}"
+        )
     return dict(value)
 
 
-def write_dataset(folder: Path | str, *, name: str, annotations: Annotations, start: NDArray[np.floating[Any]],
-                  end: NDArray[np.floating[Any]], action_text: NDArray[np.floating[Any]] | None = None,
-                  provenance: dict[str, Any]) -> PreparedDataset:
+def write_dataset(
+    folder: Path | str,
+    *,
+    name: str,
+    annotations: Annotations,
+    start: NDArray[np.floating[Any]],
+    end: NDArray[np.floating[Any]],
+    action_text: NDArray[np.floating[Any]] | None = None,
+    provenance: dict[str, Any],
+) -> PreparedDataset:
     """Write a prepared data set into a new folder; it appears there only when complete and valid.
 
     Args:
@@ -211,20 +276,36 @@ def write_dataset(folder: Path | str, *, name: str, annotations: Annotations, st
         DataError: The folder is taken, the arrays do not fit the annotations, or the disk is full.
     """
     folder = Path(folder)
-    check_observations(annotations, start=start, end=end, place=f"{folder}, observations",
-                       remedy="Give one row a step, of one size.")
+    check_observations(
+        annotations,
+        start=start,
+        end=end,
+        place=f"{folder}, observations",
+        remedy="Give one row a step, of one size.",
+    )
     with new_folder(folder) as temporary:
         write_json(temporary / "taxonomy.json", annotations.taxonomy.to_dict())
         write_videos(temporary / "videos.jsonl", annotations.videos)
         write_tensors(temporary / "features.safetensors", {"start": start, "end": end})
         if action_text is not None:
-            check_action_text(annotations, action_text, place=f"{folder}, action_text",
-                              remedy="Give one row an action.")
+            check_action_text(
+                annotations,
+                action_text,
+                place=f"{folder}, action_text",
+                remedy="Give one row an action.",
+            )
             write_tensors(temporary / "action_text.safetensors", {"action_text": action_text})
         hashes = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-        write_json(temporary / "dataset.json", {
-            "format_version": FORMAT_VERSION, "name": name, "observation_dim": int(start.shape[1]),
-            "provenance": provenance, "hashes": hashes})
+        write_json(
+            temporary / "dataset.json",
+            {
+                "format_version": FORMAT_VERSION,
+                "name": name,
+                "observation_dim": int(start.shape[1]),
+                "provenance": provenance,
+                "hashes": hashes,
+            },
+        )
         try:
             open_dataset(temporary)
         except DataError as problem:
@@ -242,12 +323,16 @@ def verify_dataset(folder: Path | str) -> PreparedDataset:
     hashes = _read_header(folder)["hashes"]
     unlisted = {"taxonomy.json", "videos.jsonl", "features.safetensors"} - hashes.keys()
     if unlisted:
-        raise DataError(f"{folder / 'dataset.json'}: lists no hash of {sorted(unlisted)[0]}. {_PREPARE}")
+        raise DataError(
+            f"{folder / 'dataset.json'}: lists no hash of {sorted(unlisted)[0]}. {_PREPARE}"
+        )
     for name, expected in hashes.items():
         path = folder / name
         if not path.is_file():
             raise DataError(f"{path}: no such file. {_PREPARE}")
         if sha256(path) != expected:
-            raise DataError(f"{path}: has changed since the data set was written (its SHA-256 differs from "
-                            f"dataset.json). {_PREPARE}")
+            raise DataError(
+                f"{path}: has changed since the data set was written (its SHA-256 differs from "
+                f"dataset.json). {_PREPARE}"
+            )
     return open_dataset(folder)

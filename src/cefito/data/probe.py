@@ -23,7 +23,9 @@ _PREDICTED_AT_ONCE = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
-    """Size and training of the probe: one hidden layer with dropout, AdamW with a warm-up and a falling rate.
+    """Size and training of the probe: one hidden layer with dropout.
+
+    AdamW with a warm-up and a falling rate.
 
     Attributes:
         width: Hidden units.
@@ -55,9 +57,16 @@ class ProbeResult:
     test: NDArray[np.int64]
 
 
-def run_probe(train: NDArray[np.float32], labels: NDArray[np.int64], test: NDArray[np.float32], *,
-              classes: list[int], seed: int, settings: ProbeSettings | None = None,
-              progress: Callable[[str], None] | None = None) -> ProbeResult:
+def run_probe(
+    train: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    test: NDArray[np.float32],
+    *,
+    classes: list[int],
+    seed: int,
+    settings: ProbeSettings | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> ProbeResult:
     """Train the probe on cross-entropy, summed over targets, and predict.
 
     Args:
@@ -65,7 +74,8 @@ def run_probe(train: NDArray[np.float32], labels: NDArray[np.int64], test: NDArr
         labels: One label a target, [N, H].
         test: Inputs to predict only, [M, D].
         classes: Number of classes of each of the H targets.
-        seed: Decides weights, order and dropout; the same seed on the same CPU gives the same predictions.
+        seed: Decides weights, order and dropout; the same seed on the same CPU gives the same
+            predictions.
         settings: Size and training.
         progress: Called with a line now and then.
     """
@@ -82,7 +92,9 @@ def run_probe(train: NDArray[np.float32], labels: NDArray[np.int64], test: NDArr
     weights = []
     for size_in, size_out in ((sizes[0], sizes[1]), (sizes[1], sizes[2])):
         spread = size_in**-0.5
-        weights.append(torch.empty(size_out, size_in).uniform_(-spread, spread, generator=generator))
+        weights.append(
+            torch.empty(size_out, size_in).uniform_(-spread, spread, generator=generator)
+        )
         weights.append(torch.zeros(size_out))
     for weight in weights:
         weight.requires_grad_()
@@ -92,7 +104,9 @@ def run_probe(train: NDArray[np.float32], labels: NDArray[np.int64], test: NDArr
     def heads(rows: torch.Tensor, dropout: float) -> list[torch.Tensor]:
         hidden = torch.nn.functional.linear(rows, weights[0], weights[1]).relu()
         if dropout:
-            hidden = hidden * (torch.rand(hidden.shape, generator=generator) >= dropout) / (1 - dropout)
+            hidden = (
+                hidden * (torch.rand(hidden.shape, generator=generator) >= dropout) / (1 - dropout)
+            )
         logits = torch.nn.functional.linear(hidden, weights[2], weights[3])
         return [logits[:, low:high] for low, high in zip(bounds, bounds[1:], strict=False)]  # noqa: RUF007
 
@@ -100,16 +114,18 @@ def run_probe(train: NDArray[np.float32], labels: NDArray[np.int64], test: NDArr
         found = np.empty((len(rows), len(classes)), dtype=np.int64)
         with torch.no_grad():
             for low in range(0, len(rows), _PREDICTED_AT_ONCE):
-                for column, logits in enumerate(heads(rows[low:low + _PREDICTED_AT_ONCE], 0.0)):
-                    found[low:low + _PREDICTED_AT_ONCE, column] = logits.argmax(dim=1).numpy()
+                for column, logits in enumerate(heads(rows[low : low + _PREDICTED_AT_ONCE], 0.0)):
+                    found[low : low + _PREDICTED_AT_ONCE, column] = logits.argmax(dim=1).numpy()
         return found
 
     for epoch in range(chosen.epochs):
         order = torch.randperm(len(train), generator=generator)
         for low in range(0, len(train), chosen.batch):
-            rows = order[low:low + chosen.batch]
-            losses = [torch.nn.functional.cross_entropy(logits, targets[rows, column])
-                      for column, logits in enumerate(heads(inputs[rows], chosen.dropout))]
+            rows = order[low : low + chosen.batch]
+            losses = [
+                torch.nn.functional.cross_entropy(logits, targets[rows, column])
+                for column, logits in enumerate(heads(inputs[rows], chosen.dropout))
+            ]
             optimizer.param_groups[0]["lr"] = chosen.rate * _share_of_rate(step, steps)
             optimizer.zero_grad()
             torch.autograd.backward(torch.stack(losses).sum())
@@ -117,7 +133,9 @@ def run_probe(train: NDArray[np.float32], labels: NDArray[np.int64], test: NDArr
             step += 1
         if progress is not None:
             progress(f"probe: epoch {epoch + 1} of {chosen.epochs}")
-    return ProbeResult(train=predict(inputs), test=predict((torch.from_numpy(test) - mean) / deviation))
+    return ProbeResult(
+        train=predict(inputs), test=predict((torch.from_numpy(test) - mean) / deviation)
+    )
 
 
 def _share_of_rate(step: int, steps: int) -> float:

@@ -23,8 +23,8 @@ __all__ = ["WORLD_NAME", "Slot", "WorldKnobs", "make_world", "world_tasks", "wri
 
 WORLD_NAME = "synthetic world (simulated)"
 
-# Stages are parted by ">", the slots of a stage by ","; "a | b" is either of two, "?" may be left out, "*"
-# may come again.
+# Stages are parted by ">", the slots of a stage by ","; "a | b" is either of two, "?" may be left
+# out, "*" may come again.
 _TASKS = """
 Cook Porridge: measure oats, pour water | pour milk, add salt? > stir mixture*
   > slice fruit?, fill bowl, add honey
@@ -88,10 +88,23 @@ class WorldKnobs:
     optional: float = 0.5
     repeat: float = 0.35
     alternative: float = 0.4
-    observations: ObservationKnobs = field(default_factory=lambda: ObservationKnobs(
-        task=5.0, progress=3.5, memory=0.8, step=9.0, confusion_start=0.05, confusion_end=0.08,
-        shared_names=0.8, shared_words=0.3, style=1.5, noise=1.0, noise_spread=0.0, nonlinearity=0.5,
-        hidden=96))
+    observations: ObservationKnobs = field(
+        default_factory=lambda: ObservationKnobs(
+            task=5.0,
+            progress=3.5,
+            memory=0.8,
+            step=9.0,
+            confusion_start=0.05,
+            confusion_end=0.08,
+            shared_names=0.8,
+            shared_words=0.3,
+            style=1.5,
+            noise=1.0,
+            noise_spread=0.0,
+            nonlinearity=0.5,
+            hidden=96,
+        )
+    )
     dim: int = 128
 
     def __post_init__(self) -> None:
@@ -102,13 +115,19 @@ class WorldKnobs:
         """
         for name in ("order_freedom", "optional", "repeat", "alternative"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"world knob {name} = {getattr(self, name)}: expected a share from 0 to 1.")
+                raise ConfigError(
+                    f"world knob {name} = {getattr(self, name)}: expected a share from 0 to 1."
+                )
         for name in ("train", "val", "test"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"world knob {name} = {getattr(self, name)}: expected at least one video.")
+                raise ConfigError(
+                    f"world knob {name} = {getattr(self, name)}: expected at least one video."
+                )
 
 
-def write_world(folder: Path | str, *, seed: int = 0, knobs: WorldKnobs | None = None) -> PreparedDataset:
+def write_world(
+    folder: Path | str, *, seed: int = 0, knobs: WorldKnobs | None = None
+) -> PreparedDataset:
     """Write the embedded world as a prepared data set, without action text.
 
     Args:
@@ -123,9 +142,19 @@ def write_world(folder: Path | str, *, seed: int = 0, knobs: WorldKnobs | None =
     knobs = knobs or WorldKnobs()
     annotations = make_world(seed=seed, knobs=knobs)
     start, end = observe(annotations, knobs.observations, dim=knobs.dim, seed=seed)
-    return write_dataset(folder, name=WORLD_NAME, annotations=annotations, start=start, end=end, provenance={
-        "observations": "simulated", "generator": "cefito.data.synthetic.write_world", "seed": seed,
-        "knobs": asdict(knobs)})
+    return write_dataset(
+        folder,
+        name=WORLD_NAME,
+        annotations=annotations,
+        start=start,
+        end=end,
+        provenance={
+            "observations": "simulated",
+            "generator": "cefito.data.synthetic.write_world",
+            "seed": seed,
+            "knobs": asdict(knobs),
+        },
+    )
 
 
 def make_world(*, seed: int = 0, knobs: WorldKnobs | None = None) -> Annotations:
@@ -145,8 +174,14 @@ def make_world(*, seed: int = 0, knobs: WorldKnobs | None = None) -> Annotations
     for index, split in enumerate(splits):
         task = index % len(graphs)
         names = _draw_steps(list(graphs.values())[task], knobs, generator)
-        videos.append(Video(video_id=f"world-{index:04d}", split=split, task=task,
-                            steps=_timed([ids[task][name] for name in names], generator)))
+        videos.append(
+            Video(
+                video_id=f"world-{index:04d}",
+                split=split,
+                task=task,
+                steps=_timed([ids[task][name] for name in names], generator),
+            )
+        )
     return Annotations(taxonomy=taxonomy, videos=tuple(videos))
 
 
@@ -156,9 +191,15 @@ def world_tasks() -> dict[str, tuple[Slot, ...]]:
     for line in _TASKS.strip().replace("\n  ", " ").splitlines():
         name, graph = line.split(": ")
         graphs[name] = tuple(
-            Slot(names=tuple(part.strip(" ?*") for part in text.split("|")), stage=stage,
-                 optional="?" in text, repeated="*" in text)
-            for stage, group in enumerate(graph.split(">")) for text in group.split(","))
+            Slot(
+                names=tuple(part.strip(" ?*") for part in text.split("|")),
+                stage=stage,
+                optional="?" in text,
+                repeated="*" in text,
+            )
+            for stage, group in enumerate(graph.split(">"))
+            for text in group.split(",")
+        )
     return graphs
 
 
@@ -175,7 +216,9 @@ def _taxonomy(graphs: dict[str, tuple[Slot, ...]]) -> tuple[Taxonomy, list[dict[
     return Taxonomy(dataset="synthetic world", tasks=tuple(tasks), actions=tuple(actions)), ids
 
 
-def _draw_steps(slots: tuple[Slot, ...], knobs: WorldKnobs, generator: np.random.Generator) -> list[str]:
+def _draw_steps(
+    slots: tuple[Slot, ...], knobs: WorldKnobs, generator: np.random.Generator
+) -> list[str]:
     """The action names of one video."""
     names: list[str] = []
     repeated: list[bool] = []

@@ -43,8 +43,8 @@ class Taxonomy:
         dataset: Name of the data set.
         tasks: Tasks, position = id.
         actions: Actions, position = id.
-        shared: Names of a coarser vocabulary in which equal actions of different tasks share an id (CrossTask's 105),
-            or None.
+        shared: Names of a coarser vocabulary in which equal actions of different tasks share an id
+            (CrossTask's 105), or None.
         to_shared: For every action its id in that vocabulary, or None.
     """
 
@@ -59,7 +59,8 @@ class Taxonomy:
         """Read a `taxonomy.json`.
 
         Raises:
-            DataError: Missing file, malformed JSON, ids that are not 0..n−1, unknown action ids in a task.
+            DataError: Missing file, malformed JSON, ids that are not 0..n−1, unknown action ids in
+                a task.
         """
         return cls.from_dict(read_json(path, _REMEDY), place=str(path))
 
@@ -68,33 +69,55 @@ class Taxonomy:
         """Build from the parsed content of a `taxonomy.json`; `place` names it in errors."""
         try:
             actions = _by_id(
-                [Action(id=entry["id"], name=entry["name"]) for entry in value["actions"]], "action", place)
+                [Action(id=entry["id"], name=entry["name"]) for entry in value["actions"]],
+                "action",
+                place,
+            )
             tasks = _by_id(
-                [Task(id=entry["id"], name=entry["name"], actions=tuple(sorted(set(entry["actions"]))))
-                 for entry in value["tasks"]], "task", place)
+                [
+                    Task(
+                        id=entry["id"],
+                        name=entry["name"],
+                        actions=tuple(sorted(set(entry["actions"]))),
+                    )
+                    for entry in value["tasks"]
+                ],
+                "task",
+                place,
+            )
             name = value["dataset"]
             shared, to_shared = _shared_space(value, len(actions), place)
         except (KeyError, TypeError) as problem:
             raise DataError(f"{place}: not a taxonomy ({problem!r}). {_REMEDY}") from problem
         if not isinstance(name, str) or not name.strip():
-            raise DataError(f"{place}: 'dataset' is {name!r}; expected the name of the data set. {_REMEDY}")
+            raise DataError(
+                f"{place}: 'dataset' is {name!r}; expected the name of the data set. {_REMEDY}"
+            )
         for task in tasks:
             unknown = [action for action in task.actions if not is_id(action, len(actions))]
             if unknown:
-                raise DataError(f"{place}: task {task.id} ('{task.name}') names action {unknown[0]!r}, which is not "
-                                f"among the {len(actions)} actions. Add it or mend the id.")
+                raise DataError(
+                    f"{place}: task {task.id} ('{task.name}') names action {unknown[0]!r}, which "
+                    "is not "
+                    f"among the {len(actions)} actions. Add it or mend the id."
+                )
         return cls(dataset=name, tasks=tasks, actions=actions, shared=shared, to_shared=to_shared)
 
     def to_dict(self) -> dict[str, Any]:
         """The content of a `taxonomy.json`; `from_dict` reads it back."""
         value: dict[str, Any] = {
             "dataset": self.dataset,
-            "tasks": [{"id": task.id, "name": task.name, "actions": list(task.actions)} for task in self.tasks],
+            "tasks": [
+                {"id": task.id, "name": task.name, "actions": list(task.actions)}
+                for task in self.tasks
+            ],
             "actions": [{"id": action.id, "name": action.name} for action in self.actions],
         }
         if self.shared is not None and self.to_shared is not None:
             value[f"map_{len(self.actions)}_to_{len(self.shared)}"] = list(self.to_shared)
-            value[f"actions_{len(self.shared)}"] = [{"id": action.id, "name": action.name} for action in self.shared]
+            value[f"actions_{len(self.shared)}"] = [
+                {"id": action.id, "name": action.name} for action in self.shared
+            ]
         return value
 
     def names(self, actions: NDArray[np.integer[Any]] | list[int]) -> list[str]:
@@ -108,12 +131,20 @@ class Taxonomy:
             DataError: The taxonomy has no shared vocabulary.
         """
         if self.shared is None or self.to_shared is None:
-            raise DataError(f"taxonomy of '{self.dataset}': has no shared action vocabulary (no 'map_…_to_…' entry). "
-                            f"Use its own actions.")
+            raise DataError(
+                f"taxonomy of '{self.dataset}': has no shared action vocabulary (no 'map_…_to_…' "
+                "entry). "
+                f"Use its own actions."
+            )
         mapped = self.to_shared
         tasks = tuple(
-            Task(id=task.id, name=task.name, actions=tuple(sorted({mapped[action] for action in task.actions})))
-            for task in self.tasks)
+            Task(
+                id=task.id,
+                name=task.name,
+                actions=tuple(sorted({mapped[action] for action in task.actions})),
+            )
+            for task in self.tasks
+        )
         return Taxonomy(dataset=self.dataset, tasks=tasks, actions=self.shared)
 
 
@@ -124,8 +155,10 @@ def _by_id(entries: list[_Entry], kind: str, place: str) -> tuple[_Entry, ...]:
     entries = sorted(entries, key=lambda entry: entry.id)
     for position, entry in enumerate(entries):
         if not is_id(entry.id, len(entries)) or entry.id != position:
-            raise DataError(f"{place}: {kind} ids must run from 0 to {len(entries) - 1} without gap or repeat; "
-                            f"found {entry.id!r} where {position} was due. Renumber them.")
+            raise DataError(
+                f"{place}: {kind} ids must run from 0 to {len(entries) - 1} without gap or repeat; "
+                f"found {entry.id!r} where {position} was due. Renumber them."
+            )
         if not isinstance(entry.name, str) or not entry.name.strip():
             raise DataError(f"{place}: {kind} {entry.id} has no name. Give it one.")
     if not entries:
@@ -133,18 +166,26 @@ def _by_id(entries: list[_Entry], kind: str, place: str) -> tuple[_Entry, ...]:
     return tuple(entries)
 
 
-def _shared_space(value: dict[str, Any], size: int, place: str
-                  ) -> tuple[tuple[Action, ...] | None, tuple[int, ...] | None]:
+def _shared_space(
+    value: dict[str, Any], size: int, place: str
+) -> tuple[tuple[Action, ...] | None, tuple[int, ...] | None]:
     maps = [key for key in value if re.fullmatch(r"map_\d+_to_\d+", key)]
     if not maps:
         return None, None
     names = value.get("actions_" + maps[0].rsplit("_", 1)[1])
     if names is None:
-        raise DataError(f"{place}: has '{maps[0]}' but not the names that go with it ('actions_…').")
-    shared = _by_id([Action(id=entry["id"], name=entry["name"]) for entry in names], "shared action", place)
+        raise DataError(
+            f"{place}: has '{maps[0]}' but not the names that go with it ('actions_…')."
+        )
+    shared = _by_id(
+        [Action(id=entry["id"], name=entry["name"]) for entry in names], "shared action", place
+    )
     mapped = tuple(value[maps[0]])
     if len(mapped) != size or not all(is_id(target, len(shared)) for target in mapped):
-        raise DataError(f"{place}: '{maps[0]}' must give one of {len(shared)} ids to each of the {size} actions.")
+        raise DataError(
+            f"{place}: '{maps[0]}' must give one of {len(shared)} ids to each of the {size} "
+            "actions."
+        )
     return shared, mapped
 
 

@@ -1,8 +1,9 @@
 """One file over HTTP, into a partial file that a later call continues.
 
-Beside the partial file stands what the server called its version of the whole (`.json`). A later call asks for the rest of
-that very version (`Range` with `If-Range`, RFC 9110, sections 13.1.5 and 14); a server that has another one by then, or that
-knows no ranges, sends the whole, and the file is begun anew. A version without a name is never continued.
+Beside the partial file stands what the server called its version of the whole (`.json`). A later
+call asks for the rest of that very version (`Range` with `If-Range`, RFC 9110, sections 13.1.5 and
+14); a server that has another one by then, or that knows no ranges, sends the whole, and the file
+is begun anew. A version without a name is never continued.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ MIB = 1 << 20
 _BLOCK = 1 << 18
 _SILENCE = 60.0
 """Seconds without a byte after which a transfer is given up."""
-_REFUSALS = {401: "it wants a login", 403: "it refuses the file", 404: "it has no such file", 410: "the file is gone"}
+_REFUSALS = {
+    401: "it wants a login",
+    403: "it refuses the file",
+    404: "it has no such file",
+    410: "the file is gone",
+}
 
 
 class _OtherVersion(Exception):  # noqa: N818
@@ -46,7 +52,8 @@ class _Version:
 
     Attributes:
         address: SHA-256 of the address.
-        validator: The server's name for this version (a strong ETag, or Last-Modified); None where it gave none.
+        validator: The server's name for this version (a strong ETag, or Last-Modified); None where
+            it gave none.
         total: Bytes of the whole; None where the server did not say.
     """
 
@@ -59,17 +66,28 @@ def check_address(address: str) -> None:
     """Refuse what is not an address of the web.
 
     Raises:
-        ConfigError: Not http or https, no host, a password in it, or characters that must be written as %XX.
+        ConfigError: Not http or https, no host, a password in it, or characters that must be
+            written as %XX.
     """
     try:
         parts = urlsplit(address)
-        good = (parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-                and parts.port != 0 and address.isascii() and address.isprintable() and " " not in address)
+        good = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and "@" not in parts.netloc
+            and parts.port != 0
+            and address.isascii()
+            and address.isprintable()
+            and " " not in address
+        )
     except ValueError:
         good = False
     if not good:
-        raise ConfigError(f"address {address!a}: expected one that begins with http:// or https://, without a password, and "
-                          f"with spaces and letters beyond ASCII written as %XX.")
+        raise ConfigError(
+            f"address {address!a}: expected one that begins with http:// or https://, without a "
+            "password, and "
+            f"with spaces and letters beyond ASCII written as %XX."
+        )
 
 
 def need_space(folder: Path, needed: int, what: str) -> None:
@@ -80,8 +98,11 @@ def need_space(folder: Path, needed: int, what: str) -> None:
     """
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise DataError(f"{folder}: {what} needs {needed / MIB:,.0f} MiB, but {free / MIB:,.0f} MiB are free. Free some disk "
-                        f"space or choose another folder.")
+        raise DataError(
+            f"{folder}: {what} needs {needed / MIB:,.0f} MiB, but {free / MIB:,.0f} MiB are free. "
+            "Free some disk "
+            f"space or choose another folder."
+        )
 
 
 def forget(part: Path) -> None:
@@ -90,7 +111,15 @@ def forget(part: Path) -> None:
     _notes(part).unlink(missing_ok=True)
 
 
-def fetch(address: str, part: Path, *, title: str, remedy: str, size: int | None = None, progress: Progress = silent) -> None:
+def fetch(
+    address: str,
+    part: Path,
+    *,
+    title: str,
+    remedy: str,
+    size: int | None = None,
+    progress: Progress = silent,
+) -> None:
     """Load a file into `part`, going on where an earlier call stopped.
 
     Args:
@@ -102,8 +131,8 @@ def fetch(address: str, part: Path, *, title: str, remedy: str, size: int | None
         progress: Shows the transfer, in MiB.
 
     Raises:
-        DataError: The place is gone or cannot be reached, sends something else, stops too early, or the disk is full. What
-            came of a transfer that stopped is kept.
+        DataError: The place is gone or cannot be reached, sends something else, stops too early, or
+            the disk is full. What came of a transfer that stopped is kept.
     """
     key = hashlib.sha256(address.encode()).hexdigest()
     try:
@@ -122,16 +151,22 @@ def fetch(address: str, part: Path, *, title: str, remedy: str, size: int | None
                 begun = _Version(key, _validator(response.headers), _length(response.headers))
             total = size if begun.total is None else begun.total
             if size not in (None, total):
-                raise DataError(f"{address}: announces {total:,} bytes, but {size:,} are documented: another file lies there "
-                                f"now. {remedy}")
+                raise DataError(
+                    f"{address}: announces {total:,} bytes, but {size:,} are documented: another "
+                    "file lies there "
+                    f"now. {remedy}"
+                )
             need_space(part.parent, (total or have) - have, title)
             if not have:
                 forget(part)
                 write_json(_notes(part), asdict(begun))
             _receive(response, part, have, total, address, title, progress)
     except OSError as problem:
-        raise DataError(f"{part}: could not be written ({problem.strerror or problem}); what came so far is kept. Free some "
-                        f"disk space or choose another folder, then call it again.") from problem
+        raise DataError(
+            f"{part}: could not be written ({problem.strerror or problem}); what came so far is "
+            "kept. Free some "
+            f"disk space or choose another folder, then call it again."
+        ) from problem
 
 
 def _notes(part: Path) -> Path:
@@ -147,13 +182,20 @@ def _begun(part: Path, key: str) -> _Version | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     total = begun.total
-    if begun.address != key or not size or not isinstance(total, int | None) or size > (size if total is None else total):
+    if (
+        begun.address != key
+        or not size
+        or not isinstance(total, int | None)
+        or size > (size if total is None else total)
+    ):
         return None
     return begun if isinstance(begun.validator, str) or size == total else None
 
 
 def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 0) -> HTTPResponse:
-    """Ask for a file, or for the rest of the version that was begun; the answer is 200, or 206 with that rest.
+    """Ask for a file, or for the rest of the version that was begun.
+
+    The answer is 200, or 206 with that rest.
 
     Raises:
         DataError: There is no such answer.
@@ -163,13 +205,17 @@ def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 
     if begun and begun.validator:
         headers |= {"Range": f"bytes={have}-", "If-Range": begun.validator}
     try:
-        response: HTTPResponse = _opener().open(request.Request(address, headers=headers), timeout=_SILENCE)
+        response: HTTPResponse = _opener().open(
+            request.Request(address, headers=headers), timeout=_SILENCE
+        )
     except HTTPError as problem:
         problem.close()
         if problem.code == 416 and begun:
             raise _OtherVersion from problem
         reason = _REFUSALS.get(problem.code) or _said(problem.reason) or "it gives no reason"
-        raise DataError(f"{address}: the server answers {problem.code}, {reason}. {remedy}") from problem
+        raise DataError(
+            f"{address}: the server answers {problem.code}, {reason}. {remedy}"
+        ) from problem
     except (URLError, OSError, HTTPException, ValueError) as problem:
         raise DataError(f"{address}: cannot be reached ({_reason(problem)}). {remedy}") from problem
     if response.status == 206 and begun:
@@ -188,10 +234,20 @@ def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 
 
 
 def _opener() -> request.OpenerDirector:
-    """The web, and nothing else that urllib can open (files, FTP), also where a redirection leads."""
+    """The web, and nothing else that urllib can open (files, FTP).
+
+    Also where a redirection leads.
+    """
     opener = request.OpenerDirector()
-    for handler in (request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler, request.HTTPDefaultErrorHandler,
-                    request.HTTPRedirectHandler, request.HTTPErrorProcessor, request.UnknownHandler):
+    for handler in (
+        request.ProxyHandler,
+        request.HTTPHandler,
+        request.HTTPSHandler,
+        request.HTTPDefaultErrorHandler,
+        request.HTTPRedirectHandler,
+        request.HTTPErrorProcessor,
+        request.UnknownHandler,
+    ):
         opener.add_handler(handler())
     return opener
 
@@ -207,7 +263,9 @@ def _reason(problem: Exception) -> str:
 
 def _said(words: object) -> str:
     """What a server said, on one line and without characters that change a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(words).split()))[:200]
+    return "".join(
+        letter if letter.isprintable() else "?" for letter in " ".join(str(words).split())
+    )[:200]
 
 
 def _validator(headers: Message) -> str | None:
@@ -218,27 +276,46 @@ def _validator(headers: Message) -> str | None:
 
 def _length(headers: Message) -> int | None:
     text = headers.get("Content-Length", "").strip()
-    return int(text) if re.fullmatch(r"\d{1,18}", text) and "Transfer-Encoding" not in headers else None
+    return (
+        int(text)
+        if re.fullmatch(r"\d{1,18}", text) and "Transfer-Encoding" not in headers
+        else None
+    )
 
 
 def _goes_on(headers: Message, begun: _Version, have: int) -> bool:
-    """Whether a part sent by the server begins where ours ends and is of the same version, as far as it says."""
+    """Whether a part sent by the server begins where ours ends and is of the same version.
+
+    As far as it says.
+    """
     found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers.get("Content-Range", "").strip())
     if found is None or int(found[1]) != have:
         return False
-    if begun.total is not None and (int(found[2]) != begun.total - 1 or found[3] not in ("*", str(begun.total))):
+    if begun.total is not None and (
+        int(found[2]) != begun.total - 1 or found[3] not in ("*", str(begun.total))
+    ):
         return False
     name = "ETag" if (begun.validator or "").startswith('"') else "Last-Modified"
     return headers.get(name, begun.validator) == begun.validator
 
 
-def _receive(response: HTTPResponse, part: Path, have: int, total: int | None, address: str, title: str,
-             progress: Progress) -> None:
+def _receive(
+    response: HTTPResponse,
+    part: Path,
+    have: int,
+    total: int | None,
+    address: str,
+    title: str,
+    progress: Progress,
+) -> None:
     """Write what comes behind the first `have` bytes of `part`."""
     rest = f", after the {have / MIB:,.0f} there were" if have else ""
     count = None if total is None else max(1, round((total - have) / MIB))
     done = have
-    with part.open("r+b" if have else "xb") as file, progress(f"{title}, MiB{rest}", total=count) as advance:
+    with (
+        part.open("r+b" if have else "xb") as file,
+        progress(f"{title}, MiB{rest}", total=count) as advance,
+    ):
         file.seek(have)
         while block := _read(response, address, done, total):
             done += len(block)
@@ -250,23 +327,34 @@ def _receive(response: HTTPResponse, part: Path, have: int, total: int | None, a
         os.fsync(file.fileno())
     if total is not None and done > total:
         forget(part)
-        raise DataError(f"{address}: sends more than {total:,} bytes, the size of the file: another one lies there now.")
+        raise DataError(
+            f"{address}: sends more than {total:,} bytes, the size of the file: another one lies "
+            "there now."
+        )
     if total is not None and done < total:
         raise _stopped(address, done, total, "the server ended it")
     if part.stat().st_size != done:
         forget(part)
-        raise DataError(f"{part}: changed while it was loaded; is something else loading it too? It was removed. Call it "
-                        f"again.")
+        raise DataError(
+            f"{part}: changed while it was loaded; is something else loading it too? It was "
+            "removed. Call it "
+            f"again."
+        )
 
 
 def _read(response: HTTPResponse, address: str, done: int, total: int | None) -> bytes:
     try:
-        return response.read1(_BLOCK)  # what has come, so that little is lost where the next never does
+        return response.read1(
+            _BLOCK
+        )  # what has come, so that little is lost where the next never does
     except (OSError, HTTPException) as problem:
         raise _stopped(address, done, total, _reason(problem)) from problem
 
 
 def _stopped(address: str, done: int, total: int | None, reason: str) -> DataError:
     whole = "an unknown number of" if total is None else f"{total:,}"
-    return DataError(f"{address}: the transfer stopped after {done:,} of {whole} bytes ({reason}); what came is kept. Call it "
-                     f"again: it goes on from there where the server allows it.")
+    return DataError(
+        f"{address}: the transfer stopped after {done:,} of {whole} bytes ({reason}); what came "
+        "is kept. Call it "
+        f"again: it goes on from there where the server allows it."
+    )

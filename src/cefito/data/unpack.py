@@ -1,7 +1,8 @@
 """Unpacking archives that others made, without trusting them: `.zip` and `.tar.gz`.
 
-Only files and folders below the target are written; links, devices, names that lead elsewhere, and archives that grow beyond
-reason are refused before anything of theirs is written, and a refused archive leaves nothing behind.
+Only files and folders below the target are written; links, devices, names that lead elsewhere, and
+archives that grow beyond reason are refused before anything of theirs is written, and a refused
+archive leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -28,13 +29,26 @@ __all__ = ["MAX_BYTES", "MAX_GROWTH", "MAX_MEMBERS", "unpack"]
 MAX_MEMBERS = 500_000
 MAX_BYTES = 64 << 30
 MAX_GROWTH = 100
-"""How many times its own size an archive may unpack to (vectors and tables stay below 20); 16 MiB are always allowed."""
+"""How many times its own size an archive may unpack to (vectors and tables stay below 20).
+
+16 MiB are always allowed.
+"""
 _SMALL = 16 << 20
 _BLOCK = 1 << 18
 _HEADERS = 1 << 20
 """Bytes of a tar archive between two files' contents, at most: names and attributes."""
-_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, OSError, ValueError, NotImplementedError,
-           RuntimeError, OverflowError)
+_DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+    OverflowError,
+)
 
 
 def unpack(archive: Path, folder: Path, *, progress: Progress = silent) -> int:
@@ -49,7 +63,8 @@ def unpack(archive: Path, folder: Path, *, progress: Progress = silent) -> int:
         Number of files.
 
     Raises:
-        DataError: No such archive, damaged, or refused as described above; or `folder` cannot be written.
+        DataError: No such archive, damaged, or refused as described above; or `folder` cannot be
+            written.
     """
     with _damage(archive), archive.open("rb") as file:
         magic, size = file.read(4), archive.stat().st_size
@@ -58,7 +73,9 @@ def unpack(archive: Path, folder: Path, *, progress: Progress = silent) -> int:
     elif magic in (b"PK\x03\x04", b"PK\x05\x06"):
         walk = _unzip
     else:
-        raise DataError(f"{archive}: neither a .zip nor a .tar.gz archive. Remove it and fetch it again.")
+        raise DataError(
+            f"{archive}: neither a .zip nor a .tar.gz archive. Remove it and fetch it again."
+        )
     limit = min(MAX_BYTES, max(_SMALL, MAX_GROWTH * size))
     with new_folder(folder) as temporary:
         writer = _Writer(archive, temporary, limit)
@@ -76,8 +93,11 @@ def _damage(archive: Path) -> Iterator[None]:
     except FileNotFoundError as problem:
         raise DataError(f"{archive}: no such file.") from problem
     except _DAMAGE as problem:
-        raise DataError(f"{archive}: damaged or cut short ({' '.join(str(problem).split())[:200]}). Remove it and fetch it "
-                        f"again.") from problem
+        raise DataError(
+            f"{archive}: damaged or cut short ({' '.join(str(problem).split())[:200]}). Remove it "
+            "and fetch it "
+            f"again."
+        ) from problem
 
 
 class _Writer:
@@ -91,8 +111,11 @@ class _Writer:
 
     def refuse(self, reason: str) -> DataError:
         """The error for an archive that is not to be trusted."""
-        return DataError(f"{self._archive}: {reason}. Nothing was unpacked; fetch it from a place you trust, or unpack it by "
-                         f"hand.")
+        return DataError(
+            f"{self._archive}: {reason}. Nothing was unpacked; fetch it from a place you trust, "
+            "or unpack it by "
+            f"hand."
+        )
 
     def announce(self, size: int) -> None:
         """Count a member of `size` bytes, before anything of it is written.
@@ -105,10 +128,15 @@ class _Writer:
         if self._members > MAX_MEMBERS:
             raise self.refuse(f"holds more than {MAX_MEMBERS:,} files")
         if size < 0 or self._bytes > self._limit:
-            raise self.refuse(f"unpacks to more than {self._limit:,} bytes, the most that is allowed for its size")
+            raise self.refuse(
+                f"unpacks to more than {self._limit:,} bytes, the most that is allowed for its size"
+            )
         if self._bytes > self._free:
-            raise DataError(f"{self._archive}: unpacks to more than the {self._free:,} bytes that are free. Free some disk "
-                            f"space, or move it to another disk.")
+            raise DataError(
+                f"{self._archive}: unpacks to more than the {self._free:,} bytes that are free. "
+                "Free some disk "
+                f"space, or move it to another disk."
+            )
 
     def place(self, name: str) -> Path:
         """Where a member goes.
@@ -119,9 +147,18 @@ class _Writer:
         path = PurePosixPath(name)
         windows = PureWindowsPath(name)
         if ".." in path.parts or "\\" in name or windows.drive or windows.root:
-            raise self.refuse(f"holds {name[:200]!a}, which would be written elsewhere than in the folder")
-        if not name or not name.isprintable() or len(name) > 1000 or any(len(os.fsencode(part)) > 255 for part in path.parts):
-            raise self.refuse(f"holds {name[:200]!a}, a name that is empty, too long or has odd characters")
+            raise self.refuse(
+                f"holds {name[:200]!a}, which would be written elsewhere than in the folder"
+            )
+        if (
+            not name
+            or not name.isprintable()
+            or len(name) > 1000
+            or any(len(os.fsencode(part)) > 255 for part in path.parts)
+        ):
+            raise self.refuse(
+                f"holds {name[:200]!a}, a name that is empty, too long or has odd characters"
+            )
         return self._folder / path
 
     def folder(self, name: str) -> None:
@@ -168,11 +205,15 @@ def _unzip(archive: Path, writer: _Writer) -> Iterator[None]:
         for member in members:  # all of them before the first is written
             mode = member.external_attr >> 16
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise writer.refuse(f"holds {member.filename!a}, which is neither a file nor a folder (a link?)")
+                raise writer.refuse(
+                    f"holds {member.filename!a}, which is neither a file nor a folder (a link?)"
+                )
             if member.flag_bits & 1:
                 raise writer.refuse(f"holds {member.filename!a}, which is encrypted")
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise writer.refuse(f"holds {member.filename!a}, compressed in a way other than deflate")
+                raise writer.refuse(
+                    f"holds {member.filename!a}, compressed in a way other than deflate"
+                )
             writer.place(member.filename)
             writer.announce(member.file_size)
         for member in members:
@@ -215,7 +256,9 @@ def _untar(archive: Path, writer: _Writer) -> Iterator[None]:
                 if member is None:
                     break
                 if not (member.isreg() or member.isdir()) or member.issparse():
-                    raise writer.refuse(f"holds {member.name!a}, which is neither a file nor a folder (a link?)")
+                    raise writer.refuse(
+                        f"holds {member.name!a}, which is neither a file nor a folder (a link?)"
+                    )
                 writer.announce(member.size)
                 if member.isdir():
                     writer.folder(member.name)

@@ -13,7 +13,15 @@ from cefito.data.taxonomy import Taxonomy, is_id
 from cefito.errors import DataError
 from cefito.files import write_text
 
-__all__ = ["SPLITS", "Annotations", "Step", "Video", "read_annotations", "read_videos", "write_videos"]
+__all__ = [
+    "SPLITS",
+    "Annotations",
+    "Step",
+    "Video",
+    "read_annotations",
+    "read_videos",
+    "write_videos",
+]
 
 SPLITS = ("train", "val", "test")
 
@@ -36,7 +44,8 @@ class Video:
         split: "train", "val" or "test".
         task: Id of its task.
         steps: Steps in annotation order, which is not always the order of their start times.
-        in_protocol: False for videos that give no windows (in CrossTask those without a feature file).
+        in_protocol: False for videos that give no windows (in CrossTask those without a feature
+            file).
     """
 
     video_id: str
@@ -67,7 +76,10 @@ class Annotations:
         taxonomy = self.taxonomy.in_shared_space()
         mapped = self.taxonomy.to_shared or ()
         videos = tuple(
-            replace(video, steps=tuple(replace(step, action=mapped[step.action]) for step in video.steps))
+            replace(
+                video,
+                steps=tuple(replace(step, action=mapped[step.action]) for step in video.steps),
+            )
             for video in self.videos
         )
         return Annotations(taxonomy=taxonomy, videos=videos)
@@ -86,19 +98,26 @@ def read_annotations(folder: Path) -> Annotations:
 def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     """Read a `videos.jsonl`, one video a line.
 
-    Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …], optional "in_protocol"}.
+    Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],
+    optional "in_protocol"}.
 
     Raises:
-        DataError: Missing file, malformed line, unknown task or action, a step that ends before it starts, a repeated
-            video.
+        DataError: Missing file, malformed line, unknown task or action, a step that ends before it
+            starts, a repeated video.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() would also split at U+2028 inside a name
+        lines = path.read_text(encoding="utf-8").split(
+            "\n"
+        )  # splitlines() would also split at U+2028 inside a name
     except FileNotFoundError as problem:
-        raise DataError(f"{path}: no such file. Expected one JSON object a line, one line a video.") from problem
+        raise DataError(
+            f"{path}: no such file. Expected one JSON object a line, one line a video."
+        ) from problem
     except (UnicodeDecodeError, OSError) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}). Expected UTF-8 text, one JSON object a line, "
-                        f"one line a video.") from problem
+        raise DataError(
+            f"{path}: cannot be read ({problem}). Expected UTF-8 text, one JSON object a line, "
+            f"one line a video."
+        ) from problem
     videos: list[Video] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
@@ -106,12 +125,17 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
             continue
         video = _video(line, taxonomy, place=f"{path}, line {number}")
         if video.video_id in seen:
-            raise DataError(f"{path}, line {number}: video '{video.video_id}' stands in line {seen[video.video_id]} "
-                            f"already. Remove or rename one of them.")
+            raise DataError(
+                f"{path}, line {number}: video '{video.video_id}' stands in line "
+                f"{seen[video.video_id]} "
+                f"already. Remove or rename one of them."
+            )
         seen[video.video_id] = number
         videos.append(video)
     if not videos:
-        raise DataError(f"{path}: holds no videos. Expected one JSON object a line, one line a video.")
+        raise DataError(
+            f"{path}: holds no videos. Expected one JSON object a line, one line a video."
+        )
     return tuple(videos)
 
 
@@ -120,7 +144,9 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
     lines = []
     for video in videos:
         value: dict[str, Any] = {
-            "video_id": video.video_id, "split": video.split, "task_id": video.task,
+            "video_id": video.video_id,
+            "split": video.split,
+            "task_id": video.task,
             "steps": [[step.start, step.end, step.action] for step in video.steps],
         }
         if not video.in_protocol:
@@ -133,23 +159,40 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
     try:
         value = json.loads(line)
     except ValueError as problem:
-        raise DataError(f"{place}: not valid JSON ({problem}). Mend or remove the line.") from problem
+        raise DataError(
+            f"{place}: not valid JSON ({problem}). Mend or remove the line."
+        ) from problem
     try:
-        video_id, split, task, raw = value["video_id"], value["split"], value["task_id"], value["steps"]
-        steps = tuple(Step(start=float(start), end=float(end), action=action) for start, end, action in raw)
+        video_id, split, task, raw = (
+            value["video_id"],
+            value["split"],
+            value["task_id"],
+            value["steps"],
+        )
+        steps = tuple(
+            Step(start=float(start), end=float(end), action=action) for start, end, action in raw
+        )
         in_protocol = value.get("in_protocol", True)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
-        raise DataError(f'{place}: not a video ({problem!r}). Expected {{"video_id", "split", "task_id", '
-                        f'"steps": [[start_s, end_s, action_id], …]}}.') from problem
+        raise DataError(
+            f'{place}: not a video ({problem!r}). Expected {{"video_id", "split", "task_id", '
+            f'"steps": [[start_s, end_s, action_id], …]}}.'
+        ) from problem
     if not isinstance(video_id, str) or not video_id:
         raise DataError(f"{place}: video_id is {video_id!r}; expected a name. Give the video one.")
     if split not in SPLITS:
-        raise DataError(f"{place}: split is {split!r}; expected one of {', '.join(SPLITS)}. Mend the line.")
+        raise DataError(
+            f"{place}: split is {split!r}; expected one of {', '.join(SPLITS)}. Mend the line."
+        )
     if not isinstance(in_protocol, bool):
-        raise DataError(f"{place}: in_protocol is {in_protocol!r}; expected true or false. Mend the line.")
+        raise DataError(
+            f"{place}: in_protocol is {in_protocol!r}; expected true or false. Mend the line."
+        )
     if not is_id(task, len(taxonomy.tasks)):
-        raise DataError(f"{place}: unknown task id {task!r}; the taxonomy has 0 to {len(taxonomy.tasks) - 1}. "
-                        f"Add the task there or mend the id.")
+        raise DataError(
+            f"{place}: unknown task id {task!r}; the taxonomy has 0 to {len(taxonomy.tasks) - 1}. "
+            f"Add the task there or mend the id."
+        )
     for number, step in enumerate(steps):
         _check_step(step, number, task, taxonomy, place)
     return Video(video_id=video_id, split=split, task=task, steps=steps, in_protocol=in_protocol)
@@ -157,14 +200,26 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
 
 def _check_step(step: Step, number: int, task: int, taxonomy: Taxonomy, place: str) -> None:
     if not is_id(step.action, len(taxonomy.actions)):
-        raise DataError(f"{place}: step {number} (counted from 0) has the unknown action id {step.action!r}; the "
-                        f"taxonomy has 0 to {len(taxonomy.actions) - 1}. Add the action there or mend the id.")
+        raise DataError(
+            f"{place}: step {number} (counted from 0) has the unknown action id {step.action!r}; "
+            "the "
+            f"taxonomy has 0 to {len(taxonomy.actions) - 1}. Add the action there or mend the id."
+        )
     if step.action not in taxonomy.tasks[task].actions:
-        raise DataError(f"{place}: step {number} (counted from 0) has action {step.action}, which the taxonomy does "
-                        f"not list for task {task} ('{taxonomy.tasks[task].name}'). Add it there or mend the id.")
+        raise DataError(
+            f"{place}: step {number} (counted from 0) has action {step.action}, which the "
+            "taxonomy does "
+            f"not list for task {task} ('{taxonomy.tasks[task].name}'). Add it there or mend the "
+            "id."
+        )
     if not (math.isfinite(step.start) and math.isfinite(step.end)):
-        raise DataError(f"{place}: step {number} (counted from 0) runs from {step.start} s to {step.end} s; expected "
-                        f"numbers. Mend or remove it.")
+        raise DataError(
+            f"{place}: step {number} (counted from 0) runs from {step.start} s to {step.end} s; "
+            "expected "
+            f"numbers. Mend or remove it."
+        )
     if step.end < step.start:
-        raise DataError(f"{place}: step {number} (counted from 0) ends at {step.end} s, before it starts at "
-                        f"{step.start} s. Mend or remove it.")
+        raise DataError(
+            f"{place}: step {number} (counted from 0) ends at {step.end} s, before it starts at "
+            f"{step.start} s. Mend or remove it."
+        )

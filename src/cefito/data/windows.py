@@ -1,7 +1,8 @@
 """Windows: T consecutive annotated steps of a video, stride 1, as the unified protocol cuts them.
 
-The initial observation of a window is that at the start of its first step, the goal that at the end of its last. Steps
-keep annotation order; videos shorter than T, and videos outside the protocol, give none.
+The initial observation of a window is that at the start of its first step, the goal that at the end
+of its last. Steps keep annotation order; videos shorter than T, and videos outside the protocol,
+give none.
 """
 
 from __future__ import annotations
@@ -19,11 +20,23 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import SPLITS, Video
 from cefito.errors import DataError
 
-__all__ = ["HELD_OUT_SEED", "HELD_OUT_SHARE", "Selection", "Windows", "check_selection", "count_windows", "cut_windows",
-           "fitting_windows", "split_videos"]
+__all__ = [
+    "HELD_OUT_SEED",
+    "HELD_OUT_SHARE",
+    "Selection",
+    "Windows",
+    "check_selection",
+    "count_windows",
+    "cut_windows",
+    "fitting_windows",
+    "split_videos",
+]
 
 Selection = Literal["held-out", "published"]
-"""Where epochs and weights are chosen: on the validation split, or on test as in published work (optimistic)."""
+"""Where epochs and weights are chosen.
+
+On the validation split, or on test as in published work (optimistic).
+"""
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_SEED = 20260501
@@ -71,8 +84,15 @@ class Windows:
     def subset(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> Windows:
         """The windows of the given rows, in their order."""
         index = np.asarray(rows, dtype=np.int64)
-        return replace(self, initial=self.initial[index], goal=self.goal[index], actions=self.actions[index],
-                       tasks=self.tasks[index], video=self.video[index], start=self.start[index])
+        return replace(
+            self,
+            initial=self.initial[index],
+            goal=self.goal[index],
+            actions=self.actions[index],
+            tasks=self.tasks[index],
+            video=self.video[index],
+            start=self.start[index],
+        )
 
     def sample(self, size: int | None, seed: int) -> Windows:
         """A fixed random sample of at most `size` windows, in their order; all of them for None."""
@@ -85,8 +105,9 @@ class Windows:
 def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
     """Indices of the videos of each split, with a validation split in any case.
 
-    Where the data set has none, 10 % of the training videos are held out, stratified by task (at least one where a task
-    has five or more), by a fixed seed. Videos outside the protocol are left out.
+    Where the data set has none, 10 % of the training videos are held out, stratified by task (at
+    least one where a task has five or more), by a fixed seed. Videos outside the protocol are left
+    out.
     """
     splits: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for index, video in enumerate(videos):
@@ -137,27 +158,46 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
     if not video:
         longest = max((len(dataset.videos[index].steps) for index in members), default=0)
         raise DataError(
-            f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} ({len(members)} videos, the "
+            f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} "
+            f"({len(members)} videos, the "
             f"longest has {longest} steps). "
-            + ("Choose a shorter horizon." if longest else f"Mark some videos as '{split}'."))
+            + ("Choose a shorter horizon." if longest else f"Mark some videos as '{split}'.")
+        )
     rows = dataset.first_row[video] + np.asarray(start, dtype=np.int64)
-    actions = np.array([[step.action for step in dataset.videos[index].steps[first:first + horizon]]
-                        for index, first in zip(video, start, strict=True)], dtype=np.int64)
+    actions = np.array(
+        [
+            [step.action for step in dataset.videos[index].steps[first : first + horizon]]
+            for index, first in zip(video, start, strict=True)
+        ],
+        dtype=np.int64,
+    )
     return Windows(
-        initial=dataset.start[rows].astype(np.float32), goal=dataset.end[rows + horizon - 1].astype(np.float32),
-        actions=actions, tasks=np.array([dataset.videos[index].task for index in video], dtype=np.int64),
-        video=np.array(video, dtype=np.int64), start=np.array(start, dtype=np.int64),
-        taxonomy=dataset.taxonomy, action_text=dataset.action_text, dataset=dataset.name, split=split)
+        initial=dataset.start[rows].astype(np.float32),
+        goal=dataset.end[rows + horizon - 1].astype(np.float32),
+        actions=actions,
+        tasks=np.array([dataset.videos[index].task for index in video], dtype=np.int64),
+        video=np.array(video, dtype=np.int64),
+        start=np.array(start, dtype=np.int64),
+        taxonomy=dataset.taxonomy,
+        action_text=dataset.action_text,
+        dataset=dataset.name,
+        split=split,
+    )
 
 
-def fitting_windows(dataset: PreparedDataset, *, horizon: int, selection: Selection = "held-out") -> tuple[Windows, Windows]:
-    """The windows that a planner is trained on, and those that its epochs and weights are chosen on.
+def fitting_windows(
+    dataset: PreparedDataset, *, horizon: int, selection: Selection = "held-out"
+) -> tuple[Windows, Windows]:
+    """The windows that a planner is trained on.
+
+    And those that its epochs and weights are chosen on.
 
     Args:
         dataset: An opened data set.
         horizon: T ≥ 1.
-        selection: "held-out": the training split without its held-out videos, and the validation split. "published": all
-            training windows, held-out videos among them, and the *test* windows, as all published work does.
+        selection: "held-out": the training split without its held-out videos, and the validation
+            split. "published": all training windows, held-out videos among them, and the *test*
+            windows, as all published work does.
 
     Raises:
         DataError: As `cut_windows`.
@@ -169,23 +209,33 @@ def fitting_windows(dataset: PreparedDataset, *, horizon: int, selection: Select
     held = [] if own else [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
     if count_windows(held, horizon):  # the validation videos were taken from training
         val = cut_windows(dataset, horizon=horizon, split="val")
-        both: dict[str, Any] = {name: np.concatenate([getattr(train, name), getattr(val, name)]) for name in _ARRAYS}
+        both: dict[str, Any] = {
+            name: np.concatenate([getattr(train, name), getattr(val, name)]) for name in _ARRAYS
+        }
         train = replace(train, **both)
         train = train.subset(np.lexsort((train.start, train.video)))
     return train, cut_windows(dataset, horizon=horizon, split="test")
 
 
 def check_selection(train: Windows, val: Windows, selection: Selection) -> None:
-    """Refuse to choose anything on test windows, or on videos that are trained on, unless that is what was asked for.
+    """Refuse to choose anything on test windows, or on videos that are trained on.
+
+    Unless that is what was asked for.
 
     Raises:
-        DataError: `val` holds test windows though `selection` is "held-out", or shares videos with `train`.
+        DataError: `val` holds test windows though `selection` is "held-out", or shares videos with
+            `train`.
     """
     if train.split == "test":
         raise DataError("the windows to train on are test windows. Train on the training split.")
     if selection == "held-out" and val.split == "test":
-        raise DataError("the windows to choose on are test windows. Choose on the validation split, or ask for the selection "
-                        "'published', which every table then says.")
+        raise DataError(
+            "the windows to choose on are test windows. Choose on the validation split, or ask "
+            "for the selection "
+            "'published', which every table then says."
+        )
     shared = np.intersect1d(train.video, val.video)
     if len(shared):
-        raise DataError(f"{len(shared)} videos are both trained on and chosen on; expected none in common.")
+        raise DataError(
+            f"{len(shared)} videos are both trained on and chosen on; expected none in common."
+        )

@@ -2,7 +2,8 @@
 
 - text: names of actions into vectors (CLIP, Flan-T5, or a file of embeddings)
 - images, preparation: pictures into observations (CLIP, DINOv2)
-- video, frames, s3d, extraction: videos into observations, one vector a second (S3D, or an encoder of pictures)
+- video, frames, s3d, extraction: videos into observations, one vector a second (S3D, or an encoder
+of pictures)
 - cache: texts that were encoded once are read from a file
 - pretrained: where a model's files are found, and what is loaded from them
 
@@ -10,8 +11,23 @@ Encoders need extra packages, which are imported only where a model is loaded.
 """
 
 from cefito.encoders.cache import CachedText
-from cefito.encoders.images import ImageEncoder, PretrainedImages, encode_pictures, load_image, observations_from_images
+from cefito.encoders.images import (
+    ImageEncoder,
+    PretrainedImages,
+    encode_pictures,
+    load_image,
+    observations_from_images,
+)
 from cefito.encoders.text import PretrainedText, TextEncoder, read_embeddings
 
-__all__ = ["CachedText", "ImageEncoder", "PretrainedImages", "PretrainedText", "TextEncoder", "encode_pictures", "load_image",
-           "observations_from_images", "read_embeddings"]
+__all__ = [
+    "CachedText",
+    "ImageEncoder",
+    "PretrainedImages",
+    "PretrainedText",
+    "TextEncoder",
+    "encode_pictures",
+    "load_image",
+    "observations_from_images",
+    "read_embeddings",
+]

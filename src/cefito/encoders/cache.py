@@ -1,7 +1,8 @@
 """Texts that were encoded once are not encoded again.
 
-The cache is a folder with one safetensors file a description (model, revision, layer, prompt, normalisation); it holds
-a vector a text, named by the digest of the text. It may be removed at any time.
+The cache is a folder with one safetensors file a description (model, revision, layer, prompt,
+normalisation); it holds a vector a text, named by the digest of the text. It may be removed at any
+time.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def default_cache() -> Path:
 class CachedText:
     """A text encoder that asks another one only for texts it has not met.
 
-    A vector depends on the text and on everything the encoder's description says; both make its key. What is cached was
-    computed once, on whatever device and in whatever batch; that changes a vector by float rounding only. A damaged
-    file counts as empty and is replaced.
+    A vector depends on the text and on everything the encoder's description says; both make its
+    key. What is cached was computed once, on whatever device and in whatever batch; that changes a
+    vector by float rounding only. A damaged file counts as empty and is replaced.
 
     Attributes:
         encoder: The encoder that is asked.
@@ -72,15 +73,20 @@ class CachedText:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            raise ConfigError(f"{self.folder}: the cache cannot be made ({problem.strerror}). Choose another folder with "
-                              f"--cache or go without: --no-cache.") from problem
+            raise ConfigError(
+                f"{self.folder}: the cache cannot be made ({problem.strerror}). Choose another "
+                "folder with "
+                f"--cache or go without: --no-cache."
+            ) from problem
         keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
         stored = _read(path)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in stored}
         if missing:
             rows = self.encoder.encode(list(missing.values()))
             stored |= dict(zip(missing, rows, strict=True))
-            write_tensors(path, _read(path) | stored)  # read again: another process may have added some meanwhile
+            write_tensors(
+                path, _read(path) | stored
+            )  # read again: another process may have added some meanwhile
         return np.stack([stored[key] for key in keys])
 
     @property
@@ -98,5 +104,8 @@ def _read(path: Path) -> dict[str, NDArray[np.float32]]:
     except ConfigError as problem:
         logging.getLogger(__name__).warning("%s", problem)
         return {}
-    whole = all(row.dtype == np.float32 and row.ndim == 1 and np.isfinite(row).all() for row in stored.values())
+    whole = all(
+        row.dtype == np.float32 and row.ndim == 1 and np.isfinite(row).all()
+        for row in stored.values()
+    )
     return stored if whole and len({len(row) for row in stored.values()}) == 1 else {}

@@ -1,4 +1,7 @@
-"""Features of many videos, one file a video; may be stopped at any moment and goes on when repeated."""
+"""Features of many videos, one file a video.
+
+May be stopped at any moment and goes on when repeated.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,21 @@ from cefito.progress import Advance, Progress, silent
 
 __all__ = ["SUFFIXES", "Extraction", "extract_videos"]
 
-SUFFIXES = (".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv")
+SUFFIXES = (
+    ".3gp",
+    ".avi",
+    ".flv",
+    ".m4v",
+    ".mkv",
+    ".mov",
+    ".mp4",
+    ".mpeg",
+    ".mpg",
+    ".ogv",
+    ".ts",
+    ".webm",
+    ".wmv",
+)
 """Endings of the files of a folder that are taken for videos."""
 
 _SETTINGS = "extract.json"  # beside the features: what they were made with
@@ -38,12 +55,20 @@ class Extraction:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def extract_videos(source: Path, target: Path, encoder: VideoEncoder, *, batch: int = BATCH, progress: Progress = silent
-                   ) -> Extraction:
-    """Encode a video, or all videos below a folder, into one file `NAME.npy` a video, float32 [seconds, D].
+def extract_videos(
+    source: Path,
+    target: Path,
+    encoder: VideoEncoder,
+    *,
+    batch: int = BATCH,
+    progress: Progress = silent,
+) -> Extraction:
+    """Encode a video, or all videos below a folder, into one file `NAME.npy` a video.
 
-    Files appear only when complete, so an interrupted call can be repeated: what is there is kept. `extract.json` beside
-    them says what they were made with.
+    Float32 [seconds, D].
+
+    Files appear only when complete, so an interrupted call can be repeated: what is there is kept.
+    `extract.json` beside them says what they were made with.
 
     Args:
         source: A video, or a folder with videos at any depth (`SUFFIXES`).
@@ -53,14 +78,17 @@ def extract_videos(source: Path, target: Path, encoder: VideoEncoder, *, batch: 
         progress: Told of the share of each video done.
 
     Raises:
-        ConfigError: Two videos of one name, features in `target` made otherwise; as `extract_features`.
+        ConfigError: Two videos of one name, features in `target` made otherwise; as
+            `extract_features`.
         DataError: No videos at all.
         RunError: `target` cannot be written.
     """
     names = _videos(source)
     root = source if source.is_dir() else source.parent
     targets = {name: target / Path(name).with_suffix(".npy") for name in names}
-    _same_settings(target, record(encoder), taken=[path for path in targets.values() if path.exists()])
+    _same_settings(
+        target, record(encoder), taken=[path for path in targets.values() if path.exists()]
+    )
     result = Extraction()
     with progress("videos", total=len(names)) as advance:
         for name, path in targets.items():
@@ -103,17 +131,27 @@ def _videos(source: Path) -> list[str]:
     """Paths of the videos below a folder, or the name of the one video, ascending."""
     if not source.is_dir():
         if not source.exists():
-            raise DataError(f"{source}: no such file or folder. Give a video or a folder of videos.")
+            raise DataError(
+                f"{source}: no such file or folder. Give a video or a folder of videos."
+            )
         return [source.name]
-    names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*")
-                   if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith("."))
+    names = sorted(
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*")
+        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
+    )
     if not names:
-        raise DataError(f"{source}: holds no videos. Expected files that end in {', '.join(SUFFIXES)}.")
+        raise DataError(
+            f"{source}: holds no videos. Expected files that end in {', '.join(SUFFIXES)}."
+        )
     stems: dict[str, str] = {}
     for name in names:
         other = stems.setdefault(str(Path(name).with_suffix("")), name)
         if other != name:
-            raise ConfigError(f"{source}: '{other}' and '{name}' would be written to the same file. Rename or move one.")
+            raise ConfigError(
+                f"{source}: '{other}' and '{name}' would be written to the same file. Rename or "
+                "move one."
+            )
     return names
 
 
@@ -122,24 +160,33 @@ def _same_settings(target: Path, settings: dict[str, Any], *, taken: list[Path])
     path = target / _SETTINGS
     if not path.exists():
         if taken:
-            raise ConfigError(f"{taken[0]}: is there, but {path}, which would say what it was made with, is not. Choose "
-                              f"another folder or move it away.")
+            raise ConfigError(
+                f"{taken[0]}: is there, but {path}, which would say what it was made with, is "
+                "not. Choose "
+                f"another folder or move it away."
+            )
         _folder(target)
         write_json(path, settings)
         return
-    found = read_json(path, "Choose another folder, or remove this file and the features beside it.")
+    found = read_json(
+        path, "Choose another folder, or remove this file and the features beside it."
+    )
     found = found if isinstance(found, dict) else {}
     for name in (*settings, *found):
         if found.get(name) != settings.get(name):
-            raise ConfigError(f"{path}: the features there were made with {name} = {found.get(name)}, not "
-                              f"{settings.get(name)}. Choose another folder, or remove it.")
+            raise ConfigError(
+                f"{path}: the features there were made with {name} = {found.get(name)}, not "
+                f"{settings.get(name)}. Choose another folder, or remove it."
+            )
 
 
 def _folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise RunError(f"{path}: cannot be made ({problem.strerror}). Choose another folder.") from problem
+        raise RunError(
+            f"{path}: cannot be made ({problem.strerror}). Choose another folder."
+        ) from problem
 
 
 def _complete(path: Path) -> bool:

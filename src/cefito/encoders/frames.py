@@ -1,7 +1,9 @@
-"""Pictures of a video at given times, read with PyAV: what a viewer would see then, upright, whole or cut to a square.
+"""Pictures of a video at given times, read with PyAV.
 
-Frames are chosen by their presentation time, not by their number, so a variable frame rate needs no care. Second 0 is where
-the file's own clock starts.
+What a viewer would see then, upright, whole or cut to a square.
+
+Frames are chosen by their presentation time, not by their number, so a variable frame rate needs no
+care. Second 0 is where the file's own clock starts.
 """
 
 from __future__ import annotations
@@ -43,15 +45,16 @@ Frame = TypeVar("Frame")
 class Sampling:
     """How the clip of a second is made.
 
-    The clip of second s has `frames` frames, `rate` of them a second, in the middle of [s, s + 1). With `rate` = `frames`
-    it covers just this second; with a lower rate it reaches into its neighbours. How the published features
-    were sampled is not documented, save that they are one vector a second of clips of 32 (or 16) frames.
+    The clip of second s has `frames` frames, `rate` of them a second, in the middle of [s, s + 1).
+    With `rate` = `frames` it covers just this second; with a lower rate it reaches into its
+    neighbours. How the published features were sampled is not documented, save that they are one
+    vector a second of clips of 32 (or 16) frames.
 
     Attributes:
         frames: Frames a clip; one for encoders of pictures, which see the middle of each second.
         rate: Frames a second; without meaning where a clip has one frame.
-        size: Height and width in pixels: the short side is scaled to it, the long one cut about the middle. None leaves
-            pictures whole, at the size that they have, for clips of one frame.
+        size: Height and width in pixels: the short side is scaled to it, the long one cut about the
+            middle. None leaves pictures whole, at the size that they have, for clips of one frame.
     """
 
     frames: int = 32
@@ -65,17 +68,31 @@ class Sampling:
             ConfigError: A number is out of range.
         """
         if not 1 <= self.frames <= 256:
-            raise ConfigError(f"{self.frames} frames a clip: expected a number from 1 to 256, such as 32.")
+            raise ConfigError(
+                f"{self.frames} frames a clip: expected a number from 1 to 256, such as 32."
+            )
         if not 0.1 <= self.rate <= 1000:
-            raise ConfigError(f"{self.rate} frames a second: expected a number from 0.1 to 1000, such as 32.")
+            raise ConfigError(
+                f"{self.rate} frames a second: expected a number from 0.1 to 1000, such as 32."
+            )
         if self.size is None and self.frames > 1:
-            raise ConfigError(f"{self.frames} frames a clip: they must be of one size; give one, such as 224.")
+            raise ConfigError(
+                f"{self.frames} frames a clip: they must be of one size; give one, such as 224."
+            )
         if self.size is not None and not 16 <= self.size <= 1024:
-            raise ConfigError(f"pictures of {self.size} pixels: expected a number from 16 to 1024, such as 224.")
+            raise ConfigError(
+                f"pictures of {self.size} pixels: expected a number from 16 to 1024, such as 224."
+            )
 
     def times(self, second: int) -> list[float]:
-        """Seconds at which the pictures of a second's clip are taken, ascending, `frames` of them."""
-        return [second + 0.5 + (place + 0.5 - self.frames / 2) / self.rate for place in range(self.frames)]
+        """Seconds at which the pictures of a second's clip are taken, ascending.
+
+        `frames` of them.
+        """
+        return [
+            second + 0.5 + (place + 0.5 - self.frames / 2) / self.rate
+            for place in range(self.frames)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +104,8 @@ class VideoInfo:
         origin: What the file's clock shows at second 0.
         duration: Second at which the last frame ends.
         aspect: Width of a pixel over its height.
-        timed: Whether its packets bear times; without, frames are counted, and all is decoded from the start.
+        timed: Whether its packets bear times; without, frames are counted, and all is decoded from
+            the start.
     """
 
     path: Path
@@ -107,7 +125,8 @@ def probe(path: Path) -> VideoInfo:
 
     Raises:
         ConfigError: PyAV is not installed.
-        DataError: The file is missing, no video, has no pictures, or ends long before the length that it announces.
+        DataError: The file is missing, no video, has no pictures, or ends long before the length
+            that it announces.
     """
     with _opened(path) as (container, stream):
         # FFmpeg counts microseconds here; PyAV says None where the format has no clock
@@ -127,17 +146,23 @@ def probe(path: Path) -> VideoInfo:
                 if stamp is None:
                     timed, time = False, origin + counted * step
                 if counted and time - end > _LONGEST_FRAME:
-                    raise DataError(f"{path}: its timestamps jump from second {end - origin:.1f} to second "
-                                    f"{time - origin:.1f}. {_AGAIN}")
+                    raise DataError(
+                        f"{path}: its timestamps jump from second {end - origin:.1f} to second "
+                        f"{time - origin:.1f}. {_AGAIN}"
+                    )
                 end, counted = max(end, time + (length or step)), counted + 1
         if not counted:
             raise DataError(f"{path}: its video stream is empty. {_AGAIN}")
         missing = announced - (max(reached, end) - origin)
         if missing > max(_ALLOWED_LOSS[0], _ALLOWED_LOSS[1] * announced):
-            raise DataError(f"{path}: is truncated: it ends at second {announced - missing:.1f}, but announces "
-                            f"{announced:.1f} seconds. {_AGAIN}")
+            raise DataError(
+                f"{path}: is truncated: it ends at second {announced - missing:.1f}, but announces "
+                f"{announced:.1f} seconds. {_AGAIN}"
+            )
         aspect = float(stream.sample_aspect_ratio or 1)
-        return VideoInfo(path=path, origin=origin, duration=end - origin, aspect=aspect, timed=timed)
+        return VideoInfo(
+            path=path, origin=origin, duration=end - origin, aspect=aspect, timed=timed
+        )
 
 
 def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Iterator[Tensor]:
@@ -146,8 +171,8 @@ def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Itera
     Args:
         video: From `probe`.
         seconds: Ascending, without repeats, below `video.seconds`.
-        sampling: How a clip is made. Where it begins before the video or ends behind it, the first or last picture is
-            repeated.
+        sampling: How a clip is made. Where it begins before the video or ends behind it, the first
+            or last picture is repeated.
 
     Yields:
         uint8 [3, frames, size, size], RGB; of other height and width where `size` is None.
@@ -164,22 +189,31 @@ def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Itera
     for group in groups:
         with closing(_frames(video, sampling.times(group[0])[0])) as frames:
             missing = len(group)
-            for pictures in gather(frames, group, sampling, lambda frame: _picture(frame, sampling.size, video)):
+            for pictures in gather(
+                frames, group, sampling, lambda frame: _picture(frame, sampling.size, video)
+            ):
                 yield torch.stack(pictures, dim=1)
                 missing -= 1
         if missing:
             raise DataError(f"{video.path}: none of its pictures can be decoded. {_AGAIN}")
 
 
-def gather(frames: Iterable[tuple[float, Frame]], seconds: Iterable[int], sampling: Sampling,
-           picture: Callable[[Frame], Tensor]) -> Iterator[list[Tensor]]:
-    """For each second what is shown at the times of its clip: the last frame that has begun by then.
+def gather(
+    frames: Iterable[tuple[float, Frame]],
+    seconds: Iterable[int],
+    sampling: Sampling,
+    picture: Callable[[Frame], Tensor],
+) -> Iterator[list[Tensor]]:
+    """For each second what is shown at the times of its clip.
+
+    The last frame that has begun by then.
 
     Args:
         frames: (time, frame), times ascending.
         seconds: Ascending.
         sampling: How a clip is made.
-        picture: Makes a picture of a frame; called once a frame, and only for frames that are needed.
+        picture: Makes a picture of a frame; called once a frame, and only for frames that are
+            needed.
 
     Yields:
         `sampling.frames` pictures.
@@ -211,11 +245,16 @@ def gather(frames: Iterable[tuple[float, Frame]], seconds: Iterable[int], sampli
 
 
 def _frames(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame], None, None]:
-    """(second, frame) of a video in the order of presentation, beginning no later than with what is shown at `start`."""
+    """(second, frame) of a video in the order of presentation.
+
+    Beginning no later than with what is shown at `start`.
+    """
     if start > 0 and video.timed:
         reader = _decoded(video, start)
         first = None
-        with suppress(DataError):  # a leap into the middle may fail where decoding from the start does not
+        with suppress(
+            DataError
+        ):  # a leap into the middle may fail where decoding from the start does not
             first = next(reader, None)
         if first is not None and first[0] <= start:
             yield first
@@ -225,13 +264,17 @@ def _frames(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame
     yield from _decoded(video, None)
 
 
-def _decoded(video: VideoInfo, start: float | None) -> Generator[tuple[float, VideoFrame], None, None]:
+def _decoded(
+    video: VideoInfo, start: float | None
+) -> Generator[tuple[float, VideoFrame], None, None]:
     with _opened(video.path) as (container, stream):
         step, time = _step(stream), -math.inf
         place = 0.0
         stream.thread_type = "AUTO"
         with _faults(video.path, lambda: f"cannot be decoded at second {max(place, 0):.1f}"):
-            if start is not None:  # a second earlier: some formats seek by decoding time, which runs ahead
+            if (
+                start is not None
+            ):  # a second earlier: some formats seek by decoding time, which runs ahead
                 ticks = (start - 1 + video.origin) / float(stream.time_base or Fraction(1))
                 container.seek(math.floor(ticks), stream=stream)
             for packet in container.demux(stream):
@@ -246,7 +289,9 @@ def _decoded(video: VideoInfo, start: float | None) -> Generator[tuple[float, Vi
                     else:
                         time = time + step if time > -math.inf else 0.0
                     if frame.is_corrupt:
-                        raise DataError(f"{video.path}: is damaged at second {max(time, 0):.1f}. {_AGAIN}")
+                        raise DataError(
+                            f"{video.path}: is damaged at second {max(time, 0):.1f}. {_AGAIN}"
+                        )
                     yield time, frame
 
 
@@ -257,18 +302,30 @@ def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         import av
         from av.stream import Disposition
     except ImportError as problem:
-        raise ConfigError("reading videos needs PyAV, which is not installed here. Run: pip install 'cefito[video]'"
-                          ) from problem
+        raise ConfigError(
+            "reading videos needs PyAV, which is not installed here. Run: pip install "
+            "'cefito[video]'"
+        ) from problem
     if not path.is_file():
         raise DataError(f"{path}: no such file. Give the path of a video.")
-    with _faults(path, lambda: "cannot be opened as a video; it is truncated, damaged or of another kind"):
-        # absolute, so that a colon in the name is not taken for a protocol; tags may be in any encoding
+    with _faults(
+        path, lambda: "cannot be opened as a video; it is truncated, damaged or of another kind"
+    ):
+        # absolute, so that a colon in the name is not taken for a protocol; tags may be in any
+        # encoding
         container = av.open(str(path.absolute()), metadata_errors="replace")
     with container:
-        streams = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
+        streams = [
+            stream
+            for stream in container.streams.video
+            if not stream.disposition & Disposition.attached_pic
+        ]
         if not streams:
             kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "none"
-            raise DataError(f"{path}: has no video stream (streams found: {kinds}). Give a file with moving pictures.")
+            raise DataError(
+                f"{path}: has no video stream (streams found: {kinds}). Give a file with moving "
+                "pictures."
+            )
         yield container, streams[0]
 
 
@@ -288,16 +345,21 @@ def _step(stream: VideoStream) -> float:
 
 
 def _picture(frame: VideoFrame, size: int | None, video: VideoInfo) -> Tensor:
-    """A frame upright, pixels square: whole, or its short side scaled to `size` and the middle cut; uint8 [3, H, W]."""
+    """A frame upright, pixels square: whole.
+
+    Or its short side scaled to `size` and the middle cut; uint8 [3, H, W].
+    """
     shown_width, height = frame.width * video.aspect, frame.height
     width = max(1, round(shown_width))
     if size is not None:
         scale = size / min(shown_width, height)
         width, height = max(size, round(shown_width * scale)), max(size, round(height * scale))
     with _faults(video.path, lambda: "has pictures that cannot be converted to RGB"):
-        rgb = frame.reformat(width=width, height=height, format="rgb24", interpolation="BILINEAR").to_ndarray()
+        rgb = frame.reformat(
+            width=width, height=height, format="rgb24", interpolation="BILINEAR"
+        ).to_ndarray()
     if size is not None:
         top, left = (height - size) // 2, (width - size) // 2
-        rgb = rgb[top:top + size, left:left + size]
+        rgb = rgb[top : top + size, left : left + size]
     turned = np.rot90(rgb, round(frame.rotation / 90) % 4)  # both count anticlockwise
     return torch.from_numpy(np.ascontiguousarray(turned.transpose(2, 0, 1)))

@@ -1,7 +1,9 @@
-"""How an image model wants its pictures: resized, cropped and normalised as its preprocessor_config.json says, by torch alone.
+"""How an image model wants its pictures.
 
-The same is done to pictures of files and to frames of videos. What a picture becomes differs from Pillow's own resizing by
-its rounding to whole grey levels.
+Resized, cropped and normalised as its preprocessor_config.json says, by torch alone.
+
+The same is done to pictures of files and to frames of videos. What a picture becomes differs from
+Pillow's own resizing by its rounding to whole grey levels.
 """
 
 from __future__ import annotations
@@ -56,31 +58,50 @@ class Preparation:
             resampling = _RESAMPLING[value.get("resample", 3)]
             resize = None
             if value.get("do_resize", True):
-                resize = int(size["shortest_edge"]) if isinstance(size, dict) and "shortest_edge" in size else (
-                    size if isinstance(size, int) else _sides(size))
+                resize = (
+                    int(size["shortest_edge"])
+                    if isinstance(size, dict) and "shortest_edge" in size
+                    else (size if isinstance(size, int) else _sides(size))
+                )
             plain = {"image_mean": (0, 0, 0), "image_std": (1, 1, 1)}
             known = value if value.get("do_normalize", True) else plain
             mean, std = (tuple(map(float, known[key])) for key in plain)
             if len(mean) != 3 or len(std) != 3 or not all(number > 0 for number in std):
                 raise ValueError("image_mean and image_std are not of three channels")
-            return cls(resize=resize, crop=_sides(crop) if value.get("do_center_crop", crop is not None) else None,
-                       resampling=resampling, mean=mean, std=std)
+            return cls(
+                resize=resize,
+                crop=_sides(crop) if value.get("do_center_crop", crop is not None) else None,
+                resampling=resampling,
+                mean=mean,
+                std=std,
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
-            raise ConfigError(f"{path}: does not say how pictures are prepared ({problem!r}). Expected size, crop_size, "
-                              f"resample 2 or 3, image_mean and image_std. Copy the file again.") from problem
+            raise ConfigError(
+                f"{path}: does not say how pictures are prepared ({problem!r}). Expected size, "
+                "crop_size, "
+                f"resample 2 or 3, image_mean and image_std. Copy the file again."
+            ) from problem
 
     def apply(self, images: Tensor) -> Tensor:
         """Resize, crop and normalise pictures [B, 3, H, W] from 0 to 1."""
         import torch
 
         if self.resize is not None:
-            size = self.resize if isinstance(self.resize, tuple) else _shorter_to(self.resize, *images.shape[-2:])
+            size = (
+                self.resize
+                if isinstance(self.resize, tuple)
+                else _shorter_to(self.resize, *images.shape[-2:])
+            )
             if size != tuple(images.shape[-2:]):
-                images = torch.nn.functional.interpolate(images, size=size, mode=self.resampling, align_corners=False,
-                                                         antialias=True).clamp(0, 1)  # bicubic overshoots
+                images = torch.nn.functional.interpolate(
+                    images, size=size, mode=self.resampling, align_corners=False, antialias=True
+                ).clamp(0, 1)  # bicubic overshoots
         if self.crop is not None:
             images = _centre(images, *self.crop)
-        mean, std = (torch.tensor(values, device=images.device).view(3, 1, 1) for values in (self.mean, self.std))
+        mean, std = (
+            torch.tensor(values, device=images.device).view(3, 1, 1)
+            for values in (self.mean, self.std)
+        )
         return (images - mean) / std
 
 
@@ -89,7 +110,10 @@ def _sides(size: Any) -> tuple[int, int]:
 
 
 def _shorter_to(size: int, height: int, width: int) -> tuple[int, int]:
-    """Height and width of a picture whose shorter side becomes `size`; the longer one is rounded down."""
+    """Height and width of a picture whose shorter side becomes `size`.
+
+    The longer one is rounded down.
+    """
     if height <= width:
         return size, int(size * width / height)
     return int(size * height / width), size
@@ -100,6 +124,8 @@ def _centre(images: Tensor, height: int, width: int) -> Tensor:
     from torch.nn.functional import pad
 
     short = [max(0, height - images.shape[-2]), max(0, width - images.shape[-1])]
-    images = pad(images, (short[1] // 2, short[1] - short[1] // 2, short[0] // 2, short[0] - short[0] // 2))
+    images = pad(
+        images, (short[1] // 2, short[1] - short[1] // 2, short[0] // 2, short[0] - short[0] // 2)
+    )
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
-    return images[..., top:top + height, left:left + width]
+    return images[..., top : top + height, left : left + width]

@@ -1,7 +1,9 @@
-"""S3D-G, the video network trained on HowTo100M with MIL-NCE, whose 512-d output is the benchmarks' observation of a second.
+"""S3D-G, the video network trained on HowTo100M with MIL-NCE.
 
-Layers and names are those of the released checkpoint `s3d_howto100m.pth` (project antoine77340/S3D_HowTo100M, Apache-2.0),
-which `load_s3d` reads; its text network is left out.
+Whose 512-d output is the benchmarks' observation of a second.
+
+Layers and names are those of the released checkpoint `s3d_howto100m.pth` (project
+antoine77340/S3D_HowTo100M, Apache-2.0), which `load_s3d` reads; its text network is left out.
 """
 
 from __future__ import annotations
@@ -24,23 +26,41 @@ from cefito.files import sha256
 __all__ = ["S3D", "S3DEncoder", "load_s3d"]
 
 Triple = tuple[int, int, int]
-# Channels in, then those of the branches b0, b1 (a, b), b2 (a, b) and b3, from the shapes of the checkpoint.
+# Channels in, then those of the branches b0, b1 (a, b), b2 (a, b) and b3, from the shapes of the
+# checkpoint.
 _MIXED = {
-    "mixed_3b": (192, 64, 96, 128, 16, 32, 32), "mixed_3c": (256, 128, 128, 192, 32, 96, 64),
-    "mixed_4b": (480, 192, 96, 208, 16, 48, 64), "mixed_4c": (512, 160, 112, 224, 24, 64, 64),
-    "mixed_4d": (512, 128, 128, 256, 24, 64, 64), "mixed_4e": (512, 112, 144, 288, 32, 64, 64),
+    "mixed_3b": (192, 64, 96, 128, 16, 32, 32),
+    "mixed_3c": (256, 128, 128, 192, 32, 96, 64),
+    "mixed_4b": (480, 192, 96, 208, 16, 48, 64),
+    "mixed_4c": (512, 160, 112, 224, 24, 64, 64),
+    "mixed_4d": (512, 128, 128, 256, 24, 64, 64),
+    "mixed_4e": (512, 112, 144, 288, 32, 64, 64),
     "mixed_4f": (528, 256, 160, 320, 32, 128, 128),
-    "mixed_5b": (832, 256, 160, 320, 32, 128, 128), "mixed_5c": (832, 384, 192, 384, 48, 128, 128),
+    "mixed_5b": (832, 256, 160, 320, 32, 128, 128),
+    "mixed_5c": (832, 384, 192, 384, 48, 128, 128),
 }
-_WHERE = "Fetch s3d_howto100m.pth (project antoine77340/S3D_HowTo100M) by 'cefito data download s3d FOLDER', give its path."
+_WHERE = (
+    "Fetch s3d_howto100m.pth (project antoine77340/S3D_HowTo100M) by 'cefito data download s3d "
+    "FOLDER', give its path."
+)
 _SHOWN = 3  # names in an error
 
 
 class _Convolution(nn.Module):
-    """Convolution without bias, batch norm, ReLU; separable: one over space, then one over time, each with its own."""
+    """Convolution without bias, batch norm, ReLU; separable.
 
-    def __init__(self, inputs: int, outputs: int, kernel: Triple, padding: Triple = (0, 0, 0), *, separable: bool = False
-                 ) -> None:
+    One over space, then one over time, each with its own.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: Triple,
+        padding: Triple = (0, 0, 0),
+        *,
+        separable: bool = False,
+    ) -> None:
         super().__init__()
         over_time = kernel[0]
         if separable:
@@ -49,7 +69,9 @@ class _Convolution(nn.Module):
         self.bn1 = nn.BatchNorm3d(outputs)
         self.separable = separable
         if separable:
-            self.conv2 = nn.Conv3d(outputs, outputs, (over_time, 1, 1), padding=(over_time // 2, 0, 0), bias=False)
+            self.conv2 = nn.Conv3d(
+                outputs, outputs, (over_time, 1, 1), padding=(over_time // 2, 0, 0), bias=False
+            )
             self.bn2 = nn.BatchNorm3d(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -72,7 +94,9 @@ class _Gate(nn.Module):
 class _Mixed(nn.Module):
     """Four branches side by side, each with a gate of its own."""
 
-    def __init__(self, inputs: int, b0: int, b1_a: int, b1_b: int, b2_a: int, b2_b: int, b3: int) -> None:
+    def __init__(
+        self, inputs: int, b0: int, b1_a: int, b1_b: int, b2_a: int, b2_b: int, b3: int
+    ) -> None:
         super().__init__()
         one, three = (1, 1, 1), (3, 3, 3)
         self.conv_b0 = _Convolution(inputs, b0, one)
@@ -85,9 +109,15 @@ class _Mixed(nn.Module):
         self.gating_b2, self.gating_b3 = _Gate(b2_b), _Gate(b3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.gating_b0(self.conv_b0(x)), self.gating_b1(self.conv_b1_b(self.conv_b1_a(x))),
-                          self.gating_b2(self.conv_b2_b(self.conv_b2_a(x))),
-                          self.gating_b3(self.conv_b3_b(_max_pool(x, (3, 3, 3), (1, 1, 1))))], dim=1)
+        return torch.cat(
+            [
+                self.gating_b0(self.conv_b0(x)),
+                self.gating_b1(self.conv_b1_b(self.conv_b1_a(x))),
+                self.gating_b2(self.conv_b2_b(self.conv_b2_a(x))),
+                self.gating_b3(self.conv_b3_b(_max_pool(x, (3, 3, 3), (1, 1, 1)))),
+            ],
+            dim=1,
+        )
 
 
 class S3D(nn.Module):
@@ -113,7 +143,8 @@ class S3D(nn.Module):
         """Encode clips.
 
         Args:
-            clips: RGB in [0, 1], [B, 3, F, H, W]; trained with F = 32 and H = W = 224; F, H and W even.
+            clips: RGB in [0, 1], [B, 3, F, H, W]; trained with F = 32 and H = W = 224; F, H and W
+                even.
 
         Returns:
             Vectors of the joint space of video and text, [B, 512].
@@ -125,10 +156,20 @@ class S3D(nn.Module):
         return embeddings
 
     def pooled(self, clips: Tensor) -> Tensor:
-        """The mean over time and space before the last layer, [B, 1024]; arguments as for `forward`."""
-        if clips.ndim != 5 or clips.shape[1] != 3 or any(size < 2 or size % 2 for size in clips.shape[2:]):
-            raise ConfigError(f"S3D was given clips of shape {list(clips.shape)}; expected [B, 3, F, H, W] with even F, H "
-                              f"and W, such as 32, 224 and 224.")
+        """The mean over time and space before the last layer, [B, 1024].
+
+        Arguments as for `forward`.
+        """
+        if (
+            clips.ndim != 5
+            or clips.shape[1] != 3
+            or any(size < 2 or size % 2 for size in clips.shape[2:])
+        ):
+            raise ConfigError(
+                f"S3D was given clips of shape {list(clips.shape)}; expected [B, 3, F, H, W] with "
+                "even F, H "
+                f"and W, such as 32, 224 and 224."
+            )
         x = self.conv1(_space_to_depth(clips))[:, :, 1:, 1:, 1:]
         x = _max_pool(x, (1, 3, 3), (1, 2, 2))
         x = self.gating(self.conv_2c(self.conv_2b(x)))
@@ -156,11 +197,19 @@ class S3DEncoder:
         RunError: As `load_s3d`.
     """
 
-    def __init__(self, weights: Path, *, sampling: Sampling | None = None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, weights: Path, *, sampling: Sampling | None = None, device: torch.device | str = "cpu"
+    ) -> None:
         self.sampling = sampling or Sampling()
-        for what, number in (("frames a clip", self.sampling.frames), ("pixels", self.sampling.size)):
+        for what, number in (
+            ("frames a clip", self.sampling.frames),
+            ("pixels", self.sampling.size),
+        ):
             if number is None or number % 2:
-                raise ConfigError(f"{number} {what}: S3D takes even numbers only, such as 32 frames of 224 pixels.")
+                raise ConfigError(
+                    f"{number} {what}: S3D takes even numbers only, such as 32 frames of 224 "
+                    "pixels."
+                )
         self.network = load_s3d(weights).to(device)
         self.device = device
         self._description = {"model": "s3d", "weights": sha256(weights)}
@@ -177,16 +226,26 @@ class S3DEncoder:
 
 
 def _space_to_depth(clips: Tensor) -> Tensor:
-    """[B, 3, F, H, W] to [B, 24, F/2, H/2, W/2]; the channel counts time, height and width offset, then colour."""
+    """[B, 3, F, H, W] to [B, 24, F/2, H/2, W/2].
+
+    The channel counts time, height and width offset, then colour.
+    """
     batch, colours, frames, height, width = clips.shape
     cells = clips.reshape(batch, colours, frames // 2, 2, height // 2, 2, width // 2, 2)
-    return cells.permute(0, 3, 5, 7, 1, 2, 4, 6).reshape(batch, 8 * colours, frames // 2, height // 2, width // 2)
+    return cells.permute(0, 3, 5, 7, 1, 2, 4, 6).reshape(
+        batch, 8 * colours, frames // 2, height // 2, width // 2
+    )
 
 
 def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
-    """Max pool in ceil mode over x padded with max(k − s, 0) zeros a dimension, the smaller half in front."""
+    """Max pool in ceil mode over x padded with max(k − s, 0) zeros a dimension.
+
+    The smaller half in front.
+    """
     padding: list[int] = []
-    for size, step in zip(reversed(kernel), reversed(stride), strict=True):  # F.pad begins with the last dimension
+    for size, step in zip(
+        reversed(kernel), reversed(stride), strict=True
+    ):  # F.pad begins with the last dimension
         cells = max(size - step, 0)
         padding += [cells // 2, cells - cells // 2]
     return F.max_pool3d(F.pad(x, padding), kernel, stride, ceil_mode=True)
@@ -196,21 +255,29 @@ def load_s3d(path: Path) -> S3D:
     """The network with the released weights, in evaluation mode on the CPU.
 
     Args:
-        path: `s3d_howto100m.pth`, or any checkpoint of the same names and shapes; the text network in it is ignored.
+        path: `s3d_howto100m.pth`, or any checkpoint of the same names and shapes; the text network
+            in it is ignored.
 
     Raises:
-        RunError: No such file, not a checkpoint, or names or shapes differ; nothing pickled in it is run.
+        RunError: No such file, not a checkpoint, or names or shapes differ; nothing pickled in it
+            is run.
     """
     state = _read(path)
     network = S3D()
     expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    shapes = {name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-              for name, value in state.items() if not str(name).startswith("text_module.")}
+    shapes = {
+        name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        for name, value in state.items()
+        if not str(name).startswith("text_module.")
+    }
     faults = {
         "lacks": [name for name in expected if name not in shapes],
         "has in addition": [str(name) for name in shapes if name not in expected],
-        "has in another shape": [f"{name} ({_shape(shapes[name])} instead of {_shape(expected[name])})"
-                                 for name in expected if name in shapes and shapes[name] != expected[name]],
+        "has in another shape": [
+            f"{name} ({_shape(shapes[name])} instead of {_shape(expected[name])})"
+            for name in expected
+            if name in shapes and shapes[name] != expected[name]
+        ],
     }
     listed = "; ".join(f"it {verb} {_first(names)}" for verb, names in faults.items() if names)
     if listed:
@@ -222,18 +289,27 @@ def load_s3d(path: Path) -> S3D:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about pickle protocols; a file that matters is refused
+            warnings.simplefilter(
+                "ignore"
+            )  # about pickle protocols; a file that matters is refused
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as problem:
         raise RunError(f"{path}: no such file. {_WHERE}") from problem
     except pickle.UnpicklingError as problem:
-        raise RunError(f"{path}: holds other objects than tensors, which are never loaded, or is no PyTorch checkpoint. "
-                       f"{_WHERE}") from problem
+        raise RunError(
+            f"{path}: holds other objects than tensors, which are never loaded, or is no PyTorch "
+            "checkpoint. "
+            f"{_WHERE}"
+        ) from problem
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as problem:
         reason = str(problem).split("\n")[0]
-        raise RunError(f"{path}: cannot be read as a PyTorch checkpoint ({reason}). {_WHERE}") from problem
+        raise RunError(
+            f"{path}: cannot be read as a PyTorch checkpoint ({reason}). {_WHERE}"
+        ) from problem
     if not isinstance(state, dict):
-        raise RunError(f"{path}: holds a {type(state).__name__}; expected tensors by name. {_WHERE}")
+        raise RunError(
+            f"{path}: holds a {type(state).__name__}; expected tensors by name. {_WHERE}"
+        )
     return state
 
 

@@ -1,8 +1,11 @@
-"""Names of actions into vectors, by text encoders that others trained: CLIP (the paper's), Flan-T5, or a file.
+"""Names of actions into vectors, by text encoders that others trained.
 
-The paper gives the field frozen CLIP ViT-B/32 embeddings of action names (Sec. 3.2, Supp. B) and compares Flan-T5-base
-(its Tab. 4). The authors' released embeddings are the end-of-text state after the final norm and before CLIP's
-projection, of the bare name and not normalised; those are the defaults here.
+CLIP (the paper's), Flan-T5, or a file.
+
+The paper gives the field frozen CLIP ViT-B/32 embeddings of action names (Sec. 3.2, Supp. B) and
+compares Flan-T5-base (its Tab. 4). The authors' released embeddings are the end-of-text state after
+the final norm and before CLIP's projection, of the bare name and not normalised; those are the
+defaults here.
 """
 
 from __future__ import annotations
@@ -15,7 +18,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.encoders.pretrained import choose, find_pretrained, kind_of, load_weights, quiet_transformers
+from cefito.encoders.pretrained import (
+    choose,
+    find_pretrained,
+    kind_of,
+    load_weights,
+    quiet_transformers,
+)
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy, load_tensors
 from cefito.progress import Progress, silent
@@ -25,9 +34,15 @@ __all__ = ["LAYERS", "TEXT_MODELS", "PretrainedText", "TextEncoder", "read_embed
 TEXT_MODELS = {"clip": "openai/clip-vit-base-patch32", "t5": "google/flan-t5-base"}
 """Names on the hub by short name."""
 
-LAYERS = {"clip": {"pooled": "end-of-text state after the final norm, before the projection",
-                   "projected": "end-of-text state after the projection"},
-          "t5": {"mean": "mean of the encoder's last hidden states over all tokens, the end token among them"}}
+LAYERS = {
+    "clip": {
+        "pooled": "end-of-text state after the final norm, before the projection",
+        "projected": "end-of-text state after the projection",
+    },
+    "t5": {
+        "mean": "mean of the encoder's last hidden states over all tokens, the end token among them"
+    },
+}
 """What can be read from each kind of model; the first is the default."""
 
 _KINDS = {"clip": "clip", "clip_text_model": "clip", "t5": "t5"}
@@ -41,7 +56,10 @@ class TextEncoder(Protocol):
         """Vectors of N texts, [N, W]."""
 
     def describe(self) -> dict[str, Any]:
-        """What decides the vectors: model, revision, layer, prompt, normalisation; plain values for JSON."""
+        """What decides the vectors: model, revision, layer, prompt, normalisation.
+
+        Plain values for JSON.
+        """
 
 
 class PretrainedText:
@@ -60,26 +78,46 @@ class PretrainedText:
         progress: Told of the texts encoded.
 
     Raises:
-        ConfigError: No such model, a model of another kind, an unknown layer, a prompt without "{action}".
+        ConfigError: No such model, a model of another kind, an unknown layer, a prompt without
+            "{action}".
     """
 
-    def __init__(self, model: str | Path, *, layer: str | None = None, prompt: str = "{action}", normalise: bool = False,
-                 revision: str | None = None, batch_size: int = 64, device: str = "cpu", progress: Progress = silent) -> None:
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        layer: str | None = None,
+        prompt: str = "{action}",
+        normalise: bool = False,
+        revision: str | None = None,
+        batch_size: int = 64,
+        device: str = "cpu",
+        progress: Progress = silent,
+    ) -> None:
         if "{action}" not in prompt:
-            raise ConfigError(f"prompt '{prompt}': does not say where the action stands. Write {{action}} there.")
+            raise ConfigError(
+                f"prompt '{prompt}': does not say where the action stands. Write {{action}} there."
+            )
         if batch_size < 1:
             raise ConfigError(f"batch size {batch_size}: expected a positive number of texts.")
         self.pretrained = find_pretrained(model, known=TEXT_MODELS, revision=revision)
         self.kind = kind_of(self.pretrained, _KINDS, "a text encoder")
-        self.layer = choose(layer, list(LAYERS[self.kind]), what="layer", place=self.pretrained.place)
+        self.layer = choose(
+            layer, list(LAYERS[self.kind]), what="layer", place=self.pretrained.place
+        )
         self.prompt, self.normalise = prompt, normalise
         self.batch_size, self.device, self.progress = batch_size, device, progress
 
     def describe(self) -> dict[str, Any]:
         """Model, revision, layer (and what it is), prompt, normalisation."""
-        return {"model": self.pretrained.name, "revision": self.pretrained.revision, "layer": self.layer,
-                "layer_means": LAYERS[self.kind][self.layer], "prompt": self.prompt,
-                "normalisation": "unit length" if self.normalise else "none"}
+        return {
+            "model": self.pretrained.name,
+            "revision": self.pretrained.revision,
+            "layer": self.layer,
+            "layer_means": LAYERS[self.kind][self.layer],
+            "prompt": self.prompt,
+            "normalisation": "unit length" if self.normalise else "none",
+        }
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of N texts, [N, W].
@@ -92,54 +130,92 @@ class PretrainedText:
 
         prompts = [self.prompt.replace("{action}", text) for text in texts]
         model, rows = self._model, [np.zeros((0, self._width), np.float32)]
-        with torch.inference_mode(), self.progress(f"encoding with {self.pretrained.name}", total=len(prompts)) as advance:
+        with (
+            torch.inference_mode(),
+            self.progress(f"encoding with {self.pretrained.name}", total=len(prompts)) as advance,
+        ):
             for first in range(0, len(prompts), self.batch_size):
-                batch = prompts[first:first + self.batch_size]
+                batch = prompts[first : first + self.batch_size]
                 ids, mask = (tensor.to(self.device) for tensor in self._tokens(batch))
                 output = model(input_ids=ids, attention_mask=mask)
                 if self.kind == "t5":
                     vectors = masked_mean(output.last_hidden_state, mask)
                 else:
-                    vectors = output.text_embeds if self.layer == "projected" else output.pooler_output
+                    vectors = (
+                        output.text_embeds if self.layer == "projected" else output.pooler_output
+                    )
                 if self.normalise:
                     vectors = torch.nn.functional.normalize(vectors, dim=-1)
                 rows.append(vectors.float().cpu().numpy())
                 advance(len(batch))
         found = np.concatenate(rows)
-        return check_array(found, shape=found.shape, place=self.pretrained.place, rows="text") if len(texts) else found
+        return (
+            check_array(found, shape=found.shape, place=self.pretrained.place, rows="text")
+            if len(texts)
+            else found
+        )
 
     @cached_property
     def _model(self) -> Any:
-        architecture = {"mean": "T5EncoderModel", "pooled": "CLIPTextModel", "projected": "CLIPTextModelWithProjection"}
+        architecture = {
+            "mean": "T5EncoderModel",
+            "pooled": "CLIPTextModel",
+            "projected": "CLIPTextModelWithProjection",
+        }
         return load_weights(architecture[self.layer], self.pretrained, device=self.device)
 
     @property
     def _width(self) -> int:
         config = self._model.config
-        return int(config.d_model if self.kind == "t5" else
-                   config.projection_dim if self.layer == "projected" else config.hidden_size)
+        return int(
+            config.d_model
+            if self.kind == "t5"
+            else config.projection_dim
+            if self.layer == "projected"
+            else config.hidden_size
+        )
 
     @cached_property
     def _tokenizer(self) -> Any:
         folder, place = self.pretrained.folder, self.pretrained.place
         if not any((folder / name).exists() for name in _TOKENIZER_FILES):
-            raise ConfigError(f"{place}: holds no tokenizer ({', '.join(_TOKENIZER_FILES)}). Copy these files of the model "
-                              f"there too.")
+            raise ConfigError(
+                f"{place}: holds no tokenizer ({', '.join(_TOKENIZER_FILES)}). Copy these files "
+                "of the model "
+                f"there too."
+            )
         from transformers import AutoTokenizer
 
         with quiet_transformers():
             try:
-                tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+                tokenizer = AutoTokenizer.from_pretrained(
+                    folder, local_files_only=True, trust_remote_code=False
+                )
             except Exception as problem:  # of transformers and tokenizers, of many types
-                raise ConfigError(f"{place}: its tokenizer could not be loaded ({type(problem).__name__}: "
-                                  f"{' '.join(str(problem).split())[:200]}). Copy the model again.") from problem
+                raise ConfigError(
+                    f"{place}: its tokenizer could not be loaded ({type(problem).__name__}: "
+                    f"{' '.join(str(problem).split())[:200]}). Copy the model again."
+                ) from problem
         known = self._model.get_input_embeddings().num_embeddings
-        if len(tokenizer) > known or tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
-            raise ConfigError(f"{place}: its tokenizer ({len(tokenizer)} tokens) is not that of its model ({known} tokens, "
-                              f"with an end and a padding token). Copy the model again.")
-        if self.kind == "clip" and self._model.config.eos_token_id not in (2, tokenizer.eos_token_id):  # 2: the highest id
-            raise ConfigError(f"{place}: its model reads its vector at token {self._model.config.eos_token_id}, but its "
-                              f"tokenizer ends texts with {tokenizer.eos_token_id}. Copy the model again.")
+        if (
+            len(tokenizer) > known
+            or tokenizer.eos_token_id is None
+            or tokenizer.pad_token_id is None
+        ):
+            raise ConfigError(
+                f"{place}: its tokenizer ({len(tokenizer)} tokens) is not that of its model "
+                f"({known} tokens, "
+                f"with an end and a padding token). Copy the model again."
+            )
+        if self.kind == "clip" and self._model.config.eos_token_id not in (
+            2,
+            tokenizer.eos_token_id,
+        ):  # 2: the highest id
+            raise ConfigError(
+                f"{place}: its model reads its vector at token {self._model.config.eos_token_id}, "
+                "but its "
+                f"tokenizer ends texts with {tokenizer.eos_token_id}. Copy the model again."
+            )
         return tokenizer
 
     def _tokens(self, prompts: list[str]) -> tuple[Any, Any]:
@@ -147,27 +223,38 @@ class PretrainedText:
         import torch
 
         tokenizer = self._tokenizer
-        limit = getattr(self._model.config, "max_position_embeddings", None)  # T5 has none: its positions are relative
+        limit = getattr(
+            self._model.config, "max_position_embeddings", None
+        )  # T5 has none: its positions are relative
         with quiet_transformers():  # which would warn of long texts
             lists = tokenizer(prompts, add_special_tokens=True, truncation=False)["input_ids"]
         for prompt, ids in zip(prompts, lists, strict=True):
             if limit is not None and len(ids) > limit:
-                raise DataError(f"'{prompt}': has {len(ids)} tokens; {self.pretrained.name} reads at most {limit}. Shorten the "
-                                f"name or the prompt.")
+                raise DataError(
+                    f"'{prompt}': has {len(ids)} tokens; {self.pretrained.name} reads at most "
+                    f"{limit}. Shorten the "
+                    f"name or the prompt."
+                )
             if tokenizer.eos_token_id not in ids:
-                raise ConfigError(f"{self.pretrained.place}: its tokenizer puts no end token behind a text, at which the "
-                                  f"model's vector is read. Copy the tokenizer of the model again.")
+                raise ConfigError(
+                    f"{self.pretrained.place}: its tokenizer puts no end token behind a text, at "
+                    "which the "
+                    f"model's vector is read. Copy the tokenizer of the model again."
+                )
         length = max(map(len, lists))
         padded = torch.full((len(lists), length), tokenizer.pad_token_id, dtype=torch.long)
         mask = torch.zeros(len(lists), length, dtype=torch.long)
         for row, ids in enumerate(lists):
-            padded[row, :len(ids)] = torch.tensor(ids)
-            mask[row, :len(ids)] = 1
+            padded[row, : len(ids)] = torch.tensor(ids)
+            mask[row, : len(ids)] = 1
         return padded, mask
 
 
 def masked_mean(states: Any, mask: Any) -> Any:
-    """Mean over the tokens that are no padding: states [B, L, W] and mask [B, L] of ones and zeros give [B, W]."""
+    """Mean over the tokens that are no padding.
+
+    States [B, L, W] and mask [B, L] of ones and zeros give [B, W].
+    """
     weights = mask.unsqueeze(-1).to(states.dtype)
     return (states * weights).sum(dim=1) / weights.sum(dim=1)
 
@@ -176,7 +263,8 @@ def read_embeddings(path: Path, *, actions: int) -> NDArray[np.float32]:
     """Read embeddings of actions from a file, row = action id.
 
     Args:
-        path: A .npy file, or a .safetensors file with the tensor `action_text` (or one tensor of any name).
+        path: A .npy file, or a .safetensors file with the tensor `action_text` (or one tensor of
+            any name).
         actions: K, how many rows there must be.
 
     Returns:
@@ -190,13 +278,21 @@ def read_embeddings(path: Path, *, actions: int) -> NDArray[np.float32]:
         array = load_npy(path, remedy)
     else:
         tensors, _ = load_tensors(path, "np", remedy)
-        name = "action_text" if "action_text" in tensors or len(tensors) != 1 else next(iter(tensors))
+        name = (
+            "action_text" if "action_text" in tensors or len(tensors) != 1 else next(iter(tensors))
+        )
         if name not in tensors:
-            raise DataError(f"{path}: has no tensor 'action_text' (found: {', '.join(sorted(tensors)) or 'none'}). {remedy}")
+            raise DataError(
+                f"{path}: has no tensor 'action_text' (found: "
+                f"{', '.join(sorted(tensors)) or 'none'}). {remedy}"
+            )
         array = tensors[name]
     if array.ndim != 2 or len(array) != actions or array.shape[1] == 0:
-        raise DataError(f"{path}: has shape {list(array.shape)}, but the data set has {actions} actions; each takes one row of "
-                        f"at least one number. {remedy}")
+        raise DataError(
+            f"{path}: has shape {list(array.shape)}, but the data set has {actions} actions; each "
+            "takes one row of "
+            f"at least one number. {remedy}"
+        )
     with np.errstate(over="ignore"):  # what is too large for single precision is refused below
         single = array.astype(np.float32) if array.dtype.kind == "f" else array
     return check_array(single, shape=(actions, None), place=str(path))

@@ -1,7 +1,9 @@
-"""Videos into observations: one vector a second, or those around a moment, as the published benchmarks use them.
+"""Videos into observations: one vector a second, or those around a moment.
 
-A file is read as a stream: what is held at a time are the clips of one batch, however long the video is. Encoders of
-pictures are encoders of clips of one frame.
+As the published benchmarks use them.
+
+A file is read as a stream: what is held at a time are the clips of one batch, however long the
+video is. Encoders of pictures are encoders of clips of one frame.
 """
 
 from __future__ import annotations
@@ -23,13 +25,27 @@ from cefito.errors import ConfigError
 from cefito.files import check_array
 from cefito.progress import Advance, Progress, silent
 
-__all__ = ["BATCH", "Pictures", "VideoEncoder", "encode_rows", "extract_features", "observations_from_video", "open_encoder",
-           "record"]
+__all__ = [
+    "BATCH",
+    "Pictures",
+    "VideoEncoder",
+    "encode_rows",
+    "extract_features",
+    "observations_from_video",
+    "open_encoder",
+    "record",
+]
 
 BATCH = 4
 """Clips encoded at a time by default."""
 
-_DECIDING = ("weights", "layer", "frames", "rate", "size")  # a model may lie in a folder here and be from the hub there
+_DECIDING = (
+    "weights",
+    "layer",
+    "frames",
+    "rate",
+    "size",
+)  # a model may lie in a folder here and be from the hub there
 
 
 class VideoEncoder(Protocol):
@@ -40,14 +56,19 @@ class VideoEncoder(Protocol):
         """How the clip of a second is made: number of frames, their rate, their size."""
 
     def encode(self, clips: Tensor, /) -> NDArray[np.float32]:
-        """Vectors [B, D] of clips [B, 3, F, H, W], float32 RGB from 0 to 1 on the CPU; a row depends on its clip alone."""
+        """Vectors [B, D] of clips [B, 3, F, H, W], float32 RGB from 0 to 1 on the CPU.
+
+        A row depends on its clip alone.
+        """
 
     def describe(self) -> dict[str, Any]:
         """What decides the vectors besides the sampling; plain values for JSON."""
 
 
 class Pictures:
-    """An encoder of pictures as one of videos: it sees the frame in the middle of each second, whole.
+    """An encoder of pictures as one of videos.
+
+    It sees the frame in the middle of each second, whole.
 
     Args:
         images: Encoder of pictures.
@@ -67,77 +88,124 @@ class Pictures:
         return self.images.describe()
 
 
-def open_encoder(name: str, *, weights: Path | None = None, frames: int | None = None, rate: float | None = None,
-                 size: int | None = None, layer: str | None = None, revision: str | None = None,
-                 device: torch.device | str = "cpu") -> VideoEncoder:
+def open_encoder(
+    name: str,
+    *,
+    weights: Path | None = None,
+    frames: int | None = None,
+    rate: float | None = None,
+    size: int | None = None,
+    layer: str | None = None,
+    revision: str | None = None,
+    device: torch.device | str = "cpu",
+) -> VideoEncoder:
     """A video encoder by its name.
 
     Args:
-        name: "s3d", or an encoder of pictures: "clip", "dinov2", the folder of such a model, or its name on the hub.
+        name: "s3d", or an encoder of pictures: "clip", "dinov2", the folder of such a model, or its
+            name on the hub.
         weights: File of the weights of s3d.
         frames: Frames of a clip of s3d, 32 by default.
-        rate: Frames a second of a clip of s3d, as many as `frames` by default, so that it lasts a second.
+        rate: Frames a second of a clip of s3d, as many as `frames` by default, so that it lasts a
+            second.
         size: Height and width of the pictures of s3d, 224 by default.
         layer: Layer of a model of pictures (`cefito.encoders.images.IMAGE_LAYERS`).
         revision: Branch, tag or commit of a model on the hub.
         device: A torch device.
 
     Raises:
-        ConfigError: No such encoder, s3d without weights, an option that belongs to another encoder, numbers out of range; as
-            `PretrainedImages`.
+        ConfigError: No such encoder, s3d without weights, an option that belongs to another
+            encoder, numbers out of range; as `PretrainedImages`.
         RunError: As `load_s3d`.
     """
     of_s3d = {"weights": weights, "frames": frames, "rate": rate, "size": size}
     of_pictures = {"layer": layer, "revision": revision}
-    foreign = [option for option, value in (of_pictures if name == "s3d" else of_s3d).items() if value is not None]
-    if not (name == "s3d" or name in IMAGE_MODELS or "/" in name or Path(name).expanduser().exists()):
-        raise ConfigError(f"unknown encoder '{name}'; expected s3d, {', '.join(IMAGE_MODELS)}, the folder of a CLIP or DINOv2 "
-                          f"model, or its name on the Hugging Face hub (OWNER/MODEL).")
+    foreign = [
+        option
+        for option, value in (of_pictures if name == "s3d" else of_s3d).items()
+        if value is not None
+    ]
+    if not (
+        name == "s3d" or name in IMAGE_MODELS or "/" in name or Path(name).expanduser().exists()
+    ):
+        raise ConfigError(
+            f"unknown encoder '{name}'; expected s3d, {', '.join(IMAGE_MODELS)}, the folder of a "
+            "CLIP or DINOv2 "
+            f"model, or its name on the Hugging Face hub (OWNER/MODEL)."
+        )
     if foreign:
-        raise ConfigError(f"{foreign[0]}: does not go with the encoder {name}, only with "
-                          f"{'models of pictures' if name == 's3d' else 's3d'}. Leave it out.")
+        raise ConfigError(
+            f"{foreign[0]}: does not go with the encoder {name}, only with "
+            f"{'models of pictures' if name == 's3d' else 's3d'}. Leave it out."
+        )
     if name == "s3d":
         from cefito.encoders.s3d import S3DEncoder
 
         if weights is None:
-            raise ConfigError("the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
-                              "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d FOLDER' and give "
-                              "its path (--weights).")
+            raise ConfigError(
+                "the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
+                "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d "
+                "FOLDER' and give "
+                "its path (--weights)."
+            )
         frames = 32 if frames is None else frames
-        sampling = Sampling(frames=frames, rate=frames if rate is None else rate, size=224 if size is None else size)
+        sampling = Sampling(
+            frames=frames, rate=frames if rate is None else rate, size=224 if size is None else size
+        )
         return S3DEncoder(weights, sampling=sampling, device=device)
     return Pictures(PretrainedImages(name, layer=layer, revision=revision, device=str(device)))
 
 
 def record(encoder: VideoEncoder) -> dict[str, Any]:
-    """What features are made with, as `extract.json` beside them says: the encoder and its sampling, as read from JSON."""
+    """What features are made with, as `extract.json` beside them says.
+
+    The encoder and its sampling, as read from JSON.
+    """
     sampling = encoder.sampling
-    value: dict[str, Any] = json.loads(json.dumps({
-        **encoder.describe(), "frames": sampling.frames, "rate": float(sampling.rate), "size": sampling.size}))
+    value: dict[str, Any] = json.loads(
+        json.dumps(
+            {
+                **encoder.describe(),
+                "frames": sampling.frames,
+                "rate": float(sampling.rate),
+                "size": sampling.size,
+            }
+        )
+    )
     return value
 
 
-def extract_features(video: Path, encoder: VideoEncoder, *, at: Sequence[float] | None = None, seconds: int = 3,
-                     batch: int = BATCH, progress: Progress = silent) -> NDArray[np.float32]:
+def extract_features(
+    video: Path,
+    encoder: VideoEncoder,
+    *,
+    at: Sequence[float] | None = None,
+    seconds: int = 3,
+    batch: int = BATCH,
+    progress: Progress = silent,
+) -> NDArray[np.float32]:
     """Encode a video.
 
     Args:
         video: The file.
         encoder: From `open_encoder`, or any of that form.
-        at: Times in seconds, in any order: only the vectors of the seconds around each rounded time are computed, for three
-            the seconds round(t) − 1, round(t) and round(t) + 1; at a border the last one is repeated. Halves round to the
-            even second.
+        at: Times in seconds, in any order: only the vectors of the seconds around each rounded time
+            are computed, for three the seconds round(t) − 1, round(t) and round(t) + 1; at a border
+            the last one is repeated. Halves round to the even second.
         seconds: With `at`, how many seconds around each time, odd.
         batch: Clips encoded at a time.
         progress: Told of every second done.
 
     Returns:
-        float32 [seconds of the video, D], row s for the second that begins at s, as many rows as seconds whose middle lies in
-        the video (at least one); with `at`, float32 [len(at), seconds, D].
+        float32 [seconds of the video, D], row s for the second that begins at s, as many rows as
+        seconds whose middle lies in the video (at least one); with `at`, float32 [len(at), seconds,
+        D].
 
     Raises:
-        ConfigError: A time outside the video, a batch below 1, an even number of seconds, PyAV not installed.
-        DataError: The video is missing, truncated, damaged, or has no pictures; the encoder gives no finite vectors.
+        ConfigError: A time outside the video, a batch below 1, an even number of seconds, PyAV not
+            installed.
+        DataError: The video is missing, truncated, damaged, or has no pictures; the encoder gives
+            no finite vectors.
     """
     if at is not None and not len(at):
         raise ConfigError(f"{video}: no times were given at which to encode it; give at least one.")
@@ -157,9 +225,17 @@ def extract_features(video: Path, encoder: VideoEncoder, *, at: Sequence[float] 
     return vectors[found].reshape(len(places), seconds, -1)
 
 
-def observations_from_video(video: Path, start: float, end: float, encoder: VideoEncoder, *, seconds: int = 3,
-                            made_with: Mapping[str, Any] | None = None, batch: int = BATCH, progress: Progress = silent
-                            ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def observations_from_video(
+    video: Path,
+    start: float,
+    end: float,
+    encoder: VideoEncoder,
+    *,
+    seconds: int = 3,
+    made_with: Mapping[str, Any] | None = None,
+    batch: int = BATCH,
+    progress: Progress = silent,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The two observations of a video between which to plan, as in the published benchmarks.
 
     Each is the vectors of the seconds around its moment, one behind the other, so E = seconds · D.
@@ -170,8 +246,8 @@ def observations_from_video(video: Path, start: float, end: float, encoder: Vide
         end: Second at which the last step ends.
         encoder: From `open_encoder`, or any of that form.
         seconds: Seconds in one observation, odd: as many as in those that the planner learned from.
-        made_with: What the features that the planner learned from were made with, the content of their `extract.json`; the
-            encoder must be the same.
+        made_with: What the features that the planner learned from were made with, the content of
+            their `extract.json`; the encoder must be the same.
         batch: Clips encoded at a time.
         progress: Told of every second done.
 
@@ -179,24 +255,34 @@ def observations_from_video(video: Path, start: float, end: float, encoder: Vide
         `initial` and `goal`, float32 [E].
 
     Raises:
-        ConfigError: As `extract_features`; `end` is not behind `start`; the planner learned from another encoder.
+        ConfigError: As `extract_features`; `end` is not behind `start`; the planner learned from
+            another encoder.
         DataError: As `extract_features`.
     """
     own = record(encoder)
     learned = own if made_with is None else made_with
     for name in _DECIDING:
         if learned.get(name) != own.get(name):
-            raise ConfigError(f"{video}: would be encoded by {own.get('model')} with {name} = {own.get(name)}; the planner "
-                              f"learned from features of {learned.get('model')} with {name} = {learned.get(name)}. Use the "
-                              f"same encoder, or extract features with this one and train on them.")
+            raise ConfigError(
+                f"{video}: would be encoded by {own.get('model')} with {name} = {own.get(name)}; "
+                "the planner "
+                f"learned from features of {learned.get('model')} with {name} = "
+                f"{learned.get(name)}. Use the "
+                f"same encoder, or extract features with this one and train on them."
+            )
     if not start < end:
-        raise ConfigError(f"{video}: the end (second {end:g}) must lie behind the start (second {start:g}).")
-    both = extract_features(video, encoder, at=(start, end), seconds=seconds, batch=batch, progress=progress)
+        raise ConfigError(
+            f"{video}: the end (second {end:g}) must lie behind the start (second {start:g})."
+        )
+    both = extract_features(
+        video, encoder, at=(start, end), seconds=seconds, batch=batch, progress=progress
+    )
     return both[0].reshape(-1), both[1].reshape(-1)
 
 
-def encode_rows(info: VideoInfo, rows: Sequence[int], encoder: VideoEncoder, batch: int, advance: Advance
-                ) -> NDArray[np.float32]:
+def encode_rows(
+    info: VideoInfo, rows: Sequence[int], encoder: VideoEncoder, batch: int, advance: Advance
+) -> NDArray[np.float32]:
     """Vectors of some seconds of a video, float32 [len(rows), D].
 
     Args:
@@ -217,18 +303,28 @@ def encode_rows(info: VideoInfo, rows: Sequence[int], encoder: VideoEncoder, bat
         vectors.append(encoder.encode(several.float() / 255))
         advance(len(several))
     found = np.concatenate(vectors).astype(np.float32, copy=False)
-    return check_array(found, shape=(len(rows), None), place=f"{info.path}: its features", rows="row")
+    return check_array(
+        found, shape=(len(rows), None), place=f"{info.path}: its features", rows="row"
+    )
 
 
 def _around(info: VideoInfo, time: float, seconds: int) -> list[int]:
     """The rows of the seconds around a time; beyond a border, the row at it."""
     if not (math.isfinite(time) and 0 <= time < info.duration + 1):
-        raise ConfigError(f"{info.path}: lasts {info.duration:.1f} seconds; second {time:g} does not lie in it.")
-    return [min(max(round(time) + offset - seconds // 2, 0), info.seconds - 1) for offset in range(seconds)]
+        raise ConfigError(
+            f"{info.path}: lasts {info.duration:.1f} seconds; second {time:g} does not lie in it."
+        )
+    return [
+        min(max(round(time) + offset - seconds // 2, 0), info.seconds - 1)
+        for offset in range(seconds)
+    ]
 
 
 def _batches(single: Iterator[Tensor], size: int) -> Iterator[Tensor]:
-    """Clips stacked, up to `size` of them; where their pictures change in size, a new batch begins."""
+    """Clips stacked, up to `size` of them.
+
+    Where their pictures change in size, a new batch begins.
+    """
     waiting: list[Tensor] = []
     for clip in single:
         if waiting and clip.shape != waiting[0].shape:

@@ -1,4 +1,7 @@
-"""How long a study will take: a few steps of every training and a few plans of every row, scaled up."""
+"""How long a study will take: a few steps of every training and a few plans of every row.
+
+Scaled up.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ class _Few:
     def __len__(self) -> int:
         return self.length
 
-    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Mapping[str, Term]:
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
         return self.objective.terms(rows, generator, group)
 
     def validate(self, group: Processes) -> Mapping[str, float]:
@@ -62,21 +67,30 @@ class _Few:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rehearsal(TrainingContext):
-    """Trains a few steps instead of all, and notes how long each whole training would take, by what determines it."""
+    """Trains a few steps instead of all, and notes how long each whole training would take.
+
+    By what determines it.
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
     spent: list[float] = field(default_factory=list)
 
-    def train(self, name: str, objective: Objective, training: TrainingConfig, *, seed: int, settings: Any) -> TrainingResult:
+    def train(
+        self, name: str, objective: Objective, training: TrainingConfig, *, seed: int, settings: Any
+    ) -> TrainingResult:
         optimiser, every = training.optimiser, training.stopping.every
         few = _Few(objective, optimiser.batch_size)
-        short = training.model_copy(update={"optimiser": optimiser.model_copy(update={"epochs": 1})})
+        short = training.model_copy(
+            update={"optimiser": optimiser.model_copy(update={"epochs": 1})}
+        )
         started = time.perf_counter()
         result = super().train(name, few, short, seed=seed, settings=settings)
         self.spent.append(time.perf_counter() - started)
         step = (self.spent[-1] - few.validating) / math.ceil(len(few) / optimiser.batch_size)
         steps = optimiser.epochs * math.ceil(len(objective) / optimiser.batch_size)
-        self.seconds[json.dumps([name, settings])] = step * steps + few.validating * math.ceil(optimiser.epochs / every)
+        self.seconds[json.dumps([name, settings])] = step * steps + few.validating * math.ceil(
+            optimiser.epochs / every
+        )
         return result
 
 
@@ -96,7 +110,9 @@ class _Rehearsed:
 
 
 def estimate_seconds(study: Study, *, progress: Progress = silent) -> float:
-    """Seconds that the missing cells of a study will take on one worker, roughly; early stopping makes it less.
+    """Seconds that the missing cells of a study will take on one worker, roughly.
+
+    Early stopping makes it less.
 
     Args:
         study: The study.
@@ -112,7 +128,9 @@ def estimate_seconds(study: Study, *, progress: Progress = silent) -> float:
     rehearsed: dict[tuple[str, int], _Rehearsed] = {}
     planning: dict[tuple[str, int], float] = {}
     done: set[Any] = set()
-    with progress("estimating the time", total=len({(cell.row.name, cell.horizon) for cell in cells})) as advance:
+    with progress(
+        "estimating the time", total=len({(cell.row.name, cell.horizon) for cell in cells})
+    ) as advance:
         for cell in cells:
             folder = cell.run(study, dataset)
             run, row = (folder.name, cell.horizon), (cell.row.name, cell.horizon)
@@ -158,9 +176,14 @@ def _plan(study: Study, cell: Cell, dataset: PreparedDataset, planner: Planner |
     """Seconds of planning all windows of a row."""
     if planner is None:
         return 0.0
-    row, (train, test) = cell.row, (cut_windows(dataset, horizon=cell.horizon, split=split) for split in ("train", "test"))
+    row, (train, test) = (
+        cell.row,
+        (cut_windows(dataset, horizon=cell.horizon, split=split) for split in ("train", "test")),
+    )
     windows = scored_windows(study, row, test, train)
-    few = windows.subset(np.linspace(0, len(windows) - 1, min(_QUERIES, len(windows))).astype(np.int64))
+    few = windows.subset(
+        np.linspace(0, len(windows) - 1, min(_QUERIES, len(windows))).astype(np.int64)
+    )
     started = time.perf_counter()
     try:
         if isinstance(planner, CefitoPlanner):

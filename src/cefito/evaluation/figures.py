@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from cefito.evaluation.statistics import seed_interval
 from cefito.training.log import read_metrics
 
-__all__ = ["Curve", "EnergyCurve", "Line", "PlanPanel", "draw_curves", "draw_energies", "draw_plans", "draw_training"]
+__all__ = [
+    "Curve",
+    "EnergyCurve",
+    "Line",
+    "PlanPanel",
+    "draw_curves",
+    "draw_energies",
+    "draw_plans",
+    "draw_training",
+]
 
 _BLUE, _RED, _GREY, _DARK = "#2f6db3", "#c8443a", "#888888", "#444444"
 _HEAD = 0.55  # width of what stands before plans, in widths of an action
@@ -21,7 +30,9 @@ _HEAD = 0.55  # width of what stands before plans, in widths of an action
 
 @dataclass(frozen=True)
 class EnergyCurve:
-    """The energies of all candidates of one query, ascending, and where the annotated sequence stands among them.
+    """The energies of all candidates of one query, ascending.
+
+    And where the annotated sequence stands among them.
 
     Attributes:
         title: What the query is.
@@ -52,18 +63,33 @@ def draw_training(run: Path, target: Path) -> None:
         target: Picture to write; its ending says the format.
     """
     pyplot = _pyplot()
-    parts = [(name, read_metrics(run / folder / "metrics.jsonl"), score, label) for name, folder, score, label in (
-        ("task classifier", "classifier", "val_task_accuracy", "task accuracy, validation (%)"),
-        ("energy field", "field", "val_success_rate", "success rate, validation (%)"))]
+    parts = [
+        (name, read_metrics(run / folder / "metrics.jsonl"), score, label)
+        for name, folder, score, label in (
+            ("task classifier", "classifier", "val_task_accuracy", "task accuracy, validation (%)"),
+            ("energy field", "field", "val_success_rate", "success rate, validation (%)"),
+        )
+    ]
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     for axis, (title, lines, score, label) in zip(axes, parts, strict=True):
-        axis.plot([line["epoch"] for line in lines], [line["loss"] for line in lines], color=_BLUE, marker=".", markersize=4)
+        axis.plot(
+            [line["epoch"] for line in lines],
+            [line["loss"] for line in lines],
+            color=_BLUE,
+            marker=".",
+            markersize=4,
+        )
         axis.set(title=title, xlabel="epoch", ylabel="training loss", ylim=(0, None))
         axis.yaxis.label.set_color(_BLUE)
         scored = [line for line in lines if score in line]
         other = axis.twinx()
-        other.plot([line["epoch"] for line in scored], [line[score] for line in scored], color=_RED, marker=".",
-                   markersize=4)
+        other.plot(
+            [line["epoch"] for line in scored],
+            [line[score] for line in scored],
+            color=_RED,
+            marker=".",
+            markersize=4,
+        )
         other.set_ylabel(label, color=_RED)
         other.set_ylim(0, 100)
         axis.grid(color="#dddddd", linewidth=0.5)
@@ -79,14 +105,22 @@ def draw_energies(curves: Sequence[EnergyCurve], target: Path) -> None:
         target: Picture to write; its ending says the format.
     """
     pyplot = _pyplot()
-    figure, axes = pyplot.subplots(1, len(curves), figsize=(3.4 * len(curves), 3.2), layout="constrained", squeeze=False)
+    figure, axes = pyplot.subplots(
+        1, len(curves), figsize=(3.4 * len(curves), 3.2), layout="constrained", squeeze=False
+    )
     for axis, curve in zip(axes[0], curves, strict=True):
         ranks = np.arange(1, len(curve.energies) + 1)
         axis.plot(ranks, curve.energies, color=_BLUE, label="candidates")
         axis.plot(ranks[:1], curve.energies[:1], "o", color=_GREY, label="plan")
         if curve.truth_rank is not None:
-            axis.plot(ranks[curve.truth_rank], curve.energies[curve.truth_rank], "*", color=_RED, markersize=11,
-                      label=f"annotated (rank {curve.truth_rank + 1})")
+            axis.plot(
+                ranks[curve.truth_rank],
+                curve.energies[curve.truth_rank],
+                "*",
+                color=_RED,
+                markersize=11,
+                label=f"annotated (rank {curve.truth_rank + 1})",
+            )
         axis.set(title=curve.title, xlabel="rank among candidates", ylabel="energy", xscale="log")
         axis.title.set_fontsize(9)
         axis.grid(color="#dddddd", linewidth=0.5)
@@ -108,8 +142,17 @@ class Curve:
     points: list[tuple[float, list[float]]]
 
 
-def draw_curves(panels: Sequence[Sequence[Curve]], target: Path, *, titles: Sequence[str], labels: Sequence[str],
-                values: Sequence[str], logarithmic: Sequence[bool], log_values: bool = False, title: str = "") -> None:
+def draw_curves(
+    panels: Sequence[Sequence[Curve]],
+    target: Path,
+    *,
+    titles: Sequence[str],
+    labels: Sequence[str],
+    values: Sequence[str],
+    logarithmic: Sequence[bool],
+    log_values: bool = False,
+    title: str = "",
+) -> None:
     """Draw panels of curves: means over seeds, with 90 % intervals where there are several.
 
     Args:
@@ -125,13 +168,24 @@ def draw_curves(panels: Sequence[Sequence[Curve]], target: Path, *, titles: Sequ
     pyplot = _pyplot()
     from matplotlib import ticker
 
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(4.5 * len(panels), 3.6), layout="constrained", squeeze=False)
-    for axis, curves, name, label, value, log in zip(axes[0], panels, titles, labels, values, logarithmic, strict=True):
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(4.5 * len(panels), 3.6), layout="constrained", squeeze=False
+    )
+    for axis, curves, name, label, value, log in zip(
+        axes[0], panels, titles, labels, values, logarithmic, strict=True
+    ):
         for curve in curves:
             places = [place for place, _ in curve.points]
             intervals = [seed_interval(values) for _, values in curve.points]
-            axis.errorbar(places, [one.mean for one in intervals], yerr=[one.half_width or 0.0 for one in intervals],
-                          marker="o", markersize=4, capsize=2, label=_literal(curve.label))
+            axis.errorbar(
+                places,
+                [one.mean for one in intervals],
+                yerr=[one.half_width or 0.0 for one in intervals],
+                marker="o",
+                markersize=4,
+                capsize=2,
+                label=_literal(curve.label),
+            )
         ticks = sorted({place for curve in curves for place, _ in curve.points})
         axis.set(title=name, xlabel=label, ylabel=value)
         if log:
@@ -139,7 +193,9 @@ def draw_curves(panels: Sequence[Sequence[Curve]], target: Path, *, titles: Sequ
         if log_values:
             axis.set_yscale("log")
             low, high = axis.get_ylim()
-            axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+            axis.yaxis.set_major_locator(
+                ticker.LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,))
+            )
             axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axis.minorticks_off()
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -158,7 +214,8 @@ class Line:
     Attributes:
         score: Its score; lower is better.
         actions: Names of its actions.
-        right: Which of them are the annotated ones; names do not tell, since two actions may have the same.
+        right: Which of them are the annotated ones; names do not tell, since two actions may have
+            the same.
     """
 
     score: float
@@ -182,7 +239,9 @@ class PlanPanel:
 
 
 def draw_plans(panels: Sequence[PlanPanel], target: Path, *, title: str) -> None:
-    """Draw the annotated sequence and the best plans of some queries as text; right steps stand in blue, wrong ones in red.
+    """Draw the annotated sequence and the best plans of some queries as text.
+
+    Right steps stand in blue, wrong ones in red.
 
     Args:
         panels: The queries, one below the other.
@@ -192,22 +251,41 @@ def draw_plans(panels: Sequence[PlanPanel], target: Path, *, title: str) -> None
     pyplot = _pyplot()
     heights = [len(panel.plans) + 2.2 for panel in panels]
     width = max(_HEAD + len(panel.truth) for panel in panels)
-    figure, axes = pyplot.subplots(len(panels), 1, figsize=(2.6 * width, 0.27 * sum(heights) + 0.4), layout="constrained",
-                                   squeeze=False, gridspec_kw={"height_ratios": heights})
+    figure, axes = pyplot.subplots(
+        len(panels),
+        1,
+        figsize=(2.6 * width, 0.27 * sum(heights) + 0.4),
+        layout="constrained",
+        squeeze=False,
+        gridspec_kw={"height_ratios": heights},
+    )
     for (axis,), panel, height in zip(axes, panels, heights, strict=True):
         axis.set(xlim=(0, width), ylim=(height, 0))
         axis.axis("off")
         axis.text(0, 0.5, _literal(panel.title), fontsize=9, weight="bold", va="center")
         lines = [("annotated", panel.truth, ["black"] * len(panel.truth))]
-        lines += [(f"{rank}. score {plan.score:.3f}" + (" ✓" if all(plan.right) else ""), plan.actions,
-                   [_BLUE if right else _RED for right in plan.right]) for rank, plan in enumerate(panel.plans, start=1)]
+        lines += [
+            (
+                f"{rank}. score {plan.score:.3f}" + (" ✓" if all(plan.right) else ""),
+                plan.actions,
+                [_BLUE if right else _RED for right in plan.right],
+            )
+            for rank, plan in enumerate(panel.plans, start=1)
+        ]
         for number, (head, names, colours) in enumerate(lines):
             y = number + 1.5
             if number == 1:
                 axis.axhspan(y - 0.5, y + 0.5, color="#fbe7a3", linewidth=0)
             axis.text(0, y, head, fontsize=8, va="center", color=_DARK)
             for step, (name, colour) in enumerate(zip(names, colours, strict=True)):
-                axis.text(_HEAD + step, y, _literal(_shortened(name)), fontsize=8, va="center", color=colour)
+                axis.text(
+                    _HEAD + step,
+                    y,
+                    _literal(_shortened(name)),
+                    fontsize=8,
+                    va="center",
+                    color=colour,
+                )
     figure.suptitle(_literal(title), fontsize=10)
     figure.supxlabel("blue: the annotated step, red: another one", fontsize=8, color=_DARK)
     figure.savefig(target, dpi=150)
@@ -215,7 +293,7 @@ def draw_plans(panels: Sequence[PlanPanel], target: Path, *, title: str) -> None
 
 
 def _shortened(name: str, most: int = 34) -> str:
-    return name if len(name) <= most else name[:most - 1] + "…"
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _literal(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Metrics of procedure planning, in per cent, each a sum over windows and a count, so that parts can be added up."""
+"""Metrics of procedure planning, in per cent, each a sum over windows and a count.
+
+So that parts can be added up.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MetricSums", "mean_accuracy", "mean_iou", "mean_iou_bitwise", "position_accuracy", "success_rate",
-           "task_accuracy", "top_k_success_rate"]
+__all__ = [
+    "MetricSums",
+    "mean_accuracy",
+    "mean_iou",
+    "mean_iou_bitwise",
+    "position_accuracy",
+    "success_rate",
+    "task_accuracy",
+    "top_k_success_rate",
+]
 
 _MISSING = -1  # stands in for every action of a plan that a planner could not give
 _EPSILON = 1e-6
@@ -37,27 +48,37 @@ def mean_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
 
 
 def mean_iou(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """mIoU: for each window the intersection over union of the two sets of actions, averaged over windows.
+    """mIoU: for each window the intersection over union of the two sets of actions.
 
-    Independent of order within a window, of batches and of how actions are numbered. Arguments as in `success_rate`.
+    Averaged over windows.
+
+    Independent of order within a window, of batches and of how actions are numbered. Arguments as
+    in `success_rate`.
     """
     return _percent(*_iou(*_pair(predicted, actual)))
 
 
 def mean_iou_bitwise(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """The "element-wise mIoU" of published tables: bitwise AND over bitwise OR of the action *ids*. Not an overlap measure.
+    """The "element-wise mIoU" of published tables.
 
-    For each window the sum over positions of `predicted & actual`, the ids taken as binary numbers, is divided by the sum of
-    `predicted | actual` (plus 1e-6), then averaged over windows. It was presumably meant for one-hot vectors. On ids it
-    depends on how actions are numbered: 6 for 7 counts 6/7, 8 for 7 counts nothing; where the ids of a task are neighbours,
-    random steps of the right task score above 90 %. A right prediction of action 0 everywhere counts nothing. Reported for
-    comparison with such tables only. Arguments as in `success_rate`; ids must not be negative.
+    Bitwise AND over bitwise OR of the action *ids*. Not an overlap measure.
+
+    For each window the sum over positions of `predicted & actual`, the ids taken as binary numbers,
+    is divided by the sum of `predicted | actual` (plus 1e-6), then averaged over windows. It was
+    presumably meant for one-hot vectors. On ids it
+    depends on how actions are numbered: 6 for 7 counts 6/7, 8 for 7 counts nothing; where the ids
+    of a task are neighbours, random steps of the right task score above 90 %. A right prediction of
+    action 0 everywhere counts nothing. Reported for comparison with such tables only. Arguments as
+    in `success_rate`; ids must not be negative.
     """
     return _percent(*_bitwise(*_pair(predicted, actual)))
 
 
 def position_accuracy(predicted: ArrayLike, actual: ArrayLike) -> NDArray[np.float64]:
-    """Share of windows whose action is right, for each position, per cent [T]. Arguments as in `success_rate`."""
+    """Share of windows whose action is right, for each position, per cent [T].
+
+    Arguments as in `success_rate`.
+    """
     left, right = _pair(predicted, actual)
     return np.asarray(100 * (left == right).mean(axis=0))
 
@@ -100,8 +121,14 @@ class MetricSums:
     positions: NDArray[np.float64] | None = None
     without_plan: int = 0
 
-    def add(self, plans: list[NDArray[np.int64]], actual: NDArray[np.int64], *, tasks: NDArray[np.int64] | None = None,
-            actual_tasks: NDArray[np.int64] | None = None) -> None:
+    def add(
+        self,
+        plans: list[NDArray[np.int64]],
+        actual: NDArray[np.int64],
+        *,
+        tasks: NDArray[np.int64] | None = None,
+        actual_tasks: NDArray[np.int64] | None = None,
+    ) -> None:
         """Add some windows.
 
         Args:
@@ -113,15 +140,18 @@ class MetricSums:
         horizon = actual.shape[1]
         padded = np.full((len(plans), self.top_k, horizon), _MISSING, dtype=np.int64)
         for row, plan in enumerate(plans):
-            padded[row, :min(len(plan), self.top_k)] = plan[:self.top_k]
+            padded[row, : min(len(plan), self.top_k)] = plan[: self.top_k]
         first = padded[:, 0]
         missing = (first == _MISSING).all(axis=1)
         self.without_plan += int(missing.sum())
         bitwise_sum, _ = _bitwise(first[~missing], actual[~missing])
         parts = {
-            "success_rate": _success(first, actual), "mean_accuracy": _accuracy(first, actual),
-            "mean_iou": _iou(first, actual), "mean_iou_bitwise": (bitwise_sum, len(actual)),
-            f"top_{self.top_k}_success_rate": _top_k(padded, actual)}
+            "success_rate": _success(first, actual),
+            "mean_accuracy": _accuracy(first, actual),
+            "mean_iou": _iou(first, actual),
+            "mean_iou_bitwise": (bitwise_sum, len(actual)),
+            f"top_{self.top_k}_success_rate": _top_k(padded, actual),
+        }
         if tasks is not None and actual_tasks is not None:
             parts["task_accuracy"] = (float((tasks == actual_tasks).sum()), len(actual_tasks))
         for name, (total, count) in parts.items():
@@ -132,9 +162,13 @@ class MetricSums:
 
     def percents(self) -> dict[str, Any]:
         """Every metric in per cent; `position_accuracy` is a list of T."""
-        values: dict[str, Any] = {name: _percent(total, self.counts[name]) for name, total in self.sums.items()}
+        values: dict[str, Any] = {
+            name: _percent(total, self.counts[name]) for name, total in self.sums.items()
+        }
         if self.positions is not None:
-            values["position_accuracy"] = (100 * self.positions / self.counts["success_rate"]).tolist()
+            values["position_accuracy"] = (
+                100 * self.positions / self.counts["success_rate"]
+            ).tolist()
         return values
 
 
@@ -142,9 +176,15 @@ def _pair(predicted: ArrayLike, actual: ArrayLike) -> tuple[NDArray[np.int64], N
     left, right = np.asarray(predicted), np.asarray(actual)
     for name, array in (("predicted", left), ("actual", right)):
         if array.dtype.kind not in "iu" or array.ndim != 2:
-            raise ValueError(f"{name} has type {array.dtype} and shape {list(array.shape)}; expected integers [N, T]")
+            raise ValueError(
+                f"{name} has type {array.dtype} and shape {list(array.shape)}; expected integers "
+                "[N, T]"
+            )
     if left.shape != right.shape or not left.size:
-        raise ValueError(f"predicted {list(left.shape)} and actual {list(right.shape)} must be equal in shape, not empty")
+        raise ValueError(
+            f"predicted {list(left.shape)} and actual {list(right.shape)} must be equal in shape, "
+            "not empty"
+        )
     return left.astype(np.int64), right.astype(np.int64)
 
 

@@ -20,8 +20,9 @@ class PublishedScore:
 
     Attributes:
         value: The number; a mean over seeds where a method was trained on several.
-        width: What is printed after ±; None where nothing is. In rows of the unified protocol it is the *full* width of a 90 %
-            interval, as `cefito.evaluation.statistics.bootstrap_width` gives it, unless the row's note says otherwise.
+        width: What is printed after ±; None where nothing is. In rows of the unified protocol it is
+            the *full* width of a 90 % interval, as `cefito.evaluation.statistics.bootstrap_width`
+            gives it, unless the row's note says otherwise.
     """
 
     value: float
@@ -56,7 +57,8 @@ class PublishedRow:
         note: What else must be known; empty if nothing.
         success_rate: SR. Like all scores below, None where it is not given.
         mean_accuracy: mAcc.
-        mean_iou_bitwise: mIoU of the unified protocol, bitwise on action ids; see `cefito.evaluation.mean_iou_bitwise`.
+        mean_iou_bitwise: mIoU of the unified protocol, bitwise on action ids; see
+            `cefito.evaluation.mean_iou_bitwise`.
         mean_iou_own: mIoU of a protocol of the method's own, of whichever definition.
         task_accuracy: Accuracy of the task classifier.
     """
@@ -80,9 +82,10 @@ def published_rows(dataset: str, horizon: int, table: str = "main") -> list[Publ
     """Published rows for one data set and horizon, in the order of the tables.
 
     Args:
-        dataset: Name of a data set. It is matched by its beginning: "crosstask-simulated" gives the rows of "crosstask", whose
-            `dataset` says so. Scores on other observations than the published ones are not comparable; whoever shows them side
-            by side must say what was simulated.
+        dataset: Name of a data set. It is matched by its beginning: "crosstask-simulated" gives the
+            rows of "crosstask", whose `dataset` says so. Scores on other observations than the
+            published ones are not comparable; whoever shows them side by side must say what was
+            simulated.
         horizon: T.
         table: "main", "ablation", "text-encoder", "task-classifier", "oracle" or "reproduction".
 
@@ -96,7 +99,11 @@ def published_rows(dataset: str, horizon: int, table: str = "main") -> list[Publ
     tables = sorted({row.table for row in rows})
     if table not in tables:
         raise ConfigError(f"no published table '{table}'; there are {', '.join(tables)}.")
-    return [row for row in rows if row.table == table and row.horizon == horizon and dataset.startswith(row.dataset)]
+    return [
+        row
+        for row in rows
+        if row.table == table and row.horizon == horizon and dataset.startswith(row.dataset)
+    ]
 
 
 @cache
@@ -104,13 +111,31 @@ def _all_rows() -> tuple[PublishedRow, ...]:
     text = (resources.files("cefito.evaluation") / "published.json").read_text(encoding="utf-8")
     value = json.loads(text)
     protocols = {key: PublishedProtocol(**protocol) for key, protocol in value["protocols"].items()}
-    return tuple(row for table in value["tables"] for entry in table["rows"] for row in _rows(table, entry, protocols))
+    return tuple(
+        row
+        for table in value["tables"]
+        for entry in table["rows"]
+        for row in _rows(table, entry, protocols)
+    )
 
 
-def _rows(table: dict[str, Any], entry: dict[str, Any], protocols: dict[str, PublishedProtocol]) -> Iterator[PublishedRow]:
+def _rows(
+    table: dict[str, Any], entry: dict[str, Any], protocols: dict[str, PublishedProtocol]
+) -> Iterator[PublishedRow]:
     """One row for each horizon of an entry."""
     for horizon, numbers in entry["scores"].items():
-        scores = {metric: PublishedScore(*pair) for metric, pair in zip(table["metrics"], numbers, strict=True)}
-        yield PublishedRow(table=table["table"], dataset=table["dataset"], horizon=int(horizon), method=entry["method"],
-                           source=table["source"], protocol=protocols[entry["protocol"]],
-                           unified=entry["protocol"] == "unified", note=entry.get("note", ""), **scores)
+        scores = {
+            metric: PublishedScore(*pair)
+            for metric, pair in zip(table["metrics"], numbers, strict=True)
+        }
+        yield PublishedRow(
+            table=table["table"],
+            dataset=table["dataset"],
+            horizon=int(horizon),
+            method=entry["method"],
+            source=table["source"],
+            protocol=protocols[entry["protocol"]],
+            unified=entry["protocol"] == "unified",
+            note=entry.get("note", ""),
+            **scores,
+        )

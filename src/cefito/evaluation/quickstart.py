@@ -72,9 +72,12 @@ class Quickstart:
     pictures: list[Path]
 
 
-def run_quickstart(folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
-                   ) -> Quickstart:
-    """Make the embedded world, train on it, plan its test videos and compare with two simple planners.
+def run_quickstart(
+    folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
+) -> Quickstart:
+    """Make the embedded world, train on it.
+
+    Plan its test videos and compare with two simple planners.
 
     Args:
         folder: New folder for data set, run, scores and pictures.
@@ -88,21 +91,36 @@ def run_quickstart(folder: Path, *, seed: int = 0, config: RunConfig | None = No
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder}: exists already. Choose another folder with --out, or remove it.")
     dataset = write_world(folder / "world", seed=seed)
-    run = train_run(dataset, folder / "run", config=config or load_config("quickstart"), horizon=HORIZON, seed=seed,
-                    progress=progress)
-    splits = {split: cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val", "test")}
+    run = train_run(
+        dataset,
+        folder / "run",
+        config=config or load_config("quickstart"),
+        horizon=HORIZON,
+        seed=seed,
+        progress=progress,
+    )
+    splits = {
+        split: cut_windows(dataset, horizon=HORIZON, split=split)
+        for split in ("train", "val", "test")
+    }
     evaluations, plans = _compare(run, splits, seed)
-    write_json(run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations])
+    write_json(
+        run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations]
+    )
     rows = _example_rows(splits["test"])
     examples = [_example(dataset, splits["test"], row, plans[row]) for row in rows]
     write_json(run.folder / "examples.json", [vars(example) for example in examples])
     pictures = [run.folder / "training.png", run.folder / "energies.png"]
     draw_training(run.folder, pictures[0])
     draw_energies([_curve(run, splits["test"], row) for row in rows], pictures[1])
-    return Quickstart(folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=pictures)
+    return Quickstart(
+        folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=pictures
+    )
 
 
-def _compare(run: Run[CefitoPlanner], splits: dict[str, Windows], seed: int) -> tuple[list[Evaluation], list[Plans]]:
+def _compare(
+    run: Run[CefitoPlanner], splits: dict[str, Windows], seed: int
+) -> tuple[list[Evaluation], list[Plans]]:
     simple: list[Planner] = [NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)]
     evaluation, plans = evaluate_planner(run.planner, splits["test"])
     evaluations = [evaluation, evaluate_planner(run.planner, splits["test"], oracle_task=True)[0]]
@@ -116,7 +134,10 @@ def _example_rows(test: Windows) -> list[int]:
     """The middle window of each of a few tasks, spread over the tasks."""
     tasks = np.unique(test.tasks)
     chosen = tasks[np.linspace(0, len(tasks) - 1, min(EXAMPLES, len(tasks))).round().astype(int)]
-    return [int(rows[len(rows) // 2]) for rows in (np.flatnonzero(test.tasks == task) for task in chosen)]
+    return [
+        int(rows[len(rows) // 2])
+        for rows in (np.flatnonzero(test.tasks == task) for task in chosen)
+    ]
 
 
 def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) -> Example:
@@ -124,11 +145,18 @@ def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) ->
     assert plans.tasks is not None
     predicted = int(plans.tasks[0])
     return Example(
-        video=dataset.videos[int(test.video[row])].video_id, start=int(test.start[row]),
-        task=taxonomy.tasks[int(test.tasks[row])].name, predicted_task=taxonomy.tasks[predicted].name,
+        video=dataset.videos[int(test.video[row])].video_id,
+        start=int(test.start[row]),
+        task=taxonomy.tasks[int(test.tasks[row])].name,
+        predicted_task=taxonomy.tasks[predicted].name,
         truth=taxonomy.names(test.actions[row]),
-        plans=[(float(score), float(energy), taxonomy.names(actions))
-               for score, energy, actions in zip(plans.scores, plans.energies, plans.actions, strict=True)])
+        plans=[
+            (float(score), float(energy), taxonomy.names(actions))
+            for score, energy, actions in zip(
+                plans.scores, plans.energies, plans.actions, strict=True
+            )
+        ],
+    )
 
 
 def _curve(run: Run[CefitoPlanner], test: Windows, row: int) -> EnergyCurve:
@@ -140,5 +168,8 @@ def _curve(run: Run[CefitoPlanner], test: Windows, row: int) -> EnergyCurve:
     size = len(problem.actions) ** test.horizon
     everything = ExhaustiveSearch().search(IncrementalField(field), [problem], size)[0]
     same = np.flatnonzero((everything.actions == test.actions[row]).all(axis=1))
-    return EnergyCurve(title=test.taxonomy.tasks[task].name, energies=everything.energies,
-                       truth_rank=int(same[0]) if len(same) else None)
+    return EnergyCurve(
+        title=test.taxonomy.tasks[task].name,
+        energies=everything.energies,
+        truth_rank=int(same[0]) if len(same) else None,
+    )

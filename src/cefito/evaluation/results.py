@@ -19,10 +19,13 @@ __all__ = ["Results", "gather", "read_results", "write_results"]
 
 FORMAT_VERSION = 1
 Results = dict[str, Any]
-"""{"format_version", "dataset": {"name", "fingerprint"}, "selection", "preset", "settings", "sample", "horizons", "seeds",
-"versions", "rows": [as `Row`], "windows": {T: {"video", "start"}} of all scored test windows, "cells": [{"row", "horizon",
-"seed", "metrics", "success", "windows", "scored", …} or {"row", "horizon", "seed", "error"}]}; `success` has a digit for each
-window, 1 where the whole sequence was right; `scored` are the numbers of these windows, null for all of them."""
+"""{"format_version", "dataset": {"name", "fingerprint"}, "selection", "preset", "settings".
+
+"sample", "horizons", "seeds",
+"versions", "rows": [as `Row`], "windows": {T: {"video", "start"}} of all scored test windows,
+"cells": [{"row", "horizon", "seed", "metrics", "success", "windows", "scored", …} or {"row",
+"horizon", "seed", "error"}]}; `success` has a digit for each window, 1 where the whole sequence was
+right; `scored` are the numbers of these windows, null for all of them."""
 
 
 def gather(study: Study) -> Results:
@@ -54,18 +57,32 @@ def gather(study: Study) -> Results:
         if "scored" in value:
             value["scored"] = _rows(value["scored"], windows[str(value["horizon"])])
     return {
-        "format_version": FORMAT_VERSION, "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
-        "selection": study.selection, "preset": study.preset, "settings": dict(study.settings), "sample": study.sample,
-        "horizons": list(study.horizons), "seeds": list(study.seeds),
-        "versions": {"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__},
-        "rows": [asdict(row) for row in study.rows], "windows": windows, "cells": cells}
+        "format_version": FORMAT_VERSION,
+        "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+        "selection": study.selection,
+        "preset": study.preset,
+        "settings": dict(study.settings),
+        "sample": study.sample,
+        "horizons": list(study.horizons),
+        "seeds": list(study.seeds),
+        "versions": {
+            "cefito": version("cefito"),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
+        "rows": [asdict(row) for row in study.rows],
+        "windows": windows,
+        "cells": cells,
+    }
 
 
 def _rows(scored: list[list[int]], windows: dict[str, list[int]]) -> list[int] | None:
     """Numbers of the windows among all, None for all of them."""
     if len(scored[0]) == len(windows["video"]):
         return None
-    place = {key: row for row, key in enumerate(zip(windows["video"], windows["start"], strict=True))}
+    place = {
+        key: row for row, key in enumerate(zip(windows["video"], windows["start"], strict=True))
+    }
     return [place[key] for key in zip(*scored, strict=True)]
 
 
@@ -81,6 +98,12 @@ def read_results(path: Path) -> Results:
         RunError: Missing, damaged, or of another version.
     """
     value = read_json(path, "Make it again with cefito compare.", RunError)
-    if not isinstance(value, dict) or value.get("format_version") != FORMAT_VERSION or not isinstance(value.get("cells"), list):
-        raise RunError(f"{path}: not a results file of this version. Make it again with cefito compare.")
+    if (
+        not isinstance(value, dict)
+        or value.get("format_version") != FORMAT_VERSION
+        or not isinstance(value.get("cells"), list)
+    ):
+        raise RunError(
+            f"{path}: not a results file of this version. Make it again with cefito compare."
+        )
     return value

@@ -1,4 +1,7 @@
-"""Rows of tables: a method, how it is trained and how it plans; those that can be asked for by name."""
+"""Rows of tables: a method, how it is trained and how it plans.
+
+Those that can be asked for by name.
+"""
 
 from __future__ import annotations
 
@@ -45,24 +48,53 @@ class Row:
         """
         if not find_method(self.method).uses_task:
             raise ConfigError(f"'{self.name}{TRUE_TASK}': {self.title} makes no use of the task.")
-        return replace(self, name=self.name + TRUE_TASK, title=f"{self.title}, true task", true_task=True)
+        return replace(
+            self, name=self.name + TRUE_TASK, title=f"{self.title}, true task", true_task=True
+        )
 
 
 _PAPER = {"method": "exhaustive", "objective": "energy", "tasks": 1}
-ROWS: dict[str, Row] = {row.name: row for row in (
-    Row(name="cefito", title="CEFITO, exact search", method="cefito", search={"method": "exhaustive"}, exhaustive=True),
-    Row(name="cefito-guided", title="CEFITO, guided search", method="cefito", search={"method": "guided"}),
-    Row(name="cefito-energy", title="CEFITO, energy alone", method="cefito", search=_PAPER, exhaustive=True),
-    Row(name="cefito-no-energy", title="CEFITO without the energy", method="cefito",
-        search={"method": "guided", "objective": "likelihood"}),
-    Row(name="viterbi", title="ViterbiPlanNet", method="viterbi"),
-    Row(name="pdpp", title="PDPP", method="pdpp"),
-    Row(name="pkg", title="PKG, exact", method="pkg"),
-    Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),
-    Row(name="nearest", title="nearest window", method="nearest"),
-    Row(name="frequent", title="most frequent window", method="frequent"),
-)}
-"""Rows that can be asked for by name, each also with `-true-task` behind it where the method makes use of the task."""
+ROWS: dict[str, Row] = {
+    row.name: row
+    for row in (
+        Row(
+            name="cefito",
+            title="CEFITO, exact search",
+            method="cefito",
+            search={"method": "exhaustive"},
+            exhaustive=True,
+        ),
+        Row(
+            name="cefito-guided",
+            title="CEFITO, guided search",
+            method="cefito",
+            search={"method": "guided"},
+        ),
+        Row(
+            name="cefito-energy",
+            title="CEFITO, energy alone",
+            method="cefito",
+            search=_PAPER,
+            exhaustive=True,
+        ),
+        Row(
+            name="cefito-no-energy",
+            title="CEFITO without the energy",
+            method="cefito",
+            search={"method": "guided", "objective": "likelihood"},
+        ),
+        Row(name="viterbi", title="ViterbiPlanNet", method="viterbi"),
+        Row(name="pdpp", title="PDPP", method="pdpp"),
+        Row(name="pkg", title="PKG, exact", method="pkg"),
+        Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),
+        Row(name="nearest", title="nearest window", method="nearest"),
+        Row(name="frequent", title="most frequent window", method="frequent"),
+    )
+}
+"""Rows that can be asked for by name.
+
+Each also with `-true-task` behind it where the method makes use of the task.
+"""
 
 
 def find_rows(names: Sequence[str]) -> tuple[Row, ...]:
@@ -75,7 +107,10 @@ def find_rows(names: Sequence[str]) -> tuple[Row, ...]:
     for name in names:
         base = name.removesuffix(TRUE_TASK)
         if base not in ROWS:
-            raise ConfigError(f"no planner '{name}'; there are {', '.join(ROWS)}, each also with '{TRUE_TASK}' behind it.")
+            raise ConfigError(
+                f"no planner '{name}'; there are {', '.join(ROWS)}, each also with '{TRUE_TASK}' "
+                "behind it."
+            )
         rows.append(ROWS[base] if base == name else ROWS[base].with_true_task())
     if len({row.name for row in rows}) < len(rows):
         raise ConfigError(f"planners {', '.join(names)}: one is named twice.")

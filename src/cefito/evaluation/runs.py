@@ -22,12 +22,21 @@ SAMPLE_SEED = 0
 """Seed of the sample of windows, so that samples of one size are the same for all runs."""
 
 
-def evaluate_run(run: Run[Any], *, split: str = "test", oracle_task: bool = False, sample: int | None = None,
-                 dataset: Path | None = None) -> tuple[dict[str, Any], Path]:
-    """Score a run on a split of its data set, with the settings of the search that its planner has now.
+def evaluate_run(
+    run: Run[Any],
+    *,
+    split: str = "test",
+    oracle_task: bool = False,
+    sample: int | None = None,
+    dataset: Path | None = None,
+) -> tuple[dict[str, Any], Path]:
+    """Score a run on a split of its data set.
 
-    Where these are not the settings of the run itself, the file's name tells what differs. Scores of imported weights, which
-    have no data set of their own, bear the beginning of the data set's fingerprint.
+    With the settings of the search that its planner has now.
+
+    Where these are not the settings of the run itself, the file's name tells what differs. Scores
+    of imported weights, which have no data set of their own, bear the beginning of the data set's
+    fingerprint.
 
     Args:
         run: An opened run.
@@ -50,28 +59,50 @@ def evaluate_run(run: Run[Any], *, split: str = "test", oracle_task: bool = Fals
     windows = cut_windows(data, horizon=run.horizon, split=split)
     chosen = windows.sample(sample, SAMPLE_SEED)
     planner = run.planner
-    evaluation, _ = evaluate_planner(planner, chosen, oracle_task=oracle_task, sampled_from=len(windows))
+    evaluation, _ = evaluate_planner(
+        planner, chosen, oracle_task=oracle_task, sampled_from=len(windows)
+    )
     value = evaluation.to_dict() | {
-        "fingerprint": data.fingerprint, "method": run.method, "seed": run.info["seed"], "preset": run.info["preset"],
-        "selection": run.info.get("selection", "held-out")}
+        "fingerprint": data.fingerprint,
+        "method": run.method,
+        "seed": run.info["seed"],
+        "preset": run.info["preset"],
+        "selection": run.info.get("selection", "held-out"),
+    }
     if isinstance(planner, CefitoPlanner):
         space = planner.space
         fallback = space.fallback if space else ()
         value |= {
-            "actions_from": space.source if space else None, "search": planner.config.search.model_dump(mode="json"),
+            "actions_from": space.source if space else None,
+            "search": planner.config.search.model_dump(mode="json"),
             "weights": vars(planner.weights),
-            "tasks_without_training": {"tasks": list(fallback), "windows": int(np.isin(chosen.tasks, fallback).sum())}}
-    name = "-".join(["evaluation", split, *(["oracle-task"] if oracle_task else []),
-                     *([f"sample-{len(chosen)}"] if len(chosen) < len(windows) else []),
-                     *([] if run.info["dataset"]["fingerprint"] else [data.fingerprint[:12]]),
-                     *(setting.replace(" ", "-") for setting in changed_search(run))])
+            "tasks_without_training": {
+                "tasks": list(fallback),
+                "windows": int(np.isin(chosen.tasks, fallback).sum()),
+            },
+        }
+    name = "-".join(
+        [
+            "evaluation",
+            split,
+            *(["oracle-task"] if oracle_task else []),
+            *([f"sample-{len(chosen)}"] if len(chosen) < len(windows) else []),
+            *([] if run.info["dataset"]["fingerprint"] else [data.fingerprint[:12]]),
+            *(setting.replace(" ", "-") for setting in changed_search(run)),
+        ]
+    )
     path = run.folder / f"{name}.json"
     write_json(path, value)
     return value, path
 
 
 def changed_search(run: Run[Any]) -> list[str]:
-    """The settings of the search in which a run's planner differs now from how it was trained, each as "option value"."""
+    """The settings of the search in which a run's planner differs now from how it was trained.
+
+    Each as "option value".
+    """
     if not isinstance(run.planner, CefitoPlanner):
         return []
-    return changed_settings(run.planner.config.search, RunConfig.model_validate(run.info["config"]).search)
+    return changed_settings(
+        run.planner.config.search, RunConfig.model_validate(run.info["config"]).search
+    )

@@ -1,4 +1,7 @@
-"""How sure a score is: intervals over seeds, the interval that published tables print, and paired differences over videos."""
+"""How sure a score is: intervals over seeds, the interval that published tables print.
+
+And paired differences over videos.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ class Interval:
 
     Attributes:
         mean: Mean of the values.
-        half_width: Half the width of the interval; None for a single value, which says nothing of its spread.
+        half_width: Half the width of the interval; None for a single value, which says nothing of
+            its spread.
         values: One value a seed.
         level: Confidence level, 0.9 for 90 %.
     """
@@ -37,7 +41,8 @@ class Difference:
         low: Lower end of the confidence interval of the bootstrap over videos.
         high: Upper end.
         level: Confidence level of both intervals.
-        seeds: Interval over the differences of seeds paired by their order; None where the methods have not equally many.
+        seeds: Interval over the differences of seeds paired by their order; None where the methods
+            have not equally many.
     """
 
     mean: float
@@ -48,9 +53,12 @@ class Difference:
 
 
 def seed_interval(values: Sequence[float], level: float = 0.9) -> Interval:
-    """Confidence interval of a mean over seeds, by Student's t: half-width t((1 + level) / 2; n - 1) · s / √n.
+    """Confidence interval of a mean over seeds, by Student's t: half-width t((1 + level) / 2.
 
-    It covers the chance of training alone, on these test windows; not that of having drawn these videos.
+    N - 1) · s / √n.
+
+    It covers the chance of training alone, on these test windows; not that of having drawn these
+    videos.
 
     Args:
         values: One value a seed.
@@ -63,19 +71,29 @@ def seed_interval(values: Sequence[float], level: float = 0.9) -> Interval:
     _check_level(level)
     half_width, count = None, len(numbers)
     if count > 1:
-        from scipy.special import stdtrit  # type: ignore[import-untyped]  # quantile of Student's t; lighter than scipy.stats
+        # quantile of Student's t; lighter than scipy.stats
+        from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-        half_width = float(stdtrit(count - 1, (1 + level) / 2) * numbers.std(ddof=1) / count ** 0.5)
-    return Interval(mean=float(numbers.mean()), half_width=half_width, values=tuple(numbers.tolist()), level=level)
+        half_width = float(stdtrit(count - 1, (1 + level) / 2) * numbers.std(ddof=1) / count**0.5)
+    return Interval(
+        mean=float(numbers.mean()),
+        half_width=half_width,
+        values=tuple(numbers.tolist()),
+        level=level,
+    )
 
 
 def bootstrap_width(values: Sequence[float], *, seed: int = 0, draws: int = 1000) -> float:
-    """What the tables of the unified protocol (ViterbiPlanNet, arXiv 2603.04265) print after ±, for comparison with them.
+    """What the tables of the unified protocol (ViterbiPlanNet, arXiv 2603.04265) print after ±.
 
-    As many values as there are seeds are drawn from them with replacement and averaged, `draws` times. The result is the
-    distance of the 5th and the 95th percentile of these means: the *full* width of a 90 % interval, not half of it. With few
-    seeds a bootstrap is too narrow: for five, its interval is about z(0.95) √(4/5) / t(0.95; 4) = 0.69 times as wide as that of
-    `seed_interval`.
+    For comparison with them.
+
+    As many values as there are seeds are drawn from them with replacement and averaged, `draws`
+    times. The result is the
+    distance of the 5th and the 95th percentile of these means: the *full* width of a 90 % interval,
+    not half of it. With few
+    seeds a bootstrap is too narrow: for five, its interval is about z(0.95) √(4/5) / t(0.95; 4) =
+    0.69 times as wide as that of `seed_interval`.
 
     Args:
         values: One value a seed, at least two.
@@ -94,17 +112,27 @@ def bootstrap_width(values: Sequence[float], *, seed: int = 0, draws: int = 1000
     return float(high - low)
 
 
-def paired_difference(one: ArrayLike, other: ArrayLike, video: ArrayLike, *, level: float = 0.9, draws: int = 2000,
-                      seed: int = 0) -> Difference:
+def paired_difference(
+    one: ArrayLike,
+    other: ArrayLike,
+    video: ArrayLike,
+    *,
+    level: float = 0.9,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Difference:
     """How much more often one method succeeds than another on the same windows.
 
-    Windows of one video overlap, and are not independent. So the bootstrap draws videos with replacement, as many as there are;
-    all windows of a video come along, for both methods. A draw's difference is the sum of the differences of its windows over
-    their number (a ratio of sums); the interval is that of the percentiles (1 ± level) / 2 of all draws. Successes are averaged
-    over seeds first: the interval covers the choice of videos, not the chance of training, for which there is `seeds`.
+    Windows of one video overlap, and are not independent. So the bootstrap draws videos with
+    replacement, as many as there are; all windows of a video come along, for both methods. A draw's
+    difference is the sum of the differences of its windows over their number (a ratio of sums); the
+    interval is that of the percentiles (1 ± level) / 2 of all draws. Successes are averaged
+    over seeds first: the interval covers the choice of videos, not the chance of training, for
+    which there is `seeds`.
 
     Args:
-        one: Success of the first method for each seed and window, [S, N]; true or false, or numbers.
+        one: Success of the first method for each seed and window, [S, N]; true or false, or
+            numbers.
         other: That of the second, [S', N].
         video: The video of each window [N], as integers.
         level: Confidence level.
@@ -112,14 +140,17 @@ def paired_difference(one: ArrayLike, other: ArrayLike, video: ArrayLike, *, lev
         seed: Seed of the draws.
 
     Raises:
-        ValueError: Shapes that do not fit, no seed or window, values that are not finite, no draws, or a level not between 0
-            and 1.
+        ValueError: Shapes that do not fit, no seed or window, values that are not finite, no draws,
+            or a level not between 0 and 1.
     """
     first, second = _success(one, "one"), _success(other, "other")
     group = np.asarray(video)
     if group.shape != first.shape[1:] or group.shape != second.shape[1:]:
-        raise ValueError(f"one, other and video are of {first.shape[1]}, {second.shape[1]} and {list(group.shape)} windows; "
-                         "expected the same windows")
+        raise ValueError(
+            f"one, other and video are of {first.shape[1]}, {second.shape[1]} and "
+            f"{list(group.shape)} windows; "
+            "expected the same windows"
+        )
     if group.dtype.kind not in "iu":
         raise ValueError(f"video holds values of type {group.dtype}; expected integers")
     _check_level(level)
@@ -133,13 +164,21 @@ def paired_difference(one: ArrayLike, other: ArrayLike, video: ArrayLike, *, lev
     seeds = None
     if len(first) == len(second):
         seeds = seed_interval((100 * (first - second).mean(axis=1)).tolist(), level)
-    return Difference(mean=float(gain.sum() / size.sum()), low=float(low), high=float(high), level=level, seeds=seeds)
+    return Difference(
+        mean=float(gain.sum() / size.sum()),
+        low=float(low),
+        high=float(high),
+        level=level,
+        seeds=seeds,
+    )
 
 
 def _numbers(values: Sequence[float]) -> NDArray[np.float64]:
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1 or not len(numbers):
-        raise ValueError(f"values have shape {list(numbers.shape)}; expected one value a seed, at least one")
+        raise ValueError(
+            f"values have shape {list(numbers.shape)}; expected one value a seed, at least one"
+        )
     if not np.isfinite(numbers).all():
         raise ValueError(f"values {numbers.tolist()} are not all finite")
     return numbers
@@ -148,9 +187,13 @@ def _numbers(values: Sequence[float]) -> NDArray[np.float64]:
 def _success(values: ArrayLike, name: str) -> NDArray[np.float64]:
     success = np.asarray(values)
     if success.dtype.kind not in "biuf":
-        raise ValueError(f"{name} holds values of type {success.dtype}; expected true or false, or numbers")
+        raise ValueError(
+            f"{name} holds values of type {success.dtype}; expected true or false, or numbers"
+        )
     if success.ndim != 2 or not success.size:
-        raise ValueError(f"{name} has shape {list(success.shape)}; expected [seeds, windows], not empty")
+        raise ValueError(
+            f"{name} has shape {list(success.shape)}; expected [seeds, windows], not empty"
+        )
     if not np.isfinite(success).all():
         raise ValueError(f"{name} holds NaN or infinity")
     return success.astype(np.float64)

@@ -28,7 +28,9 @@ class TaskClassifier(nn.Module):
         super().__init__()
         self.config = config
         released = (max(observation_dim // 3, 1), 4 * observation_dim, max(observation_dim // 3, 1))
-        first, second, third = (given or default for given, default in zip(config.hidden, released, strict=True))
+        first, second, third = (
+            given or default for given, default in zip(config.hidden, released, strict=True)
+        )
         self.fc1 = nn.Linear(observation_dim, first)
         self.fc2 = nn.Linear(first, second)
         self.fc3 = nn.Linear(second, third)
@@ -38,7 +40,7 @@ class TaskClassifier(nn.Module):
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform, zero biases."""
         for layer in (self.fc1, self.fc2, self.fc3, self.fc4):
-            nn.init.kaiming_uniform_(layer.weight, a=5 ** 0.5, generator=generator)
+            nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
             nn.init.zeros_(layer.bias)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:

@@ -23,18 +23,22 @@ class FieldConfig(Frozen):
         depth: Number of transformer blocks.
         heads: Attention heads a block.
         mlp_ratio: Hidden width of a block's MLP over D.
-        init: Deviation of new weights: "fixed" 0.02, or "fan_in", one over the root of a layer's inputs, which suits
-            narrow fields.
+        init: Deviation of new weights: "fixed" 0.02, or "fan_in", one over the root of a layer's
+            inputs, which suits narrow fields.
         dropout: Share of the residual branches' outputs that is zeroed in training (paper: none).
-        action_encoding: "text" reads the data set's text embeddings, frozen; "learned" learns them; "auto" takes text where
-            the data set has it, else learns them; "observed" takes the mean of each action's normalised training
-            observations (not in the paper: for data sets too small to learn embeddings).
+        action_encoding: "text" reads the data set's text embeddings, frozen; "learned" learns them;
+            "auto" takes text where the data set has it, else learns them; "observed" takes the mean
+            of each action's normalised training observations (not in the paper: for data sets too
+            small to learn embeddings).
         action_dim: Width of learned action embeddings.
-        goal_skip: Add the vector of the last action, times a learned factor, to each predicted state, so that the network
-            predicts a departure from what the action usually leaves behind (paper: no). Needs "observed".
-        distance: "l2" is the paper's norm, "mean_square" the released code's mean over the features of the squared difference.
+        goal_skip: Add the vector of the last action, times a learned factor, to each predicted
+            state, so that the network predicts a departure from what the action usually leaves
+            behind (paper: no). Needs "observed".
+        distance: "l2" is the paper's norm, "mean_square" the released code's mean over the features
+            of the squared difference.
         centre: Subtract the training windows' mean observation before the layer norm (paper: no).
-        goal_projection: Hidden width of a residual MLP on the normalised goal before the distance; 0 is off, as in the paper.
+        goal_projection: Hidden width of a residual MLP on the normalised goal before the distance;
+            0 is off, as in the paper.
     """
 
     width: int = Field(384, ge=8)
@@ -53,7 +57,9 @@ class FieldConfig(Frozen):
     @model_validator(mode="after")
     def _heads_divide_width(self) -> FieldConfig:
         if self.width % self.heads or self.width % 2:
-            raise ValueError(f"width {self.width} must be even and divisible by the {self.heads} heads")
+            raise ValueError(
+                f"width {self.width} must be even and divisible by the {self.heads} heads"
+            )
         if self.goal_skip and self.action_encoding != "observed":
             raise ValueError("goal_skip needs action_encoding = 'observed'")
         return self

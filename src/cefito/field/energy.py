@@ -1,4 +1,7 @@
-"""The energy of an action sequence: the distance between the goal it leads to and the observed goal (paper, Eqs. 1 and 4)."""
+"""The energy of an action sequence.
+
+The distance between the goal it leads to and the observed goal (paper, Eqs. 1 and 4).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ __all__ = ["EnergyField", "GoalProjection"]
 
 
 class GoalProjection(nn.Module):
-    """A residual MLP on the normalised goal, the identity when new; lets the field weigh what it can predict."""
+    """A residual MLP on the normalised goal, the identity when new.
+
+    Lets the field weigh what it can predict.
+    """
 
     def __init__(self, observation_dim: int, hidden: int) -> None:
         super().__init__()
@@ -22,7 +28,7 @@ class GoalProjection(nn.Module):
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw the weights anew; the second layer starts at zero."""
-        nn.init.kaiming_uniform_(self.fc1.weight, a=5 ** 0.5, generator=generator)
+        nn.init.kaiming_uniform_(self.fc1.weight, a=5**0.5, generator=generator)
         for tensor in (self.fc1.bias, self.fc2.weight, self.fc2.bias):
             nn.init.zeros_(tensor)
 
@@ -44,14 +50,29 @@ class EnergyField(nn.Module):
 
     mean: Tensor
 
-    def __init__(self, *, config: FieldConfig, observation_dim: int, action_count: int, horizon: int,
-                 action_vectors: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        config: FieldConfig,
+        observation_dim: int,
+        action_count: int,
+        horizon: int,
+        action_vectors: Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
-        self.predictor = Predictor(config=config, observation_dim=observation_dim, action_count=action_count,
-                                   horizon=horizon, action_vectors=action_vectors)
-        self.goal_projection = (GoalProjection(observation_dim, config.goal_projection)
-                                if config.goal_projection else None)
+        self.predictor = Predictor(
+            config=config,
+            observation_dim=observation_dim,
+            action_count=action_count,
+            horizon=horizon,
+            action_vectors=action_vectors,
+        )
+        self.goal_projection = (
+            GoalProjection(observation_dim, config.goal_projection)
+            if config.goal_projection
+            else None
+        )
         self.register_buffer("mean", torch.zeros(observation_dim))
 
     @property
@@ -64,7 +85,8 @@ class EnergyField(nn.Module):
 
         Args:
             generator: Source of all randomness, on the CPU.
-            mean: Mean observation of the training windows [E]; used only where the configuration says `centre`.
+            mean: Mean observation of the training windows [E]; used only where the configuration
+                says `centre`.
         """
         self.predictor.reset(generator)
         if self.goal_projection is not None:
@@ -104,29 +126,40 @@ class EnergyField(nn.Module):
         """
         return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
 
-    def relaxed_energy(self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor) -> Tensor:
-        """Energy of mixtures of actions, what a search by gradients descends; equals `energy` where each step is one-hot.
+    def relaxed_energy(
+        self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor
+    ) -> Tensor:
+        """Energy of mixtures of actions, what a search by gradients descends.
 
-        The token of a step is the mixture's mean of the action tokens, and so is what the last action adds to the goal. The
-        paper names gradient-based inference without saying how; this is the plainest relaxation of its field.
+        Equals `energy` where each step is one-hot.
+
+        The token of a step is the mixture's mean of the action tokens, and so is what the last
+        action adds to the goal. The paper names gradient-based inference without saying how; this
+        is the plainest relaxation of its field.
 
         Args:
             initial: Initial observations [B, E].
             goal: Goal observations [B, E].
             actions: Action ids [A] that are mixed.
-            mixture: Share of each action at each step [B, T, A], non-negative, adding up to one at each step.
+            mixture: Share of each action at each step [B, T, A], non-negative, adding up to one at
+                each step.
 
         Returns:
             Energies [B], float32, differentiable in the mixture.
         """
-        return self.distance(self.predictor.relaxed_goal(self.centred(initial), actions, mixture), self.target(goal))
+        return self.distance(
+            self.predictor.relaxed_goal(self.centred(initial), actions, mixture), self.target(goal)
+        )
 
-    def candidate_energies(self, initial: Tensor, goal: Tensor, actions: Tensor, *,
-                           dropout: Dropout | None = None) -> Tensor:
-        """Energies of M distinct candidates a query, differentiable; shared prefixes are evaluated once.
+    def candidate_energies(
+        self, initial: Tensor, goal: Tensor, actions: Tensor, *, dropout: Dropout | None = None
+    ) -> Tensor:
+        """Energies of M distinct candidates a query, differentiable.
 
-        Each query's candidates form one packed token sequence, the tree of their prefixes, in which a token sees its
-        ancestors only. The last block computes the goal tokens alone.
+        Shared prefixes are evaluated once.
+
+        Each query's candidates form one packed token sequence, the tree of their prefixes, in which
+        a token sees its ancestors only. The last block computes the goal tokens alone.
 
         Args:
             initial: Initial observations [B, E].
@@ -140,7 +173,9 @@ class EnergyField(nn.Module):
         predictor = self.predictor
         tree = PrefixTree.build(actions, action_count=predictor.action_count)
         root = predictor.state_token(self.centred(initial))
-        x = tree.pack(root, predictor.action_tokens(), predictor.state_mask_token, predictor.pos_embed)
+        x = tree.pack(
+            root, predictor.action_tokens(), predictor.state_mask_token, predictor.pos_embed
+        )
         mask = tree.mask()
         for block in predictor.blocks[:-1]:
             x = block(x, mask=mask, dropout=dropout)

@@ -1,4 +1,6 @@
-"""The predictor P(x_s, a_1..a_T): a causal pre-norm transformer over [x_s, a_1, s_1, …, a_T, g] (paper, Sec. 3.2, Supp. A, B).
+"""The predictor P(x_s, a_1..a_T): a causal pre-norm transformer over [x_s, a_1, s_1, …, a_T.
+
+G] (paper, Sec. 3.2, Supp. A, B).
 
 `s_t` and `g` are one learnable state-mask token. Parameter names follow the authors' checkpoints.
 """
@@ -27,7 +29,10 @@ def normalise(x: Tensor) -> Tensor:
 
 
 def positions(length: int, width: int) -> Tensor:
-    """Fixed sinusoidal positions [length, width]: the sines of all frequencies, then the cosines."""
+    """Fixed sinusoidal positions [length, width].
+
+    The sines of all frequencies, then the cosines.
+    """
     half = width // 2
     frequency = torch.exp(-math.log(10_000.0) * torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
@@ -69,14 +74,22 @@ class Block(nn.Module):
         self.attn = Attention(width, heads)
         self.mlp = Mlp(width, hidden)
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None, last: int | None = None,
-                dropout: Dropout | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        last: int | None = None,
+        dropout: Dropout | None = None,
+    ) -> Tensor:
         """Apply the block.
 
         Args:
             x: Tokens [B, L, D].
-            mask: True where a query may see a key, broadcastable to [B, heads, L, L]; None for causal.
-            last: Give only the last so many tokens' outputs; the others serve as keys and values alone.
+            mask: True where a query may see a key, broadcastable to [B, heads, L, L]; None for
+                causal.
+            last: Give only the last so many tokens' outputs; the others serve as keys and values
+                alone.
             dropout: Zeroes parts of the residual branches.
 
         Returns:
@@ -87,8 +100,10 @@ class Block(nn.Module):
         normed = normalise(x)
         weight, bias = self.attn.qkv.weight, self.attn.qkv.bias
         query = self.attn.split(F.linear(normed[:, first:], weight[:width], bias[:width]))
-        key, value = (self.attn.split(part)
-                      for part in F.linear(normed, weight[width:], bias[width:]).split(width, dim=-1))
+        key, value = (
+            self.attn.split(part)
+            for part in F.linear(normed, weight[width:], bias[width:]).split(width, dim=-1)
+        )
         if mask is None:
             mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[..., first:, :])
@@ -112,14 +127,17 @@ class Dropout:
 
 
 class Predictor(nn.Module):
-    """Predicts the states that an action sequence leads through, and the actions between given states.
+    """Predicts the states that an action sequence leads through.
+
+    And the actions between given states.
 
     Args:
         config: Sizes and options.
         observation_dim: E.
         action_count: K.
         horizon: T.
-        action_vectors: Frozen vectors of the actions [K, W], text embeddings or mean observations; None to learn them.
+        action_vectors: Frozen vectors of the actions [K, W], text embeddings or mean observations;
+            None to learn them.
 
     Raises:
         ConfigError: The configured encoding needs vectors and there are none, or they do not fit K.
@@ -128,14 +146,26 @@ class Predictor(nn.Module):
     action_vectors: Tensor
     pos_embed: Tensor
 
-    def __init__(self, *, config: FieldConfig, observation_dim: int, action_count: int, horizon: int,
-                 action_vectors: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        config: FieldConfig,
+        observation_dim: int,
+        action_count: int,
+        horizon: int,
+        action_vectors: Tensor | None = None,
+    ) -> None:
         super().__init__()
         if config.action_encoding in ("text", "observed") and action_vectors is None:
-            raise ConfigError(f"action_encoding = '{config.action_encoding}', but no vectors of the actions are given. Prepare "
-                              "the data set with action_text_features.npy or choose 'learned'.")
+            raise ConfigError(
+                f"action_encoding = '{config.action_encoding}', but no vectors of the actions are "
+                "given. Prepare "
+                "the data set with action_text_features.npy or choose 'learned'."
+            )
         if action_vectors is not None and len(action_vectors) != action_count:
-            raise ConfigError(f"{len(action_vectors)} vectors for {action_count} actions; expected one an action.")
+            raise ConfigError(
+                f"{len(action_vectors)} vectors for {action_count} actions; expected one an action."
+            )
         self.config, self.horizon = config, horizon
         self.observation_dim, self.action_count = observation_dim, action_count
         width = config.width
@@ -145,7 +175,9 @@ class Predictor(nn.Module):
         else:
             self.register_buffer("action_vectors", action_vectors.float())
         if config.action_encoding == "observed":
-            self.action_offsets = nn.Parameter(torch.empty(action_count, width))  # tells actions apart that look alike
+            self.action_offsets = nn.Parameter(
+                torch.empty(action_count, width)
+            )  # tells actions apart that look alike
         if config.goal_skip:
             self.skip_scale = nn.Parameter(torch.ones(()))
         self._other_vectors: Tensor | None = None
@@ -153,8 +185,9 @@ class Predictor(nn.Module):
         self.action_embed = nn.Linear(self.action_vectors.shape[1], width)
         self.state_mask_token = nn.Parameter(torch.empty(width))
         self.action_mask_token = nn.Parameter(torch.empty(width))
-        self.blocks = nn.ModuleList(Block(width, config.heads, round(config.mlp_ratio * width))
-                                    for _ in range(config.depth))
+        self.blocks = nn.ModuleList(
+            Block(width, config.heads, round(config.mlp_ratio * width)) for _ in range(config.depth)
+        )
         self.norm = nn.LayerNorm(width, eps=EPSILON)
         self.state_head = nn.Linear(width, observation_dim)
         self.action_head = nn.Linear(width, action_count)
@@ -163,11 +196,12 @@ class Predictor(nn.Module):
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: truncated normal, zero biases; learned actions standard normal.
 
-        The deviation of a layer's weights is 0.02, or one over the root of its inputs where the configuration says so.
+        The deviation of a layer's weights is 0.02, or one over the root of its inputs where the
+        configuration says so.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                deviation = 0.02 if self.config.init == "fixed" else module.in_features ** -0.5
+                deviation = 0.02 if self.config.init == "fixed" else module.in_features**-0.5
                 nn.init.trunc_normal_(module.weight, std=deviation, generator=generator)
                 nn.init.zeros_(module.bias)
         self.norm.reset_parameters()
@@ -186,7 +220,10 @@ class Predictor(nn.Module):
 
     @contextmanager
     def using(self, vectors: Tensor | None) -> Iterator[None]:
-        """Evaluate with other frozen vectors of the actions [K, W] for a while; None changes nothing."""
+        """Evaluate with other frozen vectors of the actions [K, W] for a while.
+
+        None changes nothing.
+        """
         self._other_vectors = vectors
         try:
             yield
@@ -199,10 +236,15 @@ class Predictor(nn.Module):
         return self.action_vectors if self._other_vectors is None else self._other_vectors
 
     def action_tokens(self, actions: Tensor | None = None) -> Tensor:
-        """Token of each action of the vocabulary, or of those of given ids [A], without position, [K or A, D]."""
+        """Token of each action of the vocabulary, or of those of given ids [A], without position.
+
+        [K or A, D].
+        """
         tokens = self.action_embed(self.vectors if actions is None else self.vectors[actions])
         if self.config.action_encoding == "observed":
-            tokens = tokens + (self.action_offsets if actions is None else self.action_offsets[actions])
+            tokens = tokens + (
+                self.action_offsets if actions is None else self.action_offsets[actions]
+            )
         return tokens  # type: ignore[no-any-return]
 
     def skip(self) -> Tensor | None:
@@ -239,17 +281,24 @@ class Predictor(nn.Module):
             Predicted states [B, T, E].
         """
         slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
-        x = self._interleave(self.state_token(initial), F.embedding(actions, self.action_tokens()), slots)
+        x = self._interleave(
+            self.state_token(initial), F.embedding(actions, self.action_tokens()), slots
+        )
         for block in self.blocks:
             x = block(x, dropout=dropout)
         return self.head(x[:, 2::2], actions)
 
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
-        """Predicted goal [B, E] (paper, Eq. 1); the plain reference of every faster path. Arguments as in `states`."""
+        """Predicted goal [B, E] (paper, Eq.
+
+        1); the plain reference of every faster path. Arguments as in `states`.
+        """
         return self.states(initial, actions)[:, -1]
 
     def relaxed_goal(self, initial: Tensor, actions: Tensor, mixture: Tensor) -> Tensor:
-        """Predicted goal where each step mixes actions: its token and its skip are the mixture's means of theirs.
+        """Predicted goal where each step mixes actions.
+
+        Its token and its skip are the mixture's means of theirs.
 
         Args:
             initial: Initial observations [B, E].
@@ -260,18 +309,23 @@ class Predictor(nn.Module):
             Predicted goals [B, E], differentiable in the mixture.
         """
         slots = self.state_mask_token.expand(len(mixture), mixture.shape[1], -1)
-        x = self._interleave(self.state_token(initial), mixture @ self.action_tokens(actions), slots)
+        x = self._interleave(
+            self.state_token(initial), mixture @ self.action_tokens(actions), slots
+        )
         for block in self.blocks[:-1]:
             x = block(x)
         goals = self.state_head(self.norm(self.blocks[-1](x, last=1)[:, 0]))
         skip = self.skip()
         return goals if skip is None else goals + mixture[:, -1] @ skip[actions]  # type: ignore[no-any-return]
 
-    def reconstruct(self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+    def reconstruct(
+        self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None
+    ) -> Tensor:
         """Logits of the actions between given states (pass 2, paper Supp. A).
 
-        The action slots hold the action-mask token. The logits of a_t are read at the state after it: attention is causal, so
-        the action slot itself would see neither that state nor the goal.
+        The action slots hold the action-mask token. The logits of a_t are read at the state after
+        it: attention is causal, so the action slot itself would see neither that state nor the
+        goal.
 
         Args:
             initial: Initial observations [B, E].
@@ -290,4 +344,4 @@ class Predictor(nn.Module):
     def _interleave(self, first: Tensor, odd: Tensor, even: Tensor) -> Tensor:
         """[B, D], [B, T, D], [B, T, D] → [B, 2T + 1, D], positions added."""
         x = torch.cat([first[:, None], torch.stack([odd, even], dim=2).flatten(1, 2)], dim=1)
-        return x + self.pos_embed[:x.shape[1]]
+        return x + self.pos_embed[: x.shape[1]]

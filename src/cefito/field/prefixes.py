@@ -1,11 +1,14 @@
 """Packing the candidates of a query into the tree of their prefixes, for training.
 
-With causal attention, sequences that begin alike share every activation of the shared part. The M candidates of a query are
-sorted; each distinct prefix becomes one node of two tokens (its last action and the state after it), laid out level by level:
+With causal attention, sequences that begin alike share every activation of the shared part. The M
+candidates of a query are sorted; each distinct prefix becomes one node of two tokens (its last
+action and the state after it), laid out level by level:
 
-    [x_s | actions of level 1 | states of level 1 | … | actions of level T | states of level T (the goals)]
+    [x_s | actions of level 1 | states of level 1 | … | actions of level T | states of level T (the
+    goals)]
 
-A token sees x_s, its ancestors and itself. Levels are padded to the widest query of the batch; padding is seen by nobody.
+A token sees x_s, its ancestors and itself. Levels are padded to the widest query of the batch;
+padding is seen by nobody.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ class PrefixTree:
     Attributes:
         order: Candidate at each sorted place [B, M].
         actions: For each level the action of each node, [B, N_t]; padding repeats action 0.
-        ancestors: For each level t the node numbers on the levels 1..t of each node's path, [B, N_t, t].
+        ancestors: For each level t the node numbers on the levels 1..t of each node's path, [B,
+            N_t, t].
     """
 
     order: Tensor
@@ -53,7 +57,9 @@ class PrefixTree:
         node_actions, ancestors = [], []
         for level in range(horizon):
             if level == horizon - 1:
-                new = torch.ones_like(new)  # a leaf a candidate, so that goals come out in sorted order
+                new = torch.ones_like(
+                    new
+                )  # a leaf a candidate, so that goals come out in sorted order
             else:
                 new = new.clone()
                 new[:, 1:] |= ordered[:, 1:, level] != ordered[:, :-1, level]
@@ -104,9 +110,11 @@ class PrefixTree:
             above = [starts[upper] + path[..., upper] for upper in range(level)]
             above += [starts[upper] + widths[upper] + path[..., upper] for upper in range(level)]
             own = starts[level] + torch.arange(width, device=device).expand(batch, -1)
-            for first, seen in ((starts[level], [*above, own]),
-                                (starts[level] + width, [*above, own, own + width])):
-                mask[:, first:first + width].scatter_(2, torch.stack(seen, dim=-1), True)
+            for first, seen in (
+                (starts[level], [*above, own]),
+                (starts[level] + width, [*above, own, own + width]),
+            ):
+                mask[:, first : first + width].scatter_(2, torch.stack(seen, dim=-1), True)
         return mask[:, None]
 
     def unsort(self, leaves: Tensor) -> Tensor:

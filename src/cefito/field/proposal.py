@@ -12,10 +12,13 @@ __all__ = ["ProposalNetwork"]
 
 
 class ProposalNetwork(nn.Module):
-    """Logits of each step's action: a two-layer MLP on both observations, and a linear path past it.
+    """Logits of each step's action: a two-layer MLP on both observations.
 
-    Both give each step a query, which is compared with one learned vector an action, shared by the steps. The observations
-    show the first and the last action, which a linear map can recognise; without that path unseen videos fare worse.
+    And a linear path past it.
+
+    Both give each step a query, which is compared with one learned vector an action, shared by the
+    steps. The observations show the first and the last action, which a linear map can recognise;
+    without that path unseen videos fare worse.
 
     Args:
         config: Widths and options.
@@ -26,7 +29,9 @@ class ProposalNetwork(nn.Module):
 
     mean: Tensor
 
-    def __init__(self, *, config: ProposalConfig, observation_dim: int, action_count: int, horizon: int) -> None:
+    def __init__(
+        self, *, config: ProposalConfig, observation_dim: int, action_count: int, horizon: int
+    ) -> None:
         super().__init__()
         self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
         first, second = config.hidden
@@ -40,12 +45,15 @@ class ProposalNetwork(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform layers, normal action vectors of about unit length, zero biases."""
+        """Draw all weights anew: Kaiming-uniform layers.
+
+        Normal action vectors of about unit length, zero biases.
+        """
         for layer in (self.fc1, self.fc2, self.fc3, self.linear):
-            nn.init.kaiming_uniform_(layer.weight, a=5 ** 0.5, generator=generator)
+            nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
         for bias in (self.fc1.bias, self.fc2.bias, self.bias):
             nn.init.zeros_(bias)
-        nn.init.normal_(self.action_vectors, std=self.config.action_dim ** -0.5, generator=generator)
+        nn.init.normal_(self.action_vectors, std=self.config.action_dim**-0.5, generator=generator)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
         """Logits of each step's action over all actions, [B, E] and [B, E] → [B, T, K].

@@ -11,5 +11,17 @@ from cefito.planners.task_model import TaskModel
 from cefito.planners.trained import TrainingContext
 from cefito.planners.viterbi import ViterbiPlanner
 
-__all__ = ["METHODS", "CefitoPlanner", "FrequentPlanner", "NearestPlanner", "PdppPlanner", "PkgPlanner", "Planner", "Queries",
-           "TaskModel", "TrainingContext", "ViterbiPlanner", "make_planner"]
+__all__ = [
+    "METHODS",
+    "CefitoPlanner",
+    "FrequentPlanner",
+    "NearestPlanner",
+    "PdppPlanner",
+    "PkgPlanner",
+    "Planner",
+    "Queries",
+    "TaskModel",
+    "TrainingContext",
+    "ViterbiPlanner",
+    "make_planner",
+]

@@ -1,4 +1,7 @@
-"""What stands in for the networks that imported weights come without: a trained run has them all."""
+"""What stands in for the networks that imported weights come without.
+
+A trained run has them all.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,12 @@ class NoTaskModel:
         Raises:
             RunError: Always.
         """
-        raise RunError("this run was imported without a task classifier, so tasks must be given: --task ID for a plan, "
-                       "--oracle-task for scores. Or add one: cefito import-checkpoint FILE --kind task-classifier --out RUN.")
+        raise RunError(
+            "this run was imported without a task classifier, so tasks must be given: --task ID "
+            "for a plan, "
+            "--oracle-task for scores. Or add one: cefito import-checkpoint FILE --kind "
+            "task-classifier --out RUN."
+        )
 
 
 class NoProposals:
@@ -48,6 +55,10 @@ def check_settings(settings: SearchConfig) -> None:
         ConfigError: Settings that only a trained run can follow.
     """
     if settings.objective != "energy" or settings.pruning >= 0 or settings.prior_weight > 0:
-        raise ConfigError("this run was imported without training data, so it has neither a prior over sequences nor a "
-                          "proposal network. Plan with the energy alone: --objective energy, without --pruning and "
-                          "--prior-weight.")
+        raise ConfigError(
+            "this run was imported without training data, so it has neither a prior over "
+            "sequences nor a "
+            "proposal network. Plan with the energy alone: --objective energy, without --pruning "
+            "and "
+            "--prior-weight."
+        )

@@ -34,7 +34,9 @@ class Queries:
     @classmethod
     def from_windows(cls, windows: Windows, *, oracle_task: bool = False) -> Queries:
         """The windows' observations; their true tasks only for an oracle."""
-        return cls(initial=windows.initial, goal=windows.goal, tasks=windows.tasks if oracle_task else None)
+        return cls(
+            initial=windows.initial, goal=windows.goal, tasks=windows.tasks if oracle_task else None
+        )
 
     def __len__(self) -> int:
         return len(self.initial)
@@ -42,8 +44,12 @@ class Queries:
     def subset(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Queries:
         """The queries of the given rows."""
         index = np.asarray(rows, dtype=np.int64)
-        return replace(self, initial=self.initial[index], goal=self.goal[index],
-                       tasks=None if self.tasks is None else self.tasks[index])
+        return replace(
+            self,
+            initial=self.initial[index],
+            goal=self.goal[index],
+            tasks=None if self.tasks is None else self.tasks[index],
+        )
 
 
 class Planner(Protocol):
@@ -55,11 +61,17 @@ class Planner(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, int]:
-        """Learned numbers of each network that takes part in planning, by its name; empty where nothing is learned."""
+        """Learned numbers of each network that takes part in planning, by its name.
+
+        Empty where nothing is learned.
+        """
 
     @property
     def results(self) -> Mapping[str, TrainingResult]:
-        """How the training of each of its networks went, by the network's name; empty where it was loaded."""
+        """How the training of each of its networks went, by the network's name.
+
+        Empty where it was loaded.
+        """
 
     def fit(self, train: Windows, val: Windows, *, seed: int) -> None:
         """Learn; whatever is chosen is chosen on `val`."""

@@ -1,4 +1,7 @@
-"""CEFITO: a task classifier restricts the actions, an energy field scores sequences, a search finds the best ones."""
+"""CEFITO: a task classifier restricts the actions, an energy field scores sequences.
+
+A search finds the best ones.
+"""
 
 from __future__ import annotations
 
@@ -45,26 +48,42 @@ logger = logging.getLogger(__name__)
 _TITLE = "energy field"
 _REMEDY = "Train the run again (cefito train)."
 _TOGETHER = 64  # most queries handed to the search at once
-_CANDIDATES = 500_000  # and fewer where they have more candidates than this, so that progress is seen
+_CANDIDATES = (
+    500_000  # and fewer where they have more candidates than this, so that progress is seen
+)
 
 
 class CefitoPlanner:
-    """The paper's planner: task classifier, energy field and search; and what goes beyond it, as configured.
+    """The paper's planner: task classifier, energy field and search.
+
+    And what goes beyond it, as configured.
 
     Args:
         config: All settings of the run.
-        context: Where it is trained; checkpoints and metrics go into `classifier/`, `proposal/` and `field/` of its folder.
+        context: Where it is trained; checkpoints and metrics go into `classifier/`, `proposal/` and
+            `field/` of its folder.
         search: Another search than the configured one.
     """
 
-    def __init__(self, *, config: RunConfig, context: TrainingContext = TrainingContext(), search: Search | None = None
-                 ) -> None:
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        context: TrainingContext = TrainingContext(),
+        search: Search | None = None,
+    ) -> None:
         self.config, self.context, self.device = config, context, torch.device(context.device)
         self._given_search = search
-        self.task_model = TaskModel(config=config.classifier, training=config.classifier_training,
-                                    context=context.part("classifier"))
-        self.proposal = ProposalModel(config=config.proposal, training=config.proposal_training,
-                                      context=context.part("proposal"))
+        self.task_model = TaskModel(
+            config=config.classifier,
+            training=config.classifier_training,
+            context=context.part("classifier"),
+        )
+        self.proposal = ProposalModel(
+            config=config.proposal,
+            training=config.proposal_training,
+            context=context.part("proposal"),
+        )
         self.field: EnergyField | None = None
         self.hypotheses: Hypotheses | None = None
         self.space: ActionSpace | None = None
@@ -100,8 +119,15 @@ class CefitoPlanner:
         """The search in use."""
         settings = self.config.search
         return self._given_search or make_search(
-            settings.method, memory_mib=settings.memory_mib, budget_gflop=settings.budget_gflop, proposals=settings.proposals,
-            starts=settings.starts, refinements=settings.refinements, width=settings.width, diversity=settings.diversity)
+            settings.method,
+            memory_mib=settings.memory_mib,
+            budget_gflop=settings.budget_gflop,
+            proposals=settings.proposals,
+            starts=settings.starts,
+            refinements=settings.refinements,
+            width=settings.width,
+            diversity=settings.diversity,
+        )
 
     def use(self, settings: SearchConfig) -> None:
         """Search in another way from now on; where actions come from stays as it was trained.
@@ -113,9 +139,12 @@ class CefitoPlanner:
         self.config = self.config.model_copy(update={"search": kept})
 
     def fit(self, train_windows: Windows, val: Windows, *, seed: int) -> None:
-        """Train task classifier, proposal network and field, and fit the prior and the weights of the objective.
+        """Train task classifier, proposal network and field.
 
-        The networks keep the epoch that does best on the validation windows; the weights are fitted on these.
+        And fit the prior and the weights of the objective.
+
+        The networks keep the epoch that does best on the validation windows; the weights are fitted
+        on these.
 
         Args:
             train_windows: Training windows.
@@ -130,31 +159,68 @@ class CefitoPlanner:
         self.space = action_space(train_windows, self.config.search.actions)
         self._warn_fallback()
         self.task_model.fit(train_windows, val, seed=seed)
-        observed = torch.from_numpy(np.concatenate([train_windows.initial, train_windows.goal]).mean(axis=0))
-        field = self._new_field(train_windows.initial.shape[1], train_windows.horizon,
-                                self._action_vectors(train_windows, observed))
+        observed = torch.from_numpy(
+            np.concatenate([train_windows.initial, train_windows.goal]).mean(axis=0)
+        )
+        field = self._new_field(
+            train_windows.initial.shape[1],
+            train_windows.horizon,
+            self._action_vectors(train_windows, observed),
+        )
         field.reset(generator_for("cpu", seed, 3), mean=observed)
         field.to(self.device)
         training = self.config.training
-        problems = validation_problems(val, self.space, windows=training.stopping.windows,
-                                        candidates=training.stopping.candidates)
+        problems = validation_problems(
+            val,
+            self.space,
+            windows=training.stopping.windows,
+            candidates=training.stopping.candidates,
+        )
         objective = FieldObjective(
-            field=field, train=train_windows, actions=dict(enumerate(self.space.actions)), config=training,
-            score=lambda trained, group: self._score(trained, *problems, group))
-        self.proposal.fit(train_windows, val, actions=dict(enumerate(self.space.actions)), seed=seed)
-        self.result = self.context.part("field").train(_TITLE, objective, training, seed=seed, settings=[
-            train_windows.horizon, self.config.field.model_dump(), training.model_dump(), self.config.search.actions])
+            field=field,
+            train=train_windows,
+            actions=dict(enumerate(self.space.actions)),
+            config=training,
+            score=lambda trained, group: self._score(trained, *problems, group),
+        )
+        self.proposal.fit(
+            train_windows, val, actions=dict(enumerate(self.space.actions)), seed=seed
+        )
+        self.result = self.context.part("field").train(
+            _TITLE,
+            objective,
+            training,
+            seed=seed,
+            settings=[
+                train_windows.horizon,
+                self.config.field.model_dump(),
+                training.model_dump(),
+                self.config.search.actions,
+            ],
+        )
         self.field, self._incremental = field.eval(), IncrementalField(field)
-        prior = NGramPrior.tuned(train_windows.actions, train_windows.tasks, action_count=len(self.taxonomy.actions),
-                                 actions=self.space.actions, val_sequences=val.actions, val_tasks=val.tasks)
+        prior = NGramPrior.tuned(
+            train_windows.actions,
+            train_windows.tasks,
+            action_count=len(self.taxonomy.actions),
+            actions=self.space.actions,
+            val_sequences=val.actions,
+            val_tasks=val.tasks,
+        )
         self.hypotheses = self.combined(prior=prior)
         with self.context.progress("fitting the objective", total=1) as advance:
-            self.hypotheses.fit(self._incremental, val, windows=self.config.search.fitting_windows,
-                                memory_mib=self.config.search.memory_mib)
+            self.hypotheses.fit(
+                self._incremental,
+                val,
+                windows=self.config.search.fitting_windows,
+                memory_mib=self.config.search.memory_mib,
+            )
             advance()
 
     def combined(self, *, prior: NGramPrior, **fitted: Any) -> Hypotheses:
-        """What is asked of the networks, out of those that there are; imported weights come without some.
+        """What is asked of the networks, out of those that there are.
+
+        Imported weights come without some.
 
         Args:
             prior: Prior over sequences.
@@ -164,39 +230,79 @@ class CefitoPlanner:
         assert self.space is not None
         predictor = self.field.predictor
         task_model = self.task_model if self.task_model.fitted else NoTaskModel()
-        proposal = self.proposal if self.proposal.fitted else NoProposals(predictor.horizon, predictor.action_count)
-        return Hypotheses(space=self.space, task_model=task_model, prior=prior, proposal=proposal, **fitted)
+        proposal = (
+            self.proposal
+            if self.proposal.fitted
+            else NoProposals(predictor.horizon, predictor.action_count)
+        )
+        return Hypotheses(
+            space=self.space, task_model=task_model, prior=prior, proposal=proposal, **fitted
+        )
 
     def _action_vectors(self, windows: Windows, mean: torch.Tensor) -> torch.Tensor | None:
         """Frozen vectors of the actions, as configured; None where they are learned."""
         if self.config.field.action_encoding == "observed":
-            return ActionMeans(windows, mean if self.config.field.centre else torch.zeros_like(mean)).all()
-        return None if windows.action_text is None else torch.from_numpy(windows.action_text.astype(np.float32))
+            return ActionMeans(
+                windows, mean if self.config.field.centre else torch.zeros_like(mean)
+            ).all()
+        return (
+            None
+            if windows.action_text is None
+            else torch.from_numpy(windows.action_text.astype(np.float32))
+        )
 
-    def _new_field(self, observation_dim: int, horizon: int, action_vectors: torch.Tensor | None) -> EnergyField:
+    def _new_field(
+        self, observation_dim: int, horizon: int, action_vectors: torch.Tensor | None
+    ) -> EnergyField:
         assert self.taxonomy is not None
-        return EnergyField(config=self.config.field, observation_dim=observation_dim, horizon=horizon,
-                           action_count=len(self.taxonomy.actions), action_vectors=action_vectors)
+        return EnergyField(
+            config=self.config.field,
+            observation_dim=observation_dim,
+            horizon=horizon,
+            action_count=len(self.taxonomy.actions),
+            action_vectors=action_vectors,
+        )
 
-    def _score(self, field: EnergyField, problems: list[Problem], actual: NDArray[np.int64], group: Processes
-               ) -> Mapping[str, float]:
-        """Success rate and mean accuracy, per cent, of plans for validation problems; shared out over the processes."""
+    def _score(
+        self,
+        field: EnergyField,
+        problems: list[Problem],
+        actual: NDArray[np.int64],
+        group: Processes,
+    ) -> Mapping[str, float]:
+        """Success rate and mean accuracy, per cent, of plans for validation problems.
+
+        Shared out over the processes.
+        """
         mine = group.share(torch.arange(len(problems))).tolist()
         search = ExhaustiveSearch(memory_mib=self.config.search.memory_mib)
         plans = search.search(IncrementalField(field), [problems[index] for index in mine], 1)
-        right = np.array([plan.actions[0] for plan in plans]).reshape(-1, actual.shape[1]) == actual[mine]
-        sums = torch.tensor([right.all(axis=1).sum(), right.mean(axis=1).sum()], dtype=torch.float64,
-                            device=self.device)
+        right = (
+            np.array([plan.actions[0] for plan in plans]).reshape(-1, actual.shape[1])
+            == actual[mine]
+        )
+        sums = torch.tensor(
+            [right.all(axis=1).sum(), right.mean(axis=1).sum()],
+            dtype=torch.float64,
+            device=self.device,
+        )
         success, accuracy = (100 * group.sum(sums) / len(problems)).tolist()
         return {"success_rate": success, "mean_accuracy": accuracy}
 
     def _warn_fallback(self) -> None:
         if self.space and self.space.fallback:
             assert self.taxonomy is not None
-            names = [f"{task} ('{self.taxonomy.tasks[task].name}')" for task in self.space.fallback[:3]]
-            logger.warning("tasks without training windows, which may use all actions that the taxonomy lists for them: "
-                           "%d, %s%s", len(self.space.fallback), ", ".join(names),
-                           ", …" if len(self.space.fallback) > len(names) else "")
+            names = [
+                f"{task} ('{self.taxonomy.tasks[task].name}')" for task in self.space.fallback[:3]
+            ]
+            logger.warning(
+                "tasks without training windows, which may use all actions that the taxonomy "
+                "lists for them: "
+                "%d, %s%s",
+                len(self.space.fallback),
+                ", ".join(names),
+                ", …" if len(self.space.fallback) > len(names) else "",
+            )
 
     def _ready(self) -> tuple[EnergyField, Hypotheses]:
         if self.field is None or self.hypotheses is None:
@@ -204,7 +310,10 @@ class CefitoPlanner:
         return self.field, self.hypotheses
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The classifier's prediction [N], or the given tasks; where several tasks are searched, plans name their own."""
+        """The classifier's prediction [N], or the given tasks.
+
+        Where several tasks are searched, plans name their own.
+        """
         _, hypotheses = self._ready()
         return np.array([one.task for one in hypotheses.of(queries, 1)], dtype=np.int64)
 
@@ -213,13 +322,25 @@ class CefitoPlanner:
         """Weights of the objective in force."""
         _, hypotheses = self._ready()
         settings = self.config.search
-        weights = hypotheses.guide if settings.objective == "likelihood" else hypotheses.weights[settings.objective]
+        weights = (
+            hypotheses.guide
+            if settings.objective == "likelihood"
+            else hypotheses.weights[settings.objective]
+        )
         if (settings.tasks or hypotheses.tasks) == 1:
             weights = replace(weights, task=0.0)  # the same for every plan
-        return weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
+        return (
+            weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
+        )
 
-    def plan(self, queries: Queries, top_k: int, *, constraints: Constraints = Constraints(),
-             stop: Callable[[], bool] | None = None) -> list[Plans]:
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = Constraints(),
+        stop: Callable[[], bool] | None = None,
+    ) -> list[Plans]:
         """The best sequences among those of each query's likeliest tasks.
 
         Args:
@@ -229,25 +350,35 @@ class CefitoPlanner:
             stop: Asked now and then; once it says so, the best met so far is returned.
 
         Raises:
-            RunError: Not fitted, observations of another dimension, or no task given and no classifier to predict it.
-            ConfigError: No sequence of any likely task satisfies the constraints, or settings that imported weights cannot
-                follow.
+            RunError: Not fitted, observations of another dimension, or no task given and no
+                classifier to predict it.
+            ConfigError: No sequence of any likely task satisfies the constraints, or settings that
+                imported weights cannot follow.
         """
         field, hypotheses = self._ready()
         if queries.initial.shape[1] != field.predictor.observation_dim:
-            raise RunError(f"observations have {queries.initial.shape[1]} features; this run was trained on "
-                           f"{field.predictor.observation_dim}.")
+            raise RunError(
+                f"observations have {queries.initial.shape[1]} features; this run was trained on "
+                f"{field.predictor.observation_dim}."
+            )
         if self._incremental is None:
             self._incremental = IncrementalField(field)
         settings = self.config.search
         if not self.proposal.fitted:
             check_settings(settings)
         tasks = hypotheses.of(queries, settings.tasks or hypotheses.tasks)
-        problems = hypotheses.problems(queries, tasks, weights=self.weights, constraints=constraints,
-                                       pruning=settings.pruning if settings.pruning >= 0 else None)
+        problems = hypotheses.problems(
+            queries,
+            tasks,
+            weights=self.weights,
+            constraints=constraints,
+            pruning=settings.pruning if settings.pruning >= 0 else None,
+        )
         if constraints or settings.pruning >= 0:
             tasks, problems = feasible(tasks, problems, field.horizon, len(queries))
-        order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # those of one task together
+        order = sorted(
+            range(len(tasks)), key=lambda row: tasks[row].task
+        )  # those of one task together
         found: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
         search = self.search
         with self.context.progress("planning", total=len(problems)) as advance:
@@ -256,12 +387,18 @@ class CefitoPlanner:
                 largest = len(problems[order[0]].actions) ** field.horizon
                 together = max(1, min(_TOGETHER, _CANDIDATES // largest))
                 rows, order = order[:together], order[together:]
-                for row, plans in zip(rows, search.search(self._incremental, [problems[row] for row in rows], top_k, watch),
-                                      strict=True):
+                for row, plans in zip(
+                    rows,
+                    search.search(self._incremental, [problems[row] for row in rows], top_k, watch),
+                    strict=True,
+                ):
                     found[tasks[row].query].append((tasks[row], plans))
         missed = {tasks[row].query for row in order}  # stopped before all their tasks were searched
         best = [merged(parts, top_k) if parts else no_plans(field.horizon) for parts in found]
-        return [replace(plans, exact=plans.exact and query not in missed) for query, plans in enumerate(best)]
+        return [
+            replace(plans, exact=plans.exact and query not in missed)
+            for query, plans in enumerate(best)
+        ]
 
     def save(self, folder: Path) -> None:
         """Write weights, action space, taxonomy and settings."""
@@ -273,13 +410,22 @@ class CefitoPlanner:
             if network.fitted:
                 network.save(folder)
         write_tensors(folder / "prior.safetensors", hypotheses.prior.to_arrays())
-        write_json(folder / "planner.json", {
-            "planner": "cefito", "horizon": field.horizon, "observation_dim": field.predictor.observation_dim,
-            "learned_actions": field.predictor.learned_actions, "config": self.config.model_dump(mode="json"),
-            "action_space": hypotheses.space.to_dict(), "taxonomy": self.taxonomy.to_dict(),
-            "weights": {name: vars(weights) for name, weights in hypotheses.weights.items()},
-            "guide": vars(hypotheses.guide), "tasks": hypotheses.tasks,
-            "lacks": [network.title for network in networks if not network.fitted]})
+        write_json(
+            folder / "planner.json",
+            {
+                "planner": "cefito",
+                "horizon": field.horizon,
+                "observation_dim": field.predictor.observation_dim,
+                "learned_actions": field.predictor.learned_actions,
+                "config": self.config.model_dump(mode="json"),
+                "action_space": hypotheses.space.to_dict(),
+                "taxonomy": self.taxonomy.to_dict(),
+                "weights": {name: vars(weights) for name, weights in hypotheses.weights.items()},
+                "guide": vars(hypotheses.guide),
+                "tasks": hypotheses.tasks,
+                "lacks": [network.title for network in networks if not network.fitted],
+            },
+        )
 
     def load(self, folder: Path) -> None:
         """Read them back; the settings in the folder replace those given.
@@ -298,13 +444,21 @@ class CefitoPlanner:
             field = self._new_field(value["observation_dim"], value["horizon"], vectors)
             lacks = list(value.get("lacks", []))
         except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as problem:
-            raise RunError(f"{path}: not a planner of this version ({problem!r}). {_REMEDY}") from problem
+            raise RunError(
+                f"{path}: not a planner of this version ({problem!r}). {_REMEDY}"
+            ) from problem
         load_weights(field, tensors, str(folder / "field.safetensors"))
         self.field, self._incremental = field.to(self.device).eval(), None
-        self.task_model = TaskModel(config=self.config.classifier, training=self.config.classifier_training,
-                                    context=self.context)
-        self.proposal = ProposalModel(config=self.config.proposal, training=self.config.proposal_training,
-                                      context=self.context)
+        self.task_model = TaskModel(
+            config=self.config.classifier,
+            training=self.config.classifier_training,
+            context=self.context,
+        )
+        self.proposal = ProposalModel(
+            config=self.config.proposal,
+            training=self.config.proposal_training,
+            context=self.context,
+        )
         for network in (self.task_model, self.proposal):
             if network.title not in lacks:
                 network.load(folder)
@@ -312,13 +466,21 @@ class CefitoPlanner:
         try:
             prior = NGramPrior.from_arrays(arrays)
         except (TypeError, ValueError, ConfigError) as problem:
-            raise RunError(f"{folder / 'prior.safetensors'}: not a prior of this version ({problem!r}). {_REMEDY}") from problem
+            raise RunError(
+                f"{folder / 'prior.safetensors'}: not a prior of this version ({problem!r}). "
+                f"{_REMEDY}"
+            ) from problem
         try:
             self.hypotheses = self.combined(
-                prior=prior, weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES},
-                guide=Weights(**value["guide"]), tasks=int(value["tasks"]))
+                prior=prior,
+                weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES},
+                guide=Weights(**value["guide"]),
+                tasks=int(value["tasks"]),
+            )
         except (KeyError, TypeError, ValueError, ConfigError) as problem:
-            raise RunError(f"{path}: weights of another version ({problem!r}). {_REMEDY}") from problem
+            raise RunError(
+                f"{path}: weights of another version ({problem!r}). {_REMEDY}"
+            ) from problem
         self._warn_fallback()
 
 
@@ -333,4 +495,6 @@ def saved_config(value: dict[str, Any], folder: Path) -> RunConfig:
     try:
         return RunConfig.model_validate(value["config"])
     except (KeyError, TypeError, ValidationError) as problem:
-        raise RunError(f"{folder / 'planner.json'}: settings of another version ({problem}). {_REMEDY}") from problem
+        raise RunError(
+            f"{folder / 'planner.json'}: settings of another version ({problem}). {_REMEDY}"
+        ) from problem

@@ -1,4 +1,7 @@
-"""The most frequent training windows of the predicted task: what is known without looking at the observations further."""
+"""The most frequent training windows of the predicted task.
+
+What is known without looking at the observations further.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,12 @@ __all__ = ["FrequentPlanner"]
 
 
 class FrequentPlanner:
-    """Plans the sequences that training windows of the task show most often; ties by which came first.
+    """Plans the sequences that training windows of the task show most often.
 
-    The energy of a plan is minus the logarithm of its share. Tasks without training windows get no plan.
+    Ties by which came first.
+
+    The energy of a plan is minus the logarithm of its share. Tasks without training windows get no
+    plan.
 
     Args:
         task_model: Predicts tasks; fitted here unless it has been already.
@@ -53,7 +59,9 @@ class FrequentPlanner:
         self._horizon, self._counts = train.horizon, {}
         for task in np.unique(train.tasks):
             counter = Counter(tuple(row) for row in train.actions[train.tasks == task].tolist())
-            self._counts[int(task)] = [(list(actions), count) for actions, count in counter.most_common()]
+            self._counts[int(task)] = [
+                (list(actions), count) for actions, count in counter.most_common()
+            ]
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The task model's prediction [N], or the given tasks."""
@@ -63,27 +71,44 @@ class FrequentPlanner:
         """The most frequent sequences of each query's task."""
         if not self._counts:
             raise RunError("this planner has not been fitted; call fit or load first.")
-        return [self._best(self._counts.get(int(task), []), top_k) for task in self.predict_tasks(queries)]
+        return [
+            self._best(self._counts.get(int(task), []), top_k)
+            for task in self.predict_tasks(queries)
+        ]
 
     def _best(self, counts: list[tuple[list[int], int]], top_k: int) -> Plans:
         total = sum(count for _, count in counts)
         best = counts[:top_k]
         energies = -np.log([count / total for _, count in best])
-        return Plans(actions=np.array([actions for actions, _ in best], dtype=np.int64).reshape(-1, self._horizon),
-                     energies=energies, scores=energies, evaluated=Effort(0, len(counts)), exact=True)
+        return Plans(
+            actions=np.array([actions for actions, _ in best], dtype=np.int64).reshape(
+                -1, self._horizon
+            ),
+            energies=energies,
+            scores=energies,
+            evaluated=Effort(0, len(counts)),
+            exact=True,
+        )
 
     def save(self, folder: Path) -> None:
         """Write counts and task model."""
         if not self._counts:
             raise RunError("this planner has not been fitted; there is nothing to save.")
-        write_json(folder / "frequent.json", {"horizon": self._horizon,
-                                              "counts": {str(task): rows for task, rows in self._counts.items()}})
+        write_json(
+            folder / "frequent.json",
+            {
+                "horizon": self._horizon,
+                "counts": {str(task): rows for task, rows in self._counts.items()},
+            },
+        )
         self.task_model.save(folder)
 
     def load(self, folder: Path) -> None:
         """Read them back."""
         value = read_json(folder / "frequent.json", "Fit the planner again.", RunError)
         self._horizon = value["horizon"]
-        self._counts = {int(task): [(actions, count) for actions, count in rows]
-                        for task, rows in value["counts"].items()}
+        self._counts = {
+            int(task): [(actions, count) for actions, count in rows]
+            for task, rows in value["counts"].items()
+        }
         self.task_model.load(folder)

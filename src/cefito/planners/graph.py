@@ -1,4 +1,7 @@
-"""The procedural knowledge graph: how often training windows show one action after another, and cheap paths through it."""
+"""The procedural knowledge graph: how often training windows show one action after another.
+
+And cheap paths through it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ _DECIMALS = 9
 def transition_counts(windows: Windows, action_count: int) -> NDArray[np.int64]:
     """How often each action follows each other one within windows.
 
-    A transition that several overlapping windows of a video share counts once for each of them, as in ViterbiPlanNet (arXiv
-    2603.04265).
+    A transition that several overlapping windows of a video share counts once for each of them, as
+    in ViterbiPlanNet (arXiv 2603.04265).
 
     Args:
         windows: Training windows.
@@ -26,10 +29,16 @@ def transition_counts(windows: Windows, action_count: int) -> NDArray[np.int64]:
         Counts [K, K]; the row is the earlier action.
     """
     pairs = windows.actions[:, :-1] * action_count + windows.actions[:, 1:]
-    return np.bincount(pairs.ravel(), minlength=action_count ** 2).astype(np.int64).reshape(action_count, action_count)
+    return (
+        np.bincount(pairs.ravel(), minlength=action_count**2)
+        .astype(np.int64)
+        .reshape(action_count, action_count)
+    )
 
 
-def transition_probabilities(counts: NDArray[np.int64], *, smoothing: float = 0.0) -> NDArray[np.float64]:
+def transition_probabilities(
+    counts: NDArray[np.int64], *, smoothing: float = 0.0
+) -> NDArray[np.float64]:
     """Probability of each next action: every row divided by its sum.
 
     Args:
@@ -37,19 +46,25 @@ def transition_probabilities(counts: NDArray[np.int64], *, smoothing: float = 0.
         smoothing: Added to every count.
 
     Returns:
-        Probabilities [K, K]; without smoothing, the row of an action that nothing follows is all zero.
+        Probabilities [K, K]; without smoothing, the row of an action that nothing follows is all
+        zero.
     """
     raised = counts + smoothing
     sums = raised.sum(axis=1, keepdims=True)
     return np.asarray(np.divide(raised, sums, out=np.zeros(counts.shape), where=sums > 0))
 
 
-def transition_costs(counts: NDArray[np.int64], *, horizon: int, smoothing: float = 0.0) -> NDArray[np.float64]:
-    """What each transition costs a path: minus the logarithm of its probability, and more where it has none.
+def transition_costs(
+    counts: NDArray[np.int64], *, horizon: int, smoothing: float = 0.0
+) -> NDArray[np.float64]:
+    """What each transition costs a path.
 
-    A transition of probability zero costs minus the logarithm of the share of all transitions that lead to its second action
-    (one added to each of these counts, so that none is zero), and on top of that more than any path of T actions can cost
-    without one. Paths are so ordered by the number of transitions never seen; within a number, by the product of their
+    Minus the logarithm of its probability, and more where it has none.
+
+    A transition of probability zero costs minus the logarithm of the share of all transitions that
+    lead to its second action (one added to each of these counts, so that none is zero), and on top
+    of that more than any path of T actions can cost without one. Paths are so ordered by the number
+    of transitions never seen; within a number, by the product of their
     probabilities and shares. All costs are finite: any two actions are connected.
 
     Args:
@@ -68,14 +83,24 @@ def transition_costs(counts: NDArray[np.int64], *, horizon: int, smoothing: floa
     return costs
 
 
-def cheapest_paths(costs: NDArray[np.float64], *, first: int, last: int, horizon: int, count: int, width: int | None = None
-                   ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Paths of T actions from one action to another, cheapest first; costs equal to nine decimals are ties, ordered by ids.
+def cheapest_paths(
+    costs: NDArray[np.float64],
+    *,
+    first: int,
+    last: int,
+    horizon: int,
+    count: int,
+    width: int | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Paths of T actions from one action to another, cheapest first.
 
-    Without `width` the paths are the `count` cheapest of all K^(T-2): prefixes are kept by their cost plus the least cost of
-    what must follow, which some path attains, so that no more than `count` prefixes of a length can begin one of the cheapest.
-    With it, prefixes of up to T - 1 actions are kept by their own cost (beam search), and each of the last ones is then
-    ended by the last action.
+    Costs equal to nine decimals are ties, ordered by ids.
+
+    Without `width` the paths are the `count` cheapest of all K^(T-2): prefixes are kept by their
+    cost plus the least cost of what must follow, which some path attains, so that no more than
+    `count` prefixes of a length can begin one of the cheapest. With it, prefixes of up to T - 1
+    actions are kept by their own cost (beam search), and each of the last ones is then ended by the
+    last action.
 
     Args:
         costs: Cost of each transition [K, K], all finite.
@@ -88,7 +113,9 @@ def cheapest_paths(costs: NDArray[np.float64], *, first: int, last: int, horizon
     Returns:
         Paths [k, T] and their costs [k], rounded to nine decimals.
     """
-    ahead = [costs[:, last]]  # for actions at places T - 2, T - 3, …, 1 from 0: the least cost of what follows
+    ahead = [
+        costs[:, last]
+    ]  # for actions at places T - 2, T - 3, …, 1 from 0: the least cost of what follows
     if width is None:
         for _ in range(horizon - 3):
             ahead.append((costs + ahead[-1]).min(axis=1))
@@ -96,9 +123,14 @@ def cheapest_paths(costs: NDArray[np.float64], *, first: int, last: int, horizon
     for place in range(1, horizon - 1):
         after = spent[:, None] + costs[prefixes[:, -1]]
         total = after + ahead[horizon - 2 - place] if width is None else after
-        kept = np.sort(_lowest(total.ravel(), count if width is None else width))  # in the order of ids, for ties
+        kept = np.sort(
+            _lowest(total.ravel(), count if width is None else width)
+        )  # in the order of ids, for ties
         parents, actions = np.divmod(kept, len(costs))
-        prefixes, spent = np.concatenate([prefixes[parents], actions[:, None]], axis=1), after.ravel()[kept]
+        prefixes, spent = (
+            np.concatenate([prefixes[parents], actions[:, None]], axis=1),
+            after.ravel()[kept],
+        )
     total = spent + costs[prefixes[:, -1], last]
     order = _lowest(total, count)
     paths = np.concatenate([prefixes[order], np.full((len(order), 1), last)], axis=1)

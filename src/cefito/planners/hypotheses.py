@@ -1,4 +1,7 @@
-"""From a query to problems: one for each task it may belong to, with the objective and the guide of that task."""
+"""From a query to problems: one for each task it may belong to.
+
+With the objective and the guide of that task.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,14 @@ __all__ = ["FITTED_TASKS", "Hypotheses", "Hypothesis", "feasible", "merged", "no
 
 FITTED_TASKS = 5
 """Most tasks of a query among which the number to search is chosen."""
-_PLAUSIBLE = np.log(1e-3)  # log-probability of a task, less than which it is searched only if it is the likeliest
+_PLAUSIBLE = np.log(
+    1e-3
+)  # log-probability of a task, less than which it is searched only if it is the likeliest
 _GUIDE = Weights(energy=0.0, prior=1.0, proposal=1.0)
 _PRIOR = Weights(energy=0.0, prior=1.0)
-_CANDIDATES = 128  # likely sequences, and as many of low energy, among which the true one is told apart
+_CANDIDATES = (
+    128  # likely sequences, and as many of low energy, among which the true one is told apart
+)
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,17 @@ class Hypotheses:
         ConfigError: Less than one task to search.
     """
 
-    def __init__(self, *, space: ActionSpace, task_model: TaskProbabilities, prior: NGramPrior, proposal: StepLogits,
-                 weights: Mapping[str, Weights] | None = None, guide: Weights = _GUIDE, tasks: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        space: ActionSpace,
+        task_model: TaskProbabilities,
+        prior: NGramPrior,
+        proposal: StepLogits,
+        weights: Mapping[str, Weights] | None = None,
+        guide: Weights = _GUIDE,
+        tasks: int = 1,
+    ) -> None:
         if tasks < 1:
             raise ConfigError(f"{tasks} tasks to search; expected at least 1.")
         self.space, self.task_model, self.prior, self.proposal = space, task_model, prior, proposal
@@ -86,36 +102,57 @@ class Hypotheses:
         self.guide, self.tasks = guide, tasks
 
     def of(self, queries: Queries, tasks: int) -> list[Hypothesis]:
-        """The likeliest tasks of each query, at most so many, likeliest first; the given ones where there are any."""
+        """The likeliest tasks of each query, at most so many, likeliest first.
+
+        The given ones where there are any.
+        """
         if queries.tasks is not None:
-            return [Hypothesis(query=row, task=int(task), log_probability=0.0) for row, task in enumerate(queries.tasks)]
+            return [
+                Hypothesis(query=row, task=int(task), log_probability=0.0)
+                for row, task in enumerate(queries.tasks)
+            ]
         logs = self.task_model.log_probabilities(queries).astype(np.float64)
         order = np.argsort(-logs, axis=1, kind="stable")[:, :tasks]
-        return [Hypothesis(query=row, task=int(task), log_probability=float(logs[row, task]))
-                for row, ranked in enumerate(order) for place, task in enumerate(ranked)
-                if place == 0 or logs[row, task] >= _PLAUSIBLE]
+        return [
+            Hypothesis(query=row, task=int(task), log_probability=float(logs[row, task]))
+            for row, ranked in enumerate(order)
+            for place, task in enumerate(ranked)
+            if place == 0 or logs[row, task] >= _PLAUSIBLE
+        ]
 
-    def problems(self, queries: Queries, hypotheses: Sequence[Hypothesis], *, weights: Weights,
-                 constraints: Constraints = Constraints(), pruning: int | None = None) -> list[Problem]:
+    def problems(
+        self,
+        queries: Queries,
+        hypotheses: Sequence[Hypothesis],
+        *,
+        weights: Weights,
+        constraints: Constraints = Constraints(),
+        pruning: int | None = None,
+    ) -> list[Problem]:
         """The problem of each hypothesis.
 
-        What guides a search is the prior and the proposal network, weighted as predicts true sequences best; but the prior
-        alone where the objective has no part of the network: sequences of low energy need not look like what the network
-        expects.
+        What guides a search is the prior and the proposal network, weighted as predicts true
+        sequences best; but the prior
+        alone where the objective has no part of the network: sequences of low energy need not look
+        like what the network expects.
 
         Args:
             queries: Observations.
             hypotheses: Tasks of these queries.
             weights: Weights of the objective.
             constraints: What every plan must satisfy.
-            pruning: Allow only transitions seen in training windows of the task and so many likely others; None allows all.
+            pruning: Allow only transitions seen in training windows of the task and so many likely
+                others; None allows all.
         """
         steps = self._steps(queries)
         problems = []
         for one in hypotheses:
             actions = self.space.actions[one.task]
             horizon = steps.shape[1]
-            prior, proposal = self.prior.chain(one.task, horizon, actions), self._proposal(steps[one.query], actions)
+            prior, proposal = (
+                self.prior.chain(one.task, horizon, actions),
+                self._proposal(steps[one.query], actions),
+            )
             chain = None
             if weights.prior or weights.proposal:
                 chain = _weighted(prior, proposal, weights)
@@ -123,10 +160,20 @@ class Hypotheses:
                 pruned = self.prior.pruned(one.task, horizon, pruning, actions)
                 chain = pruned if chain is None else chain + pruned
             energy = max(weights.energy, 1e-9)
-            problems.append(Problem(
-                initial=queries.initial[one.query], goal=queries.goal[one.query], actions=actions, constraints=constraints,
-                objective=Objective(temperature=1 / energy, chain=chain, offset=-weights.task * one.log_probability),
-                guide=_weighted(prior, proposal, self.guide if weights.proposal else _PRIOR)))
+            problems.append(
+                Problem(
+                    initial=queries.initial[one.query],
+                    goal=queries.goal[one.query],
+                    actions=actions,
+                    constraints=constraints,
+                    objective=Objective(
+                        temperature=1 / energy,
+                        chain=chain,
+                        offset=-weights.task * one.log_probability,
+                    ),
+                    guide=_weighted(prior, proposal, self.guide if weights.proposal else _PRIOR),
+                )
+            )
         return problems
 
     def _steps(self, queries: Queries) -> NDArray[np.float64]:
@@ -139,11 +186,16 @@ class Hypotheses:
         logs = own - top - np.log(np.exp(own - top).sum(axis=1, keepdims=True))
         return Chain(costs=tuple(-row for row in logs))
 
-    def fit(self, field: IncrementalEnergies[Any], val: Windows, *, windows: int, memory_mib: float) -> None:
-        """Fit the weights of objectives and guide, and choose the number of tasks, on validation windows.
+    def fit(
+        self, field: IncrementalEnergies[Any], val: Windows, *, windows: int, memory_mib: float
+    ) -> None:
+        """Fit the weights of objectives and guide, and choose the number of tasks.
 
-        The candidates of a window are, for each of its likeliest tasks, the sequences likeliest under the guide and those of
-        lowest energy that guided search finds; the true one is added where its task is among these.
+        On validation windows.
+
+        The candidates of a window are, for each of its likeliest tasks, the sequences likeliest
+        under the guide and those of lowest energy that guided search finds; the true one is added
+        where its task is among these.
 
         Args:
             field: The field.
@@ -156,63 +208,95 @@ class Hypotheses:
         hypotheses = self.of(queries, FITTED_TASKS)
         problems = self.problems(queries, hypotheses, weights=PAPER)
         likely = GuidedSearch(proposals=_CANDIDATES, refinements=0, memory_mib=memory_mib).search(
-            field, self.problems(queries, hypotheses, weights=_GUIDE), _CANDIDATES)
+            field, self.problems(queries, hypotheses, weights=_GUIDE), _CANDIDATES
+        )
         low = GuidedSearch(memory_mib=memory_mib).search(field, problems, _CANDIDATES)
-        plans = [merged([(one, part) for part in parts], 2 * _CANDIDATES)
-                 for one, *parts in zip(hypotheses, likely, low, strict=True)]
+        plans = [
+            merged([(one, part) for part in parts], 2 * _CANDIDATES)
+            for one, *parts in zip(hypotheses, likely, low, strict=True)
+        ]
         steps = self._steps(queries)
         rows: list[list[NDArray[np.float64]]] = [[] for _ in range(len(queries))]
-        ranks: list[list[int]] = [[] for _ in range(len(queries))]  # of the hypothesis, for each part
-        right: list[list[NDArray[np.float64]]] = [[] for _ in range(len(queries))]  # share of right actions
+        ranks: list[list[int]] = [
+            [] for _ in range(len(queries))
+        ]  # of the hypothesis, for each part
+        right: list[list[NDArray[np.float64]]] = [
+            [] for _ in range(len(queries))
+        ]  # share of right actions
         for one, problem, found in zip(hypotheses, problems, plans, strict=True):
             actual = sample.actions[one.query]
             place = {action: number for number, action in enumerate(problem.actions)}
             actions, energies = found.actions, found.energies
-            if one.task == sample.tasks[one.query] and set(actual.tolist()) <= place.keys() and not (
-                    actions == actual).all(axis=1).any():
+            if (
+                one.task == sample.tasks[one.query]
+                and set(actual.tolist()) <= place.keys()
+                and not (actions == actual).all(axis=1).any()
+            ):
                 actions = np.concatenate([actions, actual[None]])
                 energies = np.append(energies, _energy(field, problem, actual))
             places = np.vectorize(place.__getitem__, otypes=[np.int64])(actions)
             prior = self.prior.chain(one.task, places.shape[1], problem.actions).cost(places)
             proposal = self._proposal(steps[one.query], problem.actions).cost(places)
             energies = np.where(np.isfinite(energies), energies, 1e6)
-            rows[one.query].append(np.stack([energies, prior, proposal, np.full(len(prior), -one.log_probability)], axis=1))
+            rows[one.query].append(
+                np.stack(
+                    [energies, prior, proposal, np.full(len(prior), -one.log_probability)], axis=1
+                )
+            )
             share = (actions == actual).mean(axis=1)
             right[one.query].append(np.where(one.task == sample.tasks[one.query], share, 0.0))
             ranks[one.query].append(len(ranks[one.query]))
         features = [np.concatenate(parts) for parts in rows]
         correct = [np.concatenate(parts) for parts in right]
-        number = [np.repeat(own, [len(part) for part in parts]) for own, parts in zip(ranks, rows, strict=True)]
+        number = [
+            np.repeat(own, [len(part) for part in parts])
+            for own, parts in zip(ranks, rows, strict=True)
+        ]
         known = [row for row, share in enumerate(correct) if (share == 1).any()]
         if not known:
             return
         truth = [int(np.flatnonzero(correct[row] == 1)[0]) for row in known]
         features_known = [features[row] for row in known]
-        self.weights = {name: _fitted(features_known, truth, terms) for name, terms in OBJECTIVES.items()}
+        self.weights = {
+            name: _fitted(features_known, truth, terms) for name, terms in OBJECTIVES.items()
+        }
         alone = self.weights["energy"]
-        self.weights["energy"] = replace(PAPER, task=alone.task / alone.energy if alone.energy else 0.0)
+        self.weights["energy"] = replace(
+            PAPER, task=alone.task / alone.energy if alone.energy else 0.0
+        )
         self.guide = _fitted(features_known, truth, ("prior", "proposal", "task"))
-        scores = [part @ np.array([getattr(self.weights["fitted"], term) for term in TERMS]) for part in features]
+        scores = [
+            part @ np.array([getattr(self.weights["fitted"], term) for term in TERMS])
+            for part in features
+        ]
         outcomes = []
         for tasks in range(1, FITTED_TASKS + 1):
-            chosen = [share[np.where(own < tasks, score, np.inf).argmin()]
-                      for score, share, own in zip(scores, correct, number, strict=True)]
+            chosen = [
+                share[np.where(own < tasks, score, np.inf).argmin()]
+                for score, share, own in zip(scores, correct, number, strict=True)
+            ]
             outcomes.append((float(np.equal(chosen, 1).mean()), float(np.mean(chosen))))
         self.tasks = 1 + max(range(FITTED_TASKS), key=lambda index: outcomes[index])
 
 
-def _fitted(features: Sequence[NDArray[np.float64]], truth: Sequence[int], terms: Sequence[str]) -> Weights:
+def _fitted(
+    features: Sequence[NDArray[np.float64]], truth: Sequence[int], terms: Sequence[str]
+) -> Weights:
     """Weights of some of the terms, the others zero."""
     columns = [TERMS.index(term) for term in terms]
     weights = fit_weights([part[:, columns] for part in features], truth)
-    return Weights(**{**dict.fromkeys(TERMS, 0.0), **dict(zip(terms, weights.tolist(), strict=True))})
+    return Weights(
+        **{**dict.fromkeys(TERMS, 0.0), **dict(zip(terms, weights.tolist(), strict=True))}
+    )
 
 
 def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
     """The best plans over the hypotheses of one query, each sequence once."""
     actions = np.concatenate([plans.actions for _, plans in found])
-    energies, scores = (np.concatenate(parts) for parts in zip(
-        *((plans.energies, plans.scores) for _, plans in found), strict=True))
+    energies, scores = (
+        np.concatenate(parts)
+        for parts in zip(*((plans.energies, plans.scores) for _, plans in found), strict=True)
+    )
     tasks = np.repeat([one.task for one, _ in found], [len(plans) for _, plans in found])
     order = np.lexsort((*actions.T[::-1], scores))
     kept: list[int] = []
@@ -222,30 +306,49 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
             seen.add(sequence)
             kept.append(row)
     effort = sum((plans.evaluated for _, plans in found), Effort(0, 0))
-    return Plans(actions=actions[kept], energies=energies[kept], scores=scores[kept], evaluated=effort,
-                 exact=all(plans.exact for _, plans in found), tasks=tasks[kept])
+    return Plans(
+        actions=actions[kept],
+        energies=energies[kept],
+        scores=scores[kept],
+        evaluated=effort,
+        exact=all(plans.exact for _, plans in found),
+        tasks=tasks[kept],
+    )
 
 
 def no_plans(horizon: int) -> Plans:
     """What a query gets that was not reached before the search was stopped."""
     nothing = np.zeros(0)
-    return Plans(actions=np.zeros((0, horizon), dtype=np.int64), energies=nothing, scores=nothing, evaluated=Effort(0, 0),
-                 exact=False, tasks=np.zeros(0, dtype=np.int64))
+    return Plans(
+        actions=np.zeros((0, horizon), dtype=np.int64),
+        energies=nothing,
+        scores=nothing,
+        evaluated=Effort(0, 0),
+        exact=False,
+        tasks=np.zeros(0, dtype=np.int64),
+    )
 
 
 def _weighted(prior: Chain, proposal: Chain, weights: Weights) -> Chain:
-    parts = [chain * weight for chain, weight in ((prior, weights.prior), (proposal, weights.proposal)) if weight]
+    parts = [
+        chain * weight
+        for chain, weight in ((prior, weights.prior), (proposal, weights.proposal))
+        if weight
+    ]
     return sum(parts[1:], parts[0]) if parts else Chain.free(prior.horizon, prior.size)
 
 
 def _energy(field: IncrementalEnergies[Any], problem: Problem, actions: NDArray[np.int64]) -> float:
-    initial, goal, sequence = (torch.from_numpy(part[None]).to(field.device)
-                               for part in (problem.initial, problem.goal, actions))
+    initial, goal, sequence = (
+        torch.from_numpy(part[None]).to(field.device)
+        for part in (problem.initial, problem.goal, actions)
+    )
     return float(field.energy(initial, goal, sequence)[0])
 
 
-def feasible(tasks: list[Hypothesis], problems: list[Problem], horizon: int, queries: int
-              ) -> tuple[list[Hypothesis], list[Problem]]:
+def feasible(
+    tasks: list[Hypothesis], problems: list[Problem], horizon: int, queries: int
+) -> tuple[list[Hypothesis], list[Problem]]:
     """The hypotheses under which the constraints can be satisfied; of each query there must be one.
 
     Raises:

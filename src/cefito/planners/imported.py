@@ -1,12 +1,14 @@
 """Weights of others as a run: the authors' checkpoints of energy field and task classifier become a run folder.
 
-A checkpoint is what `torch.save` wrote, a dictionary. Of an energy field its entry `ema` (averaged weights, those that the
-authors evaluate) holds the tensors by their names, of a task classifier its entry `model`. Names and shapes must be exactly
-those of the paper's networks: D = 384, four blocks of six heads. Observation size, horizon, number of actions and width of the
-action text follow from the shapes.
+A checkpoint is what `torch.save` wrote, a dictionary. Of an energy field its entry `ema` (averaged
+weights, those that the authors evaluate) holds the tensors by their names, of a task classifier its
+entry `model`. Names and shapes must be exactly those of the paper's networks: D = 384, four blocks
+of six heads. Observation size, horizon, number of actions and width of the action text follow from
+the shapes.
 
-An imported run plans by the energy alone (the released mean-square distance) over all sequences of the actions that the
-taxonomy lists for a task. It has no proposal network and no prior over sequences, for these are learned from windows, and no
+An imported run plans by the energy alone (the released mean-square distance) over all sequences of
+the actions that the taxonomy lists for a task. It has no proposal network and no prior over
+sequences, for these are learned from windows, and no
 data set of its own: its `run.json` names none.
 """
 
@@ -48,44 +50,73 @@ _POSITIONS = "predictor.pos_embed"
 _NAMED = 3  # most offending names in a message
 
 
-def import_field(checkpoint: Path, out: Path, *, taxonomy: Path, action_text: Path, classifier: Path | None = None
-                 ) -> Run[CefitoPlanner]:
+def import_field(
+    checkpoint: Path,
+    out: Path,
+    *,
+    taxonomy: Path,
+    action_text: Path,
+    classifier: Path | None = None,
+) -> Run[CefitoPlanner]:
     """Make a run folder of the authors' checkpoint of an energy field.
 
     Args:
         checkpoint: The checkpoint.
         out: Run folder to write, which must not hold anything yet.
         taxonomy: `taxonomy.json` whose action ids are those of the checkpoint.
-        action_text: .npy file of the text embeddings that the field was trained with, [K, W], row = action id.
-        classifier: The authors' checkpoint of a task classifier; without one, tasks must be given to plan.
+        action_text: .npy file of the text embeddings that the field was trained with, [K, W], row =
+            action id.
+        classifier: The authors' checkpoint of a task classifier; without one, tasks must be given
+            to plan.
 
     Raises:
-        RunError: A checkpoint is missing, damaged, holds more than tensors and plain values, or tensors of another network,
-            or its sizes do not fit the taxonomy or each other.
+        RunError: A checkpoint is missing, damaged, holds more than tensors and plain values, or
+            tensors of another network, or its sizes do not fit the taxonomy or each other.
         DataError: Taxonomy or text is missing or malformed, or `out` holds something.
     """
     known = Taxonomy.read(taxonomy)
     for task in known.tasks:
         if not task.actions:
-            raise DataError(f"{taxonomy}: task {task.id} ('{task.name}') has no actions. Give it some or remove it.")
+            raise DataError(
+                f"{taxonomy}: task {task.id} ('{task.name}') has no actions. Give it some or "
+                "remove it."
+            )
     tensors, info = _read(checkpoint, "ema", _FIELD)
     field, config = _make_field(checkpoint, tensors, known, taxonomy, action_text)
     planner = CefitoPlanner(config=config)
     planner.field, planner.taxonomy = field.eval(), known
-    planner.space = ActionSpace(actions=tuple(task.actions for task in known.tasks), source="taxonomy", fallback=())
-    imported = {_FIELD: info, "action text": {"file": action_text.name, "sha256": sha256(action_text)}}
+    planner.space = ActionSpace(
+        actions=tuple(task.actions for task in known.tasks), source="taxonomy", fallback=()
+    )
+    imported = {
+        _FIELD: info,
+        "action text": {"file": action_text.name, "sha256": sha256(action_text)},
+    }
     if classifier is not None:
         network, imported[_CLASSIFIER] = _read_classifier(classifier, planner)
         _put(planner, network)
     planner.hypotheses = planner.combined(prior=_no_prior(planner.space, known))
     info = {
-        "format_version": 1, "method": "cefito", "dataset": {"name": known.dataset, "path": "", "fingerprint": ""},
-        "horizon": field.horizon, "seed": None, "selection": None, "preset": config.preset,
+        "format_version": 1,
+        "method": "cefito",
+        "dataset": {"name": known.dataset, "path": "", "fingerprint": ""},
+        "horizon": field.horizon,
+        "seed": None,
+        "selection": None,
+        "preset": config.preset,
         "config": planner.config.model_dump(mode="json"),
-        "versions": {"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__,
-                     "python": platform.python_version()},
-        "finished": True, "parameters": dict(planner.parameters), "training": {}, "tasks_without_training": [],
-        "imported": imported}
+        "versions": {
+            "cefito": version("cefito"),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "finished": True,
+        "parameters": dict(planner.parameters),
+        "training": {},
+        "tasks_without_training": [],
+        "imported": imported,
+    }
     with new_folder(out) as folder:
         planner.save(folder)
         write_json(folder / "run.json", info)
@@ -95,67 +126,112 @@ def import_field(checkpoint: Path, out: Path, *, taxonomy: Path, action_text: Pa
 def import_classifier(checkpoint: Path, run: Path) -> Run[CefitoPlanner]:
     """Put the authors' checkpoint of a task classifier into a run, in the place of what it has.
 
-    Weights of the objective that were fitted with another classifier stay as they are; they matter only where several tasks are
-    searched.
+    Weights of the objective that were fitted with another classifier stay as they are; they matter
+    only where several tasks are searched.
 
     Args:
         checkpoint: The checkpoint.
         run: A finished run of CEFITO, trained or imported.
 
     Raises:
-        RunError: No such run, one that holds scores made with another classifier, or a checkpoint as in `import_field`.
+        RunError: No such run, one that holds scores made with another classifier, or a checkpoint
+            as in `import_field`.
     """
     opened: Run[Any] = open_run(run)
     if not isinstance(opened.planner, CefitoPlanner):
-        raise RunError(f"{run}: is a run of '{opened.method}', which takes no classifier of CEFITO. Give a run of cefito.")
-    if scores := sorted(path.name for path in run.glob("evaluation-*.json") if "oracle-task" not in path.name):
-        raise RunError(f"{run}: holds scores that another classifier would belie ({scores[0]}). Move them away first.")
+        raise RunError(
+            f"{run}: is a run of '{opened.method}', which takes no classifier of CEFITO. Give a "
+            "run of cefito."
+        )
+    if scores := sorted(
+        path.name for path in run.glob("evaluation-*.json") if "oracle-task" not in path.name
+    ):
+        raise RunError(
+            f"{run}: holds scores that another classifier would belie ({scores[0]}). Move them "
+            "away first."
+        )
     network, info = _read_classifier(checkpoint, opened.planner)
     _put(opened.planner, network)
     opened.planner.save(run)
-    opened.info.update({
-        "config": opened.planner.config.model_dump(mode="json"), "parameters": dict(opened.planner.parameters),
-        "imported": {**opened.info.get("imported", {}), _CLASSIFIER: info}})
+    opened.info.update(
+        {
+            "config": opened.planner.config.model_dump(mode="json"),
+            "parameters": dict(opened.planner.parameters),
+            "imported": {**opened.info.get("imported", {}), _CLASSIFIER: info},
+        }
+    )
     write_json(run / "run.json", opened.info)
     return open_run(run)
 
 
 def _put(planner: CefitoPlanner, network: TaskClassifier) -> None:
     planner.config = planner.config.model_copy(update={"classifier": network.config})
-    planner.task_model = TaskModel(config=network.config, training=planner.config.classifier_training)
+    planner.task_model = TaskModel(
+        config=network.config, training=planner.config.classifier_training
+    )
     planner.task_model.network = network.eval()
 
 
 def _no_prior(space: ActionSpace, taxonomy: Taxonomy) -> NGramPrior:
     """A prior that counted nothing, to which all sequences are alike."""
-    return NGramPrior(events=np.zeros((0, 4), dtype=np.int64), counts=np.zeros(0, dtype=np.int64), actions=space.actions,
-                      action_count=len(taxonomy.actions), order=1, strengths=(1.0, 1.0, 1.0))
+    return NGramPrior(
+        events=np.zeros((0, 4), dtype=np.int64),
+        counts=np.zeros(0, dtype=np.int64),
+        actions=space.actions,
+        action_count=len(taxonomy.actions),
+        order=1,
+        strengths=(1.0, 1.0, 1.0),
+    )
 
 
-def _make_field(path: Path, tensors: dict[str, Tensor], taxonomy: Taxonomy, taxonomy_path: Path, text_path: Path
-                ) -> tuple[EnergyField, RunConfig]:
+def _make_field(
+    path: Path, tensors: dict[str, Tensor], taxonomy: Taxonomy, taxonomy_path: Path, text_path: Path
+) -> tuple[EnergyField, RunConfig]:
     _check_names(path, tensors, _shapes(_meta_field(1, 1, 1, 1)), _FIELD)
     try:
-        sizes = (tensors["predictor.state_embed.weight"].shape[1], tensors["predictor.action_head.weight"].shape[0],
-                 tensors["predictor.action_embed.weight"].shape[1], (tensors[_POSITIONS].shape[0] - 1) // 2)
+        sizes = (
+            tensors["predictor.state_embed.weight"].shape[1],
+            tensors["predictor.action_head.weight"].shape[0],
+            tensors["predictor.action_embed.weight"].shape[1],
+            (tensors[_POSITIONS].shape[0] - 1) // 2,
+        )
     except IndexError as problem:
-        raise RunError(f"{path}: its weights are no matrices. Expected the {_FIELD} of the paper's size.") from problem
+        raise RunError(
+            f"{path}: its weights are no matrices. Expected the {_FIELD} of the paper's size."
+        ) from problem
     _check_shapes(path, tensors, _shapes(_meta_field(*(max(size, 1) for size in sizes))), _FIELD)
     observation_dim, actions, width, horizon = sizes
     if actions != len(taxonomy.actions):
-        raise RunError(f"{path}: knows {actions} actions, {taxonomy_path} lists {len(taxonomy.actions)}. Give the taxonomy "
-                       "that it was trained with.")
+        raise RunError(
+            f"{path}: knows {actions} actions, {taxonomy_path} lists {len(taxonomy.actions)}. "
+            "Give the taxonomy "
+            "that it was trained with."
+        )
     text = load_npy(text_path, "Expected the text embeddings of the actions, row = action id.")
     check_array(text, shape=(actions, width), place=str(text_path), rows="action")
-    config = load_config("released", dataset=taxonomy.dataset, horizon=horizon, overrides={
-        "field.action_encoding": "text"}).model_copy(update={"preset": "imported"})
-    field = EnergyField(config=config.field, observation_dim=observation_dim, action_count=actions, horizon=horizon,
-                        action_vectors=torch.from_numpy(text.astype(np.float32)))
+    config = load_config(
+        "released",
+        dataset=taxonomy.dataset,
+        horizon=horizon,
+        overrides={"field.action_encoding": "text"},
+    ).model_copy(update={"preset": "imported"})
+    field = EnergyField(
+        config=config.field,
+        observation_dim=observation_dim,
+        action_count=actions,
+        horizon=horizon,
+        action_vectors=torch.from_numpy(text.astype(np.float32)),
+    )
     if not torch.allclose(tensors[_POSITIONS], field.predictor.pos_embed, rtol=0, atol=1e-5):
-        raise RunError(f"{path}: '{_POSITIONS}' does not hold sinusoidal positions, the sines of all frequencies and then the "
-                       "cosines. Only checkpoints with these can be imported.")
+        raise RunError(
+            f"{path}: '{_POSITIONS}' does not hold sinusoidal positions, the sines of all "
+            "frequencies and then the "
+            "cosines. Only checkpoints with these can be imported."
+        )
     own = field.state_dict()
-    field.load_state_dict({name: own[name] if name in _OWN else tensors[_foreign(name)] for name in own})
+    field.load_state_dict(
+        {name: own[name] if name in _OWN else tensors[_foreign(name)] for name in own}
+    )
     return field, config
 
 
@@ -169,12 +245,21 @@ def _meta_field(observation_dim: int, actions: int, width: int, horizon: int) ->
     """A field without numbers, for its names and shapes."""
     config = load_config("released", overrides={"field.action_encoding": "text"}).field
     with torch.device("meta"):
-        return EnergyField(config=config, observation_dim=observation_dim, action_count=actions, horizon=horizon,
-                           action_vectors=torch.empty(actions, width))
+        return EnergyField(
+            config=config,
+            observation_dim=observation_dim,
+            action_count=actions,
+            horizon=horizon,
+            action_vectors=torch.empty(actions, width),
+        )
 
 
 def _shapes(field: EnergyField) -> dict[str, list[int]]:
-    shapes = {_foreign(name): list(tensor.shape) for name, tensor in field.state_dict().items() if name not in _OWN}
+    shapes = {
+        _foreign(name): list(tensor.shape)
+        for name, tensor in field.state_dict().items()
+        if name not in _OWN
+    }
     return shapes | {_POSITIONS: list(field.predictor.pos_embed.shape)}
 
 
@@ -184,9 +269,16 @@ def _read_classifier(path: Path, planner: CefitoPlanner) -> tuple[TaskClassifier
     assert planner.taxonomy is not None
     tensors, info = _read(path, "model", _CLASSIFIER)
     config = ClassifierConfig()  # the released widths, and raw observations
-    network = TaskClassifier(config=config, observation_dim=planner.field.predictor.observation_dim,
-                             task_count=len(planner.taxonomy.tasks))
-    expected = {name: list(tensor.shape) for name, tensor in network.state_dict().items() if name not in _OWN}
+    network = TaskClassifier(
+        config=config,
+        observation_dim=planner.field.predictor.observation_dim,
+        task_count=len(planner.taxonomy.tasks),
+    )
+    expected = {
+        name: list(tensor.shape)
+        for name, tensor in network.state_dict().items()
+        if name not in _OWN
+    }
     _check_names(path, tensors, expected, _CLASSIFIER)
     _check_shapes(path, tensors, expected, f"{_CLASSIFIER} of this run's observations and tasks")
     network.load_state_dict({**tensors, "mean": network.mean})
@@ -197,20 +289,38 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
     """The tensors of one part of a checkpoint as float32, and where they come from, for JSON."""
     content = _load(path)
     tensors = content.get(part) if isinstance(content, dict) else None
-    if not isinstance(tensors, dict) or not tensors or not all(
-            isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()):
-        found = ", ".join(sorted(str(name) for name in content)[:8]) if isinstance(content, dict) else type(content).__name__
-        raise RunError(f"{path}: has no tensors under '{part}' (found: {found or 'nothing'}). Expected a checkpoint of the "
-                       f"authors' {title}.")
+    if (
+        not isinstance(tensors, dict)
+        or not tensors
+        or not all(
+            isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
+        )
+    ):
+        found = (
+            ", ".join(sorted(str(name) for name in content)[:8])
+            if isinstance(content, dict)
+            else type(content).__name__
+        )
+        raise RunError(
+            f"{path}: has no tensors under '{part}' (found: {found or 'nothing'}). Expected a "
+            "checkpoint of the "
+            f"authors' {title}."
+        )
     plain: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if (tensor.layout != torch.strided or tensor.device.type != "cpu"
-                or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()):
+        if (
+            tensor.layout != torch.strided
+            or tensor.device.type != "cpu"
+            or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
+        ):
             raise RunError(f"{path}: tensor '{name}' is not stored in full. Save plain tensors.")
         plain[name] = tensor.detach().float()
         if not tensor.is_floating_point() or not bool(plain[name].isfinite().all()):
-            raise RunError(f"{path}: tensor '{name}' holds something else than finite floating-point numbers. Get the file "
-                           "again.")
+            raise RunError(
+                f"{path}: tensor '{name}' holds something else than finite floating-point "
+                "numbers. Get the file "
+                "again."
+            )
     counts = {name: content[name] for name in ("epoch", "step") if type(content.get(name)) is int}
     return plain, {"file": path.name, "sha256": sha256(path), "weights": part, **counts}
 
@@ -218,7 +328,9 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
 def _load(path: Path) -> Any:
     """What `torch.save` wrote, of tensors and plain values alone."""
     if not path.is_file():
-        raise RunError(f"{path}: no such file. Expected a checkpoint as torch.save writes it (.pth).")
+        raise RunError(
+            f"{path}: no such file. Expected a checkpoint as torch.save writes it (.pth)."
+        )
     other = f"{path}: is truncated or not a checkpoint as torch.save writes it. Get the file again."
     try:
         with zipfile.ZipFile(path) as archive:
@@ -230,24 +342,41 @@ def _load(path: Path) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as problem:
         named = re.search(r"GLOBAL ([\w.]+)", str(problem))
-        raise RunError(f"{path}: holds pickled objects other than tensors and plain values"
-                       f"{f' ({named[1]})' if named else ''}, which are never loaded. Save its tensors alone.") from problem
+        raise RunError(
+            f"{path}: holds pickled objects other than tensors and plain values"
+            f"{f' ({named[1]})' if named else ''}, which are never loaded. Save its tensors alone."
+        ) from problem
     except RunError:
         raise
     except Exception as problem:  # a damaged file may break the reader in any way
         raise RunError(other) from problem
 
 
-def _check_names(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, list[int]], title: str) -> None:
-    wrong = [f"{label} {_few(names)}" for label, names in (
-        ("missing are", sorted(set(expected) - set(tensors))), ("unknown are", sorted(set(tensors) - set(expected)))) if names]
+def _check_names(
+    path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, list[int]], title: str
+) -> None:
+    wrong = [
+        f"{label} {_few(names)}"
+        for label, names in (
+            ("missing are", sorted(set(expected) - set(tensors))),
+            ("unknown are", sorted(set(tensors) - set(expected))),
+        )
+        if names
+    ]
     if wrong:
-        raise RunError(f"{path}: its tensors are not those of the authors' {title}: {'; '.join(wrong)}.")
+        raise RunError(
+            f"{path}: its tensors are not those of the authors' {title}: {'; '.join(wrong)}."
+        )
 
 
-def _check_shapes(path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, list[int]], title: str) -> None:
-    wrong = [f"{name} {list(tensors[name].shape)} instead of {shape}" for name, shape in expected.items()
-             if list(tensors[name].shape) != shape]
+def _check_shapes(
+    path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, list[int]], title: str
+) -> None:
+    wrong = [
+        f"{name} {list(tensors[name].shape)} instead of {shape}"
+        for name, shape in expected.items()
+        if list(tensors[name].shape) != shape
+    ]
     if wrong:
         raise RunError(f"{path}: has tensors of other shapes than the {title}: {_few(wrong)}.")
 

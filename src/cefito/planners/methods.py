@@ -43,25 +43,47 @@ class Method:
 
 
 def _frequent(config: RunConfig, context: TrainingContext) -> Planner:
-    return FrequentPlanner(task_model=TaskModel(config=config.classifier, training=config.classifier_training,
-                                                context=context.part("classifier")))
+    return FrequentPlanner(
+        task_model=TaskModel(
+            config=config.classifier,
+            training=config.classifier_training,
+            context=context.part("classifier"),
+        )
+    )
 
 
 METHODS: dict[str, Method] = {
-    "cefito": Method(lambda config, context: CefitoPlanner(config=config, context=context),
-                     ("field", "training", *_CLASSIFIER, "proposal", "proposal_training", "search")),
-    "viterbi": Method(lambda config, context: ViterbiPlanner(config=config, context=context), ("viterbi",), uses_task=False),
-    "pdpp": Method(lambda config, context: PdppPlanner(config=config, context=context), ("pdpp", *_CLASSIFIER)),
-    "pkg": Method(lambda config, context: PkgPlanner(config=config, context=context), ("pkg",), uses_task=False),
-    "pkg-beam": Method(lambda config, context: PkgPlanner(config=config, context=context, method="beam"), ("pkg",),
-                       uses_task=False),
+    "cefito": Method(
+        lambda config, context: CefitoPlanner(config=config, context=context),
+        ("field", "training", *_CLASSIFIER, "proposal", "proposal_training", "search"),
+    ),
+    "viterbi": Method(
+        lambda config, context: ViterbiPlanner(config=config, context=context),
+        ("viterbi",),
+        uses_task=False,
+    ),
+    "pdpp": Method(
+        lambda config, context: PdppPlanner(config=config, context=context), ("pdpp", *_CLASSIFIER)
+    ),
+    "pkg": Method(
+        lambda config, context: PkgPlanner(config=config, context=context),
+        ("pkg",),
+        uses_task=False,
+    ),
+    "pkg-beam": Method(
+        lambda config, context: PkgPlanner(config=config, context=context, method="beam"),
+        ("pkg",),
+        uses_task=False,
+    ),
     "nearest": Method(lambda config, context: NearestPlanner(), ()),  # noqa: ARG005
     "frequent": Method(_frequent, _CLASSIFIER),
 }
 """All methods. New ones are added here only."""
 
 
-def make_planner(method: str, *, config: RunConfig, context: TrainingContext = TrainingContext()) -> Planner:
+def make_planner(
+    method: str, *, config: RunConfig, context: TrainingContext = TrainingContext()
+) -> Planner:
     """A planner that is not fitted yet.
 
     Args:

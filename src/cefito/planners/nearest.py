@@ -1,4 +1,7 @@
-"""The nearest training window in observation space: no learning, a strong baseline where videos resemble each other."""
+"""The nearest training window in observation space.
+
+No learning, a strong baseline where videos resemble each other.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,13 @@ _BLOCK = 512
 
 
 class NearestPlanner:
-    """Plans what was done in the training windows whose two observations, side by side, are nearest.
+    """Plans what was done in the training windows whose two observations, side by side.
 
-    Each observation is scaled to unit length, so that nearest is by the sum of the two cosines; on real features this is the
-    stronger baseline. The energy of a plan is the Euclidean distance of the scaled pairs. With the task known, only its
-    windows are looked at.
+    Are nearest.
+
+    Each observation is scaled to unit length, so that nearest is by the sum of the two cosines; on
+    real features this is the stronger baseline. The energy of a plan is the Euclidean distance of
+    the scaled pairs. With the task known, only its windows are looked at.
     """
 
     name = "nearest window"
@@ -65,8 +70,13 @@ class NearestPlanner:
                 break
             chosen.setdefault(tuple(self._actions[index].tolist()), float(distances[index]))
         energies = np.array(list(chosen.values()))
-        return Plans(actions=np.array(list(chosen), dtype=np.int64).reshape(-1, self._actions.shape[1]),
-                     energies=energies, scores=energies, evaluated=Effort(0, len(distances)), exact=True)
+        return Plans(
+            actions=np.array(list(chosen), dtype=np.int64).reshape(-1, self._actions.shape[1]),
+            energies=energies,
+            scores=energies,
+            evaluated=Effort(0, len(distances)),
+            exact=True,
+        )
 
     def _distances(self, queries: Queries) -> list[tuple[int, NDArray[np.float32]]]:
         if self._pairs is None:
@@ -75,8 +85,10 @@ class NearestPlanner:
         squares = np.square(self._pairs).sum(axis=1)
         blocks = []
         for first in range(0, len(pairs), _BLOCK):
-            part = pairs[first:first + _BLOCK]
-            squared = squares + np.square(part).sum(axis=1, keepdims=True) - 2 * part @ self._pairs.T
+            part = pairs[first : first + _BLOCK]
+            squared = (
+                squares + np.square(part).sum(axis=1, keepdims=True) - 2 * part @ self._pairs.T
+            )
             blocks.append((first, np.sqrt(np.maximum(squared, 0))))
         return blocks
 
@@ -84,17 +96,30 @@ class NearestPlanner:
         """Write the training windows."""
         if self._pairs is None:
             raise RunError("this planner has not been fitted; there is nothing to save.")
-        write_tensors(folder / "windows.safetensors",
-                      {"pairs": self._pairs, "actions": self._actions, "tasks": self._tasks})
+        write_tensors(
+            folder / "windows.safetensors",
+            {"pairs": self._pairs, "actions": self._actions, "tasks": self._tasks},
+        )
 
     def load(self, folder: Path) -> None:
         """Read them back."""
-        tensors, _ = load_tensors(folder / "windows.safetensors", "np", "Fit the planner again.", RunError)
-        self._pairs, self._actions, self._tasks = tensors["pairs"], tensors["actions"], tensors["tasks"]
+        tensors, _ = load_tensors(
+            folder / "windows.safetensors", "np", "Fit the planner again.", RunError
+        )
+        self._pairs, self._actions, self._tasks = (
+            tensors["pairs"],
+            tensors["actions"],
+            tensors["tasks"],
+        )
 
 
 def _scaled_pairs(initial: NDArray[np.float32], goal: NDArray[np.float32]) -> NDArray[np.float32]:
     """Both observations of each window at unit length, side by side, [N, 2 E]."""
     tiny = np.finfo(np.float32).tiny
-    return np.concatenate([part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), tiny)
-                           for part in (initial, goal)], axis=1)
+    return np.concatenate(
+        [
+            part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), tiny)
+            for part in (initial, goal)
+        ],
+        axis=1,
+    )

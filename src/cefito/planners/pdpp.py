@@ -1,7 +1,10 @@
-"""PDPP: projected diffusion for procedure planning (Wang et al., CVPR 2023), learned anew from its published facts.
+"""PDPP: projected diffusion for procedure planning (Wang et al., CVPR 2023).
 
-A network learns to restore the actions of noised plans, given the task and the two observations; a plan is denoised from noise
-in a few deterministic steps. The true task is given in training, the predicted one when planning.
+Learned anew from its published facts.
+
+A network learns to restore the actions of noised plans, given the task and the two observations; a
+plan is denoised from noise in a few deterministic steps. The true task is given in training, the
+predicted one when planning.
 """
 
 from __future__ import annotations
@@ -37,9 +40,12 @@ _BLOCK = 512  # queries denoised at once
 
 
 class PdppObjective:
-    """Squared error of the restored actions at random times, summed over a plan; the first and the last action weigh more.
+    """Squared error of the restored actions at random times, summed over a plan.
 
-    The error is averaged over a batch, where it was published as summed: AdamW's steps do not depend on the factor.
+    The first and the last action weigh more.
+
+    The error is averaged over a batch, where it was published as summed: AdamW's steps do not
+    depend on the factor.
 
     Args:
         network: The network to train.
@@ -49,8 +55,15 @@ class PdppObjective:
         config: Weights, changes of the observations, size of the sample of validation windows.
     """
 
-    def __init__(self, *, network: PdppNetwork, train: Windows, val: Windows, tasks: NDArray[np.int64], config: PdppConfig
-                 ) -> None:
+    def __init__(
+        self,
+        *,
+        network: PdppNetwork,
+        train: Windows,
+        val: Windows,
+        tasks: NDArray[np.int64],
+        config: PdppConfig,
+    ) -> None:
         self.module, self.config = network, config
         device = network.mean.device
         self.observations = Observations(train, config.training.augmentation, device)
@@ -59,34 +72,55 @@ class PdppObjective:
         self.weights = torch.ones(train.horizon, device=device)
         self.weights[[0, -1]] = config.ends
         sample = replace(val, tasks=tasks).sample(config.training.stopping.windows or None, seed=0)
-        self.val = tuple(torch.from_numpy(part).to(device)
-                         for part in (sample.tasks, sample.initial, sample.goal, sample.actions))
+        self.val = tuple(
+            torch.from_numpy(part).to(device)
+            for part in (sample.tasks, sample.initial, sample.goal, sample.actions)
+        )
 
     def __len__(self) -> int:
         return len(self.actions)
 
-    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Mapping[str, Term]:
-        """The weighted squared error of a batch; everything is drawn for the whole batch, then shared out."""
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
+        """The weighted squared error of a batch.
+
+        Everything is drawn for the whole batch, then shared out.
+        """
         initial, goal = self.observations.draw(rows, generator)
-        times = torch.randint(1, self.config.steps + 1, (len(rows),), generator=generator, device=rows.device)
+        times = torch.randint(
+            1, self.config.steps + 1, (len(rows),), generator=generator, device=rows.device
+        )
         clean = F.one_hot(self.actions[rows], self.module.action_count).float()
         noise = torch.randn(clean.shape, generator=generator, device=rows.device)
         tasks, initial, goal, times, clean, noise = (
-            group.share(part) for part in (self.tasks[rows], initial, goal, times, clean, noise))
+            group.share(part) for part in (self.tasks[rows], initial, goal, times, clean, noise)
+        )
         dropout = Dropout(self.config.dropout, generator) if self.config.dropout else None
         project = self.module.projection(tasks, initial, goal, dropout=dropout)
         matrix = self.module.diffusion.noised(project.filled(clean), project.filled(noise), times)
-        restored = self.module(project(matrix), times)[..., project.actions]  # projected, the rest would have no error
+        restored = self.module(project(matrix), times)[
+            ..., project.actions
+        ]  # projected, the rest would have no error
         errors = (restored - clean).square().sum(dim=2) @ self.weights
-        return {"squared_error": Term(1.0, errors.sum(), torch.tensor(len(errors), device=errors.device))}
+        return {
+            "squared_error": Term(
+                1.0, errors.sum(), torch.tensor(len(errors), device=errors.device)
+            )
+        }
 
     def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
-        """Success rate and mean accuracy of the plans of the validation windows, in per cent; every process does the same."""
+        """Success rate and mean accuracy of the plans of the validation windows, in per cent.
+
+        Every process does the same.
+        """
         tasks, initial, goal, actions = self.val
         parts = zip(*(part.split(_BLOCK) for part in (tasks, initial, goal)), strict=True)
         right = torch.cat([self.module.scores(*part).argmax(dim=2) for part in parts]) == actions
-        return {"success_rate": 100 * float(right.all(dim=1).double().mean()),
-                "mean_accuracy": 100 * float(right.double().mean())}
+        return {
+            "success_rate": 100 * float(right.all(dim=1).double().mean()),
+            "mean_accuracy": 100 * float(right.double().mean()),
+        }
 
 
 class PdppModel(TrainedNetwork[PdppNetwork]):
@@ -104,7 +138,9 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
         super().__init__(context=context)
         self.config = config
 
-    def fit(self, train_windows: Windows, val: Windows, *, tasks: NDArray[np.int64], seed: int) -> None:
+    def fit(
+        self, train_windows: Windows, val: Windows, *, tasks: NDArray[np.int64], seed: int
+    ) -> None:
         """Train the network on windows, keep the epoch of the best validation success rate.
 
         Args:
@@ -117,30 +153,53 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
             ConfigError: The horizon is too short for the configured network.
         """
         network = PdppNetwork(
-            config=self.config, observation_dim=train_windows.initial.shape[1], horizon=train_windows.horizon,
-            task_count=len(train_windows.taxonomy.tasks), action_count=len(train_windows.taxonomy.actions))
+            config=self.config,
+            observation_dim=train_windows.initial.shape[1],
+            horizon=train_windows.horizon,
+            task_count=len(train_windows.taxonomy.tasks),
+            action_count=len(train_windows.taxonomy.actions),
+        )
         network.reset(generator_for("cpu", seed, 8))
         network.to(self.device)
-        objective = PdppObjective(network=network, train=train_windows, val=val, tasks=tasks, config=self.config)
+        objective = PdppObjective(
+            network=network, train=train_windows, val=val, tasks=tasks, config=self.config
+        )
         if self.config.centre:
             network.mean.copy_(objective.observations.mean)
-        self.result = self.context.train(self.title, objective, self.config.training, seed=seed,
-                                         settings=[train_windows.horizon, self.config.model_dump(), tasks.tolist()])
+        self.result = self.context.train(
+            self.title,
+            objective,
+            self.config.training,
+            seed=seed,
+            settings=[train_windows.horizon, self.config.model_dump(), tasks.tolist()],
+        )
         self.network = network
 
     @torch.inference_mode()
     def scores(self, queries: Queries, tasks: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The score of each action at each step of each query, planned for these tasks [N], as [N, T, K].
+        """The score of each action at each step of each query, planned for these tasks [N].
+
+        As [N, T, K].
 
         Raises:
-            RunError: Not fitted, observations of another dimension, or a task that the network does not know.
+            RunError: Not fitted, observations of another dimension, or a task that the network does
+                not know.
         """
         network = self.ready()
         initial, goal = self.observations(queries, network.observation_dim)
         unknown = tasks[(tasks < 0) | (tasks >= network.task_count)]
         if len(unknown):
-            raise RunError(f"task {unknown[0]}: unknown. This run knows the tasks 0 to {network.task_count - 1}.")
-        parts = zip(*(part.split(_BLOCK) for part in (torch.from_numpy(tasks).to(self.device), initial, goal)), strict=True)
+            raise RunError(
+                f"task {unknown[0]}: unknown. This run knows the tasks 0 to "
+                f"{network.task_count - 1}."
+            )
+        parts = zip(
+            *(
+                part.split(_BLOCK)
+                for part in (torch.from_numpy(tasks).to(self.device), initial, goal)
+            ),
+            strict=True,
+        )
         return np.concatenate([network.scores(*part).cpu().numpy() for part in parts])
 
     def build(self, tensors: Mapping[str, Tensor]) -> PdppNetwork:
@@ -150,16 +209,22 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
         task_count = tensors["unet.end.1.bias"].shape[0] - action_count - observation_dim
         if task_count < 1:
             raise ValueError(f"{task_count} tasks")
-        return PdppNetwork(config=self.config, observation_dim=observation_dim, task_count=task_count,
-                           action_count=action_count, horizon=horizon)
+        return PdppNetwork(
+            config=self.config,
+            observation_dim=observation_dim,
+            task_count=task_count,
+            action_count=action_count,
+            horizon=horizon,
+        )
 
 
 class PdppPlanner:
     """Plans by projected diffusion.
 
-    The best plan takes the highest score of each step in one sample; the further ones have the next highest sums of scores.
-    The energy of a plan is minus its sum. The initial noise is the same for every query and is saved with the network: the plan
-    of a query does not depend on which others are planned with it.
+    The best plan takes the highest score of each step in one sample; the further ones have the next
+    highest sums of scores.
+    The energy of a plan is minus its sum. The initial noise is the same for every query and is
+    saved with the network: the plan of a query does not depend on which others are planned with it.
 
     Args:
         config: Settings; those of PDPP and of the task classifier are read.
@@ -170,8 +235,11 @@ class PdppPlanner:
 
     def __init__(self, *, config: RunConfig, context: TrainingContext = TrainingContext()) -> None:
         self.config = config.pdpp
-        self.task_model = TaskModel(config=config.classifier, training=config.classifier_training,
-                                    context=context.part("classifier"))
+        self.task_model = TaskModel(
+            config=config.classifier,
+            training=config.classifier_training,
+            context=context.part("classifier"),
+        )
         self.model = PdppModel(config=config.pdpp, context=context.part("pdpp"))
 
     @property
@@ -185,7 +253,9 @@ class PdppPlanner:
         return results_of(self.task_model, self.model)
 
     def fit(self, train: Windows, val: Windows, *, seed: int) -> None:
-        """Train the task classifier, then the diffusion network, which is validated with predicted tasks.
+        """Train the task classifier, then the diffusion network.
+
+        Which is validated with predicted tasks.
 
         Args:
             train: Training windows.
@@ -194,11 +264,14 @@ class PdppPlanner:
 
         Raises:
             ConfigError: The horizon is too short for the configured network.
-            RunError: A checkpoint in the folder belongs to another training, or a training diverged.
+            RunError: A checkpoint in the folder belongs to another training, or a training
+                diverged.
         """
         check_horizon(self.config, train.horizon)
         self.task_model.fit(train, val, seed=seed)
-        self.model.fit(train, val, tasks=self.task_model.predict(Queries.from_windows(val)), seed=seed)
+        self.model.fit(
+            train, val, tasks=self.task_model.predict(Queries.from_windows(val)), seed=seed
+        )
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The task model's prediction [N], or the given tasks."""
@@ -237,10 +310,13 @@ class PdppPlanner:
 def _best(scores: NDArray[np.float64], top_k: int, effort: Effort) -> Plans:
     """The sequences of the highest sums of scores [T, K], ties by action ids.
 
-    Only the `top_k` best actions of a step can occur: for any other, each of these in its place would give a better sequence.
+    Only the `top_k` best actions of a step can occur: for any other, each of these in its place
+    would give a better sequence.
     """
     kept = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :top_k], axis=1)
     chain = Chain(costs=tuple(-np.take_along_axis(scores, kept, axis=1)))
     found = chain.cheapest(top_k)
     actions = kept[np.arange(len(kept)), found.sequences]
-    return Plans(actions=actions, energies=found.costs, scores=found.costs, evaluated=effort, exact=False)
+    return Plans(
+        actions=actions, energies=found.costs, scores=found.costs, evaluated=effort, exact=False
+    )

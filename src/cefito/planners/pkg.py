@@ -1,4 +1,7 @@
-"""Planning on a procedural knowledge graph: a first and a last action from the observations, the likeliest path between."""
+"""Planning on a procedural knowledge graph.
+
+A first and a last action from the observations, the likeliest path between.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,17 @@ _REMEDY = "Fit the planner again."
 
 
 class PkgPlanner:
-    """Plans paths on the graph of transitions seen in training windows (PKG in arXiv 2603.04265, there by beam search).
+    """Plans paths on the graph of transitions seen in training windows (PKG in arXiv 2603.04265.
 
-    A step model, a `ProposalModel` for two steps, predicts the first and the last action of each query among all actions; its
-    epoch is the one of the best likelihood of both on the validation windows. Plans are paths of T actions between the two,
-    ordered by the product of their transitions' probabilities. A path with transitions that were never seen comes after every
-    path with fewer of them, each counting as the share of all transitions that lead to the same action; so there is a plan
-    also where the graph does not connect the two actions. Ties are ordered by action ids. The energy of a plan is its cost in
+    There by beam search).
+
+    A step model, a `ProposalModel` for two steps, predicts the first and the last action of each
+    query among all actions; its epoch is the one of the best likelihood of both on the validation
+    windows. Plans are paths of T actions between the two, ordered by the product of their
+    transitions' probabilities. A path with transitions that were never seen comes after every path
+    with fewer of them, each counting as the share of all transitions that lead to the same action;
+    so there is a plan also where the graph does not connect the two actions. Ties are ordered by
+    action ids. The energy of a plan is its cost in
     `transition_costs`: minus the logarithm of its probability wherever that is positive.
 
     The published step model, beam width and tie-breaking are not known. Tasks play no part.
@@ -41,16 +48,24 @@ class PkgPlanner:
     Args:
         config: All settings; `config.pkg` is used.
         context: Where the step model is trained.
-        method: "exact" for the likeliest of all paths; "beam" for a beam search of `config.pkg.width` from the first action,
-            whose prefixes of T - 1 actions are ended by the last one.
+        method: "exact" for the likeliest of all paths; "beam" for a beam search of
+            `config.pkg.width` from the first action, whose prefixes of T - 1 actions are ended by
+            the last one.
     """
 
-    def __init__(self, *, config: RunConfig, context: TrainingContext = TrainingContext(),
-                 method: Literal["exact", "beam"] = "exact") -> None:
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        context: TrainingContext = TrainingContext(),
+        method: Literal["exact", "beam"] = "exact",
+    ) -> None:
         if method not in ("exact", "beam"):
             raise ConfigError(f"PKG method '{method}': expected 'exact' or 'beam'.")
         self.config, self.context, self.method = config.pkg, context.part("step_model"), method
-        self.step_model = ProposalModel(config=self.config.network, training=self.config.training, context=self.context)
+        self.step_model = ProposalModel(
+            config=self.config.network, training=self.config.training, context=self.context
+        )
         self._counts: NDArray[np.int64] | None = None
         self._horizon = 0
 
@@ -76,9 +91,14 @@ class PkgPlanner:
             ConfigError: Windows of a single action, between which there are no transitions.
         """
         if train.horizon < 2:
-            raise ConfigError("horizon 1: PKG plans from a first to a last action. Choose a horizon of 2 or more.")
-        # the step model sees two actions whatever the horizon, so its checkpoints must be told apart
-        self.step_model.context = replace(self.context, key=f"{self.context.key} horizon {train.horizon}")
+            raise ConfigError(
+                "horizon 1: PKG plans from a first to a last action. Choose a horizon of 2 or more."
+            )
+        # the step model sees two actions whatever the horizon, so its checkpoints must be told
+        # apart
+        self.step_model.context = replace(
+            self.context, key=f"{self.context.key} horizon {train.horizon}"
+        )
         self.step_model.fit(_ends(train), _ends(val), actions={}, seed=seed)
         self._keep(transition_counts(train, len(train.taxonomy.actions)), train.horizon)
 
@@ -99,7 +119,9 @@ class PkgPlanner:
         return np.asarray(self.step_model.logits(queries).argmax(axis=2), dtype=np.int64)
 
     def plan(self, queries: Queries, top_k: int) -> list[Plans]:
-        """The likeliest paths between each query's predicted first and last action; a single one at T = 2.
+        """The likeliest paths between each query's predicted first and last action.
+
+        A single one at T = 2.
 
         Raises:
             ConfigError: `top_k` is below 1.
@@ -115,9 +137,21 @@ class PkgPlanner:
 
     def _paths(self, first: int, last: int, top_k: int) -> Plans:
         beam = self.method == "beam"
-        paths, costs = cheapest_paths(self._costs, first=first, last=last, horizon=self._horizon, count=top_k,
-                                      width=self.config.width if beam else None)
-        return Plans(actions=paths, energies=costs, scores=costs, evaluated=Effort(0, len(paths)), exact=not beam)
+        paths, costs = cheapest_paths(
+            self._costs,
+            first=first,
+            last=last,
+            horizon=self._horizon,
+            count=top_k,
+            width=self.config.width if beam else None,
+        )
+        return Plans(
+            actions=paths,
+            energies=costs,
+            scores=costs,
+            evaluated=Effort(0, len(paths)),
+            exact=not beam,
+        )
 
     def save(self, folder: Path) -> None:
         """Write the counts and the step model."""
@@ -135,13 +169,25 @@ class PkgPlanner:
         self.step_model.load(folder)
         network = self.step_model.ready()
         if network.horizon != 2:
-            raise RunError(f"{folder / self.step_model.file}: predicts {network.horizon} actions; expected 2. {_REMEDY}")
+            raise RunError(
+                f"{folder / self.step_model.file}: predicts {network.horizon} actions; expected "
+                f"2. {_REMEDY}"
+            )
         tensors, metadata = load_tensors(folder / _FILE, "np", _REMEDY, RunError)
         counts, horizon = tensors.get("counts"), metadata.get("horizon", "")
         size = len(network.action_vectors)
-        if (counts is None or counts.dtype != np.int64 or counts.shape != (size, size) or counts.min() < 0
-                or not horizon.isdecimal() or int(horizon) < 2):
-            raise RunError(f"{folder / _FILE}: holds no transition counts of {size} actions with their horizon. {_REMEDY}")
+        if (
+            counts is None
+            or counts.dtype != np.int64
+            or counts.shape != (size, size)
+            or counts.min() < 0
+            or not horizon.isdecimal()
+            or int(horizon) < 2
+        ):
+            raise RunError(
+                f"{folder / _FILE}: holds no transition counts of {size} actions with their "
+                f"horizon. {_REMEDY}"
+            )
         self._keep(counts, int(horizon))
 
 

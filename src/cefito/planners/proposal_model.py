@@ -1,4 +1,7 @@
-"""Proposing actions for each step of a query: the proposal network with its training, saving and loading."""
+"""Proposing actions for each step of a query.
+
+The proposal network with its training, saving and loading.
+"""
 
 from __future__ import annotations
 
@@ -33,31 +36,58 @@ class ProposalModel(TrainedNetwork[ProposalNetwork]):
     title = "proposal network"
     file = "proposal.safetensors"
 
-    def __init__(self, *, config: ProposalConfig, training: TrainingConfig, context: TrainingContext = TrainingContext()
-                 ) -> None:
+    def __init__(
+        self,
+        *,
+        config: ProposalConfig,
+        training: TrainingConfig,
+        context: TrainingContext = TrainingContext(),
+    ) -> None:
         super().__init__(context=context)
         self.config, self.training = config, training
 
-    def fit(self, train_windows: Windows, val: Windows, *, actions: Mapping[int, tuple[int, ...]], seed: int) -> None:
+    def fit(
+        self,
+        train_windows: Windows,
+        val: Windows,
+        *,
+        actions: Mapping[int, tuple[int, ...]],
+        seed: int,
+    ) -> None:
         """Train the network on windows, keep the epoch of the best validation likelihood.
 
         Args:
             train_windows: Training windows.
             val: Validation windows.
-            actions: Action ids that each task may use, among which a step's action is told apart; all of them for tasks left
-                out.
+            actions: Action ids that each task may use, among which a step's action is told apart;
+                all of them for tasks left out.
             seed: Seed of weights, batches, noise and dropout.
         """
-        network = ProposalNetwork(config=self.config, observation_dim=train_windows.initial.shape[1],
-                                  action_count=len(train_windows.taxonomy.actions), horizon=train_windows.horizon)
+        network = ProposalNetwork(
+            config=self.config,
+            observation_dim=train_windows.initial.shape[1],
+            action_count=len(train_windows.taxonomy.actions),
+            horizon=train_windows.horizon,
+        )
         network.reset(generator_for("cpu", seed, 5))
         network.to(self.device)
-        objective = ProposalObjective(proposal=network, train=train_windows, val=val, actions=actions, config=self.training)
+        objective = ProposalObjective(
+            proposal=network, train=train_windows, val=val, actions=actions, config=self.training
+        )
         if self.config.centre:
             network.mean.copy_(objective.observations.mean)
         self.result = self.context.train(
-            self.title, objective, self.training, seed=seed, settings=[
-                train_windows.horizon, self.config.model_dump(), self.training.model_dump(), sorted(actions.items())])
+            self.title,
+            objective,
+            self.training,
+            seed=seed,
+            settings=[
+                train_windows.horizon,
+                self.config.model_dump(),
+                self.training.model_dump(),
+                sorted(actions.items()),
+            ],
+        )
         self.network = network
 
     @torch.inference_mode()
@@ -75,4 +105,9 @@ class ProposalModel(TrainedNetwork[ProposalNetwork]):
         """A proposal network for weights of its sizes."""
         horizon, action_count = tensors["bias"].shape
         (observation_dim,) = tensors["mean"].shape
-        return ProposalNetwork(config=self.config, observation_dim=observation_dim, action_count=action_count, horizon=horizon)
+        return ProposalNetwork(
+            config=self.config,
+            observation_dim=observation_dim,
+            action_count=action_count,
+            horizon=horizon,
+        )

@@ -16,7 +16,10 @@ _OPTIONS = {"method": "search", "budget_gflop": "budget"}
 
 
 def option_name(setting: str) -> str:
-    """What a setting of `SearchConfig` is called on the command line, without dashes in front: "prior-weight"."""
+    """What a setting of `SearchConfig` is called on the command line, without dashes in front.
+
+    "prior-weight".
+    """
     return _OPTIONS.get(setting, setting).replace("_", "-")
 
 
@@ -28,7 +31,8 @@ def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
         overrides: Values by the name of the setting; None keeps what there is.
 
     Raises:
-        ConfigError: An unknown setting or a value that it cannot have; the message names the option.
+        ConfigError: An unknown setting or a value that it cannot have; the message names the
+            option.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     for name, value in given.items():
@@ -43,14 +47,20 @@ def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
 
 
 def changed_settings(config: SearchConfig, own: SearchConfig) -> list[str]:
-    """The settings in which a configuration differs from another one, as "option value" in the order of the fields.
+    """The settings in which a configuration differs from another one.
+
+    As "option value" in the order of the fields.
 
     Args:
         config: The settings in use.
         own: Those that are not worth telling.
     """
     before = own.model_dump()
-    return [f"{option_name(name)} {_plain(value)}" for name, value in config.model_dump().items() if value != before[name]]
+    return [
+        f"{option_name(name)} {_plain(value)}"
+        for name, value in config.model_dump().items()
+        if value != before[name]
+    ]
 
 
 def _plain(value: Any) -> str:

@@ -33,8 +33,13 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
     title = "task classifier"
     file = "classifier.safetensors"
 
-    def __init__(self, *, config: ClassifierConfig, training: ClassifierTrainingConfig,
-                 context: TrainingContext = TrainingContext()) -> None:
+    def __init__(
+        self,
+        *,
+        config: ClassifierConfig,
+        training: ClassifierTrainingConfig,
+        context: TrainingContext = TrainingContext(),
+    ) -> None:
         super().__init__(context=context)
         self.config, self.training = config, training
 
@@ -46,16 +51,25 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
             val: Validation windows.
             seed: Seed of weights, batches and noise.
         """
-        network = TaskClassifier(config=self.config, observation_dim=train_windows.initial.shape[1],
-                                 task_count=len(train_windows.taxonomy.tasks))
+        network = TaskClassifier(
+            config=self.config,
+            observation_dim=train_windows.initial.shape[1],
+            task_count=len(train_windows.taxonomy.tasks),
+        )
         network.reset(generator_for("cpu", seed, 2))
         network.to(self.device)
-        objective = ClassifierObjective(classifier=network, train=train_windows, val=val, config=self.training)
+        objective = ClassifierObjective(
+            classifier=network, train=train_windows, val=val, config=self.training
+        )
         if self.config.centre:
             network.mean.copy_(objective.observations.mean)
         self.result = self.context.train(
-            self.title, objective, self.training, seed=seed,
-            settings=[train_windows.horizon, self.config.model_dump(), self.training.model_dump()])
+            self.title,
+            objective,
+            self.training,
+            seed=seed,
+            settings=[train_windows.horizon, self.config.model_dump(), self.training.model_dump()],
+        )
         self.network = network
 
     @torch.inference_mode()
@@ -77,5 +91,8 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
 
     def build(self, tensors: Mapping[str, Tensor]) -> TaskClassifier:
         """A classifier for weights of its widths."""
-        return TaskClassifier(config=self.config, observation_dim=tensors["fc1.weight"].shape[1],
-                              task_count=tensors["fc4.weight"].shape[0])
+        return TaskClassifier(
+            config=self.config,
+            observation_dim=tensors["fc1.weight"].shape[1],
+            task_count=tensors["fc4.weight"].shape[0],
+        )

@@ -34,8 +34,9 @@ class TrainingContext:
         device: Where the networks run.
         folder: Where checkpoints and metrics of the trainings go; None keeps none.
         name: Folder below it for this training; several trainings of one planner have one each.
-        shared: Whether other planners train there too: folders then bear a digest of all that determines the result, so that
-            equal trainings are done once and different ones keep apart.
+        shared: Whether other planners train there too: folders then bear a digest of all that
+            determines the result, so that equal trainings are done once and different ones keep
+            apart.
         key: What else determines the result (the data set's fingerprint); guards checkpoints.
         progress: Shows progress.
         group: The processes that train together.
@@ -53,7 +54,9 @@ class TrainingContext:
         """The same for one of a planner's networks."""
         return replace(self, name=name)
 
-    def train(self, name: str, objective: Objective, training: TrainingConfig, *, seed: int, settings: Any) -> TrainingResult:
+    def train(
+        self, name: str, objective: Objective, training: TrainingConfig, *, seed: int, settings: Any
+    ) -> TrainingResult:
         """Train an objective's network in place.
 
         Args:
@@ -61,14 +64,26 @@ class TrainingContext:
             objective: What to train.
             training: How.
             seed: Seed of batches and all that is drawn.
-            settings: All else that determines the result, for JSON; a checkpoint made with others is refused.
+            settings: All else that determines the result, for JSON; a checkpoint made with others
+                is refused.
 
         Raises:
-            RunError: The checkpoint in the folder cannot be used or written, or the training diverged.
+            RunError: The checkpoint in the folder cannot be used or written, or the training
+                diverged.
         """
         key = json.dumps([name, self.key, seed, settings])
-        return train(objective, optimiser=training.optimiser, ema=training.ema, stopping=training.stopping, seed=seed,
-                     folder=self._place(key), label=name, key=key, progress=self.progress, group=self.group)
+        return train(
+            objective,
+            optimiser=training.optimiser,
+            ema=training.ema,
+            stopping=training.stopping,
+            seed=seed,
+            folder=self._place(key),
+            label=name,
+            key=key,
+            progress=self.progress,
+            group=self.group,
+        )
 
     def _place(self, key: str) -> Path | None:
         if self.folder is None:
@@ -128,8 +143,13 @@ class TrainedNetwork(Generic[Network]):
             RunError: They have not the expected number of features.
         """
         if queries.initial.shape[1] != expected:
-            raise RunError(f"observations have {queries.initial.shape[1]} features; this run was trained on {expected}.")
-        return torch.from_numpy(queries.initial).to(self.device), torch.from_numpy(queries.goal).to(self.device)
+            raise RunError(
+                f"observations have {queries.initial.shape[1]} features; this run was trained on "
+                f"{expected}."
+            )
+        return torch.from_numpy(queries.initial).to(self.device), torch.from_numpy(queries.goal).to(
+            self.device
+        )
 
     def save(self, folder: Path) -> None:
         """Write the weights."""
@@ -145,7 +165,9 @@ class TrainedNetwork(Generic[Network]):
         try:
             network = self.build(tensors)
         except (KeyError, IndexError, ValueError, RuntimeError) as problem:
-            raise RunError(f"{folder / self.file}: holds no {self.title}. Train the run again.") from problem
+            raise RunError(
+                f"{folder / self.file}: holds no {self.title}. Train the run again."
+            ) from problem
         load_weights(network, tensors, str(folder / self.file))
         self.network = network.to(self.device).eval()
 
@@ -153,7 +175,8 @@ class TrainedNetwork(Generic[Network]):
         """An untrained network of the shape that these weights have.
 
         Raises:
-            KeyError: They are those of something else. Likewise IndexError, ValueError, RuntimeError.
+            KeyError: They are those of something else. Likewise IndexError, ValueError,
+                RuntimeError.
         """
         raise NotImplementedError
 

@@ -12,12 +12,14 @@ from cefito.search.problem import Problem
 __all__ = ["validation_problems"]
 
 
-def validation_problems(val: Windows, space: ActionSpace, *, windows: int, candidates: int
-                         ) -> tuple[list[Problem], NDArray[np.int64]]:
+def validation_problems(
+    val: Windows, space: ActionSpace, *, windows: int, candidates: int
+) -> tuple[list[Problem], NDArray[np.int64]]:
     """A fixed sample of validation windows as problems of at most so many candidates each.
 
-    Where A(c)^T is larger, the problem is thinned: it keeps the actions of the true sequence and a fixed random choice of the
-    task's others. The true task is taken, so that the field is judged by itself.
+    Where A(c)^T is larger, the problem is thinned: it keeps the actions of the true sequence and a
+    fixed random choice of the task's others. The true task is taken, so that the field is judged by
+    itself.
 
     Returns:
         Problems, and the true sequences [N, T].
@@ -31,7 +33,11 @@ def validation_problems(val: Windows, space: ActionSpace, *, windows: int, candi
         if len(allowed) > widest:
             true = sorted(set(sample.actions[row].tolist()) & set(allowed))
             others = [action for action in allowed if action not in true]
-            extra = generator.choice(others, size=max(0, widest - len(true)), replace=False).tolist()
+            extra = generator.choice(
+                others, size=max(0, widest - len(true)), replace=False
+            ).tolist()
             allowed = tuple(sorted({*true, *extra}))
-        problems.append(Problem(initial=sample.initial[row], goal=sample.goal[row], actions=allowed))
+        problems.append(
+            Problem(initial=sample.initial[row], goal=sample.goal[row], actions=allowed)
+        )
     return problems, sample.actions

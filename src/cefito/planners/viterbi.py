@@ -1,4 +1,6 @@
-"""ViterbiPlanNet (arXiv 2603.04265): a network's emissions, decoded over the transitions of the training windows.
+"""ViterbiPlanNet (arXiv 2603.04265).
+
+A network's emissions, decoded over the transitions of the training windows.
 
 What is not published about it is decided here, and said where it is.
 """
@@ -35,58 +37,89 @@ _SAMPLE_SEED = 0  # of the fixed sample of validation windows
 
 
 class ViterbiObjective:
-    """Squared error of the marginals, alignment with descriptions, squared error of the task logits.
+    """Squared error of the marginals, alignment with descriptions.
 
-    Published is mean squared error of the marginals to the one-hot actions, plus cross-entropy of the alignment, plus mean
-    squared error of the raw task logits to the one-hot task, all of weight 1. Here means are over all entries, and the
-    cross-entropies of the initial and of the goal observation are added; neither is stated.
+    Squared error of the task logits.
+
+    Published is mean squared error of the marginals to the one-hot actions, plus cross-entropy of
+    the alignment, plus mean squared error of the raw task logits to the one-hot task, all of weight
+    1. Here means are over all entries, and the cross-entropies of the initial and of the goal
+    observation are added; neither is stated.
 
     Args:
         network: The network to train, with its counts of transitions.
         train: Training windows.
         val: Validation windows.
-        descriptions: Embeddings of descriptions [K, 6, W], where the network has an encoder for them.
-        config: Weights of the losses, decoding, changes of the observations, which validation windows.
+        descriptions: Embeddings of descriptions [K, 6, W], where the network has an encoder for
+            them.
+        config: Weights of the losses, decoding, changes of the observations, which validation
+            windows.
     """
 
-    def __init__(self, *, network: ViterbiNetwork, train: Windows, val: Windows, descriptions: NDArray[np.float32] | None,
-                 config: ViterbiConfig) -> None:
+    def __init__(
+        self,
+        *,
+        network: ViterbiNetwork,
+        train: Windows,
+        val: Windows,
+        descriptions: NDArray[np.float32] | None,
+        config: ViterbiConfig,
+    ) -> None:
         self.module, self.config = network, config
         device = network.mean.device
         self.observations = Observations(train, config.training.augmentation, device)
         self.actions = torch.from_numpy(train.actions).to(device)
         self.tasks = torch.from_numpy(train.tasks).to(device)
         self.transitions = transition_probabilities(network.counts, clamped=True).float()
-        self.descriptions = None if descriptions is None else torch.from_numpy(descriptions).to(device)
+        self.descriptions = (
+            None if descriptions is None else torch.from_numpy(descriptions).to(device)
+        )
         val = val.sample(config.training.stopping.windows or None, _SAMPLE_SEED)
-        self.val = tuple(torch.from_numpy(part).to(device) for part in (val.initial, val.goal, val.actions))
+        self.val = tuple(
+            torch.from_numpy(part).to(device) for part in (val.initial, val.goal, val.actions)
+        )
 
     def __len__(self) -> int:
         return len(self.actions)
 
-    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Mapping[str, Term]:
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
         """The losses of a batch."""
         initial, goal = self.observations.draw(rows, generator)
         initial, goal, actions, tasks = (
-            group.share(part) for part in (initial, goal, self.actions[rows], self.tasks[rows]))
+            group.share(part) for part in (initial, goal, self.actions[rows], self.tasks[rows])
+        )
         outputs = self.module(initial, goal, generator=generator)
         marginals = log_marginals(outputs.emissions, self.transitions).exp()
         terms = {"marginals": _squared(1.0, marginals, actions)}
         if self.descriptions is not None:
             logits = self.module.alignment(outputs.states, self.descriptions, generator=generator)
-            loss = F.cross_entropy(logits.flatten(0, 1), actions[:, [0, -1]].flatten(), reduction="sum")
-            terms["alignment"] = Term(self.config.alignment, loss, torch.tensor(len(actions), device=loss.device))
+            loss = F.cross_entropy(
+                logits.flatten(0, 1), actions[:, [0, -1]].flatten(), reduction="sum"
+            )
+            terms["alignment"] = Term(
+                self.config.alignment, loss, torch.tensor(len(actions), device=loss.device)
+            )
         if self.config.task:
             terms["task"] = _squared(self.config.task, outputs.tasks, tasks)
         return terms
 
     def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
-        """Success rate and mean accuracy, in per cent, of the best plan as `plan` gives it; every process computes the same."""
+        """Success rate and mean accuracy, in per cent, of the best plan as `plan` gives it.
+
+        Every process computes the same.
+        """
         initial, goal, actions = self.val
         emissions = self.module(initial, goal).emissions
-        right = decode(emissions, self.module.counts, 1, self.config.decoding).sequences[:, 0] == actions
-        return {"success_rate": 100 * float(right.all(dim=1).double().mean()),
-                "mean_accuracy": 100 * float(right.double().mean())}
+        right = (
+            decode(emissions, self.module.counts, 1, self.config.decoding).sequences[:, 0]
+            == actions
+        )
+        return {
+            "success_rate": 100 * float(right.all(dim=1).double().mean()),
+            "mean_accuracy": 100 * float(right.double().mean()),
+        }
 
 
 def _squared(weight: float, values: Tensor, chosen: Tensor) -> Term:
@@ -106,7 +139,9 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
     title = "ViterbiPlanNet"
     file = "viterbi.safetensors"
 
-    def __init__(self, *, config: ViterbiConfig, context: TrainingContext = TrainingContext()) -> None:
+    def __init__(
+        self, *, config: ViterbiConfig, context: TrainingContext = TrainingContext()
+    ) -> None:
         super().__init__(context=context)
         self.config = config
 
@@ -124,25 +159,38 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
         config, action_count = self.config, len(train.taxonomy.actions)
         descriptions, digest = self._descriptions(action_count)
         network = ViterbiNetwork(
-            config=config, observation_dim=train.initial.shape[1], action_count=action_count, horizon=train.horizon,
+            config=config,
+            observation_dim=train.initial.shape[1],
+            action_count=action_count,
+            horizon=train.horizon,
             task_count=len(train.taxonomy.tasks) if config.task else 0,
-            description_dim=0 if descriptions is None else descriptions.shape[2])
+            description_dim=0 if descriptions is None else descriptions.shape[2],
+        )
         network.reset(generator_for("cpu", seed, 6))
         network.counts.copy_(torch.from_numpy(transition_counts(train, action_count)))
         network.to(self.device)
-        objective = ViterbiObjective(network=network, train=train, val=val, descriptions=descriptions, config=config)
+        objective = ViterbiObjective(
+            network=network, train=train, val=val, descriptions=descriptions, config=config
+        )
         if config.centre:
             network.mean.copy_(objective.observations.mean)
         settings = config.model_dump() | {"descriptions": digest}
-        self.result = self.context.train(self.title, objective, config.training, seed=seed, settings=[train.horizon, settings])
+        self.result = self.context.train(
+            self.title, objective, config.training, seed=seed, settings=[train.horizon, settings]
+        )
         self.network = network
 
     def _descriptions(self, action_count: int) -> tuple[NDArray[np.float32] | None, str]:
-        """Descriptions [K, 6, W] and their file's digest; None where there are none or they count for nothing."""
+        """Descriptions [K, 6, W] and their file's digest.
+
+        None where there are none or they count for nothing.
+        """
         if not self.config.descriptions or not self.config.alignment:
             return None, ""
         path = Path(self.config.descriptions)
-        array = load_npy(path, "Correct viterbi.descriptions, or leave it empty to train without descriptions.")
+        array = load_npy(
+            path, "Correct viterbi.descriptions, or leave it empty to train without descriptions."
+        )
         check_array(array, shape=(action_count, 6, None), place=str(path), rows="action")
         return array.astype(np.float32), sha256(path)
 
@@ -165,19 +213,29 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
         if rest or not horizon or not action_count:
             raise ValueError("emissions do not fit the actions")
         return ViterbiNetwork(
-            config=self.config, observation_dim=observation_dim, action_count=action_count, horizon=horizon,
+            config=self.config,
+            observation_dim=observation_dim,
+            action_count=action_count,
+            horizon=horizon,
             task_count=len(tensors["task.2.weight"]) if self.config.task else 0,
-            description_dim=tensors["description.weight"].shape[1] if "description.weight" in tensors else 0)
+            description_dim=tensors["description.weight"].shape[1]
+            if "description.weight" in tensors
+            else 0,
+        )
 
 
 class ViterbiPlanner:
-    """Plans the likeliest sequences under the layer's marginals and the transitions; see `viterbi_layer.decode`.
+    """Plans the likeliest sequences under the layer's marginals and the transitions.
 
-    Energies and scores are minus the logarithm of the product that is maximised, and the list is exact. Tasks are predicted by
-    an auxiliary head; neither predicted nor given ones change the plans. Descriptions are needed in training only.
+    See `viterbi_layer.decode`.
 
-    Only sequences of positive probability are returned. Where there is none, which no graph of training windows of the same
-    horizon leads to, the only plan takes the likeliest action of each step, with its energy under clamped transitions.
+    Energies and scores are minus the logarithm of the product that is maximised, and the list is
+    exact. Tasks are predicted by an auxiliary head; neither predicted nor given ones change the
+    plans. Descriptions are needed in training only.
+
+    Only sequences of positive probability are returned. Where there is none, which no graph of
+    training windows of the same horizon leads to, the only plan takes the likeliest action of each
+    step, with its energy under clamped transitions.
 
     Args:
         config: All settings, of which it reads `viterbi`.
@@ -191,7 +249,9 @@ class ViterbiPlanner:
     @property
     def name(self) -> str:
         """What it is called in tables."""
-        return "ViterbiPlanNet" if self.config.decoding == "viterbi" else "ViterbiPlanNet (marginals)"
+        return (
+            "ViterbiPlanNet" if self.config.decoding == "viterbi" else "ViterbiPlanNet (marginals)"
+        )
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -230,11 +290,20 @@ class ViterbiPlanner:
         emissions = self.model.outputs(queries).emissions
         best = decode(emissions, self.model.ready().counts, top_k, self.config.decoding)
         plans = []
-        for sequences, sums, possible in zip(*(part.cpu().numpy() for part in (best.sequences, best.sums, best.possible)),
-                                             strict=True):
+        for sequences, sums, possible in zip(
+            *(part.cpu().numpy() for part in (best.sequences, best.sums, best.possible)),
+            strict=True,
+        ):
             kept = sums > -np.inf
-            plans.append(Plans(actions=sequences[kept], energies=-sums[kept], scores=-sums[kept],
-                               evaluated=Effort(token_forwards=2, leaves=0), exact=bool(possible)))
+            plans.append(
+                Plans(
+                    actions=sequences[kept],
+                    energies=-sums[kept],
+                    scores=-sums[kept],
+                    evaluated=Effort(token_forwards=2, leaves=0),
+                    exact=bool(possible),
+                )
+            )
         return plans
 
     def save(self, folder: Path) -> None:

@@ -1,9 +1,12 @@
-"""The differentiable Viterbi layer of ViterbiPlanNet (arXiv 2603.04265), and the exact decoding that follows it.
+"""The differentiable Viterbi layer of ViterbiPlanNet (arXiv 2603.04265).
 
-A window of T actions is a chain: emissions of every action at every step, and transitions between the actions of neighbouring
-steps, as often as training windows show them. The layer gives the probability of every action at every step, given the whole
-chain. Published is a soft Viterbi recursion (logsumexp for max, softmax for argmax, soft back-pointers multiplied backwards).
-With temperature 1 its result is that of forward-backward, as which it is computed here.
+And the exact decoding that follows it.
+
+A window of T actions is a chain: emissions of every action at every step, and transitions between
+the actions of neighbouring steps, as often as training windows show them. The layer gives the
+probability of every action at every step, given the whole chain. Published is a soft Viterbi
+recursion (logsumexp for max, softmax for argmax, soft back-pointers multiplied backwards). With
+temperature 1 its result is that of forward-backward, as which it is computed here.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ __all__ = ["Decoded", "Decoding", "decode", "k_best", "log_marginals", "transiti
 Decoding = Literal["viterbi", "marginals"]
 
 _FLOOR = 1e-10  # transitions are clamped there inside the layer (published)
-_CHUNK_BYTES = 64 * 2 ** 20
+_CHUNK_BYTES = 64 * 2**20
 
 
 def transition_probabilities(counts: Tensor, *, clamped: bool) -> Tensor:
@@ -27,8 +30,9 @@ def transition_probabilities(counts: Tensor, *, clamped: bool) -> Tensor:
 
     Args:
         counts: How often each action is followed by each, [K, K].
-        clamped: Raise shares to at least 1e-10 and divide each row by its sum again, as the layer does; rows without any
-            count become uniform. Otherwise such rows, and transitions that were never seen, are zero.
+        clamped: Raise shares to at least 1e-10 and divide each row by its sum again, as the layer
+            does; rows without any count become uniform. Otherwise such rows, and transitions that
+            were never seen, are zero.
 
     Returns:
         Probabilities, float64 [K, K].
@@ -44,8 +48,9 @@ def transition_probabilities(counts: Tensor, *, clamped: bool) -> Tensor:
 def log_marginals(emissions: Tensor, transitions: Tensor) -> Tensor:
     """Logarithm of the probability of each action at each step, given the emissions of all steps.
 
-    p(a_1..a_T) is in proportion to Π_t exp(emissions[t, a_t]) · Π_t transitions[a_t, a_t+1]; the prior over the first action is
-    uniform. Differentiable, in the precision of the emissions, even under autocast.
+    p(a_1..a_T) is in proportion to Π_t exp(emissions[t, a_t]) · Π_t transitions[a_t, a_t+1]; the
+    prior over the first action is uniform. Differentiable, in the precision of the emissions, even
+    under autocast.
 
     Args:
         emissions: Logarithms, of any sum, [B, T, K].
@@ -66,7 +71,10 @@ def log_marginals(emissions: Tensor, transitions: Tensor) -> Tensor:
 
 
 def _mixed(logs: Tensor, transitions: Tensor) -> Tensor:
-    """log(exp(logs) @ transitions) [B, K]. The largest term is taken out, and no transition is zero, so no row vanishes."""
+    """log(exp(logs) @ transitions) [B, K].
+
+    The largest term is taken out, and no transition is zero, so no row vanishes.
+    """
     highest = logs.amax(dim=-1, keepdim=True).detach()
     return ((logs - highest).exp() @ transitions).log() + highest
 
@@ -74,8 +82,9 @@ def _mixed(logs: Tensor, transitions: Tensor) -> Tensor:
 def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[Tensor, Tensor]:
     """The k sequences of the largest sum of emissions and transitions; exact.
 
-    Prefixes are ranked by their own sum plus the largest sum of what can follow, which some sequence attains. So no more than
-    k prefixes of one length can begin the k best sequences, and keeping k of them is exact.
+    Prefixes are ranked by their own sum plus the largest sum of what can follow, which some
+    sequence attains. So no more than k prefixes of one length can begin the k best sequences, and
+    keeping k of them is exact.
 
     Args:
         emissions: Logarithms [B, T, K].
@@ -83,11 +92,14 @@ def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[T
         count: k.
 
     Returns:
-        Sequences, int64 [B, k, T], best first, ties by action ids, and their sums, float64 [B, k]. Where a query has fewer
-        than k sequences, the last sums are −∞. Fewer columns come back where there are fewer than k sequences over K actions.
+        Sequences, int64 [B, k, T], best first, ties by action ids, and their sums, float64 [B, k].
+        Where a query has fewer than k sequences, the last sums are −∞. Fewer columns come back
+        where there are fewer than k sequences over K actions.
     """
     graph = None if transitions is None else _Graph(transitions.double())
-    chunk = max(1, _CHUNK_BYTES // (8 * max(len(graph.along) if graph else 1, emissions.shape[2] * count)))
+    chunk = max(
+        1, _CHUNK_BYTES // (8 * max(len(graph.along) if graph else 1, emissions.shape[2] * count))
+    )
     parts = [_k_best(part, graph, count) for part in emissions.double().split(chunk)]
     sequences, sums = zip(*parts, strict=True)
     return torch.cat(sequences), torch.cat(sums)
@@ -102,17 +114,29 @@ class _Graph:
         self.along = transitions[self.source, self.target]
 
     def best(self, following: Tensor) -> Tensor:
-        """For each action the largest sum of a transition and the value [B, K] of the action that it leads to, [B, K]."""
+        """For each action the largest sum of a transition and the value [B.
+
+        K] of the action that it leads to, [B, K].
+        """
         nothing = torch.full_like(following, -torch.inf)
-        return nothing.scatter_reduce(1, self.source.expand(len(following), -1), following[:, self.target] + self.along, "amax")
+        return nothing.scatter_reduce(
+            1,
+            self.source.expand(len(following), -1),
+            following[:, self.target] + self.along,
+            "amax",
+        )
 
 
 def _k_best(emissions: Tensor, graph: _Graph | None, count: int) -> tuple[Tensor, Tensor]:
     batch, horizon, size = emissions.shape
-    ahead = [torch.zeros_like(emissions[:, -1])]  # for each step's actions the largest sum of all that follows
+    ahead = [
+        torch.zeros_like(emissions[:, -1])
+    ]  # for each step's actions the largest sum of all that follows
     for step in range(horizon - 1, 0, -1):
         following = emissions[:, step] + ahead[0]
-        best = graph.best(following) if graph else following.amax(dim=1, keepdim=True).expand(-1, size)
+        best = (
+            graph.best(following) if graph else following.amax(dim=1, keepdim=True).expand(-1, size)
+        )
         ahead.insert(0, best)
     sequences = torch.zeros(batch, 1, 0, dtype=torch.int64, device=emissions.device)
     sums = emissions.new_zeros(batch, 1)
@@ -137,8 +161,9 @@ class Decoded:
     Attributes:
         sequences: int64 [B, k, T], best first, ties by action ids.
         sums: Logarithms of what is maximised, float64 [B, k]; −∞ where there is no such sequence.
-        possible: Whether any sequence has a positive probability [B]. Where not, the first sequence takes the likeliest action
-            of each step, its sum counts clamped transitions, and there is no second.
+        possible: Whether any sequence has a positive probability [B]. Where not, the first sequence
+            takes the likeliest action of each step, its sum counts clamped transitions, and there
+            is no second.
     """
 
     sequences: Tensor
@@ -149,9 +174,10 @@ class Decoded:
 def decode(emissions: Tensor, counts: Tensor, count: int, decoding: Decoding) -> Decoded:
     """The best sequences under the layer's marginals.
 
-    "viterbi" (published as "DVL+VD", the reported row) maximises the product of the marginals and of the raw transitions, so
-    that transitions enter twice, and one that no training window shows forbids a sequence. "marginals" (published as "DVL")
-    takes the marginals as emissions of the layer once more, and maximises the product of what comes out, step by step.
+    "viterbi" (published as "DVL+VD", the reported row) maximises the product of the marginals and
+    of the raw transitions, so that transitions enter twice, and one that no training window shows
+    forbids a sequence. "marginals" (published as "DVL") takes the marginals as emissions of the
+    layer once more, and maximises the product of what comes out, step by step.
 
     Args:
         emissions: Logarithms [B, T, K].
@@ -163,12 +189,15 @@ def decode(emissions: Tensor, counts: Tensor, count: int, decoding: Decoding) ->
     marginals = log_marginals(emissions.double(), clamped)
     if decoding == "marginals":
         marginals = log_marginals(marginals, clamped)
-    transitions = transition_probabilities(counts, clamped=False).log() if decoding == "viterbi" else None
+    transitions = (
+        transition_probabilities(counts, clamped=False).log() if decoding == "viterbi" else None
+    )
     sequences, sums = k_best(marginals, transitions, count)
     possible = sums[:, 0] > -torch.inf
     if not bool(possible.all()):
         likeliest, own = marginals[~possible].argmax(dim=2), clamped.log()
         sequences[~possible, 0] = likeliest
-        sums[~possible, 0] = (marginals[~possible].amax(dim=2).sum(dim=1)
-                              + own[likeliest[:, :-1], likeliest[:, 1:]].sum(dim=1))
+        sums[~possible, 0] = marginals[~possible].amax(dim=2).sum(dim=1) + own[
+            likeliest[:, :-1], likeliest[:, 1:]
+        ].sum(dim=1)
     return Decoded(sequences=sequences, sums=sums, possible=possible)

@@ -1,4 +1,7 @@
-"""The network of ViterbiPlanNet (arXiv 2603.04265): how likely each action is at each step, before the Viterbi layer."""
+"""The network of ViterbiPlanNet (arXiv 2603.04265).
+
+How likely each action is at each step, before the Viterbi layer.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +40,11 @@ class Outputs:
 class ViterbiNetwork(nn.Module):
     """Encoder of observations, emission network, task head, encoder of descriptions.
 
-    The encoder is linear (two layers, nothing between them), the emission network a post-norm transformer layer over the two
-    encoded observations and an MLP on both of its outputs. The task head reads the encoded observations; it and the
-    descriptions shape these in training, and play no part in planning. Which of the two the published task head reads, and
-    how the weights are drawn, is not stated.
+    The encoder is linear (two layers, nothing between them), the emission network a post-norm
+    transformer layer over the two encoded observations and an MLP on both of its outputs. The task
+    head reads the encoded observations; it and the descriptions shape these in training, and play
+    no part in planning. Which of the two the published task head reads, and how the weights are
+    drawn, is not stated.
 
     Args:
         config: Widths and options.
@@ -54,17 +58,31 @@ class ViterbiNetwork(nn.Module):
     mean: Tensor
     counts: Tensor
 
-    def __init__(self, *, config: ViterbiConfig, observation_dim: int, action_count: int, horizon: int, task_count: int = 0,
-                 description_dim: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        config: ViterbiConfig,
+        observation_dim: int,
+        action_count: int,
+        horizon: int,
+        task_count: int = 0,
+        description_dim: int = 0,
+    ) -> None:
         super().__init__()
         self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
         width = config.width
-        self.encoder = nn.Sequential(nn.Linear(observation_dim, config.hidden), nn.Linear(config.hidden, width))
+        self.encoder = nn.Sequential(
+            nn.Linear(observation_dim, config.hidden), nn.Linear(config.hidden, width)
+        )
         self.layer = _Layer(width, config.heads, config.feedforward)
         self.norm = nn.LayerNorm(width)
         self.fc = nn.Linear(2 * width, 2 * width)
         self.emission = nn.Linear(2 * width, horizon * action_count)
-        self.task = nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, task_count)) if task_count else None
+        self.task = (
+            nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, task_count))
+            if task_count
+            else None
+        )
         self.description: nn.Linear | None = None
         if description_dim:
             self.description = nn.Linear(description_dim, width, bias=False)
@@ -76,11 +94,13 @@ class ViterbiNetwork(nn.Module):
         """Draw all weights anew: Kaiming-uniform layers, zero biases."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                nn.init.kaiming_uniform_(module.weight, a=5 ** 0.5, generator=generator)
+                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def forward(self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None) -> Outputs:
+    def forward(
+        self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
+    ) -> Outputs:
         """Emissions, encoded observations and task logits.
 
         Args:
@@ -98,19 +118,29 @@ class ViterbiNetwork(nn.Module):
         tokens = self.norm(self.layer(states, drop))
         hidden = drop(torch.sigmoid(self.fc(tokens.flatten(1))))
         emissions = F.logsigmoid(self.emission(hidden).float()).unflatten(1, (self.horizon, -1))
-        tasks = emissions.new_zeros(len(x), 0) if self.task is None else self.task(states.flatten(1)).float()
+        tasks = (
+            emissions.new_zeros(len(x), 0)
+            if self.task is None
+            else self.task(states.flatten(1)).float()
+        )
         return Outputs(emissions=emissions, states=states, tasks=tasks)
 
-    def alignment(self, states: Tensor, descriptions: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """How well observations fit each action: learned factor × cosine, averaged over its three descriptions.
+    def alignment(
+        self, states: Tensor, descriptions: Tensor, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """How well observations fit each action.
+
+        Learned factor × cosine, averaged over its three descriptions.
 
         Args:
             states: Encoded initial and goal observations [B, 2, D].
-            descriptions: Embeddings of three descriptions before each action, then of three after it, [K, 6, W].
+            descriptions: Embeddings of three descriptions before each action, then of three after
+                it, [K, 6, W].
             generator: In training, the source of dropout.
 
         Returns:
-            Logits [B, 2, K]: of the initial observation with what is described before, of the goal with what is after.
+            Logits [B, 2, K]: of the initial observation with what is described before, of the goal
+            with what is after.
         """
         assert self.description is not None
         encoded = self.description(self._drop(self.config.input_dropout, generator)(descriptions))
@@ -124,7 +154,10 @@ class ViterbiNetwork(nn.Module):
 
 
 class _Layer(nn.Module):
-    """A post-norm transformer layer: attention and a GELU MLP, each added to its input, then normalised."""
+    """A post-norm transformer layer: attention and a GELU MLP, each added to its input.
+
+    Then normalised.
+    """
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -138,7 +171,10 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, drop: _Drop) -> Tensor:
         """[B, L, D] → [B, L, D]."""
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(x).chunk(3, dim=-1)
+        )
         weights = (query @ key.mT / query.shape[-1] ** 0.5).softmax(dim=-1)
         mixed = (drop(weights) @ value).transpose(1, 2).flatten(2)
         x = self.norm1(x + drop(self.proj(mixed)))

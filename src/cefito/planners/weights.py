@@ -1,4 +1,7 @@
-"""Weights of the objective's terms: a log-linear model of the true sequence among candidates, fitted on validation windows."""
+"""Weights of the objective's terms.
+
+A log-linear model of the true sequence among candidates, fitted on validation windows.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +44,22 @@ class Weights:
     def __post_init__(self) -> None:
         for name, weight in vars(self).items():
             if not isinstance(weight, int | float) or not 0 <= weight < np.inf:
-                raise ConfigError(f"weight of the {name} is {weight!r}; expected a number of at least 0.")
+                raise ConfigError(
+                    f"weight of the {name} is {weight!r}; expected a number of at least 0."
+                )
 
 
 PAPER = Weights()
 """The energy alone (paper, Eq. 4)."""
 
 
-def fit_weights(features: Sequence[NDArray[np.float64]], truth: Sequence[int]) -> NDArray[np.float64]:
+def fit_weights(
+    features: Sequence[NDArray[np.float64]], truth: Sequence[int]
+) -> NDArray[np.float64]:
     """Non-negative weights w under which p(candidate) ∝ exp(−features · w) makes the true candidates likeliest.
 
-    The likelihood is concave in w and is maximised by projected Newton steps, with a small ridge; a term that would get a
-    negative weight gets none.
+    The likelihood is concave in w and is maximised by projected Newton steps, with a small ridge; a
+    term that would get a negative weight gets none.
 
     Args:
         features: For each query the features of its candidates [n, F].
@@ -67,7 +74,9 @@ def fit_weights(features: Sequence[NDArray[np.float64]], truth: Sequence[int]) -
     first = np.cumsum([0, *(len(part) for part in features[:-1])])
     of = np.repeat(np.arange(len(features)), [len(part) for part in features])
     scale = rows.std(axis=0) + 1e-12
-    rows = (rows - rows[first + np.asarray(truth)][of]) / scale  # what all candidates of a query share does not matter
+    rows = (
+        rows - rows[first + np.asarray(truth)][of]
+    ) / scale  # what all candidates of a query share does not matter
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         logits = -rows @ weights

@@ -9,8 +9,34 @@ from cefito.search.gradient import GradientSearch
 from cefito.search.guided import GuidedSearch
 from cefito.search.naive import NaiveSearch
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Effort, Field, IncrementalEnergies, Objective, Plans, Problem, Search, Watch
+from cefito.search.problem import (
+    Effort,
+    Field,
+    IncrementalEnergies,
+    Objective,
+    Plans,
+    Problem,
+    Search,
+    Watch,
+)
 
-__all__ = ["AutoSearch", "BeamSearch", "Chain", "Constraints", "Effort", "ExhaustiveSearch", "Field", "GradientSearch",
-           "GuidedSearch", "IncrementalEnergies", "NGramPrior", "NaiveSearch", "Objective", "Plans", "Problem", "Search",
-           "Watch", "make_search"]
+__all__ = [
+    "AutoSearch",
+    "BeamSearch",
+    "Chain",
+    "Constraints",
+    "Effort",
+    "ExhaustiveSearch",
+    "Field",
+    "GradientSearch",
+    "GuidedSearch",
+    "IncrementalEnergies",
+    "NGramPrior",
+    "NaiveSearch",
+    "Objective",
+    "Plans",
+    "Problem",
+    "Search",
+    "Watch",
+    "make_search",
+]

@@ -1,7 +1,8 @@
 """Beam search: prefixes are kept by the score of the full sequence that the guide thinks they become.
 
-The field predicts the goal of full sequences only; a prefix is therefore completed by the cheapest continuation under the
-guide, and the objective of that sequence is the prefix's score. With a width that drops nothing this is exhaustive search.
+The field predicts the goal of full sequences only; a prefix is therefore completed by the cheapest
+continuation under the guide, and the objective of that sequence is the prefix's score. With a width
+that drops nothing this is exhaustive search.
 """
 
 from __future__ import annotations
@@ -28,22 +29,33 @@ class BeamSearch:
 
     Args:
         width: Prefixes kept.
-        diversity: What a prefix's score rises by for each better sibling (a prefix that continues the same one), in the units
-            of the objective; 0 is plain beam search (Li and Jurafsky, 2016, "Mutual information and diverse decoding").
+        diversity: What a prefix's score rises by for each better sibling (a prefix that continues
+            the same one), in the units of the objective; 0 is plain beam search (Li and Jurafsky,
+            2016, "Mutual information and diverse decoding").
         memory_mib: Bound on the memory of the prefixes computed at once, in MiB.
 
     Raises:
         ConfigError: A setting out of range.
     """
 
-    def __init__(self, *, width: int = 32, diversity: float = 0.0, memory_mib: float = 1024) -> None:
+    def __init__(
+        self, *, width: int = 32, diversity: float = 0.0, memory_mib: float = 1024
+    ) -> None:
         if width < 1 or not diversity >= 0 or not memory_mib > 0:
-            raise ConfigError(f"beam search of width {width}, diversity {diversity} and {memory_mib} MiB; expected at least 1, "
-                              "at least 0 and more than 0.")
+            raise ConfigError(
+                f"beam search of width {width}, diversity {diversity} and {memory_mib} MiB; "
+                "expected at least 1, "
+                "at least 0 and more than 0."
+            )
         self.width, self.diversity, self.memory_mib = width, diversity, memory_mib
 
-    def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
-               ) -> list[Plans]:
+    def search(
+        self,
+        field: IncrementalEnergies[Any],
+        problems: Sequence[Problem],
+        top_k: int,
+        watch: Watch = Watch(),
+    ) -> list[Plans]:
         """Good sequences of each problem, at most `top_k`; exact where no prefix was dropped.
 
         Raises:
@@ -55,7 +67,9 @@ class BeamSearch:
             watch.advance(1)
         return found
 
-    def _one(self, field: IncrementalEnergies[Any], space: Space, top_k: int, watch: Watch) -> Plans:
+    def _one(
+        self, field: IncrementalEnergies[Any], space: Space, top_k: int, watch: Watch
+    ) -> Plans:
         energies = SequenceEnergies(field, [space], self.memory_mib)
         guide = _within(space)
         best, seen, exact = Best(top_k), _Seen(), True
@@ -78,7 +92,9 @@ class BeamSearch:
             if step < field.horizon - 1 and len(prefixes) > self.width:
                 exact = False
                 # a prefix whose completion is forbidden stays behind those whose completion is not
-                prefixes = prefixes[self._kept(np.where(allowed, seen.scores(rank), np.inf), parents)]
+                prefixes = prefixes[
+                    self._kept(np.where(allowed, seen.scores(rank), np.inf), parents)
+                ]
         effort = Effort(token_forwards=int(energies.tokens[0]), leaves=int(energies.leaves[0]))
         return best.plans(space.problem, field.horizon, effort, exact=exact)
 
@@ -86,10 +102,12 @@ class BeamSearch:
         """The rows of the best prefixes, in their order."""
         if self.diversity:
             order = np.lexsort((scores, parents))
-            first = np.searchsorted(parents[order], parents[order])  # where each one's family begins
+            first = np.searchsorted(
+                parents[order], parents[order]
+            )  # where each one's family begins
             scores = scores.copy()
             scores[order] += self.diversity * (np.arange(len(order)) - first)
-        return np.sort(scores.argsort(kind="stable")[:self.width])
+        return np.sort(scores.argsort(kind="stable")[: self.width])
 
 
 class _Seen:
@@ -113,4 +131,6 @@ def _within(space: Space) -> Chain:
     chain = space.objective.chain
     if space.free or chain is None:
         return space.guide
-    return space.guide + Chain(costs=tuple(np.where(np.isinf(cost), np.inf, 0.0) for cost in chain.costs))
+    return space.guide + Chain(
+        costs=tuple(np.where(np.isinf(cost), np.inf, 0.0) for cost in chain.costs)
+    )

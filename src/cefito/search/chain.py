@@ -1,6 +1,7 @@
 """Costs of sequences that add up along a chain, and the exact k cheapest sequences under them.
 
-A prior over sequences and the logits of single steps both have this form, so they can be summed, pruned and searched alike.
+A prior over sequences and the logits of single steps both have this form, so they can be summed,
+pruned and searched alike.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Cheapest:
     """The cheapest sequences found.
 
     Attributes:
-        sequences: Places of actions in the set of allowed ones [k, T], cheapest first, ties in their order.
+        sequences: Places of actions in the set of allowed ones [k, T], cheapest first, ties in
+            their order.
         costs: Their costs [k].
         bound: No other sequence costs less than this; infinite where there is no other.
         complete: Whether the list provably holds the k cheapest sequences.
@@ -40,8 +42,9 @@ class Chain:
     """Costs over sequences of T of A allowed actions.
 
     Attributes:
-        costs: For each step the cost of its action given those before it; one axis of size A for each of the last actions, the
-            step's own action on the last axis: [A], then [A, A], then at most [A, A, A]. An infinite cost forbids.
+        costs: For each step the cost of its action given those before it; one axis of size A for
+            each of the last actions, the step's own action on the last axis: [A], then [A, A], then
+            at most [A, A, A]. An infinite cost forbids.
     """
 
     costs: tuple[NDArray[np.float64], ...]
@@ -49,8 +52,11 @@ class Chain:
     def __post_init__(self) -> None:
         for step, cost in enumerate(self.costs):
             if not 1 <= cost.ndim <= min(step + 1, 3) or set(cost.shape) != {self.size}:
-                raise ConfigError(f"chain: costs of step {step + 1} have shape {list(cost.shape)}; expected one to "
-                                  f"{min(step + 1, 3)} axes of {self.size}.")
+                raise ConfigError(
+                    f"chain: costs of step {step + 1} have shape {list(cost.shape)}; expected one "
+                    "to "
+                    f"{min(step + 1, 3)} axes of {self.size}."
+                )
 
     @classmethod
     def free(cls, horizon: int, size: int) -> Chain:
@@ -68,17 +74,25 @@ class Chain:
         return len(self.costs[0])
 
     def __add__(self, other: Chain) -> Chain:
-        return Chain(costs=tuple(_added(one, two) for one, two in zip(self.costs, other.costs, strict=True)))
+        return Chain(
+            costs=tuple(_added(one, two) for one, two in zip(self.costs, other.costs, strict=True))
+        )
 
     def __mul__(self, factor: float) -> Chain:
         """All costs times a factor; what is forbidden stays forbidden."""
-        return Chain(costs=tuple(np.where(np.isinf(cost), cost, factor * np.where(np.isinf(cost), 0.0, cost))
-                                 for cost in self.costs))
+        return Chain(
+            costs=tuple(
+                np.where(np.isinf(cost), cost, factor * np.where(np.isinf(cost), 0.0, cost))
+                for cost in self.costs
+            )
+        )
 
     def step(self, step: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
         """Costs of one step's actions [n], given sequences of at least step + 1 actions [n, …]."""
         cost = self.costs[step]
-        result: NDArray[np.float64] = cost[tuple(sequences[:, step + 1 - cost.ndim + axis] for axis in range(cost.ndim))]
+        result: NDArray[np.float64] = cost[
+            tuple(sequences[:, step + 1 - cost.ndim + axis] for axis in range(cost.ndim))
+        ]
         return result
 
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -93,17 +107,26 @@ class Chain:
         return np.asarray(sum(self.step(step, sequences) for step in range(self.horizon)))
 
     def to_go(self) -> list[NDArray[np.float64]]:
-        """For each number t of actions done, 0..T, the least cost of all that follow, given the last min(t, 2) actions."""
+        """For each number t of actions done, 0..T, the least cost of all that follow.
+
+        Given the last min(t, 2) actions.
+        """
         remaining = [np.zeros((self.size,) * min(self.horizon, 2))]
         for step in range(self.horizon - 1, -1, -1):
-            known = min(step, 2)  # actions before this step that its best continuation may depend on
+            known = min(
+                step, 2
+            )  # actions before this step that its best continuation may depend on
             after = remaining[0]  # given the last min(step + 1, 2) actions, this step's among them
             total = _spread(self.costs[step], known + 1) + _spread(after, known + 1)
             remaining.insert(0, np.broadcast_to(total, (self.size,) * (known + 1)).min(axis=-1))
         return remaining
 
-    def completions(self, prefixes: NDArray[np.int64], children: Children | None = None) -> NDArray[np.int64]:
-        """Full sequences [n, T] that begin with prefixes [n, t] and are cheap: the cheapest, unless `children` forbids some.
+    def completions(
+        self, prefixes: NDArray[np.int64], children: Children | None = None
+    ) -> NDArray[np.int64]:
+        """Full sequences [n, T] that begin with prefixes [n, t] and are cheap.
+
+        The cheapest, unless `children` forbids some.
 
         Args:
             prefixes: Prefixes.
@@ -117,12 +140,15 @@ class Chain:
             prefixes = np.concatenate([prefixes, after.argmin(axis=1)[:, None]], axis=1)
         return prefixes
 
-    def cheapest(self, count: int, children: Children | None = None, *, most: int = 1 << 17) -> Cheapest:
+    def cheapest(
+        self, count: int, children: Children | None = None, *, most: int = 1 << 17
+    ) -> Cheapest:
         """The `count` cheapest sequences.
 
-        Prefixes are kept by their cost plus the least cost of what can follow. Without `children` that sum is attained by
-        some sequence, so that no more than `count` prefixes of a length can belong to the cheapest, and keeping `count` is
-        exact. With it the sum is a lower bound only; more are kept, up to `most`, until none that was dropped can matter.
+        Prefixes are kept by their cost plus the least cost of what can follow. Without `children`
+        that sum is attained by some sequence, so that no more than `count` prefixes of a length can
+        belong to the cheapest, and keeping `count` is exact. With it the sum is a lower bound only;
+        more are kept, up to `most`, until none that was dropped can matter.
 
         Args:
             count: How many; fewer are returned where there are not so many.
@@ -137,7 +163,13 @@ class Chain:
                 return found
             width = min(4 * width, most)
 
-    def _kept(self, count: int, width: int, remaining: Sequence[NDArray[np.float64]], children: Children | None) -> Cheapest:
+    def _kept(
+        self,
+        count: int,
+        width: int,
+        remaining: Sequence[NDArray[np.float64]],
+        children: Children | None,
+    ) -> Cheapest:
         prefixes, costs = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
         bound = np.inf
         for step in range(self.horizon):
@@ -150,8 +182,12 @@ class Chain:
             order = possible[total[possible].argsort(kind="stable")]
             if len(order) > keep:
                 bound = min(bound, float(total[order[keep]]))
-            order = np.sort(order[:keep]) if step < self.horizon - 1 else order[:keep]  # in the order of ids, for ties
-            prefixes = np.concatenate([prefixes[order // self.size], (order % self.size)[:, None]], axis=1)
+            order = (
+                np.sort(order[:keep]) if step < self.horizon - 1 else order[:keep]
+            )  # in the order of ids, for ties
+            prefixes = np.concatenate(
+                [prefixes[order // self.size], (order % self.size)[:, None]], axis=1
+            )
             costs = after.ravel()[order]
         complete = bound == np.inf or (len(costs) == count and costs[-1] <= bound)
         return Cheapest(sequences=prefixes, costs=costs, bound=bound, complete=complete)

@@ -1,8 +1,11 @@
-"""What a user asks of a plan (steps known already, actions that must or must not occur, orders), held to exactly by a search.
+"""What a user asks of a plan (steps known already, actions that must or must not occur, orders).
 
-A prefix is worth following only if some valid sequence begins with it. That is decided on states, not on prefixes: actions with
-the same part in the constraints are interchangeable and form a kind, and all that matters of a prefix is how many actions of
-each kind may still follow and which required ones are missing.
+Held to exactly by a search.
+
+A prefix is worth following only if some valid sequence begins with it. That is decided on states,
+not on prefixes: actions with the same part in the constraints are interchangeable and form a kind,
+and all that matters of a prefix is how many actions of each kind may still follow and which
+required ones are missing.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ class Constraints:
     no_repeats: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.pinned or self.required or self.forbidden or self.before or self.no_repeats)
+        return bool(
+            self.pinned or self.required or self.forbidden or self.before or self.no_repeats
+        )
 
 
 class Feasible:
@@ -50,13 +55,14 @@ class Feasible:
     Sequences are given by the places of their actions in the set, not by ids.
 
     Args:
-        constraints: What a sequence must satisfy. To forbid or order an action that is not allowed anyway does nothing.
+        constraints: What a sequence must satisfy. To forbid or order an action that is not allowed
+            anyway does nothing.
         actions: Allowed action ids, ascending, without repeats.
         horizon: T.
 
     Raises:
-        ConfigError: The constraints name an action or step that does not exist, contradict each other, or no sequence at all
-            satisfies them.
+        ConfigError: The constraints name an action or step that does not exist, contradict each
+            other, or no sequence at all satisfies them.
     """
 
     def __init__(self, constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
@@ -68,42 +74,72 @@ class Feasible:
         self._required_places = [place[action] for action in sorted(set(constraints.required))]
         usable = set(actions) - set(constraints.forbidden)
         self._usable = np.array([action in usable for action in actions])
-        self._closes = np.zeros((self.size, self.size), dtype=np.bool_)  # [one, other]: other may not come after one
+        self._closes = np.zeros(
+            (self.size, self.size), dtype=np.bool_
+        )  # [one, other]: other may not come after one
         for first, second in constraints.before:
             if {first, second} <= usable:
                 self._closes[place[second], place[first]] = True
         self._compile_kinds()
         self._known: dict[tuple[int, bool, tuple[int, ...]], bool] = {}
         if not self._completable(0, self._start[None])[0]:
-            raise ConfigError(f"no sequence of {horizon} of the {self.size} allowed actions satisfies all that is asked for "
-                              f"({_told(constraints)}); drop or change some of it.")
+            raise ConfigError(
+                f"no sequence of {horizon} of the {self.size} allowed actions satisfies all that "
+                "is asked for "
+                f"({_told(constraints)}); drop or change some of it."
+            )
 
     def _compile_kinds(self) -> None:
-        """Group actions into kinds, and lay out states: open actions of each kind, then flags of missing required ones."""
+        """Group actions into kinds, and lay out states.
+
+        Open actions of each kind, then flags of missing required ones.
+        """
         named = {*self._required_places, *self._pinned_places.values()}
         signatures: list[object] = [
-            index if index in named else (self._closes[index].tobytes(), self._closes[:, index].tobytes()) if usable else None
-            for index, usable in enumerate(self._usable)]
-        samples = [signatures.index(signature) for signature in dict.fromkeys(signatures)]  # one action of each kind
-        in_order = _acyclic(self._closes[np.ix_(samples, samples)].T)  # so that trying kinds by number rarely goes astray
-        samples = [samples[kind] for kind in in_order + sorted(set(range(len(samples))) - set(in_order))]
+            index
+            if index in named
+            else (self._closes[index].tobytes(), self._closes[:, index].tobytes())
+            if usable
+            else None
+            for index, usable in enumerate(self._usable)
+        ]
+        samples = [
+            signatures.index(signature) for signature in dict.fromkeys(signatures)
+        ]  # one action of each kind
+        in_order = _acyclic(
+            self._closes[np.ix_(samples, samples)].T
+        )  # so that trying kinds by number rarely goes astray
+        samples = [
+            samples[kind] for kind in in_order + sorted(set(range(len(samples))) - set(in_order))
+        ]
         number = {signatures[sample]: kind for kind, sample in enumerate(samples)}
         self._kind = np.array([number[signature] for signature in signatures])  # of each action
         self._kinds = len(samples)
         self._required = self._kind[self._required_places]
         self._pinned = {step: int(self._kind[index]) for step, index in self._pinned_places.items()}
-        self._pinned_from = [{kind for step, kind in self._pinned.items() if step >= done} for done in range(self.horizon + 1)]
-        self._unpinned_from = [sum(step not in self._pinned for step in range(done, self.horizon))
-                               for done in range(self.horizon + 1)]
+        self._pinned_from = [
+            {kind for step, kind in self._pinned.items() if step >= done}
+            for done in range(self.horizon + 1)
+        ]
+        self._unpinned_from = [
+            sum(step not in self._pinned for step in range(done, self.horizon))
+            for done in range(self.horizon + 1)
+        ]
 
-        sizes = np.bincount(self._kind, weights=self._usable, minlength=self._kinds).astype(np.int64)
+        sizes = np.bincount(self._kind, weights=self._usable, minlength=self._kinds).astype(
+            np.int64
+        )
         self._start = np.concatenate([sizes, np.ones(len(self._required), dtype=np.int64)])
         closes = self._closes[np.ix_(samples, samples)]
-        self._keep = np.concatenate([~closes, np.arange(self._kinds)[:, None] != self._required], axis=1).astype(np.int64)
+        self._keep = np.concatenate(
+            [~closes, np.arange(self._kinds)[:, None] != self._required], axis=1
+        ).astype(np.int64)
         self._keep_rows: list[list[int]] = self._keep.tolist()
         self._named = np.isin(samples, list(named))
         unrelated = np.flatnonzero(~self._named & ~(closes | closes.T)[self._named].any(axis=0))
-        self._free = unrelated[_acyclic(closes[np.ix_(unrelated, unrelated)].T)]  # any set of these kinds can be put in order
+        self._free = unrelated[
+            _acyclic(closes[np.ix_(unrelated, unrelated)].T)
+        ]  # any set of these kinds can be put in order
         radix = [1]
         for most in self._start.tolist():
             radix.append(radix[-1] * (most + 1))
@@ -135,7 +171,7 @@ class Feasible:
         states = np.broadcast_to(self._start, (len(prefixes), len(self._start)))
         for step in range(done):
             states = self._followed(states, self._kind[prefixes[:, step]])
-        possible = states[:, :self._kinds] > 0
+        possible = states[:, : self._kinds] > 0
         states = states if self._once else self._reduced(states)
         _, first, inverse = np.unique(self._packed(states), return_index=True, return_inverse=True)
         states = states[first]
@@ -150,16 +186,21 @@ class Feasible:
     def count(self) -> int:
         """The number of valid sequences.
 
-        States are merged after each step but the last two. They are few, unless orders tie many actions to each other and the
+        States are merged after each step but the last two. They are few, unless orders tie many
+        actions to each other and the
         horizon is long: forty actions in a row of orders and eight steps make millions.
         """
-        exact = np.dtype(np.int64 if self.size ** self.horizon < 1 << 62 else object)
+        exact = np.dtype(np.int64 if self.size**self.horizon < 1 << 62 else object)
         states, ways = self._packed(self._start[None]), np.ones(1, dtype=exact)
         if self.horizon == 1:
             return int(self._endings(self._start[None])[0])
         for done in range(self.horizon - 2):
-            merged = [(self._packed(rows), counts) for rows, counts in self._continued(done, states, ways)]
-            states, inverse = np.unique(np.concatenate([rows for rows, _ in merged]), return_inverse=True)
+            merged = [
+                (self._packed(rows), counts) for rows, counts in self._continued(done, states, ways)
+            ]
+            states, inverse = np.unique(
+                np.concatenate([rows for rows, _ in merged]), return_inverse=True
+            )
             ways = np.zeros(len(states), dtype=exact)
             np.add.at(ways, inverse.reshape(-1), np.concatenate([counts for _, counts in merged]))
         parts = self._continued(self.horizon - 2, states, ways)
@@ -180,7 +221,7 @@ class Feasible:
     def _reduced(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
         """States without what is open among kinds that are neither pinned nor required."""
         states = states.copy()
-        states[:, :self._kinds] *= self._named
+        states[:, : self._kinds] *= self._named
         return states
 
     def _packed(self, states: NDArray[np.int64]) -> NDArray[Any]:
@@ -193,13 +234,20 @@ class Feasible:
         reduced = self._reduced(states)
         spare = np.ones(len(states), dtype=np.bool_)
         if self._once:
-            unpinned = np.array([kind not in self._pinned_from[done] for kind in self._required.tolist()], dtype=np.bool_)
-            fillers = self._unpinned_from[done] - states[:, self._kinds:][:, unpinned].sum(axis=1)
+            unpinned = np.array(
+                [kind not in self._pinned_from[done] for kind in self._required.tolist()],
+                dtype=np.bool_,
+            )
+            fillers = self._unpinned_from[done] - states[:, self._kinds :][:, unpinned].sum(axis=1)
             spare = states[:, self._free].sum(axis=1) >= fillers
         states = np.where(spare[:, None], reduced, states)
-        _, first, inverse = np.unique(2 * self._packed(states) + spare, return_index=True, return_inverse=True)
-        known = [self._decided(done, flag, tuple(state))
-                 for flag, state in zip(spare[first].tolist(), states[first].tolist(), strict=True)]
+        _, first, inverse = np.unique(
+            2 * self._packed(states) + spare, return_index=True, return_inverse=True
+        )
+        known = [
+            self._decided(done, flag, tuple(state))
+            for flag, state in zip(spare[first].tolist(), states[first].tolist(), strict=True)
+        ]
         return np.array(known, dtype=np.bool_)[inverse.reshape(-1)]
 
     def _decided(self, done: int, spare: bool, state: tuple[int, ...]) -> bool:
@@ -213,13 +261,17 @@ class Feasible:
 
         Args:
             done: Steps done.
-            spare: Whether steps that no pinned or required action needs can be filled without harm. Where actions may repeat,
-                the one before does; otherwise enough free ones must be open. The state then holds named kinds only.
+            spare: Whether steps that no pinned or required action needs can be filled without harm.
+                Where actions may repeat, the one before does; otherwise enough free ones must be
+                open. The state then holds named kinds only.
             state: Open actions of each kind, flags of missing required ones.
         """
         pinned = self._pinned_from[done]
-        missing = [kind for kind, flag in zip(self._required.tolist(), state[self._kinds:], strict=True)
-                   if flag and kind not in pinned]
+        missing = [
+            kind
+            for kind, flag in zip(self._required.tolist(), state[self._kinds :], strict=True)
+            if flag and kind not in pinned
+        ]
         fillers = self._unpinned_from[done] - len(missing)
         if fillers < 0 or not all(state[kind] for kind in (*missing, *pinned)):
             return False
@@ -228,12 +280,16 @@ class Feasible:
         if done in self._pinned:
             return self._leads_on(done, spare, state, self._pinned[done])
         if spare:
-            return (any(self._leads_on(done, spare, state, kind) for kind in sorted(missing))
-                    or (fillers > 0 and self._decided(done + 1, spare, state)))
-        if sum(state[:self._kinds]) < self.horizon - done:
+            return any(self._leads_on(done, spare, state, kind) for kind in sorted(missing)) or (
+                fillers > 0 and self._decided(done + 1, spare, state)
+            )
+        if sum(state[: self._kinds]) < self.horizon - done:
             return False
-        return any(self._leads_on(done, spare, state, kind) for kind in range(self._kinds)
-                   if state[kind] and (kind in missing or (fillers > 0 and kind not in pinned)))
+        return any(
+            self._leads_on(done, spare, state, kind)
+            for kind in range(self._kinds)
+            if state[kind] and (kind in missing or (fillers > 0 and kind not in pinned))
+        )
 
     def _leads_on(self, done: int, spare: bool, state: tuple[int, ...], kind: int) -> bool:
         after = [value * keep for value, keep in zip(state, self._keep_rows[kind], strict=True)]
@@ -242,30 +298,47 @@ class Feasible:
             return self._decided(done + 1, spare, tuple(after))
         return bool(self._completable(done + 1, np.array([after], dtype=np.int64))[0])
 
-    def _continued(self, done: int, states: NDArray[Any],
-                   ways: NDArray[Any]) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """The states [m, S] that follow packed ones [n] by one action, not yet merged, and in how many ways each is reached."""
+    def _continued(
+        self, done: int, states: NDArray[Any], ways: NDArray[Any]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """The states [m, S] that follow packed ones [n] by one action, not yet merged.
+
+        And in how many ways each is reached.
+        """
         left = self.horizon - done - 1
         for begin in range(0, len(states), CHUNK):
-            packed = states[begin:begin + CHUNK, None]
+            packed = states[begin : begin + CHUNK, None]
             rows = (packed // self._radix % (self._start + 1)).astype(np.int64)
             for kind in self._next_kinds(done):
                 some = np.flatnonzero(rows[:, kind])
                 after = self._followed(rows[some], kind)
-                missing = after[:, self._kinds:]
-                hopeful = (missing.sum(axis=1) <= left) & (missing <= after[:, self._required]).all(axis=1)
-                yield after[hopeful], (ways[begin:begin + CHUNK][some] * rows[some, kind])[hopeful]
+                missing = after[:, self._kinds :]
+                hopeful = (missing.sum(axis=1) <= left) & (missing <= after[:, self._required]).all(
+                    axis=1
+                )
+                yield (
+                    after[hopeful],
+                    (ways[begin : begin + CHUNK][some] * rows[some, kind])[hopeful],
+                )
 
     def _endings(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
         """In how many ways the last action can follow states [n, S]."""
-        missing = states[:, self._kinds:]
-        last = np.isin(np.arange(self._kinds), self._next_kinds(self.horizon - 1)) * states[:, :self._kinds]
+        missing = states[:, self._kinds :]
+        last = (
+            np.isin(np.arange(self._kinds), self._next_kinds(self.horizon - 1))
+            * states[:, : self._kinds]
+        )
         wanted = (last[:, self._required] * missing).sum(axis=1)
-        return np.select([missing.sum(axis=1) == 0, missing.sum(axis=1) == 1], [last.sum(axis=1), wanted], 0)
+        return np.select(
+            [missing.sum(axis=1) == 0, missing.sum(axis=1) == 1], [last.sum(axis=1), wanted], 0
+        )
 
 
 def _acyclic(before: NDArray[np.bool_]) -> list[int]:
-    """The numbers that neither stand in a circle nor come after one, in an order that respects `before` [n, n]."""
+    """The numbers that neither stand in a circle nor come after one.
+
+    In an order that respects `before` [n, n].
+    """
     order: list[int] = []
     left = np.ones(len(before), dtype=np.bool_)
     while (ready := left & ~before[left].any(axis=0)).any():
@@ -275,10 +348,12 @@ def _acyclic(before: NDArray[np.bool_]) -> list[int]:
 
 
 def _told(constraints: Constraints) -> str:
-    parts = [*(f"action {action} at step {step}" for step, action in constraints.pinned),
-             *(f"action {action} required" for action in constraints.required),
-             *(f"action {action} forbidden" for action in constraints.forbidden),
-             *(f"action {first} before {second}" for first, second in constraints.before)]
+    parts = [
+        *(f"action {action} at step {step}" for step, action in constraints.pinned),
+        *(f"action {action} required" for action in constraints.required),
+        *(f"action {action} forbidden" for action in constraints.forbidden),
+        *(f"action {first} before {second}" for first, second in constraints.before),
+    ]
     return "; ".join([*parts, "no repeats"] if constraints.no_repeats else parts)
 
 
@@ -290,19 +365,25 @@ def _check(constraints: Constraints, actions: Sequence[int], horizon: int) -> No
     for action in sorted(named):
         word = "required" if action in required else "pinned"
         if action not in actions:
-            raise ConfigError(f"action {action} is {word} but is not an action of this task; "
-                              f"choose among {', '.join(map(str, actions))}.")
+            raise ConfigError(
+                f"action {action} is {word} but is not an action of this task; "
+                f"choose among {', '.join(map(str, actions))}."
+            )
         if action in constraints.forbidden:
             raise ConfigError(f"action {action} is both {word} and forbidden; drop one of the two.")
     if len(required) > horizon:
-        raise ConfigError(f"{len(required)} actions are required but a plan has only {horizon} steps; "
-                          f"require fewer or plan more steps.")
+        raise ConfigError(
+            f"{len(required)} actions are required but a plan has only {horizon} steps; "
+            f"require fewer or plan more steps."
+        )
     usable = len(set(actions) - set(constraints.forbidden))
     if not usable:
         raise ConfigError("every allowed action is forbidden; leave at least one.")
     if constraints.no_repeats and usable < horizon:
-        raise ConfigError(f"no repeats: {horizon} steps need as many actions, but only {usable} may be used; "
-                          f"allow repeats, more actions or plan fewer steps.")
+        raise ConfigError(
+            f"no repeats: {horizon} steps need as many actions, but only {usable} may be used; "
+            f"allow repeats, more actions or plan fewer steps."
+        )
     _check_before(constraints, named)
 
 
@@ -310,27 +391,40 @@ def _check_pinned(constraints: Constraints, horizon: int) -> None:
     at: dict[int, int] = {}
     for step, action in constraints.pinned:
         if not 1 <= step <= horizon:
-            raise ConfigError(f"action {action} is pinned to step {step}, which does not exist; "
-                              f"steps are counted from 1 to {horizon}.")
+            raise ConfigError(
+                f"action {action} is pinned to step {step}, which does not exist; "
+                f"steps are counted from 1 to {horizon}."
+            )
         if at.setdefault(step, action) != action:
-            raise ConfigError(f"step {step} is pinned to two actions, {at[step]} and {action}; keep one.")
+            raise ConfigError(
+                f"step {step} is pinned to two actions, {at[step]} and {action}; keep one."
+            )
     if constraints.no_repeats:
         for action in at.values():
             steps = sorted(step for step in at if at[step] == action)
             if len(steps) > 1:
-                raise ConfigError(f"action {action} is pinned to steps {', '.join(map(str, steps))} although no action may "
-                                  f"repeat; keep one or allow repeats.")
+                raise ConfigError(
+                    f"action {action} is pinned to steps {', '.join(map(str, steps))} although no "
+                    "action may "
+                    f"repeat; keep one or allow repeats."
+                )
 
 
 def _check_before(constraints: Constraints, named: set[int]) -> None:
     order: TopologicalSorter[int] = TopologicalSorter()
     for first, second in constraints.before:
         if first == second:
-            raise ConfigError(f"action {first} cannot stand before itself; name two different actions, or ask for no repeats.")
+            raise ConfigError(
+                f"action {first} cannot stand before itself; name two different actions, or ask "
+                "for no repeats."
+            )
         if first in named and second in named:
             order.add(second, first)
     try:
         order.prepare()
     except CycleError as error:
         circle = " before ".join(map(str, error.args[1]))
-        raise ConfigError(f"required or pinned actions are ordered in a circle: {circle}; drop one of these orders.") from error
+        raise ConfigError(
+            f"required or pinned actions are ordered in a circle: {circle}; drop one of these "
+            "orders."
+        ) from error

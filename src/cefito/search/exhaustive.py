@@ -1,9 +1,10 @@
 """Exact search: all allowed sequences by a walk of the tree of prefixes, within a memory bound.
 
-A prefix's keys and values are computed once for all its continuations, which costs two tokens a node instead of 2T + 1 a
-candidate. Levels that fit the bound are expanded whole; others in chunks, depth first. Queries that allow the same actions are
-walked together as far as the bound permits. Where constraints or infinite costs forbid sequences, only the children that lead
-to an allowed one are computed.
+A prefix's keys and values are computed once for all its continuations, which costs two tokens a
+node instead of 2T + 1 a candidate. Levels that fit the bound are expanded whole; others in chunks,
+depth first. Queries that allow the same actions are walked together as far as the bound permits.
+Where constraints or infinite costs forbid sequences, only the children that lead to an allowed one
+are computed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.errors import ConfigError
-from cefito.search.problem import Best, Effort, IncrementalEnergies, Plans, Problem, Watch, places, working_bytes
+from cefito.search.problem import (
+    Best,
+    Effort,
+    IncrementalEnergies,
+    Plans,
+    Problem,
+    Watch,
+    places,
+    working_bytes,
+)
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled, observations
 
@@ -37,14 +47,16 @@ SAFETY = 3.0
 class ExhaustiveSearch:
     """Enumeration of all allowed sequences by prefixes; returns what `NaiveSearch` returns.
 
-    With `screening` all leaves are first evaluated in the field's lower precision. Those whose coarse score lies within a
-    margin of the best are evaluated again in full precision and alone decide. The margin is `SAFETY` times the largest error
-    seen on all leaves evaluated twice, some hundred spread over the whole enumeration among them; it is widened, and more
-    leaves are evaluated again, until no error exceeds it. Where too many leaves lie within it, the query is searched again
-    without.
+    With `screening` all leaves are first evaluated in the field's lower precision. Those whose
+    coarse score lies within a margin of the best are evaluated again in full precision and alone
+    decide. The margin is `SAFETY` times the largest error seen on all leaves evaluated twice, some
+    hundred spread over the whole enumeration among them; it is widened, and more leaves are
+    evaluated again, until no error exceeds it. Where too many leaves lie within it, the query is
+    searched again without.
 
     Args:
-        memory_mib: Bound on the memory of the prefixes held and of the children being computed, in MiB.
+        memory_mib: Bound on the memory of the prefixes held and of the children being computed, in
+            MiB.
         screening: Whether to evaluate in lower precision first.
 
     Raises:
@@ -56,8 +68,13 @@ class ExhaustiveSearch:
             raise ConfigError(f"memory bound of {memory_mib} MiB; expected a positive number.")
         self.memory_mib, self.screening = memory_mib, screening
 
-    def search(self, field: IncrementalEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
-               ) -> list[Plans]:
+    def search(
+        self,
+        field: IncrementalEnergies[Any],
+        problems: Sequence[Problem],
+        top_k: int,
+        watch: Watch = Watch(),
+    ) -> list[Plans]:
         """The `top_k` sequences of lowest score of each problem, in the order of the problems.
 
         Stopped early, a problem not yet begun gives no plan.
@@ -75,76 +92,133 @@ class ExhaustiveSearch:
             each = field.bytes_per_child(field.horizon - 1, leaf=True, each=not free)
             together = max(1, self._room(field) // (leaves * each))
             for first in range(0, len(members), together):
-                group = members[first:first + together]
+                group = members[first : first + together]
                 search = self._screened if self.screening else self._walked
-                found.update(zip(group, search(field, [spaces[index] for index in group], top_k, watch), strict=True))
+                found.update(
+                    zip(
+                        group,
+                        search(field, [spaces[index] for index in group], top_k, watch),
+                        strict=True,
+                    )
+                )
         return [found[index] for index in range(len(problems))]
 
-    def _walked(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch) -> list[Plans]:
+    def _walked(
+        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+    ) -> list[Plans]:
         walk = _Walk(field, spaces, top_k, self._room(field), watch)
         walk.run()
         return walk.plans()
 
-    def _screened(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch) -> list[Plans]:
+    def _screened(
+        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+    ) -> list[Plans]:
         walk = _Walk(field, spaces, max(KEPT, 2 * top_k), self._room(field), watch, sampled=SAMPLED)
         with field.coarse():
             walk.run()
         energies = SequenceEnergies(field, spaces, self.memory_mib)
         found = []
-        for query, (space, rough, sample) in enumerate(zip(spaces, walk.best, walk.samples, strict=True)):
+        for query, (space, rough, sample) in enumerate(
+            zip(spaces, walk.best, walk.samples, strict=True)
+        ):
             best, complete = _rescored(space, rough, sample, top_k, partial(energies.of, query))
-            effort = Effort(int(1 + 2 * walk.nodes[query] + energies.tokens[query]), int(walk.leaves[query]))
+            effort = Effort(
+                int(1 + 2 * walk.nodes[query] + energies.tokens[query]), int(walk.leaves[query])
+            )
             if not complete and not walk.stopped:
-                again, = self._walked(field, [space], top_k, Watch(stop=watch.stop))
-                found.append(replace(again, evaluated=again.evaluated + replace(effort, leaves=0)))  # the same leaves
+                (again,) = self._walked(field, [space], top_k, Watch(stop=watch.stop))
+                found.append(
+                    replace(again, evaluated=again.evaluated + replace(effort, leaves=0))
+                )  # the same leaves
                 continue
             found.append(best.plans(space.problem, field.horizon, effort, exact=not walk.stopped))
         return found
 
     def _room(self, field: IncrementalEnergies[Any]) -> int:
-        """Bytes for each level; every level on the way down holds its own part. On a CPU all of them fit the cache."""
+        """Bytes for each level; every level on the way down holds its own part.
+
+        On a CPU all of them fit the cache.
+        """
         return working_bytes(field.device, self.memory_mib) // field.horizon
 
 
 class _Walk:
-    """One walk of the trees of some queries that allow the same actions, all of them freely or none."""
+    """One walk of the trees of some queries that allow the same actions.
 
-    def __init__(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, room: int, watch: Watch, *,
-                 sampled: int = 0) -> None:
+    All of them freely or none.
+    """
+
+    def __init__(
+        self,
+        field: IncrementalEnergies[Any],
+        spaces: Sequence[Space],
+        top_k: int,
+        room: int,
+        watch: Watch,
+        *,
+        sampled: int = 0,
+    ) -> None:
         self.field, self.spaces, self.room, self.watch = field, spaces, room, watch
         self.size, self.free, self.last = spaces[0].size, spaces[0].free, field.horizon - 1
         self.actions = torch.tensor(spaces[0].problem.actions, device=field.device)
         self.best = [Best(top_k) for _ in spaces]
-        self.nodes, self.leaves = np.zeros(len(spaces), dtype=np.int64), np.zeros(len(spaces), dtype=np.int64)
+        self.nodes, self.leaves = (
+            np.zeros(len(spaces), dtype=np.int64),
+            np.zeros(len(spaces), dtype=np.int64),
+        )
         self.stopped = False
-        self._stride = max(1, self.size ** field.horizon // sampled) if sampled else 0
-        self.samples = [Best(2 * sampled + 1) for _ in spaces]  # leaves at regular distances, whatever their score
+        self._stride = max(1, self.size**field.horizon // sampled) if sampled else 0
+        self.samples = [
+            Best(2 * sampled + 1) for _ in spaces
+        ]  # leaves at regular distances, whatever their score
 
     def run(self) -> None:
         """Visit all leaves."""
         if not self.watch.stop():
-            count, root = len(self.spaces), self.field.root(*observations(self.spaces, self.field.device))
+            count, root = (
+                len(self.spaces),
+                self.field.root(*observations(self.spaces, self.field.device)),
+            )
             self._visit(root, np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
         else:
             self.stopped = True
         if not self.stopped:  # what constraints saved
-            self.watch.advance(len(self.spaces) - float(self.leaves.sum()) / self.size ** self.field.horizon)
+            self.watch.advance(
+                len(self.spaces) - float(self.leaves.sum()) / self.size**self.field.horizon
+            )
 
     def plans(self) -> list[Plans]:
         """The plans of each query."""
-        return [best.plans(space.problem, self.field.horizon, Effort(token_forwards=1 + 2 * int(nodes), leaves=int(leaves)),
-                           exact=not self.stopped)
-                for best, space, nodes, leaves in zip(self.best, self.spaces, self.nodes, self.leaves, strict=True)]
+        return [
+            best.plans(
+                space.problem,
+                self.field.horizon,
+                Effort(token_forwards=1 + 2 * int(nodes), leaves=int(leaves)),
+                exact=not self.stopped,
+            )
+            for best, space, nodes, leaves in zip(
+                self.best, self.spaces, self.nodes, self.leaves, strict=True
+            )
+        ]
 
-    def _visit(self, prefixes: Any, query: NDArray[np.int64], rank: NDArray[np.int64], *, depth: int) -> None:
-        """Visit all leaves below prefixes, given the query and the rank of each; those of a query stand together."""
+    def _visit(
+        self, prefixes: Any, query: NDArray[np.int64], rank: NDArray[np.int64], *, depth: int
+    ) -> None:
+        """Visit all leaves below prefixes, given the query and the rank of each.
+
+        Those of a query stand together.
+        """
         leaf = depth == self.last
-        step = max(1, self.room // (self.size * self.field.bytes_per_child(depth, leaf=leaf, each=not self.free)))
+        step = max(
+            1,
+            self.room
+            // (self.size * self.field.bytes_per_child(depth, leaf=leaf, each=not self.free)),
+        )
         for start in range(0, len(prefixes), step):
             if self.stopped:
                 return
             chunk = prefixes.narrow(start, min(step, len(prefixes) - start))
-            own, above = query[start:start + step], rank[start:start + step]
+            own, above = query[start : start + step], rank[start : start + step]
             parents, place = self._children(own, above, depth)
             own, ranks = own[parents], above[parents] * self.size + place
             self.nodes += np.bincount(own, minlength=len(self.spaces))
@@ -154,25 +228,34 @@ class _Walk:
             elif len(ranks):
                 self._visit(self._extended(chunk, parents, place), own, ranks, depth=depth + 1)
 
-    def _children(self, query: NDArray[np.int64], rank: NDArray[np.int64], depth: int
-                  ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _children(
+        self, query: NDArray[np.int64], rank: NDArray[np.int64], depth: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Parent and place of every child to compute."""
         if self.free:
-            return np.repeat(np.arange(len(rank)), self.size), np.tile(np.arange(self.size), len(rank))
+            return np.repeat(np.arange(len(rank)), self.size), np.tile(
+                np.arange(self.size), len(rank)
+            )
         above = places(rank, self.size, depth)
-        allowed = np.concatenate([self.spaces[one].children(above[query == one]) for one in np.unique(query)])
+        allowed = np.concatenate(
+            [self.spaces[one].children(above[query == one]) for one in np.unique(query)]
+        )
         parents, place = np.nonzero(allowed)
         return parents, place
 
     def _each(self, parents: NDArray[np.int64], place: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        return torch.from_numpy(parents).to(self.field.device), self.actions[torch.from_numpy(place).to(self.field.device)]
+        return torch.from_numpy(parents).to(self.field.device), self.actions[
+            torch.from_numpy(place).to(self.field.device)
+        ]
 
     def _extended(self, prefixes: Any, parents: NDArray[np.int64], place: NDArray[np.int64]) -> Any:
         if self.free:
             return self.field.extend(prefixes, self.actions)
         return self.field.extend_each(prefixes, *self._each(parents, place))
 
-    def _leaves(self, prefixes: Any, parents: NDArray[np.int64], place: NDArray[np.int64]) -> Tensor:
+    def _leaves(
+        self, prefixes: Any, parents: NDArray[np.int64], place: NDArray[np.int64]
+    ) -> Tensor:
         if self.free:
             return self.field.leaf_energy(prefixes, self.actions).flatten()
         return self.field.leaf_energy_each(prefixes, *self._each(parents, place))
@@ -183,26 +266,41 @@ class _Walk:
             first, behind = np.searchsorted(query, [one, one + 1])
             space, part = self.spaces[one], energies[first:behind]
             ranks = rank[first:behind]
-            scores = None if space.objective.pure else space.scores(part, places(ranks, self.size, self.last + 1))
+            scores = (
+                None
+                if space.objective.pure
+                else space.scores(part, places(ranks, self.size, self.last + 1))
+            )
             self.best[one].add(part, torch.from_numpy(ranks), scores)
             if self._stride:
                 chosen = torch.from_numpy(np.flatnonzero(ranks % self._stride == 0))
-                self.samples[one].add(part[chosen], torch.from_numpy(ranks)[chosen],
-                                      None if scores is None else scores[chosen])
+                self.samples[one].add(
+                    part[chosen],
+                    torch.from_numpy(ranks)[chosen],
+                    None if scores is None else scores[chosen],
+                )
             self.leaves[one] += behind - first
             self.watch.advance((behind - first) / self.size ** (self.last + 1))
 
 
-def _rescored(space: Space, rough: Best, sample: Best, top_k: int,
-              evaluate: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> tuple[Best, bool]:
-    """The best by full precision; and whether no other leaf can be among them, as far as the margin holds."""
+def _rescored(
+    space: Space,
+    rough: Best,
+    sample: Best,
+    top_k: int,
+    evaluate: Callable[[NDArray[np.int64]], NDArray[np.float64]],
+) -> tuple[Best, bool]:
+    """The best by full precision; and whether no other leaf can be among them.
+
+    As far as the margin holds.
+    """
     ranks = torch.cat([rough.ranks, sample.ranks])
     coarse = torch.cat([rough.scores, sample.scores])
     known = torch.zeros(len(ranks), dtype=torch.bool)  # evaluated in full precision
     fine = torch.full((len(ranks),), torch.inf, dtype=torch.float64)
     energy = fine.clone()
     wanted = torch.zeros(len(ranks), dtype=torch.bool)
-    wanted[:top_k] = wanted[len(rough):] = True
+    wanted[:top_k] = wanted[len(rough) :] = True
     while (wanted & ~known).any():
         new = (wanted & ~known).nonzero().flatten()
         sequences = places(ranks[new].numpy(), space.size, space.horizon)
@@ -212,7 +310,7 @@ def _rescored(space: Space, rough: Best, sample: Best, top_k: int,
         known[new] = True
         both = known & fine.isfinite() & coarse.isfinite()
         margin = SAFETY * float((fine - coarse)[both].abs().max()) if both.any() else 0.0
-        bound = fine[:len(rough)].topk(min(top_k, len(rough)), largest=False).values[-1] + margin
+        bound = fine[: len(rough)].topk(min(top_k, len(rough)), largest=False).values[-1] + margin
         wanted |= coarse <= bound
     best = Best(top_k)
     _, first = np.unique(ranks[known].numpy(), return_index=True)

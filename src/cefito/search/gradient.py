@@ -1,17 +1,24 @@
-"""Gradient search: descend the field over mixtures of actions, round to sequences, improve these by local changes.
+"""Gradient search: descend the field over mixtures of actions, round to sequences.
 
-The paper names gradient-based inference as an untried remedy for the cost of enumeration, without saying how. Here:
+Improve these by local changes.
 
-1. Several starts: mixtures near the guide's cheapest sequences, and random ones; all random where there is no guide.
-2. Adam on their logits lowers relaxed energy / temperature + expected cost of the chain, steps taken as independent. The
-   softmax over the logits is cooled, so that mixtures end near single actions.
-3. Rounding: the likeliest action of each step, at every stage of the descent, and the likeliest allowed sequences of the final
-   mixtures, exactly. The field's own energies decide among them: a mixture's can be far below that of any sequence.
+The paper names gradient-based inference as an untried remedy for the cost of enumeration, without
+saying how. Here:
+
+1. Several starts: mixtures near the guide's cheapest sequences, and random ones; all random where
+there is no guide.
+2. Adam on their logits lowers relaxed energy / temperature + expected cost of the chain, steps
+   taken as independent. The softmax over the logits is cooled, so that mixtures end near single
+   actions.
+3. Rounding: the likeliest action of each step, at every stage of the descent, and the likeliest
+   allowed sequences of the final mixtures, exactly. The field's own energies decide among them: a
+   mixture's can be far below that of any sequence.
 4. The best is improved by `GuidedSearch`, with the mixture it came from as guide.
 
-A field is trained on sequences, never on mixtures, and says little between them. With a prior as guide `GuidedSearch` alone is
-better for the same operations; without one, random starts that are refined and never descend (steps = 0) do about as well.
-This search is here so that the comparison can be repeated (benchmarks/gradient.py).
+A field is trained on sequences, never on mixtures, and says little between them. With a prior as
+guide `GuidedSearch` alone is better for the same operations; without one, random starts that are
+refined and never descend (steps = 0) do about as well. This search is here so that the comparison
+can be repeated (benchmarks/gradient.py).
 """
 
 from __future__ import annotations
@@ -37,47 +44,96 @@ __all__ = ["GradientSearch"]
 
 _TOGETHER = 32  # queries that advance in step, so that the network sees large batches
 _BACKWARD = 3  # tokens forward that a token forward and back counts for
-_FORBIDDEN = 10.0  # what a forbidden transition costs a mixture beyond the dearest allowed one, in units of the objective
+# what a forbidden transition costs a mixture beyond the dearest allowed one, in units of the
+# objective
+_FORBIDDEN = 10.0
 
 
 class GradientSearch:
     """Relaxed descent from several starts, rounding, re-scoring by the field, local refinement.
 
-    The effort counts the descent too: a mixture that goes forward and back once is 2T + 1 tokens that count threefold.
+    The effort counts the descent too: a mixture that goes forward and back once is 2T + 1 tokens
+    that count threefold.
 
     Args:
-        restarts: R, starts a query; half of them near the guide's cheapest sequences, where there is a guide.
+        restarts: R, starts a query; half of them near the guide's cheapest sequences, where there
+            is a guide.
         steps: Steps of the descent; 0 rounds the starts.
         learning_rate: Of Adam, on the logits.
-        temperatures: Temperature of the softmax over the logits at the first and at the last step, geometric between.
+        temperatures: Temperature of the softmax over the logits at the first and at the last step,
+            geometric between.
         spread: Deviation of the random logits that starts are made of.
         rounded: Sequences taken from each final mixture.
-        refinements: Combinations of changes a round of the refinement; 0 leaves the rounded sequences unrefined.
+        refinements: Combinations of changes a round of the refinement; 0 leaves the rounded
+            sequences unrefined.
         rounds: Most rounds of refinement.
         memory_mib: Bound on the memory of what is computed at once, in MiB.
-        seed: Seed of the random starts, the same for every query, so that a query's plans do not depend on its neighbours.
+        seed: Seed of the random starts, the same for every query, so that a query's plans do not
+            depend on its neighbours.
 
     Raises:
         ConfigError: A setting out of range.
     """
 
-    def __init__(self, *, restarts: int = 8, steps: int = 60, learning_rate: float = 0.1,
-                 temperatures: tuple[float, float] = (1.0, 0.2), spread: float = 1.0, rounded: int = 4, refinements: int = 64,
-                 rounds: int = 20, memory_mib: float = 1024, seed: int = 0) -> None:
-        if restarts < 1 or steps < 0 or rounded < 1 or refinements < 0 or rounds < 0 or not memory_mib > 0:
-            raise ConfigError(f"gradient search with {restarts} restarts, {steps} steps, {rounded} rounded sequences, "
-                              f"{refinements} refinements, {rounds} rounds and {memory_mib} MiB; expected at least 1, 0, 1, 0, "
-                              "0 and more than 0.")
+    def __init__(
+        self,
+        *,
+        restarts: int = 8,
+        steps: int = 60,
+        learning_rate: float = 0.1,
+        temperatures: tuple[float, float] = (1.0, 0.2),
+        spread: float = 1.0,
+        rounded: int = 4,
+        refinements: int = 64,
+        rounds: int = 20,
+        memory_mib: float = 1024,
+        seed: int = 0,
+    ) -> None:
+        if (
+            restarts < 1
+            or steps < 0
+            or rounded < 1
+            or refinements < 0
+            or rounds < 0
+            or not memory_mib > 0
+        ):
+            raise ConfigError(
+                f"gradient search with {restarts} restarts, {steps} steps, {rounded} rounded "
+                "sequences, "
+                f"{refinements} refinements, {rounds} rounds and {memory_mib} MiB; expected at "
+                "least 1, 0, 1, 0, "
+                "0 and more than 0."
+            )
         if not learning_rate > 0 or not min(temperatures) > 0 or not spread >= 0:
-            raise ConfigError(f"gradient search with learning rate {learning_rate}, temperatures {list(temperatures)} and "
-                              f"spread {spread}; expected positive ones, and a spread of at least 0.")
-        self.restarts, self.steps, self.learning_rate, self.temperatures = restarts, steps, learning_rate, temperatures
-        self.spread, self.rounded, self.refinements, self.rounds = spread, rounded, refinements, rounds
+            raise ConfigError(
+                f"gradient search with learning rate {learning_rate}, temperatures "
+                f"{list(temperatures)} and "
+                f"spread {spread}; expected positive ones, and a spread of at least 0."
+            )
+        self.restarts, self.steps, self.learning_rate, self.temperatures = (
+            restarts,
+            steps,
+            learning_rate,
+            temperatures,
+        )
+        self.spread, self.rounded, self.refinements, self.rounds = (
+            spread,
+            rounded,
+            refinements,
+            rounds,
+        )
         self.memory_mib, self.seed = memory_mib, seed
 
-    def search(self, field: RelaxedEnergies[Any], problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
-               ) -> list[Plans]:
-        """Good sequences of each problem, at most `top_k`; exact where all allowed ones were evaluated.
+    def search(
+        self,
+        field: RelaxedEnergies[Any],
+        problems: Sequence[Problem],
+        top_k: int,
+        watch: Watch = Watch(),
+    ) -> list[Plans]:
+        """Good sequences of each problem, at most `top_k`.
+
+        Exact where all allowed ones were evaluated.
 
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.
@@ -85,18 +141,23 @@ class GradientSearch:
         spaces = compiled(problems, field.horizon, top_k)
         found: list[Plans] = []
         while len(found) < len(spaces):
-            together = spaces[len(found):len(found) + _TOGETHER]
+            together = spaces[len(found) : len(found) + _TOGETHER]
             each = max(self._bytes(field, space) for space in together)
-            found += self._together(field, together[:max(1, int(self.memory_mib * 2 ** 20 / each))], top_k, watch)
+            found += self._together(
+                field, together[: max(1, int(self.memory_mib * 2**20 / each))], top_k, watch
+            )
         return found
 
     def _bytes(self, field: RelaxedEnergies[Any], space: Space) -> int:
         """Memory that the descent of one query takes."""
         chain = space.objective.chain
-        return (self.restarts * field.bytes_per_mixture(space.size)
-                + sum(4 * cost.size * (1 + self.restarts) for cost in (chain.costs if chain else ())))
+        return self.restarts * field.bytes_per_mixture(space.size) + sum(
+            4 * cost.size * (1 + self.restarts) for cost in (chain.costs if chain else ())
+        )
 
-    def _together(self, field: RelaxedEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch) -> list[Plans]:
+    def _together(
+        self, field: RelaxedEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+    ) -> list[Plans]:
         share = len(spaces) / (self.steps + 1)
         with torch.inference_mode(False), torch.enable_grad():
             descent = _Descent(field, spaces, self)
@@ -109,8 +170,10 @@ class GradientSearch:
                 watch.advance(share)
         energies = SequenceEnergies(field, spaces, self.memory_mib)
         mixtures = descent.costs()
-        wanted = [self._rounded(space, np.concatenate([part[row] for part in sequences]), mixtures[row])
-                  for row, space in enumerate(spaces)]
+        wanted = [
+            self._rounded(space, np.concatenate([part[row] for part in sequences]), mixtures[row])
+            for row, space in enumerate(spaces)
+        ]
         query = np.repeat(np.arange(len(spaces)), [len(part) for part in wanted])
         values = energies(query, np.concatenate(wanted))
         found = []
@@ -123,15 +186,32 @@ class GradientSearch:
             watch.advance(share)
         return found
 
-    def _rounded(self, space: Space, passed: NDArray[np.int64], mixtures: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Distinct allowed sequences: those passed on the way [n, T], and the likeliest of final mixtures' costs [R, T, A]."""
+    def _rounded(
+        self, space: Space, passed: NDArray[np.int64], mixtures: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Distinct allowed sequences: those passed on the way [n, T].
+
+        And the likeliest of final mixtures' costs [R, T, A].
+        """
         passed = np.unique(passed, axis=0)
-        last = [space.cheapest(_unary(costs, space.size), self.rounded).sequences for costs in mixtures]
+        last = [
+            space.cheapest(_unary(costs, space.size), self.rounded).sequences for costs in mixtures
+        ]
         return np.unique(np.concatenate([passed[space.allows(passed)], *last]), axis=0)
 
-    def _refined(self, field: RelaxedEnergies[Any], spaces: Sequence[Space], found: Sequence[Plans],
-                 mixtures: NDArray[np.float64], top_k: int, watch: Watch) -> list[Plans]:
-        """The plans found, improved by changes of the best one, unless the field gave no finite energy at all."""
+    def _refined(
+        self,
+        field: RelaxedEnergies[Any],
+        spaces: Sequence[Space],
+        found: Sequence[Plans],
+        mixtures: NDArray[np.float64],
+        top_k: int,
+        watch: Watch,
+    ) -> list[Plans]:
+        """The plans found, improved by changes of the best one.
+
+        Unless the field gave no finite energy at all.
+        """
         rows = [row for row, plans in enumerate(found) if np.isfinite(plans.scores[0])]
         problems = []
         for row in rows:
@@ -141,40 +221,63 @@ class GradientSearch:
             nearest -= nearest.min()
             nearest[np.arange(space.horizon), best] = -1.0  # the cheapest of all
             problems.append(replace(space.problem, guide=_unary(nearest, space.size)))
-        guided = GuidedSearch(proposals=1, refinements=self.refinements, rounds=self.rounds, memory_mib=self.memory_mib)
+        guided = GuidedSearch(
+            proposals=1,
+            refinements=self.refinements,
+            rounds=self.rounds,
+            memory_mib=self.memory_mib,
+        )
         result = list(found)
-        for row, plans in zip(rows, guided.search(field, problems, top_k, Watch(stop=watch.stop)), strict=True):
+        for row, plans in zip(
+            rows, guided.search(field, problems, top_k, Watch(stop=watch.stop)), strict=True
+        ):
             result[row] = _merged(spaces[row], found[row], plans, top_k)
         return result
 
 
 class _Descent:
-    """The mixtures of several queries on their way down; [Q, R, T, A] with the actions of shorter problems padded."""
+    """The mixtures of several queries on their way down.
 
-    def __init__(self, field: RelaxedEnergies[Any], spaces: Sequence[Space], settings: GradientSearch) -> None:
+    [Q, R, T, A] with the actions of shorter problems padded.
+    """
+
+    def __init__(
+        self, field: RelaxedEnergies[Any], spaces: Sequence[Space], settings: GradientSearch
+    ) -> None:
         self.field, self.spaces, self.settings = field, spaces, settings
         device, horizon, widest = field.device, field.horizon, max(space.size for space in spaces)
         ids = np.unique(np.concatenate([space.problem.actions for space in spaces]))
         self._ids = torch.from_numpy(ids).to(device)
-        place = np.zeros((len(spaces), 1, 1, widest), dtype=np.int64)  # of each query's actions among all of them
+        place = np.zeros(
+            (len(spaces), 1, 1, widest), dtype=np.int64
+        )  # of each query's actions among all of them
         possible = np.zeros((len(spaces), 1, horizon, widest), dtype=np.bool_)
         logits = np.zeros((len(spaces), settings.restarts, horizon, widest), dtype=np.float32)
         for row, space in enumerate(spaces):
-            place[row, 0, 0, :space.size] = np.searchsorted(ids, space.problem.actions)
-            possible[row, 0, :, :space.size] = _possible(space)
-            logits[row, :, :, :space.size] = _starts(space, settings)
-        self._place, self._impossible = torch.from_numpy(place).to(device), ~torch.from_numpy(possible).to(device)
+            place[row, 0, 0, : space.size] = np.searchsorted(ids, space.problem.actions)
+            possible[row, 0, :, : space.size] = _possible(space)
+            logits[row, :, :, : space.size] = _starts(space, settings)
+        self._place, self._impossible = (
+            torch.from_numpy(place).to(device),
+            ~torch.from_numpy(possible).to(device),
+        )
         self._tables = [torch.from_numpy(table).to(device) for table in _tables(spaces, widest)]
         self._initial, self._goal = (
-            part.repeat_interleave(settings.restarts, dim=0) for part in observations(spaces, device))
-        self._inverse = torch.tensor([1 / space.objective.temperature for space in spaces], device=device)[:, None]
+            part.repeat_interleave(settings.restarts, dim=0)
+            for part in observations(spaces, device)
+        )
+        self._inverse = torch.tensor(
+            [1 / space.objective.temperature for space in spaces], device=device
+        )[:, None]
         self._logits = torch.from_numpy(logits).to(device).requires_grad_()
         self._adam = torch.optim.Adam([self._logits], lr=settings.learning_rate)
         self.temperature = settings.temperatures[0]
         self.tokens = 0  # of each query
 
     def _mixture(self) -> Tensor:
-        return (self._logits.masked_fill(self._impossible, -torch.inf) / self.temperature).softmax(dim=-1)
+        return (self._logits.masked_fill(self._impossible, -torch.inf) / self.temperature).softmax(
+            dim=-1
+        )
 
     def step(self, number: int) -> None:
         """One step down."""
@@ -183,9 +286,11 @@ class _Descent:
         mixture = self._mixture()
         spread = mixture.new_zeros(*mixture.shape[:3], len(self._ids))
         spread = spread.scatter_add(-1, self._place.expand_as(mixture), mixture)
-        energy = self.field.relaxed_energy(self._initial, self._goal, self._ids, spread.flatten(0, 1))
+        energy = self.field.relaxed_energy(
+            self._initial, self._goal, self._ids, spread.flatten(0, 1)
+        )
         value = energy.view(mixture.shape[:2]) * self._inverse + _expected(self._tables, mixture)
-        self._logits.grad, = torch.autograd.grad(value.sum(), [self._logits])
+        (self._logits.grad,) = torch.autograd.grad(value.sum(), [self._logits])
         self._logits.grad.nan_to_num_(0.0, 0.0, 0.0)  # of a field that diverged in training
         self._adam.step()
         self.tokens += _BACKWARD * self.settings.restarts * (2 * mixture.shape[2] + 1)
@@ -197,14 +302,22 @@ class _Descent:
             return result
 
     def costs(self) -> NDArray[np.float64]:
-        """−log of the mixtures [Q, R, T, A]; what is impossible costs no less than what is least likely."""
+        """−log of the mixtures [Q, R, T, A].
+
+        What is impossible costs no less than what is least likely.
+        """
         with torch.no_grad():
-            logs: NDArray[np.float64] = self._mixture().double().clamp_min(1e-30).log().cpu().numpy()
+            logs: NDArray[np.float64] = (
+                self._mixture().double().clamp_min(1e-30).log().cpu().numpy()
+            )
             return -logs
 
 
 def _possible(space: Space) -> NDArray[np.bool_]:
-    """Which actions each step may take by the pins, the forbidden actions and the chain, [T, A]; rounding minds the rest."""
+    """Which actions each step may take by the pins, the forbidden actions and the chain, [T, A].
+
+    Rounding minds the rest.
+    """
     actions, constraints = space.problem.actions, space.problem.constraints
     possible = np.ones((space.horizon, space.size), dtype=np.bool_)
     possible &= ~np.isin(actions, constraints.forbidden)
@@ -222,10 +335,17 @@ def _possible(space: Space) -> NDArray[np.bool_]:
 
 
 def _starts(space: Space, settings: GradientSearch) -> NDArray[np.float64]:
-    """First logits [R, T, A]: the first half favours one of the guide's cheapest sequences each, where there is a guide."""
+    """First logits [R, T, A]: the first half favours one of the guide's cheapest sequences each.
+
+    Where there is a guide.
+    """
     generator = torch.Generator().manual_seed(settings.seed)
-    logits = settings.spread * torch.randn(settings.restarts, space.horizon, space.size, generator=generator,
-                                           dtype=torch.float64).numpy()
+    logits = (
+        settings.spread
+        * torch.randn(
+            settings.restarts, space.horizon, space.size, generator=generator, dtype=torch.float64
+        ).numpy()
+    )
     if space.problem.guide is not None or space.objective.chain is not None:
         likely = space.cheapest(space.guide, (settings.restarts + 1) // 2).sequences
         for row, sequence in enumerate(likely):
@@ -234,7 +354,10 @@ def _starts(space: Space, settings: GradientSearch) -> NDArray[np.float64]:
 
 
 def _tables(spaces: Sequence[Space], widest: int) -> list[NDArray[np.float32]]:
-    """The chains' costs of each step, of all queries together: [Q, A], [Q, A, A] or [Q, A, A, A], forbidden ones finite."""
+    """The chains' costs of each step, of all queries together.
+
+    [Q, A], [Q, A, A] or [Q, A, A, A], forbidden ones finite.
+    """
     chains = [space.objective.chain for space in spaces]
     if not any(chains):
         return []
@@ -256,7 +379,10 @@ def _finite(cost: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _expected(tables: Sequence[Tensor], mixture: Tensor) -> Tensor | float:
-    """Expected cost [Q, R] of the chains under mixtures [Q, R, T, A], steps taken as independent."""
+    """Expected cost [Q, R] of the chains under mixtures [Q, R, T, A].
+
+    Steps taken as independent.
+    """
     formula = {1: "qa,qra->qr", 2: "qab,qra,qrb->qr", 3: "qabc,qra,qrb,qrc->qr"}
     total: Tensor | float = 0.0
     for step, table in enumerate(tables):
@@ -271,16 +397,24 @@ def _unary(costs: NDArray[np.float64], size: int) -> Chain:
     return Chain(costs=tuple(costs[:, :size]))
 
 
-def _best(space: Space, sequences: NDArray[np.int64], energies: Tensor, top_k: int, effort: Effort) -> Plans:
+def _best(
+    space: Space, sequences: NDArray[np.int64], energies: Tensor, top_k: int, effort: Effort
+) -> Plans:
     best = Best(top_k)
-    best.add(energies, torch.from_numpy(ranks_of(sequences, space.size)), space.scores(energies, sequences))
-    everything = space.free and len(sequences) == space.size ** space.horizon
+    best.add(
+        energies,
+        torch.from_numpy(ranks_of(sequences, space.size)),
+        space.scores(energies, sequences),
+    )
+    everything = space.free and len(sequences) == space.size**space.horizon
     return best.plans(space.problem, space.horizon, effort, exact=everything)
 
 
 def _merged(space: Space, one: Plans, other: Plans, top_k: int) -> Plans:
     """The best of two lists, whose sequences may be the same."""
-    actions, first = np.unique(np.concatenate([one.actions, other.actions]), axis=0, return_index=True)
+    actions, first = np.unique(
+        np.concatenate([one.actions, other.actions]), axis=0, return_index=True
+    )
     places = np.searchsorted(space.problem.actions, actions)
     energies = torch.from_numpy(np.concatenate([one.energies, other.energies])[first])
     merged = _best(space, places, energies, top_k, one.evaluated + other.evaluated)

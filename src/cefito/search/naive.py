@@ -1,4 +1,7 @@
-"""The reference: every candidate evaluated by itself, in batches of full sequences, as the paper does (Sec. 3.3)."""
+"""The reference: every candidate evaluated by itself, in batches of full sequences.
+
+As the paper does (Sec. 3.3).
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,25 @@ class NaiveSearch:
     def __init__(self, *, batch: int = 4096) -> None:
         self.batch = batch
 
-    def search(self, field: Field, problems: Sequence[Problem], top_k: int, watch: Watch = Watch()) -> list[Plans]:
+    def search(
+        self, field: Field, problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
+    ) -> list[Plans]:
         """The `top_k` sequences of lowest score of each problem.
 
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
-        return [self._one(field, space, top_k, watch) for space in compiled(problems, field.horizon, top_k)]
+        return [
+            self._one(field, space, top_k, watch)
+            for space in compiled(problems, field.horizon, top_k)
+        ]
 
     def _one(self, field: Field, space: Space, top_k: int, watch: Watch) -> Plans:
         problem, horizon = space.problem, field.horizon
         initial = torch.from_numpy(problem.initial).to(field.device)
         goal = torch.from_numpy(problem.goal).to(field.device)
         allowed = np.asarray(problem.actions)
-        total, leaves, best = space.size ** horizon, 0, Best(top_k)
+        total, leaves, best = space.size**horizon, 0, Best(top_k)
         for first in range(0, total, self.batch):
             if leaves and watch.stop():
                 break
@@ -46,7 +54,9 @@ class NaiveSearch:
                 kept = space.allows(sequences)
                 sequences, ranks = sequences[kept], ranks[kept]
             actions = torch.from_numpy(allowed[sequences]).to(field.device)
-            energies = field.energy(initial.expand(len(ranks), -1), goal.expand(len(ranks), -1), actions).cpu()
+            energies = field.energy(
+                initial.expand(len(ranks), -1), goal.expand(len(ranks), -1), actions
+            ).cpu()
             best.add(energies, torch.from_numpy(ranks), space.scores(energies, sequences))
             leaves += len(ranks)
             watch.advance(min(self.batch, total - first) / total)

@@ -1,30 +1,37 @@
-"""The formulas of the prior: counts of steps, and smoothed probabilities of a step after none, one or two others.
+"""The formulas of the prior: counts of steps, and smoothed probabilities of a step after none.
 
-Let n(…) count steps of the task's training windows, only those whose action is among the A allowed ones, s₁, s₂, s₃ be the
-strengths of the three levels, and d, c, a the actions of three consecutive steps of a window. Each level is interpolated with
-the one below it, the mean of a Dirichlet posterior (MacKay and Peto 1995, "A hierarchical Dirichlet language model"; Witten
-and Bell 1991 is the case of a strength that differs by context):
+One or two others.
+
+Let n(…) count steps of the task's training windows, only those whose action is among the A allowed
+ones, s₁, s₂, s₃ be the strengths of the three levels, and d, c, a the actions of three consecutive
+steps of a window. Each level is interpolated with the one below it, the mean of a Dirichlet
+posterior (MacKay and Peto 1995, "A hierarchical Dirichlet language model"; Witten and Bell 1991 is
+the case of a strength that differs by context):
 
     p₁(a)       = (n(a) + s₁ / A) / (n() + s₁)
     p₂(a | c)   = (n(c, a) + s₂ b₂(a | c)) / (n(c) + s₂)
     p₃(a | d,c) = (n(d, c, a) + s₃ b₃(a | d, c)) / (n(d, c) + s₃)
 
-Procedures repeat an action at once, or go straight back to the one before, at a rate of their own, whatever the frequency of
-that action otherwise. What a level backs off to therefore treats these apart, and the others in proportion to the level below:
+Procedures repeat an action at once, or go straight back to the one before, at a rate of their own,
+whatever the frequency of that action otherwise. What a level backs off to therefore treats these
+apart, and the others in proportion to the level below:
 
     b₂(c | c)   = ρ,   b₂(a | c) = (1 − ρ) p₁(a) / (1 − p₁(c))        for a ≠ c
-    b₃(a | d,c) = λ(a) p₂(a | c) / (1 + (λ − 1) p₂(d | c))            λ(a) = λ for a = d, else 1; all p₂(a | c) where d = c
+    b₃(a | d,c) = λ(a) p₂(a | c) / (1 + (λ − 1) p₂(d | c))            λ(a) = λ for a = d, else 1;
+                                                                      all p₂(a | c) where d = c
 
-A repeat gets a share ρ, the rate of a = c among the steps with a step before them. A return has its odds under p₂ multiplied
-by λ: a constant share would throw away what pairs tell of it (in COIN a quarter of all steps are returns, of few pairs).
-λ = odds(σ) / odds(σ'), where σ is the rate of a = d among the steps with two different actions before them, and σ' what pairs
-alone let expect, the mean of n(c, d) / n(c) over the same steps. All rates are taken over the counted steps of all tasks, as
-(k + ½) / (m + 1) for k of m steps, then for each task as (k + 20 · overall rate) / (m + 20). With a single allowed action, all
-probability is its own.
+A repeat gets a share ρ, the rate of a = c among the steps with a step before them. A return has its
+odds under p₂ multiplied
+by λ: a constant share would throw away what pairs tell of it (in COIN a quarter of all steps are
+returns, of few pairs). λ = odds(σ) / odds(σ'), where σ is the rate of a = d among the steps with
+two different actions before them, and σ' what pairs alone let expect, the mean of n(c, d) / n(c)
+over the same steps. All rates are taken over the counted steps of all tasks, as (k + ½) / (m + 1)
+for k of m steps, then for each task as (k + 20 · overall rate) / (m + 20). With a single allowed
+action, all probability is its own.
 
-The start of a window is a context of its own: the first step has p₂ with n(start, a) and b₂ = p₁, the second p₃ with
-n(start, c, a) and b₃ = p₂. Order 2 stops at p₂, order 1 at p₁, whatever went before. A task without training windows has
-n = 0 everywhere: uniform but for ρ and λ.
+The start of a window is a context of its own: the first step has p₂ with n(start, a) and b₂ = p₁,
+the second p₃ with n(start, c, a) and b₃ = p₂. Order 2 stops at p₂, order 1 at p₁, whatever went
+before. A task without training windows has n = 0 everywhere: uniform but for ρ and λ.
 """
 
 from __future__ import annotations
@@ -49,23 +56,36 @@ class Tally:
     """How often steps of each kind were counted.
 
     Args:
-        events: Task, action two steps before, action before and action of steps [M, 4], `START` before the window.
+        events: Task, action two steps before, action before and action of steps [M, 4], `START`
+            before the window.
         counts: How often each was seen [M].
         base: More than the largest action id + 1.
     """
 
     def __init__(self, events: Ids, counts: Ids, base: int) -> None:
         self.base = base
-        columns = {"": (0,), "a": (0, 3), "c": (0, 2), "ca": (0, 2, 3), "dc": (0, 1, 2), "dca": (0, 1, 2, 3)}
+        columns = {
+            "": (0,),
+            "a": (0, 3),
+            "c": (0, 2),
+            "ca": (0, 2, 3),
+            "dc": (0, 1, 2),
+            "dca": (0, 1, 2, 3),
+        }
         self._sums: dict[str, tuple[Ids, Ids]] = {}
         for name, places in columns.items():
-            keys, inverse = np.unique(self._key(*(events[:, place] for place in places)), return_inverse=True)
+            keys, inverse = np.unique(
+                self._key(*(events[:, place] for place in places)), return_inverse=True
+            )
             sums = np.zeros(len(keys) + 1, dtype=np.int64)  # the last one for what was never seen
             np.add.at(sums, inverse.ravel(), counts)
             self._sums[name] = np.append(keys, np.iinfo(np.int64).max), sums
 
     def __call__(self, name: str, *ids: ArrayLike) -> Reals:
-        """Counts of steps by task and what `name` says: "" nothing else, "dca" the whole event; ids broadcast."""
+        """Counts of steps by task and what `name` says: "" nothing else, "dca" the whole event.
+
+        Ids broadcast.
+        """
         keys, sums = self._sums[name]
         wanted = self._key(*ids)
         place = np.searchsorted(keys, wanted)
@@ -109,27 +129,43 @@ class Levels:
         if self.order == 2:
             return self.pair(task, c, a)
         if step == 1:
-            return self._interpolated(3, self.tally("dca", task, START, c, a), self.tally("dc", task, START, c),
-                                      self.pair(task, c, a))
+            return self._interpolated(
+                3,
+                self.tally("dca", task, START, c, a),
+                self.tally("dc", task, START, c),
+                self.pair(task, c, a),
+            )
         return self.triple(task, sequences[step - 2], c, a)
 
     def single(self, task: Task, a: Ids) -> Reals:
         """p₁(a)."""
-        return self._interpolated(1, self.tally("a", task, a), self.tally("", task), 1 / self.sizes[task])
+        return self._interpolated(
+            1, self.tally("a", task, a), self.tally("", task), 1 / self.sizes[task]
+        )
 
     def first(self, task: Task, a: Ids) -> Reals:
         """p₂(a | start)."""
-        return self._interpolated(2, self.tally("ca", task, START, a), self.tally("c", task, START), self.single(task, a))
+        return self._interpolated(
+            2, self.tally("ca", task, START, a), self.tally("c", task, START), self.single(task, a)
+        )
 
     def pair(self, task: Task, c: Ids, a: Ids) -> Reals:
         """p₂(a | c)."""
-        return self._interpolated(2, self.tally("ca", task, c, a), self.tally("c", task, c), self._below_pair(task, c, a))
+        return self._interpolated(
+            2, self.tally("ca", task, c, a), self.tally("c", task, c), self._below_pair(task, c, a)
+        )
 
     def triple(self, task: Task, d: Ids, c: Ids, a: Ids) -> Reals:
         """p₃(a | d, c)."""
         factor = np.where(d == c, 1.0, self.returns[task])
-        below = np.where(a == d, factor, 1.0) * self.pair(task, c, a) / (1 + (factor - 1) * self.pair(task, c, d))
-        return self._interpolated(3, self.tally("dca", task, d, c, a), self.tally("dc", task, d, c), below)
+        below = (
+            np.where(a == d, factor, 1.0)
+            * self.pair(task, c, a)
+            / (1 + (factor - 1) * self.pair(task, c, d))
+        )
+        return self._interpolated(
+            3, self.tally("dca", task, d, c, a), self.tally("dc", task, d, c), below
+        )
 
     def _below_pair(self, task: Task, c: Ids, a: Ids) -> Reals:
         size, seen = self.sizes[task], self.tally("", task)

@@ -1,6 +1,7 @@
 """A prior over sequences given the task: smoothed n-grams of actions, counted in training windows.
 
-The formulas stand in `ngrams`; here they are counted, tuned on validation windows, and made into chains that a search can use.
+The formulas stand in `ngrams`; here they are counted, tuned on validation windows, and made into
+chains that a search can use.
 """
 
 from __future__ import annotations
@@ -35,13 +36,24 @@ class NGramPrior:
         action_count: K, the number of actions of all tasks.
     """
 
-    def __init__(self, *, events: Ids, counts: Ids, actions: Sequence[tuple[int, ...]], action_count: int, order: int,
-                 strengths: Sequence[float]) -> None:
+    def __init__(
+        self,
+        *,
+        events: Ids,
+        counts: Ids,
+        actions: Sequence[tuple[int, ...]],
+        action_count: int,
+        order: int,
+        strengths: Sequence[float],
+    ) -> None:
         if order not in (1, 2, 3):
             raise ConfigError(f"prior: order is {order}; expected 1, 2 or 3.")
         if len(strengths) != 3 or not all(0 < strength < np.inf for strength in strengths):
-            raise ConfigError(f"prior: strengths are {list(strengths)}; expected three positive numbers, for single actions, "
-                              "pairs and triples.")
+            raise ConfigError(
+                f"prior: strengths are {list(strengths)}; expected three positive numbers, for "
+                "single actions, "
+                "pairs and triples."
+            )
         self.order, self.action_count = order, action_count
         self.strengths: Strengths = (float(strengths[0]), float(strengths[1]), float(strengths[2]))
         self.actions = tuple(tuple(int(action) for action in row) for row in actions)
@@ -55,43 +67,69 @@ class NGramPrior:
         self._tables: dict[tuple[int, tuple[int, ...]], tuple[Reals, ...]] = {}
 
     @classmethod
-    def fit(cls, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]], *, action_count: int,
-            actions: Sequence[tuple[int, ...]], order: int = DEFAULT_ORDER,
-            strengths: Sequence[float] = DEFAULT_STRENGTHS) -> NGramPrior:
+    def fit(
+        cls,
+        sequences: NDArray[np.integer[Any]],
+        tasks: NDArray[np.integer[Any]],
+        *,
+        action_count: int,
+        actions: Sequence[tuple[int, ...]],
+        order: int = DEFAULT_ORDER,
+        strengths: Sequence[float] = DEFAULT_STRENGTHS,
+    ) -> NGramPrior:
         """Count training windows.
 
         Args:
-            sequences: Actions of training windows [N, T]; where windows overlap, their steps count in each.
+            sequences: Actions of training windows [N, T]; where windows overlap, their steps count
+                in each.
             tasks: Their tasks [N].
             action_count: K, the number of actions of all tasks.
-            actions: Allowed action ids of each task, position = task id. Steps to others are not counted.
+            actions: Allowed action ids of each task, position = task id. Steps to others are not
+                counted.
             order: Actions that an n-gram spans, 1 to 3.
             strengths: s₁, s₂, s₃.
 
         Raises:
-            ConfigError: Arrays of another shape or kind, ids out of range, no windows, a task without allowed actions,
-                or settings out of range.
+            ConfigError: Arrays of another shape or kind, ids out of range, no windows, a task
+                without allowed actions, or settings out of range.
         """
         sequences, tasks = _check_sequences(sequences, tasks, action_count, len(actions))
         if not len(sequences):
             raise ConfigError("prior: there are no training windows to count; give at least one.")
         horizon = sequences.shape[1]
         padded = np.pad(sequences, ((0, 0), (2, 0)), constant_values=START)
-        rows = np.concatenate([np.column_stack([tasks, padded[:, step:step + 3]]) for step in range(horizon)])
+        rows = np.concatenate(
+            [np.column_stack([tasks, padded[:, step : step + 3]]) for step in range(horizon)]
+        )
         events, counts = np.unique(rows, axis=0, return_counts=True)
-        return cls(events=events, counts=counts.astype(np.int64), actions=actions, action_count=action_count, order=order,
-                   strengths=strengths)
+        return cls(
+            events=events,
+            counts=counts.astype(np.int64),
+            actions=actions,
+            action_count=action_count,
+            order=order,
+            strengths=strengths,
+        )
 
     @classmethod
-    def tuned(cls, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]], *, action_count: int,
-              actions: Sequence[tuple[int, ...]], val_sequences: NDArray[np.integer[Any]],
-              val_tasks: NDArray[np.integer[Any]], orders: Sequence[int] = (1, 2, 3),
-              grid: Sequence[float] = GRID) -> NGramPrior:
+    def tuned(
+        cls,
+        sequences: NDArray[np.integer[Any]],
+        tasks: NDArray[np.integer[Any]],
+        *,
+        action_count: int,
+        actions: Sequence[tuple[int, ...]],
+        val_sequences: NDArray[np.integer[Any]],
+        val_tasks: NDArray[np.integer[Any]],
+        orders: Sequence[int] = (1, 2, 3),
+        grid: Sequence[float] = GRID,
+    ) -> NGramPrior:
         """Count training windows, and choose order and strengths by the mean log-likelihood of validation windows.
 
-        For each order the strengths are improved one by one, from the defaults, until none changes. Validation windows with
-        an action that their task does not allow say nothing, since no setting gives them a probability; without any others
-        the defaults stay. Ties go to the lower order and to the value met first.
+        For each order the strengths are improved one by one, from the defaults, until none changes.
+        Validation windows with an action that their task does not allow say nothing, since no
+        setting gives them a probability; without any others the defaults stay. Ties go to the lower
+        order and to the value met first.
 
         Args:
             sequences: Actions of training windows [N, T].
@@ -104,17 +142,31 @@ class NGramPrior:
             grid: Strengths to choose from.
 
         Raises:
-            ConfigError: As `fit`, for either set of windows but that there may be no validation windows; or nothing usable
-                to choose from.
+            ConfigError: As `fit`, for either set of windows but that there may be no validation
+                windows; or nothing usable to choose from.
         """
-        if not orders or not set(orders) <= {1, 2, 3} or not grid or not all(0 < value < np.inf for value in grid):
-            raise ConfigError(f"prior: cannot choose from orders {list(orders)} and strengths {list(grid)}; expected one or "
-                              "more of 1, 2, 3 and one or more positive numbers.")
-        fitted = cls.fit(sequences, tasks, action_count=action_count, actions=actions, order=max(orders))
-        val_sequences, val_tasks = _check_sequences(val_sequences, val_tasks, action_count, len(actions))
+        if (
+            not orders
+            or not set(orders) <= {1, 2, 3}
+            or not grid
+            or not all(0 < value < np.inf for value in grid)
+        ):
+            raise ConfigError(
+                f"prior: cannot choose from orders {list(orders)} and strengths {list(grid)}; "
+                "expected one or "
+                "more of 1, 2, 3 and one or more positive numbers."
+            )
+        fitted = cls.fit(
+            sequences, tasks, action_count=action_count, actions=actions, order=max(orders)
+        )
+        val_sequences, val_tasks = _check_sequences(
+            val_sequences, val_tasks, action_count, len(actions)
+        )
         usable = fitted._allowed[val_tasks[:, None], val_sequences].all(axis=1)
         if not usable.any():
-            return fitted._with(DEFAULT_ORDER if DEFAULT_ORDER in orders else max(orders), DEFAULT_STRENGTHS)
+            return fitted._with(
+                DEFAULT_ORDER if DEFAULT_ORDER in orders else max(orders), DEFAULT_STRENGTHS
+            )
         rows, row_tasks = val_sequences[usable], val_tasks[usable]
 
         def score(order: int, strengths: Strengths) -> float:
@@ -128,15 +180,19 @@ class NGramPrior:
                 changed = False
                 for level in range(order):
                     for value in grid:
-                        other: Any = (*strengths[:level], value, *strengths[level + 1:])
+                        other: Any = (*strengths[:level], value, *strengths[level + 1 :])
                         if (likelihood := score(order, other)) > highest:
                             strengths, highest, changed = other, likelihood, True
             if highest > best:
                 best, chosen = highest, (order, strengths)
         return fitted._with(*chosen)
 
-    def log_probability(self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]) -> Reals:
-        """Log-probabilities [n] of sequences [n, T] of the given tasks [n]; −∞ where the task does not allow an action.
+    def log_probability(
+        self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]
+    ) -> Reals:
+        """Log-probabilities [n] of sequences [n, T] of the given tasks [n].
+
+        −∞ where the task does not allow an action.
 
         Raises:
             ConfigError: Arrays of another shape or kind, or ids out of range.
@@ -147,8 +203,9 @@ class NGramPrior:
         result[usable] = _log_probability(self._levels, sequences[usable], tasks[usable])
         return result
 
-    def step_log_probabilities(self, task: int, prefix: NDArray[np.integer[Any]],
-                               actions: tuple[int, ...] | None = None) -> Reals:
+    def step_log_probabilities(
+        self, task: int, prefix: NDArray[np.integer[Any]], actions: tuple[int, ...] | None = None
+    ) -> Reals:
         """Log-probabilities [n, A] of every action after prefixes [n, t] of one task.
 
         Args:
@@ -161,9 +218,16 @@ class NGramPrior:
         """
         prefix = np.asarray(prefix)
         size = len(self.actions_of(task, actions))
-        if prefix.ndim != 2 or prefix.dtype.kind not in "iu" or (prefix.size and not 0 <= prefix.min() <= prefix.max() < size):
-            raise ConfigError(f"prior: prefixes have shape {list(prefix.shape)} and type {prefix.dtype}; expected two axes of "
-                              f"places of actions, 0 to {size - 1}.")
+        if (
+            prefix.ndim != 2
+            or prefix.dtype.kind not in "iu"
+            or (prefix.size and not 0 <= prefix.min() <= prefix.max() < size)
+        ):
+            raise ConfigError(
+                f"prior: prefixes have shape {list(prefix.shape)} and type {prefix.dtype}; "
+                "expected two axes of "
+                f"places of actions, 0 to {size - 1}."
+            )
         return -self.chain(task, prefix.shape[1] + 1, actions).children(prefix.astype(np.int64))
 
     def chain(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> Chain:
@@ -174,15 +238,16 @@ class NGramPrior:
         Args:
             task: Task id.
             horizon: T ≥ 1.
-            actions: Action ids to plan with, in any order; the task's allowed ones for None. The formulas hold with these in
-                the place of the allowed ones: steps to others are not counted, and those never seen get what smoothing
-                leaves them.
+            actions: Action ids to plan with, in any order; the task's allowed ones for None. The
+                formulas hold with these in the place of the allowed ones: steps to others are not
+                counted, and those never seen get what smoothing leaves them.
 
         Returns:
             The costs, their axes in the order of `actions`.
 
         Raises:
-            ConfigError: No such task or action, repeated actions, none at all, or a horizon below 1.
+            ConfigError: No such task or action, repeated actions, none at all, or a horizon below
+                1.
         """
         _check_horizon(horizon)
         ids = self.actions_of(task, actions)
@@ -193,12 +258,15 @@ class NGramPrior:
         tables = self._tables[task, ids]
         return Chain(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
 
-    def pruned(self, task: int, horizon: int, extra: int, actions: tuple[int, ...] | None = None) -> Chain:
+    def pruned(
+        self, task: int, horizon: int, extra: int, actions: tuple[int, ...] | None = None
+    ) -> Chain:
         """Zero cost for the likely transitions, infinite for all others.
 
-        Likely after an action are those that followed it in a training window of the task, and the `extra` others of highest
-        p₂ after it (p₁ for order 1), ties in the order of actions; likewise for starts of windows. An action that ended all
-        its windows has no more than `extra` successors. Where no step of the task was counted, everything is free.
+        Likely after an action are those that followed it in a training window of the task, and the
+        `extra` others of highest p₂ after it (p₁ for order 1), ties in the order of actions;
+        likewise for starts of windows. An action that ended all its windows has no more than
+        `extra` successors. Where no step of the task was counted, everything is free.
 
         Args:
             task: Task id.
@@ -229,7 +297,9 @@ class NGramPrior:
             ConfigError: No such task, or actions that `chain` cannot use.
         """
         if not 0 <= task < len(self.actions):
-            raise ConfigError(f"prior: there is no task {task}; expected 0 to {len(self.actions) - 1}.")
+            raise ConfigError(
+                f"prior: there is no task {task}; expected 0 to {len(self.actions) - 1}."
+            )
         if actions is None:
             return self.actions[task]
         ids = tuple(int(action) for action in actions)
@@ -238,10 +308,14 @@ class NGramPrior:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """For a safetensors file; `from_arrays` reads it back."""
-        return {"events": self._events, "counts": self._counts,
-                "actions": np.array([action for row in self.actions for action in row], dtype=np.int64),
-                "sizes": np.array([len(row) for row in self.actions], dtype=np.int64),
-                "strengths": np.array(self.strengths), "settings": np.array([self.order, self.action_count], dtype=np.int64)}
+        return {
+            "events": self._events,
+            "counts": self._counts,
+            "actions": np.array([action for row in self.actions for action in row], dtype=np.int64),
+            "sizes": np.array([len(row) for row in self.actions], dtype=np.int64),
+            "strengths": np.array(self.strengths),
+            "settings": np.array([self.order, self.action_count], dtype=np.int64),
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> NGramPrior:
@@ -252,21 +326,44 @@ class NGramPrior:
         """
         try:
             events, counts, flat, sizes, strengths, settings = (
-                arrays[name] for name in ("events", "counts", "actions", "sizes", "strengths", "settings"))
+                arrays[name]
+                for name in ("events", "counts", "actions", "sizes", "strengths", "settings")
+            )
         except KeyError as problem:
-            raise ConfigError(f"prior: array {problem} is missing; fit the prior again.") from problem
-        if (events.shape != (*counts.shape, 4) or flat.shape != (sizes.sum(),) or settings.shape != (2,)
-                or any(array.dtype != np.int64 for array in (events, counts, flat, sizes, settings))
-                or not _within(events[:, 1:], START, settings[1]) or not _within(events[:, 0], 0, len(sizes))):
+            raise ConfigError(
+                f"prior: array {problem} is missing; fit the prior again."
+            ) from problem
+        if (
+            events.shape != (*counts.shape, 4)
+            or flat.shape != (sizes.sum(),)
+            or settings.shape != (2,)
+            or any(array.dtype != np.int64 for array in (events, counts, flat, sizes, settings))
+            or not _within(events[:, 1:], START, settings[1])
+            or not _within(events[:, 0], 0, len(sizes))
+        ):
             raise ConfigError("prior: the saved arrays do not fit each other; fit the prior again.")
         ends = np.cumsum(sizes)
-        return cls(events=events, counts=counts, order=int(settings[0]), action_count=int(settings[1]),
-                   actions=[tuple(flat[end - size:end].tolist()) for end, size in zip(ends, sizes, strict=True)],
-                   strengths=strengths.tolist())
+        return cls(
+            events=events,
+            counts=counts,
+            order=int(settings[0]),
+            action_count=int(settings[1]),
+            actions=[
+                tuple(flat[end - size : end].tolist())
+                for end, size in zip(ends, sizes, strict=True)
+            ],
+            strengths=strengths.tolist(),
+        )
 
     def _with(self, order: int, strengths: Strengths) -> NGramPrior:
-        return NGramPrior(events=self._events, counts=self._counts, actions=self.actions, action_count=self.action_count,
-                          order=order, strengths=strengths)
+        return NGramPrior(
+            events=self._events,
+            counts=self._counts,
+            actions=self.actions,
+            action_count=self.action_count,
+            order=order,
+            strengths=strengths,
+        )
 
     def _make_levels(self) -> Levels:
         counted = self._allowed[self._events[:, 0], self._events[:, 3]]
@@ -277,14 +374,21 @@ class NGramPrior:
         expected = tally("ca", task, c, d) / tally("c", task, c)
 
         def rates(hits: NDArray[Any], among: NDArray[np.bool_]) -> Reals:
-            number, total = (np.bincount(task, weights=counts * part, minlength=len(self.actions))
-                             for part in (hits * among, among))
+            number, total = (
+                np.bincount(task, weights=counts * part, minlength=len(self.actions))
+                for part in (hits * among, among)
+            )
             overall = (number.sum() + 0.5) / (total.sum() + 1)
             return np.asarray((number + RATE_STRENGTH * overall) / (total + RATE_STRENGTH))
 
-        return Levels(tally=tally, sizes=np.array([len(row) for row in self.actions], dtype=np.int64),
-                       repeats=rates(c == a, after), returns=_odds(rates(d == a, between)) / _odds(rates(expected, between)),
-                       order=self.order, strengths=self.strengths)
+        return Levels(
+            tally=tally,
+            sizes=np.array([len(row) for row in self.actions], dtype=np.int64),
+            repeats=rates(c == a, after),
+            returns=_odds(rates(d == a, between)) / _odds(rates(expected, between)),
+            order=self.order,
+            strengths=self.strengths,
+        )
 
     def _levels_of(self, task: int, actions: tuple[int, ...]) -> Levels:
         """The levels for one task with other actions in the place of its allowed ones."""
@@ -293,8 +397,11 @@ class NGramPrior:
         chosen = (self._events[:, 0] == task) & np.isin(self._events[:, 3], actions)
         sizes = self._levels.sizes.copy()
         sizes[task] = len(actions)
-        return replace(self._levels, sizes=sizes,
-                       tally=Tally(self._events[chosen], self._counts[chosen], self.action_count + 1))
+        return replace(
+            self._levels,
+            sizes=sizes,
+            tally=Tally(self._events[chosen], self._counts[chosen], self.action_count + 1),
+        )
 
     def _make_tables(self, task: int, actions: tuple[int, ...]) -> tuple[Reals, ...]:
         """−log p of the first, second and all later steps."""
@@ -303,14 +410,16 @@ class NGramPrior:
         tables = []
         for step in range(3):
             axes = min(step + 1, self.order)
-            cost = -np.log(levels.step(step, task, steps[2 - step:]))
+            cost = -np.log(levels.step(step, task, steps[2 - step :]))
             tables.append(np.ascontiguousarray(np.broadcast_to(cost, (len(ids),) * axes)))
         return tuple(tables)
 
 
 def _log_probability(levels: Levels, sequences: Ids, tasks: Ids) -> Reals:
     columns = list(sequences.T)
-    return np.asarray(sum(np.log(levels.step(step, tasks, columns)) for step in range(len(columns))))
+    return np.asarray(
+        sum(np.log(levels.step(step, tasks, columns)) for step in range(len(columns)))
+    )
 
 
 def _odds(rate: Reals) -> Reals:
@@ -318,7 +427,10 @@ def _odds(rate: Reals) -> Reals:
 
 
 def _kept(seen: NDArray[np.bool_], likelihood: Reals, extra: int) -> Reals:
-    """Zero for what was seen and the likeliest `extra` others of each row, infinite for the rest."""
+    """Zero for what was seen and the likeliest `extra` others of each row.
+
+    Infinite for the rest.
+    """
     order = np.where(seen, -np.inf, -likelihood).argsort(axis=-1, kind="stable")
     rank = order.argsort(axis=-1, kind="stable")
     return np.where(rank < seen.sum(axis=-1, keepdims=True) + extra, 0.0, np.inf)
@@ -334,19 +446,35 @@ def _check_horizon(horizon: int) -> None:
 
 
 def _check_actions(actions: tuple[int, ...], action_count: int, what: str) -> None:
-    if not actions or len(set(actions)) != len(actions) or not all(0 <= action < action_count for action in actions):
-        raise ConfigError(f"prior: {what} are {list(actions)}; expected one or more different ids from 0 to "
-                          f"{action_count - 1}.")
+    if (
+        not actions
+        or len(set(actions)) != len(actions)
+        or not all(0 <= action < action_count for action in actions)
+    ):
+        raise ConfigError(
+            f"prior: {what} are {list(actions)}; expected one or more different ids from 0 to "
+            f"{action_count - 1}."
+        )
 
 
-def _check_sequences(sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]], action_count: int,
-                     task_count: int) -> tuple[Ids, Ids]:
+def _check_sequences(
+    sequences: NDArray[np.integer[Any]],
+    tasks: NDArray[np.integer[Any]],
+    action_count: int,
+    task_count: int,
+) -> tuple[Ids, Ids]:
     sequences, tasks = np.asarray(sequences), np.asarray(tasks)
     if sequences.ndim != 2 or not sequences.shape[1] or tasks.shape != sequences.shape[:1]:
-        raise ConfigError(f"prior: sequences have shape {list(sequences.shape)} and tasks {list(tasks.shape)}; expected "
-                          "[N, T] with T of at least 1, and [N].")
+        raise ConfigError(
+            f"prior: sequences have shape {list(sequences.shape)} and tasks {list(tasks.shape)}; "
+            "expected "
+            "[N, T] with T of at least 1, and [N]."
+        )
     for ids, count, what in ((sequences, action_count, "actions"), (tasks, task_count, "tasks")):
         if ids.dtype.kind not in "iu" or not _within(ids, 0, count):
-            raise ConfigError(f"prior: {what} of type {ids.dtype} with ids out of range or not whole; expected whole numbers "
-                              f"from 0 to {count - 1}.")
+            raise ConfigError(
+                f"prior: {what} of type {ids.dtype} with ids out of range or not whole; expected "
+                "whole numbers "
+                f"from 0 to {count - 1}."
+            )
     return sequences.astype(np.int64), tasks.astype(np.int64)

@@ -15,16 +15,32 @@ from torch import Tensor
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 
-__all__ = ["Best", "Effort", "Field", "IncrementalEnergies", "Objective", "Plans", "Problem", "RelaxedEnergies", "Search",
-           "Watch"]
+__all__ = [
+    "Best",
+    "Effort",
+    "Field",
+    "IncrementalEnergies",
+    "Objective",
+    "Plans",
+    "Problem",
+    "RelaxedEnergies",
+    "Search",
+    "Watch",
+]
 
 CACHE_MIB = 64
-"""Working memory of a search on a CPU: enough for large matrix products, little enough not to leave the caches far behind."""
+"""Working memory of a search on a CPU.
+
+Enough for large matrix products, little enough not to leave the caches far behind.
+"""
 
 
 def working_bytes(device: torch.device, memory_mib: float) -> int:
-    """What a search may have in work at once: its memory bound, on a CPU no more than `CACHE_MIB`."""
-    return int((min(memory_mib, CACHE_MIB) if device.type == "cpu" else memory_mib) * 2 ** 20)
+    """What a search may have in work at once.
+
+    Its memory bound, on a CPU no more than `CACHE_MIB`.
+    """
+    return int((min(memory_mib, CACHE_MIB) if device.type == "cpu" else memory_mib) * 2**20)
 
 
 class PrefixState(Protocol):
@@ -55,7 +71,10 @@ class Field(Protocol):
 
 
 class IncrementalEnergies(Field, Protocol[StateT]):
-    """A field that also walks the tree of prefixes; see `cefito.field.IncrementalField` for the shapes."""
+    """A field that also walks the tree of prefixes.
+
+    See `cefito.field.IncrementalField` for the shapes.
+    """
 
     def root(self, initial: Tensor, goal: Tensor, /) -> StateT:
         """The empty prefixes of Q queries [Q, E]."""
@@ -70,7 +89,10 @@ class IncrementalEnergies(Field, Protocol[StateT]):
         """Chosen prefixes [m], each continued by an action of its own [m]."""
 
     def leaf_energy_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> Tensor:
-        """Energies [m] of the sequences that end chosen prefixes [m], each by an action of its own [m]."""
+        """Energies [m] of the sequences that end chosen prefixes [m].
+
+        Each by an action of its own [m].
+        """
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
         """Memory that one child of a prefix of this depth takes; `each` if by `extend_each`."""
@@ -84,10 +106,18 @@ class IncrementalEnergies(Field, Protocol[StateT]):
 
 
 class RelaxedEnergies(IncrementalEnergies[StateT], Protocol[StateT]):
-    """A field that also gives the energies of mixtures of actions, and their gradients; see `cefito.field.IncrementalField`."""
+    """A field that also gives the energies of mixtures of actions, and their gradients.
 
-    def relaxed_energy(self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor, /) -> Tensor:
-        """Energies [B] between observations [B, E] where each step mixes the actions [A] by shares [B, T, A]."""
+    See `cefito.field.IncrementalField`.
+    """
+
+    def relaxed_energy(
+        self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor, /
+    ) -> Tensor:
+        """Energies [B] between observations [B.
+
+        E] where each step mixes the actions [A] by shares [B, T, A].
+        """
 
     def bytes_per_mixture(self, actions: int, /) -> int:
         """Memory that the energy of one mixture of so many actions takes until it has been differentiated."""
@@ -99,8 +129,8 @@ class Objective:
 
     Attributes:
         temperature: Divides the energy.
-        chain: Costs of sequences besides their energy, over the places of the allowed actions; infinite where a sequence is
-            not allowed. None costs nothing.
+        chain: Costs of sequences besides their energy, over the places of the allowed actions;
+            infinite where a sequence is not allowed. None costs nothing.
         offset: Added to every score; tells hypotheses of different problems apart.
     """
 
@@ -113,7 +143,9 @@ class Objective:
         """Whether the score is the energy."""
         return self.temperature == 1 and self.chain is None and self.offset == 0
 
-    def score(self, energies: NDArray[np.floating[Any]], costs: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    def score(
+        self, energies: NDArray[np.floating[Any]], costs: NDArray[np.float64] | float
+    ) -> NDArray[np.float64]:
         """Scores of sequences with these energies and costs of the chain."""
         return energies.astype(np.float64) / self.temperature + costs + self.offset
 
@@ -128,8 +160,9 @@ class Problem:
         actions: Allowed action ids, ascending, without repeats.
         constraints: What every plan must satisfy.
         objective: What is minimised.
-        guide: Where to look first, for searches that do not look everywhere: costs over the places of the allowed actions,
-            low where sequences are likely. None takes the objective's chain.
+        guide: Where to look first, for searches that do not look everywhere: costs over the places
+            of the allowed actions, low where sequences are likely. None takes the objective's
+            chain.
     """
 
     initial: NDArray[np.float32]
@@ -145,7 +178,8 @@ class Effort:
     """What a search cost.
 
     Attributes:
-        token_forwards: Tokens that went through the network, each counted once however many layers it crossed.
+        token_forwards: Tokens that went through the network, each counted once however many layers
+            it crossed.
         leaves: Full sequences whose energy was computed.
     """
 
@@ -163,10 +197,12 @@ class Plans:
     Attributes:
         actions: Action ids [k, T].
         energies: Their energies [k].
-        scores: Their values under the objective [k]; the energies where the objective is the energy alone.
+        scores: Their values under the objective [k]; the energies where the objective is the energy
+            alone.
         evaluated: What the search cost.
-        exact: True only if no allowed sequence outside the list can have a lower score than one inside; after screening in
-            lower precision, as far as its margin holds; over several tasks, if so for each of those searched.
+        exact: True only if no allowed sequence outside the list can have a lower score than one
+            inside; after screening in lower precision, as far as its margin holds; over several
+            tasks, if so for each of those searched.
         tasks: The task that each plan was found for [k], where a planner searched several.
     """
 
@@ -194,8 +230,10 @@ class Watch:
     """What a search tells while it works, and how it is told to stop.
 
     Attributes:
-        advance: Called with the part of a problem that was done; the parts of n problems add up to n.
-        stop: Asked now and then; once it says so, the search returns the best it has met, marked as not exact.
+        advance: Called with the part of a problem that was done; the parts of n problems add up to
+            n.
+        stop: Asked now and then; once it says so, the search returns the best it has met, marked as
+            not exact.
     """
 
     advance: Callable[[float], None] = field(default=_ignore)
@@ -205,12 +243,17 @@ class Watch:
 class Search(Protocol):
     """Finds sequences of low score."""
 
-    def search(self, field: Any, problems: Sequence[Problem], top_k: int, watch: Watch = Watch()) -> list[Plans]:
+    def search(
+        self, field: Any, problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
+    ) -> list[Plans]:
         """Solve each problem; the k best sequences of each."""
 
 
 class Best:
-    """The k best sequences met so far, by score, then by rank (the place in the enumeration by action ids)."""
+    """The k best sequences met so far, by score.
+
+    Then by rank (the place in the enumeration by action ids).
+    """
 
     def __init__(self, top_k: int) -> None:
         self.top_k = top_k
@@ -222,24 +265,36 @@ class Best:
         return len(self.ranks)
 
     def add(self, energies: Tensor, ranks: Tensor, scores: Tensor | None = None) -> None:
-        """Take in sequences of distinct ranks [M] with their energies [M] and, where they differ, scores [M]."""
-        energies = energies.nan_to_num(nan=torch.inf, posinf=torch.inf)  # of a field that diverged in training
+        """Take in sequences of distinct ranks [M] with their energies [M] and, where they differ.
+
+        Scores [M].
+        """
+        energies = energies.nan_to_num(
+            nan=torch.inf, posinf=torch.inf
+        )  # of a field that diverged in training
         scores = energies if scores is None else scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
         if len(scores) > self.top_k:
             bound = scores.topk(self.top_k, largest=False).values[-1]
             kept = (scores <= bound).nonzero().flatten()
             scores, energies, ranks = scores[kept], energies[kept], ranks[kept]
-        scores, energies, ranks = (torch.cat([old, new.to(old)]) for old, new in
-                                   ((self.scores, scores), (self.energies, energies), (self.ranks, ranks)))
+        scores, energies, ranks = (
+            torch.cat([old, new.to(old)])
+            for old, new in ((self.scores, scores), (self.energies, energies), (self.ranks, ranks))
+        )
         order = ranks.argsort(stable=True)
-        order = order[scores[order].argsort(stable=True)][:self.top_k]
+        order = order[scores[order].argsort(stable=True)][: self.top_k]
         self.scores, self.energies, self.ranks = scores[order], energies[order], ranks[order]
 
     def plans(self, problem: Problem, horizon: int, effort: Effort, *, exact: bool) -> Plans:
         """Decode the ranks into action ids."""
         chosen = places(self.ranks.numpy(), len(problem.actions), horizon)
-        return Plans(actions=np.asarray(problem.actions, dtype=np.int64)[chosen], energies=self.energies.numpy(),
-                     scores=self.scores.numpy(), evaluated=effort, exact=exact)
+        return Plans(
+            actions=np.asarray(problem.actions, dtype=np.int64)[chosen],
+            energies=self.energies.numpy(),
+            scores=self.scores.numpy(),
+            evaluated=effort,
+            exact=exact,
+        )
 
 
 def places(ranks: NDArray[np.int64], size: int, length: int) -> NDArray[np.int64]:
@@ -249,5 +304,7 @@ def places(ranks: NDArray[np.int64], size: int, length: int) -> NDArray[np.int64
 
 def ranks(places: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """The ranks [n] of sequences of places [n, length]."""
-    result: NDArray[np.int64] = places @ size ** np.arange(places.shape[1] - 1, -1, -1, dtype=np.int64)
+    result: NDArray[np.int64] = places @ size ** np.arange(
+        places.shape[1] - 1, -1, -1, dtype=np.int64
+    )
     return result

@@ -28,21 +28,31 @@ class SequenceEnergies:
         leaves: Sequences evaluated for each query so far [Q].
     """
 
-    def __init__(self, field: IncrementalEnergies[Any], spaces: Sequence[Space], memory_mib: float) -> None:
+    def __init__(
+        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], memory_mib: float
+    ) -> None:
         self.field, self.spaces = field, spaces
         self.root = field.root(*observations(spaces, field.device))
         self.tokens = np.ones(len(spaces), dtype=np.int64)
         self.leaves = np.zeros(len(spaces), dtype=np.int64)
         last = field.horizon - 1
-        each = sum(field.bytes_per_child(depth, leaf=depth == last, each=True) for depth in range(field.horizon))
+        each = sum(
+            field.bytes_per_child(depth, leaf=depth == last, each=True)
+            for depth in range(field.horizon)
+        )
         self._most = max(1, working_bytes(field.device, memory_mib) // each)
 
-    def __call__(self, query: NDArray[np.int64], sequences: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Energies [M] of sequences of places [M, T] of the given queries [M]; not a number counts as infinite."""
+    def __call__(
+        self, query: NDArray[np.int64], sequences: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Energies [M] of sequences of places [M, T] of the given queries [M].
+
+        Not a number counts as infinite.
+        """
         energies = np.empty(len(query))
         order = np.lexsort((*sequences.T[::-1], query))
         for first in range(0, len(order), self._most):
-            part = order[first:first + self._most]
+            part = order[first : first + self._most]
             energies[part] = self._walk(query[part], sequences[part])
         return np.nan_to_num(energies, nan=np.inf, posinf=np.inf)
 
@@ -61,13 +71,25 @@ class SequenceEnergies:
             if depth == horizon - 1:
                 new = np.ones_like(new)
             nodes = np.flatnonzero(new)
-            ids = np.array([self.spaces[one].problem.actions[place] for one, place in
-                            zip(query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True)], dtype=np.int64)
-            parents, actions = torch.from_numpy(parent[nodes]).to(device), torch.from_numpy(ids).to(device)
+            ids = np.array(
+                [
+                    self.spaces[one].problem.actions[place]
+                    for one, place in zip(
+                        query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True
+                    )
+                ],
+                dtype=np.int64,
+            )
+            parents, actions = (
+                torch.from_numpy(parent[nodes]).to(device),
+                torch.from_numpy(ids).to(device),
+            )
             np.add.at(self.tokens, query[nodes], 2)
             if depth == horizon - 1:
                 np.add.at(self.leaves, query, 1)
-                energies: NDArray[np.float32] = self.field.leaf_energy_each(prefixes, parents, actions).float().cpu().numpy()
+                energies: NDArray[np.float32] = (
+                    self.field.leaf_energy_each(prefixes, parents, actions).float().cpu().numpy()
+                )
                 return energies
             prefixes = self.field.extend_each(prefixes, parents, actions)
             parent = np.cumsum(new) - 1

@@ -1,4 +1,7 @@
-"""A problem compiled for a search: which sequences it allows, and what they cost besides their energy."""
+"""A problem compiled for a search.
+
+Which sequences it allows, and what they cost besides their energy.
+"""
 
 from __future__ import annotations
 
@@ -25,33 +28,51 @@ class Space:
         horizon: T.
 
     Raises:
-        ConfigError: No allowed action, unsorted or repeated ones, more than 2⁶³ sequences, chains of another size, or no
-            sequence that satisfies all.
+        ConfigError: No allowed action, unsorted or repeated ones, more than 2⁶³ sequences, chains
+            of another size, or no sequence that satisfies all.
     """
 
     def __init__(self, problem: Problem, horizon: int) -> None:
         if not problem.actions:
             raise ConfigError("a problem allows no action at all; give at least one.")
         if list(problem.actions) != sorted(set(problem.actions)):
-            raise ConfigError(f"allowed actions {list(problem.actions)} must be ascending without repeats.")
+            raise ConfigError(
+                f"allowed actions {list(problem.actions)} must be ascending without repeats."
+            )
         self.problem, self.horizon, self.size = problem, horizon, len(problem.actions)
-        if self.size ** horizon > 1 << 63:
-            raise ConfigError(f"{self.size} actions and {horizon} steps make more sequences than 64 bits can number. Allow "
-                              "fewer actions or plan fewer steps.")
+        if self.size**horizon > 1 << 63:
+            raise ConfigError(
+                f"{self.size} actions and {horizon} steps make more sequences than 64 bits can "
+                "number. Allow "
+                "fewer actions or plan fewer steps."
+            )
         self.objective = problem.objective
         if not self.objective.temperature > 0:
-            raise ConfigError(f"temperature {self.objective.temperature} of an objective; expected a positive number.")
+            raise ConfigError(
+                f"temperature {self.objective.temperature} of an objective; expected a positive "
+                "number."
+            )
         for name, chain in (("objective", self.objective.chain), ("guide", problem.guide)):
             if chain is not None and (chain.size, chain.horizon) != (self.size, horizon):
-                raise ConfigError(f"the {name}'s chain is for {chain.size} actions and {chain.horizon} steps; expected "
-                                  f"{self.size} and {horizon}.")
-        self._feasible = Feasible(problem.constraints, problem.actions, horizon) if problem.constraints else None
-        forbidding = self.objective.chain is not None and any(np.isinf(cost).any() for cost in self.objective.chain.costs)
+                raise ConfigError(
+                    f"the {name}'s chain is for {chain.size} actions and {chain.horizon} steps; "
+                    "expected "
+                    f"{self.size} and {horizon}."
+                )
+        self._feasible = (
+            Feasible(problem.constraints, problem.actions, horizon) if problem.constraints else None
+        )
+        forbidding = self.objective.chain is not None and any(
+            np.isinf(cost).any() for cost in self.objective.chain.costs
+        )
         self._ahead = self.objective.chain.to_go() if forbidding and self.objective.chain else None
         self.free = self._feasible is None and not forbidding
         if forbidding and not len(self.cheapest(Chain.free(horizon, self.size), 1).costs):
-            raise ConfigError("no sequence of the allowed actions satisfies the constraints and has a finite cost. Allow more "
-                              "transitions or drop a constraint.")
+            raise ConfigError(
+                "no sequence of the allowed actions satisfies the constraints and has a finite "
+                "cost. Allow more "
+                "transitions or drop a constraint."
+            )
 
     @property
     def guide(self) -> Chain:
@@ -83,7 +104,10 @@ class Space:
         return guide.cheapest(count, None if self.free else self.children)
 
     def scores(self, energies: Tensor, sequences: NDArray[np.int64]) -> Tensor | None:
-        """Scores of allowed sequences [n, T] of these energies [n]; None where they are the energies."""
+        """Scores of allowed sequences [n, T] of these energies [n].
+
+        None where they are the energies.
+        """
         if self.objective.pure:
             return None
         costs = 0.0 if self.objective.chain is None else self.objective.chain.cost(sequences)

@@ -7,13 +7,21 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from cefito.field.config import Frozen, ProposalConfig
-from cefito.training.parts import AugmentationConfig, EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
+from cefito.training.parts import (
+    AugmentationConfig,
+    EmaConfig,
+    OptimiserConfig,
+    StoppingConfig,
+    TrainingConfig,
+)
 
 __all__ = ["PdppConfig", "PkgConfig", "ViterbiConfig"]
 
 
 class PkgConfig(Frozen):
-    """Procedural knowledge graph: a step model for the first and the last action, the likeliest path between them.
+    """Procedural knowledge graph: a step model for the first and the last action.
+
+    The likeliest path between them.
 
     Attributes:
         network: The step model.
@@ -24,15 +32,21 @@ class PkgConfig(Frozen):
 
     network: ProposalConfig = ProposalConfig(hidden=(512, 512), dropout=0.2)
     training: TrainingConfig = TrainingConfig(
-        optimiser=OptimiserConfig(epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0, schedule="cosine"),
-        ema=EmaConfig(decay=0.99, every=1, warmup=100), stopping=StoppingConfig(every=2, patience=0, windows=0),
-        augmentation=AugmentationConfig(noise=0.3))
+        optimiser=OptimiserConfig(
+            epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0, schedule="cosine"
+        ),
+        ema=EmaConfig(decay=0.99, every=1, warmup=100),
+        stopping=StoppingConfig(every=2, patience=0, windows=0),
+        augmentation=AugmentationConfig(noise=0.3),
+    )
     smoothing: float = Field(0.0, ge=0)
     width: int = Field(10, ge=1)
 
 
 class ViterbiConfig(Frozen):
-    """ViterbiPlanNet (arXiv 2603.04265): emissions decoded by a differentiable Viterbi layer over the knowledge graph.
+    """ViterbiPlanNet (arXiv 2603.04265).
+
+    Emissions decoded by a differentiable Viterbi layer over the knowledge graph.
 
     Attributes:
         hidden: Width of the observation encoder's first layer.
@@ -43,12 +57,14 @@ class ViterbiConfig(Frozen):
         dropout: Share of the emission network's hidden units zeroed in training.
         normalise: Layer-normalise the observations first (published: raw).
         centre: Subtract the training windows' mean observation first (published: no).
-        descriptions: A .npy file with embeddings of descriptions of the state before and after each action, [K, 6, W] (three
-            before, then three after), to align the observations with in training; empty for none.
+        descriptions: A .npy file with embeddings of descriptions of the state before and after each
+            action, [K, 6, W] (three before, then three after), to align the observations with in
+            training; empty for none.
         alignment: Weight of the alignment loss, where there are descriptions.
         task: Weight of the task loss; 0 for no task head.
-        decoding: "viterbi" over the marginals with the raw transitions (published as DVL+VD), or the likeliest action of each
-            step after the layer was applied to its own "marginals" again (published as DVL).
+        decoding: "viterbi" over the marginals with the raw transitions (published as DVL+VD), or
+            the likeliest action of each step after the layer was applied to its own "marginals"
+            again (published as DVL).
         training: How it is trained.
     """
 
@@ -65,9 +81,17 @@ class ViterbiConfig(Frozen):
     task: float = Field(1.0, ge=0)
     decoding: Literal["viterbi", "marginals"] = "viterbi"
     training: TrainingConfig = TrainingConfig(
-        optimiser=OptimiserConfig(epochs=500, batch_size=256, learning_rate=9e-4, weight_decay=0.01, schedule="step",
-                                  factor=0.65, interval=0.08),
-        stopping=StoppingConfig(every=1, patience=0, windows=0))
+        optimiser=OptimiserConfig(
+            epochs=500,
+            batch_size=256,
+            learning_rate=9e-4,
+            weight_decay=0.01,
+            schedule="step",
+            factor=0.65,
+            interval=0.08,
+        ),
+        stopping=StoppingConfig(every=1, patience=0, windows=0),
+    )
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ViterbiConfig:
@@ -77,10 +101,13 @@ class ViterbiConfig(Frozen):
 
 
 class PdppConfig(Frozen):
-    """PDPP (projected diffusion): task, actions and observations as one matrix over time, denoised by a temporal U-Net.
+    """PDPP (projected diffusion): task, actions and observations as one matrix over time.
+
+    Denoised by a temporal U-Net.
 
     Attributes:
-        widths: Channels of the U-Net's levels, multiples of 8; no more levels than the horizon has steps.
+        widths: Channels of the U-Net's levels, multiples of 8; no more levels than the horizon has
+            steps.
         steps: Diffusion steps in training.
         sampling: Steps of the deterministic sampler (DDIM), at most `steps`.
         ends: Weight of the squared error of the first and the last action.
@@ -98,14 +125,26 @@ class PdppConfig(Frozen):
     centre: bool = False
     dropout: float = Field(0.0, ge=0, lt=1)
     training: TrainingConfig = TrainingConfig(
-        optimiser=OptimiserConfig(epochs=558, batch_size=256, learning_rate=5e-4, weight_decay=0.0, schedule="step",
-                                  warmup=0.16667, factor=0.5, interval=0.25),
-        ema=EmaConfig(decay=0.995, every=10, warmup=400), stopping=StoppingConfig(every=23, patience=0, windows=0))
+        optimiser=OptimiserConfig(
+            epochs=558,
+            batch_size=256,
+            learning_rate=5e-4,
+            weight_decay=0.0,
+            schedule="step",
+            warmup=0.16667,
+            factor=0.5,
+            interval=0.25,
+        ),
+        ema=EmaConfig(decay=0.995, every=10, warmup=400),
+        stopping=StoppingConfig(every=23, patience=0, windows=0),
+    )
 
     @model_validator(mode="after")
     def _usable(self) -> PdppConfig:
         if any(width % 8 for width in self.widths):
             raise ValueError(f"widths {list(self.widths)} must be multiples of 8")
         if self.sampling > self.steps:
-            raise ValueError(f"sampling takes {self.sampling} steps, more than the {self.steps} of the training")
+            raise ValueError(
+                f"sampling takes {self.sampling} steps, more than the {self.steps} of the training"
+            )
         return self

@@ -1,6 +1,7 @@
 """Everything needed to go on after a kill, in one safetensors file that is replaced as a whole.
 
-Tensors are named `model.…`, `average.…`, `best.…` and `optimiser.<parameter>.<slot>`; progress stands in the file's metadata.
+Tensors are named `model.…`, `average.…`, `best.…` and `optimiser.<parameter>.<slot>`; progress
+stands in the file's metadata.
 No generator state is stored: every epoch draws from generators seeded by (seed, epoch).
 """
 
@@ -25,7 +26,8 @@ class TrainingState:
     """How far a training is.
 
     Attributes:
-        key: What is being trained, on what, with which settings and seed; a checkpoint of another key is refused.
+        key: What is being trained, on what, with which settings and seed; a checkpoint of another
+            key is refused.
         epoch: Finished epochs.
         step: Optimisation steps.
         best: Best validation scores so far, compared from the left.
@@ -47,7 +49,9 @@ class TrainingState:
     best_weights: dict[str, Tensor] = field(default_factory=dict)
 
 
-def save_checkpoint(path: Path, state: TrainingState, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+def save_checkpoint(
+    path: Path, state: TrainingState, module: nn.Module, optimiser: torch.optim.Optimizer
+) -> None:
     """Replace the checkpoint; on a full disk the previous one stays.
 
     Raises:
@@ -58,11 +62,17 @@ def save_checkpoint(path: Path, state: TrainingState, module: nn.Module, optimis
     tensors |= {f"best.{name}": tensor for name, tensor in state.best_weights.items()}
     for index, slots in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{index}.{slot}": tensor for slot, tensor in slots.items()}
-    counters = {name: value for name, value in vars(state).items() if name not in ("average", "best_weights")}
+    counters = {
+        name: value
+        for name, value in vars(state).items()
+        if name not in ("average", "best_weights")
+    }
     write_tensors(path, tensors, metadata={"state": json.dumps(counters)})
 
 
-def load_checkpoint(path: Path, key: str, module: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingState:
+def load_checkpoint(
+    path: Path, key: str, module: nn.Module, optimiser: torch.optim.Optimizer
+) -> TrainingState:
     """Load a checkpoint into a module and its optimiser.
 
     Raises:
@@ -72,16 +82,26 @@ def load_checkpoint(path: Path, key: str, module: nn.Module, optimiser: torch.op
     tensors, metadata = load_tensors(path, "pt", remedy, RunError)
     try:
         counters = json.loads(metadata["state"])
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "average": {}, "best": {}, "optimiser": {}}
+        parts: dict[str, dict[str, Tensor]] = {
+            "model": {},
+            "average": {},
+            "best": {},
+            "optimiser": {},
+        }
         for name, tensor in tensors.items():
             part, rest = name.split(".", 1)
             parts[part][rest] = tensor
         state = TrainingState(**counters, average=parts["average"], best_weights=parts["best"])
     except (KeyError, TypeError, ValueError) as problem:
-        raise RunError(f"{path}: not a checkpoint of this version ({problem!r}). {remedy}") from problem
+        raise RunError(
+            f"{path}: not a checkpoint of this version ({problem!r}). {remedy}"
+        ) from problem
     if state.key != key:
-        raise RunError(f"{path}: was made with another data set, other settings or another seed, and cannot be resumed with "
-                       f"these. Train into another folder, or remove it.")
+        raise RunError(
+            f"{path}: was made with another data set, other settings or another seed, and cannot "
+            "be resumed with "
+            f"these. Train into another folder, or remove it."
+        )
     load_weights(module, parts["model"], str(path))
     device = next(module.parameters()).device
     slots: dict[int, dict[str, Any]] = {}
@@ -106,9 +126,13 @@ def load_weights(module: nn.Module, tensors: dict[str, Tensor], place: str) -> N
     wrong = sorted(set(expected) ^ set(tensors))
     if wrong:
         where = "is missing" if wrong[0] in expected else "is unknown"
-        raise RunError(f"{place}: tensor '{wrong[0]}' {where}; the file does not belong to this configuration.")
+        raise RunError(
+            f"{place}: tensor '{wrong[0]}' {where}; the file does not belong to this configuration."
+        )
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
-            raise RunError(f"{place}: tensor '{name}' has shape {list(tensor.shape)}; expected "
-                           f"{list(expected[name].shape)}.")
+            raise RunError(
+                f"{place}: tensor '{name}' has shape {list(tensor.shape)}; expected "
+                f"{list(expected[name].shape)}."
+            )
     module.load_state_dict(tensors)

@@ -1,7 +1,8 @@
 """Settings of a run and the presets shipped with the package.
 
-A preset is a TOML file that names a `base` and lists only where it departs from it, so `paper.toml` is complete and every other
-file shows its deviations. `[[variant]]` tables hold departures for one data set and horizon.
+A preset is a TOML file that names a `base` and lists only where it departs from it, so `paper.toml`
+is complete and every other file shows its deviations. `[[variant]]` tables hold departures for one
+data set and horizon.
 """
 
 from __future__ import annotations
@@ -18,15 +19,38 @@ from cefito.errors import ConfigError
 from cefito.field.config import ClassifierConfig, FieldConfig, Frozen, ProposalConfig
 from cefito.training.baselines import PdppConfig, PkgConfig, ViterbiConfig
 from cefito.training.negatives import NegativesConfig
-from cefito.training.parts import AugmentationConfig, EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
+from cefito.training.parts import (
+    AugmentationConfig,
+    EmaConfig,
+    OptimiserConfig,
+    StoppingConfig,
+    TrainingConfig,
+)
 
-__all__ = ["AugmentationConfig", "AuxiliaryConfig", "ClassifierTrainingConfig", "EmaConfig", "FieldTrainingConfig",
-           "LossConfig", "MarginConfig", "OptimiserConfig", "ProposalTrainingConfig", "RunConfig", "SearchConfig",
-           "StoppingConfig", "TrainingConfig", "load_config", "preset_names"]
+__all__ = [
+    "AugmentationConfig",
+    "AuxiliaryConfig",
+    "ClassifierTrainingConfig",
+    "EmaConfig",
+    "FieldTrainingConfig",
+    "LossConfig",
+    "MarginConfig",
+    "OptimiserConfig",
+    "ProposalTrainingConfig",
+    "RunConfig",
+    "SearchConfig",
+    "StoppingConfig",
+    "TrainingConfig",
+    "load_config",
+    "preset_names",
+]
 
 
 class MarginConfig(Frozen):
-    """Adaptive margins (paper, Eq. 3): bounds, and the weight of the fraction of differing positions (paper: 0)."""
+    """Adaptive margins (paper, Eq.
+
+    3): bounds, and the weight of the fraction of differing positions (paper: 0).
+    """
 
     low: float = Field(0.01, ge=0)
     high: float = Field(0.1, ge=0)
@@ -37,9 +61,10 @@ class LossConfig(Frozen):
     """The contrastive loss.
 
     Attributes:
-        kind: "triplet" (paper), "softmax" over positive and negatives, or "regression": the positive's distance alone, the
-            baseline of the paper's training analysis.
-        reduction: Triplet only: mean over all triplets (paper) or over the "violating" ones (released code).
+        kind: "triplet" (paper), "softmax" over positive and negatives, or "regression": the
+            positive's distance alone, the baseline of the paper's training analysis.
+        reduction: Triplet only: mean over all triplets (paper) or over the "violating" ones
+            (released code).
         temperature: Softmax only.
         margin: Triplet only.
     """
@@ -55,9 +80,10 @@ class AuxiliaryConfig(Frozen):
 
     Attributes:
         weight: λ; 0 is off.
-        goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the "predicted" one (released
+        goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the
+            "predicted" one (released code).
+        negatives: Reconstruct every negative's own actions too, half the weight on them (released
             code).
-        negatives: Reconstruct every negative's own actions too, half the weight on them (released code).
     """
 
     weight: float = Field(1.0, ge=0)
@@ -77,7 +103,8 @@ class ClassifierTrainingConfig(TrainingConfig):
     """How the task classifier is trained.
 
     Attributes:
-        pairs: "windows" trains on the windows of the horizon (paper); "all" on every pair of steps i < j of a video.
+        pairs: "windows" trains on the windows of the horizon (paper); "all" on every pair of steps
+            i < j of a video.
         label_smoothing: Share of the target spread over all tasks.
     """
 
@@ -88,10 +115,14 @@ class ClassifierTrainingConfig(TrainingConfig):
 
 
 class ProposalTrainingConfig(TrainingConfig):
-    """How the proposal network is trained (not in the paper; chosen on the validation split of captaincook4d)."""
+    """How the proposal network is trained (not in the paper.
 
-    optimiser: OptimiserConfig = OptimiserConfig(epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0,
-                                                 schedule="cosine")
+    Chosen on the validation split of captaincook4d).
+    """
+
+    optimiser: OptimiserConfig = OptimiserConfig(
+        epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0, schedule="cosine"
+    )
     ema: EmaConfig = EmaConfig(decay=0.99, every=1, warmup=100)
     stopping: StoppingConfig = StoppingConfig(every=2, patience=0, windows=0)
     augmentation: AugmentationConfig = AugmentationConfig(noise=0.3, swap=0.8)
@@ -103,19 +134,22 @@ class SearchConfig(Frozen):
     Attributes:
         actions: A(c) from the "training" windows (paper) or from the "taxonomy" (released code).
         memory_mib: Memory bound of the search, MiB.
-        method: "exhaustive" (paper), "guided", "gradient", "beam", "naive", or "auto": exhaustive while it fits the budget,
-            else guided.
+        method: "exhaustive" (paper), "guided", "gradient", "beam", "naive", or "auto": exhaustive
+            while it fits the budget, else guided.
         budget_gflop: Of "auto": most operations of an exhaustive search, 10⁹.
         proposals: Of "guided": likeliest sequences that are re-scored.
         starts: Of "guided": best sequences whose neighbours are evaluated.
         refinements: Of "guided" and "gradient": combinations of changes evaluated a round.
         width: Of "beam": prefixes kept.
         diversity: Of "beam": what each better sibling adds to a prefix's score.
-        objective: "energy" alone (paper), with the "prior" over sequences, or "fitted": with the prior and the proposal
-            network's step probabilities, or these two without the energy ("likelihood", to see what the energy adds). Weights,
-            also of the task's probability, are those that fit the validation split best.
-        tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation split.
-        pruning: Allow only transitions seen in training windows of the task and so many likely others; -1 allows all (paper).
+        objective: "energy" alone (paper), with the "prior" over sequences, or "fitted": with the
+            prior and the proposal network's step probabilities, or these two without the energy
+            ("likelihood", to see what the energy adds). Weights, also of the task's probability,
+            are those that fit the validation split best.
+        tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation
+            split.
+        pruning: Allow only transitions seen in training windows of the task and so many likely
+            others; -1 allows all (paper).
         prior_weight: Weight of the prior instead of the fitted or the paper's one; -1 keeps that.
         fitting_windows: Validation windows that weights are fitted on; 0 for all.
     """
@@ -154,19 +188,25 @@ class RunConfig(Frozen):
 
 def preset_names() -> list[str]:
     """Names of the presets shipped with the package."""
-    return sorted(entry.name.removesuffix(".toml") for entry in resources.files("cefito.training.presets").iterdir()
-                  if entry.name.endswith(".toml"))
+    return sorted(
+        entry.name.removesuffix(".toml")
+        for entry in resources.files("cefito.training.presets").iterdir()
+        if entry.name.endswith(".toml")
+    )
 
 
-def load_config(preset: str, *, dataset: str = "", horizon: int = 0, overrides: Mapping[str, Any] | None = None
-                ) -> RunConfig:
+def load_config(
+    preset: str, *, dataset: str = "", horizon: int = 0, overrides: Mapping[str, Any] | None = None
+) -> RunConfig:
     """Load a preset, choose its variant, apply overrides.
 
     Args:
         preset: Name of a shipped preset, or path of a TOML file of the same form.
-        dataset: Name of the data set; a variant applies where this begins with the variant's `dataset`.
+        dataset: Name of the data set; a variant applies where this begins with the variant's
+            `dataset`.
         horizon: T; a variant applies where this equals the variant's `horizon`, if it names one.
-        overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are read as TOML values.
+        overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are
+            read as TOML values.
 
     Raises:
         ConfigError: Unknown preset, unknown or invalid key; the message names it.
@@ -174,7 +214,10 @@ def load_config(preset: str, *, dataset: str = "", horizon: int = 0, overrides: 
     value, variants = _read_preset(preset)
     for variant in variants:
         rest = {key: part for key, part in variant.items() if key not in ("dataset", "horizon")}
-        if dataset.startswith(variant.get("dataset", "")) and variant.get("horizon", horizon) == horizon:
+        if (
+            dataset.startswith(variant.get("dataset", ""))
+            and variant.get("horizon", horizon) == horizon
+        ):
             value = _merged(value, rest)
     for key, part in (overrides or {}).items():
         value = _merged(value, _nested(key, _parsed(part)))
@@ -183,12 +226,19 @@ def load_config(preset: str, *, dataset: str = "", horizon: int = 0, overrides: 
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise ConfigError(f"preset '{preset}': setting '{place}': {first['msg']} (got {first.get('input')!r}). "
-                          f"See the shipped paper.toml for all settings.") from problem
+        raise ConfigError(
+            f"preset '{preset}': setting '{place}': {first['msg']} (got {first.get('input')!r}). "
+            f"See the shipped paper.toml for all settings."
+        ) from problem
 
 
-def _read_preset(preset: str, above: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Settings with their bases merged in, and the variants, bases' first; `above` are the presets that build on this one."""
+def _read_preset(
+    preset: str, above: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Settings with their bases merged in, and the variants, bases' first.
+
+    `above` are the presets that build on this one.
+    """
     if preset in above:
         raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
     if preset.endswith(".toml"):
@@ -198,14 +248,21 @@ def _read_preset(preset: str, above: tuple[str, ...] = ()) -> tuple[dict[str, An
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as problem:
-        raise ConfigError(f"no preset '{preset}'; shipped are {', '.join(preset_names())}, or give the path of a .toml "
-                          "file.") from problem
+        raise ConfigError(
+            f"no preset '{preset}'; shipped are {', '.join(preset_names())}, or give the path of "
+            "a .toml "
+            "file."
+        ) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
         raise ConfigError(f"preset '{preset}': cannot be read ({problem}).") from problem
     base, variants = value.pop("base", None), value.pop("variant", [])
     if not isinstance(variants, list) or not all(
-            isinstance(variant, dict) and isinstance(variant.get("dataset", ""), str) for variant in variants):
-        raise ConfigError(f"preset '{preset}': variants must be tables [[variant]], their data set a name.")
+        isinstance(variant, dict) and isinstance(variant.get("dataset", ""), str)
+        for variant in variants
+    ):
+        raise ConfigError(
+            f"preset '{preset}': variants must be tables [[variant]], their data set a name."
+        )
     if base is None:
         return value, variants
     if not isinstance(base, str):
@@ -218,7 +275,9 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     result = dict(under)
     for key, part in over.items():
         old = result.get(key)
-        result[key] = _merged(old, part) if isinstance(part, Mapping) and isinstance(old, Mapping) else part
+        result[key] = (
+            _merged(old, part) if isinstance(part, Mapping) and isinstance(old, Mapping) else part
+        )
     return result
 
 

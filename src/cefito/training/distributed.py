@@ -1,4 +1,7 @@
-"""One process or several: the share of a batch that is ours, and sums over all processes (torchrun; gloo or NCCL)."""
+"""One process or several: the share of a batch that is ours.
+
+And sums over all processes (torchrun; gloo or NCCL).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class Processes:
 
     def share(self, rows: Tensor) -> Tensor:
         """The rows of a batch that this process computes: every world-th."""
-        return rows[self.rank::self.world]
+        return rows[self.rank :: self.world]
 
     def sum(self, value: Tensor) -> Tensor:
         """Sum of a tensor over all processes; no gradient passes."""
@@ -50,7 +53,9 @@ class Processes:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
-        for gradient, part in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+        for gradient, part in zip(
+            gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True
+        ):
             gradient.copy_(part.view_as(gradient))
 
     def wait(self) -> None:

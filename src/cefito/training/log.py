@@ -1,4 +1,7 @@
-"""What happened in training, a JSON line an epoch, and the same for TensorBoard where it is installed."""
+"""What happened in training, a JSON line an epoch.
+
+And the same for TensorBoard where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,11 @@ class MetricsLog:
 
     def __init__(self, folder: Path, epoch: int) -> None:
         self.path = folder / "metrics.jsonl"
-        kept = [line for line in read_metrics(self.path) if line["epoch"] <= epoch] if self.path.exists() else []
+        kept = (
+            [line for line in read_metrics(self.path) if line["epoch"] <= epoch]
+            if self.path.exists()
+            else []
+        )
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -37,8 +44,10 @@ class MetricsLog:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
         except OSError as problem:
-            raise RunError(f"{self.path}: could not be written ({problem.strerror}). Free some disk space and "
-                           "resume.") from problem
+            raise RunError(
+                f"{self.path}: could not be written ({problem.strerror}). Free some disk space and "
+                "resume."
+            ) from problem
         if self._events is not None:
             for name, value in values.items():
                 if name != "epoch":

@@ -1,6 +1,9 @@
-"""What the field is trained to lower: the triplet loss with adaptive margins, or a softmax over the same candidates.
+"""What the field is trained to lower.
 
-Losses are sums and counts, so that processes that see parts of a batch can add theirs and divide once.
+The triplet loss with adaptive margins, or a softmax over the same candidates.
+
+Losses are sums and counts, so that processes that see parts of a batch can add theirs and divide
+once.
 """
 
 from __future__ import annotations
@@ -15,10 +18,13 @@ __all__ = ["adaptive_margins", "softmax_contrastive", "triplet"]
 
 
 def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig) -> Tensor:
-    r"""Margin of each triplet: small where the negative uses the positive's actions, large where it uses others.
+    r"""Margin of each triplet: small where the negative uses the positive's actions.
 
-    τ = low + (high − low) · severity, severity = |A⁻ \ A⁺| / |A⁻| over the sets of distinct actions (paper, Eq. 3). The
-    released CrossTask T = 3 preset mixes in the fraction of differing positions, weighed by `config.order`.
+    Large where it uses others.
+
+    τ = low + (high − low) · severity, severity = |A⁻ \ A⁺| / |A⁻| over the sets of distinct actions
+    (paper, Eq. 3). The released CrossTask T = 3 preset mixes in the fraction of differing
+    positions, weighed by `config.order`.
 
     Args:
         positives: [B, T].
@@ -39,7 +45,9 @@ def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig)
     return config.low + (config.high - config.low) * severity
 
 
-def triplet(positive: Tensor, negative: Tensor, margins: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
+def triplet(
+    positive: Tensor, negative: Tensor, margins: Tensor, reduction: str
+) -> tuple[Tensor, Tensor]:
     """Margin triplet loss max(d⁺ − d⁻ + τ, 0) (paper, Eq. 2).
 
     Args:
@@ -52,14 +60,21 @@ def triplet(positive: Tensor, negative: Tensor, margins: Tensor, reduction: str)
         Sum of the losses and the number to divide by, both scalars.
     """
     losses = (positive[:, None] - negative + margins).clamp_min(0)
-    count = (losses > 0).sum() if reduction == "violating" else torch.tensor(losses.numel(), device=losses.device)
+    count = (
+        (losses > 0).sum()
+        if reduction == "violating"
+        else torch.tensor(losses.numel(), device=losses.device)
+    )
     return losses.sum(), count
 
 
-def softmax_contrastive(positive: Tensor, negative: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def softmax_contrastive(
+    positive: Tensor, negative: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
     """Cross-entropy of the positive among all candidates, with −energy / temperature as logits.
 
-    With negatives drawn uniformly, −energy / temperature then estimates log p(actions | observations) up to a constant.
+    With negatives drawn uniformly, −energy / temperature then estimates log p(actions |
+    observations) up to a constant.
 
     Args:
         positive: Energies of the positives [B].
@@ -71,4 +86,6 @@ def softmax_contrastive(positive: Tensor, negative: Tensor, temperature: float) 
     """
     logits = -torch.cat([positive[:, None], negative], dim=1) / temperature
     target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-    return F.cross_entropy(logits, target, reduction="sum"), torch.tensor(len(logits), device=logits.device)
+    return F.cross_entropy(logits, target, reduction="sum"), torch.tensor(
+        len(logits), device=logits.device
+    )

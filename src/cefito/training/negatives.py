@@ -1,9 +1,12 @@
-"""Wrong sequences to learn from: mixed negatives (paper, Sec. 3.2), drawn for a whole batch at once.
+"""Wrong sequences to learn from: mixed negatives (paper, Sec. 3.2).
 
-Per positive: N distinct sequences, none equal to it, in exact shares. *Hard* ones draw every step uniformly from the actions of
-the true task, *easy* ones from those of another task, chosen uniformly; *permuted* ones reorder the positive and *edited* ones
-change it at one position (both absent from the paper). Where a category has fewer members than asked for, the missing ones
-become hard (permuted, edited) or easy (hard). Sequences are handled as numbers in base K.
+Drawn for a whole batch at once.
+
+Per positive: N distinct sequences, none equal to it, in exact shares. *Hard* ones draw every step
+uniformly from the actions of the true task, *easy* ones from those of another task, chosen
+uniformly; *permuted* ones reorder the positive and *edited* ones change it at one position (both
+absent from the paper). Where a category has fewer members than asked for, the missing ones become
+hard (permuted, edited) or easy (hard). Sequences are handled as numbers in base K.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ __all__ = ["ActionSets", "NegativeSampler", "NegativesConfig"]
 
 _TABLE_HORIZON = 6  # up to here all permutations are listed (720), beyond a random selection
 _ROUNDS = 500
-_DENSE = 4  # spaces less than so many times the number wanted are listed instead of drawn from by rejection
+# spaces less than so many times the number wanted are listed instead of drawn from by rejection
+_DENSE = 4
 
 
 class NegativesConfig(Frozen):
@@ -32,7 +36,8 @@ class NegativesConfig(Frozen):
     Attributes:
         count: N, negatives a positive.
         hard: r, the share of hard ones among those neither permuted nor edited (paper: 0.8).
-        permuted: Share of N that reorders the positive (paper: none; released CrossTask T = 3: 0.08).
+        permuted: Share of N that reorders the positive (paper: none; released CrossTask T = 3:
+            0.08).
         edited: Share of N that changes the positive at one position (paper: none).
     """
 
@@ -68,7 +73,9 @@ class ActionSets:
     sizes: Tensor
 
     @classmethod
-    def build(cls, actions: Mapping[int, Sequence[int]], device: torch.device | str = "cpu") -> ActionSets:
+    def build(
+        cls, actions: Mapping[int, Sequence[int]], device: torch.device | str = "cpu"
+    ) -> ActionSets:
         """From the ascending action ids of tasks 0..C−1; every task needs at least one."""
         rows = [list(actions[task]) for task in range(len(actions))]
         widest = max(len(row) for row in rows)
@@ -89,19 +96,35 @@ class NegativeSampler:
         SamplingError: K^T does not fit 63 bits, or there are not so many sequences.
     """
 
-    def __init__(self, *, config: NegativesConfig, actions: ActionSets, action_count: int, horizon: int) -> None:
-        if action_count ** horizon >= 2 ** 63:
-            raise SamplingError(f"{action_count} actions at horizon {horizon} give more than 2^63 sequences; "
-                                "choose a shorter horizon.")
+    def __init__(
+        self, *, config: NegativesConfig, actions: ActionSets, action_count: int, horizon: int
+    ) -> None:
+        if action_count**horizon >= 2**63:
+            raise SamplingError(
+                f"{action_count} actions at horizon {horizon} give more than 2^63 sequences; "
+                "choose a shorter horizon."
+            )
         if config.count >= float((actions.sizes.double() ** horizon).sum()):
-            raise SamplingError(f"{config.count} negatives were asked for, but all tasks together have fewer sequences of "
-                                f"{horizon} actions. Ask for fewer.")
-        self.config, self.actions, self.horizon, self.action_count = config, actions, horizon, action_count
+            raise SamplingError(
+                f"{config.count} negatives were asked for, but all tasks together have fewer "
+                "sequences of "
+                f"{horizon} actions. Ask for fewer."
+            )
+        self.config, self.actions, self.horizon, self.action_count = (
+            config,
+            actions,
+            horizon,
+            action_count,
+        )
         self.device = actions.table.device
-        self.weights = torch.tensor([action_count ** (horizon - 1 - level) for level in range(horizon)],
-                                    device=self.device)
-        self._permutations = (torch.tensor(list(itertools.permutations(range(horizon))), device=self.device)
-                              if horizon <= _TABLE_HORIZON else None)
+        self.weights = torch.tensor(
+            [action_count ** (horizon - 1 - level) for level in range(horizon)], device=self.device
+        )
+        self._permutations = (
+            torch.tensor(list(itertools.permutations(range(horizon))), device=self.device)
+            if horizon <= _TABLE_HORIZON
+            else None
+        )
 
     def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
         """Draw N negatives a positive.
@@ -119,20 +142,29 @@ class NegativeSampler:
         """
         return self._decode(self.sample_codes(positives, tasks, generator)[0])
 
-    def sample_codes(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """As `sample`, but gives the sequences as numbers [B, N], and how many are of each kind [B, 4]."""
+    def sample_codes(
+        self, positives: Tensor, tasks: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """As `sample`, but gives the sequences as numbers [B, N].
+
+        And how many are of each kind [B, 4].
+        """
         n_permuted, n_edited, n_hard, _ = self.config.shares()
         batch, count = len(positives), self.config.count
         truth = positives @ self.weights
         codes = torch.full((batch, count), -1, dtype=torch.int64, device=self.device)
         given = torch.zeros(batch, 4, dtype=torch.int64, device=self.device)
         if n_permuted:
-            given[:, 0] = self._place(codes, given, *self._permuted(positives, truth, generator), n_permuted, generator)
+            given[:, 0] = self._place(
+                codes, given, *self._permuted(positives, truth, generator), n_permuted, generator
+            )
         if n_edited:
-            given[:, 1] = self._place(codes, given, *self._edited(positives, tasks, truth), n_edited, generator)
+            given[:, 1] = self._place(
+                codes, given, *self._edited(positives, tasks, truth), n_edited, generator
+            )
         wanted = n_hard + n_permuted + n_edited - given.sum(dim=1)
         space = self.actions.sizes[tasks].double() ** self.horizon
-        room = (space - 1 - given.sum(dim=1)).clamp(max=2.0 ** 40).long()
+        room = (space - 1 - given.sum(dim=1)).clamp(max=2.0**40).long()
         hard = torch.minimum(wanted, room)
         dense = (room < _DENSE * hard) & (hard > 0)
         if dense.any():
@@ -145,10 +177,22 @@ class NegativeSampler:
     def _decode(self, codes: Tensor) -> Tensor:
         return codes[..., None] // self.weights % self.action_count
 
-    def _place(self, codes: Tensor, given: Tensor, candidates: Tensor, valid: Tensor, count: Tensor | int,
-               generator: torch.Generator) -> Tensor:
-        """Put up to `count` random valid candidates of each row behind what the row holds; returns how many."""
-        keys = torch.rand(candidates.shape, generator=generator, device=self.device).masked_fill(~valid, 2.0)
+    def _place(
+        self,
+        codes: Tensor,
+        given: Tensor,
+        candidates: Tensor,
+        valid: Tensor,
+        count: Tensor | int,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Put up to `count` random valid candidates of each row behind what the row holds.
+
+        Returns how many.
+        """
+        keys = torch.rand(candidates.shape, generator=generator, device=self.device).masked_fill(
+            ~valid, 2.0
+        )
         order = keys.argsort(dim=1)
         number = torch.minimum(valid.sum(dim=1), torch.as_tensor(count, device=self.device))
         place = torch.arange(order.shape[1], device=self.device)
@@ -156,45 +200,81 @@ class NegativeSampler:
         codes[row, given.sum(dim=1)[row] + column] = candidates[row, order[row, column]]
         return number
 
-    def _permuted(self, positives: Tensor, truth: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _permuted(
+        self, positives: Tensor, truth: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         if self._permutations is not None:
             candidates = positives[:, self._permutations] @ self.weights
         else:
-            keys = torch.rand(len(positives), 720, self.horizon, generator=generator, device=self.device)
-            candidates = positives[:, None].expand(-1, 720, -1).gather(2, keys.argsort(dim=2)) @ self.weights
+            keys = torch.rand(
+                len(positives), 720, self.horizon, generator=generator, device=self.device
+            )
+            candidates = (
+                positives[:, None].expand(-1, 720, -1).gather(2, keys.argsort(dim=2)) @ self.weights
+            )
         return candidates, ~_repeated(torch.cat([truth[:, None], candidates], dim=1))[:, 1:]
 
     def _edited(self, positives: Tensor, tasks: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
         table = self.actions.table[tasks][:, None]  # [B, 1, widest]
         change = table - positives[..., None]  # [B, T, widest]
-        inside = torch.arange(table.shape[2], device=self.device) < self.actions.sizes[tasks][:, None, None]
+        inside = (
+            torch.arange(table.shape[2], device=self.device)
+            < self.actions.sizes[tasks][:, None, None]
+        )
         candidates = truth[:, None, None] + change * self.weights[:, None]
         return candidates.flatten(1), ((change != 0) & inside).flatten(1)
 
-    def _place_dense(self, codes: Tensor, given: Tensor, tasks: Tensor, truth: Tensor, dense: Tensor, hard: Tensor,
-                     generator: torch.Generator) -> None:
-        """Hard negatives of the rows whose space is nearly used up: list it, and pick from what is left."""
+    def _place_dense(
+        self,
+        codes: Tensor,
+        given: Tensor,
+        tasks: Tensor,
+        truth: Tensor,
+        dense: Tensor,
+        hard: Tensor,
+        generator: torch.Generator,
+    ) -> None:
+        """Hard negatives of the rows whose space is nearly used up.
+
+        List it, and pick from what is left.
+        """
         size = self.actions.sizes[tasks[dense]]
         ranks = torch.arange(int(size.max()) ** self.horizon, device=self.device)
-        powers = size[:, None] ** torch.arange(self.horizon - 1, -1, -1, device=self.device)  # [R, T]
+        powers = size[:, None] ** torch.arange(
+            self.horizon - 1, -1, -1, device=self.device
+        )  # [R, T]
         digits = ranks[None, :, None] // powers[:, None] % size[:, None, None]
-        candidates = self.actions.table[tasks[dense]].gather(1, digits.flatten(1)).unflatten(1, digits.shape[1:])
+        candidates = (
+            self.actions.table[tasks[dense]]
+            .gather(1, digits.flatten(1))
+            .unflatten(1, digits.shape[1:])
+        )
         candidates = candidates @ self.weights
         taken = torch.cat([truth[dense][:, None], codes[dense]], dim=1)
-        free = (candidates[..., None] != taken[:, None]).all(dim=2) & (ranks < (size ** self.horizon)[:, None])
+        free = (candidates[..., None] != taken[:, None]).all(dim=2) & (
+            ranks < (size**self.horizon)[:, None]
+        )
         part = codes[dense]
         self._place(part, given[dense], candidates, free, hard[dense], generator)
         codes[dense] = part
 
-    def _fill(self, codes: Tensor, given: Tensor, tasks: Tensor, truth: Tensor, generator: torch.Generator) -> None:
-        """Draw the remaining hard and the easy negatives, again and again where one has come before."""
+    def _fill(
+        self, codes: Tensor, given: Tensor, tasks: Tensor, truth: Tensor, generator: torch.Generator
+    ) -> None:
+        """Draw the remaining hard and the easy negatives.
+
+        Again and again where one has come before.
+        """
         last_hard = given[:, :3].sum(dim=1)[:, None]
         place = torch.arange(codes.shape[1], device=self.device)
         rows = torch.arange(len(codes), device=self.device)
         redraw = codes < 0
         if len(self.actions.sizes) < 2 and bool((given[:, 3] > 0).any()):
-            raise SamplingError(f"a task has too few sequences of {self.horizon} actions for {self.config.count} negatives, "
-                                "and there is no other task to draw easy ones from. Ask for fewer negatives.")
+            raise SamplingError(
+                f"a task has too few sequences of {self.horizon} actions for {self.config.count} "
+                "negatives, "
+                "and there is no other task to draw easy ones from. Ask for fewer negatives."
+            )
         for _ in range(_ROUNDS):
             proposed = self._propose(tasks[rows], place >= last_hard[rows], generator)
             codes[rows] = torch.where(redraw, proposed, codes[rows])
@@ -204,9 +284,13 @@ class NegativeSampler:
                 return
             rows, redraw = rows[still], repeated[still]
         task = int(tasks[rows[0]])
-        raise SamplingError(f"task {task} cannot be given {self.config.count} distinct negatives at horizon {self.horizon}: "
-                            f"its own {int(self.actions.sizes[task])} actions and those of the other tasks do not suffice. "
-                            "Ask for fewer negatives.")
+        raise SamplingError(
+            f"task {task} cannot be given {self.config.count} distinct negatives at horizon "
+            f"{self.horizon}: "
+            f"its own {int(self.actions.sizes[task])} actions and those of the other tasks do not "
+            "suffice. "
+            "Ask for fewer negatives."
+        )
 
     def _propose(self, tasks: Tensor, easy: Tensor, generator: torch.Generator) -> Tensor:
         """One uniform draw for each slot, from the row's task or, where `easy`, from another."""
@@ -216,7 +300,9 @@ class NegativeSampler:
         if others:
             other = torch.randint(others, shape, generator=generator, device=self.device)
             source = torch.where(easy, other + (other >= tasks[:, None]), source)
-        digits = torch.rand(*shape, self.horizon, generator=generator, device=self.device, dtype=torch.float64)
+        digits = torch.rand(
+            *shape, self.horizon, generator=generator, device=self.device, dtype=torch.float64
+        )
         digits = (digits * self.actions.sizes[source][..., None]).long()
         return self.actions.table[source].gather(2, digits) @ self.weights
 

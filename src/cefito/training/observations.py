@@ -1,4 +1,7 @@
-"""Training observations on the device, and the changes made to them: noise, and swaps between windows of the same action."""
+"""Training observations on the device, and the changes made to them.
+
+Noise, and swaps between windows of the same action.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ class Observations:
         tasks, actions = torch.from_numpy(windows.tasks), torch.from_numpy(windows.actions)
         self._alike = [_Groups(tasks, actions[:, place], device) for place in (0, -1)]
 
-    def draw(self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Observations of some windows, changed as configured.
 
         Args:
@@ -45,7 +50,9 @@ class Observations:
         """
         drawn = []
         places = (rows, rows if ends is None else ends)
-        for source, groups, place in zip((self.initial, self.goal), self._alike, places, strict=True):
+        for source, groups, place in zip(
+            (self.initial, self.goal), self._alike, places, strict=True
+        ):
             chosen = groups.swap(place, self.config.swap, generator) if self.config.swap else place
             x = source[chosen]
             if self.config.noise:
@@ -75,8 +82,9 @@ class _Groups:
 class ActionMeans:
     """The mean normalised observation of each action, over the ends of training windows.
 
-    An initial observation shows the window's first action, a goal its last. Training draws means from which the batch's own
-    videos, and a random part of the others, are left out; else a window would recognise itself in them.
+    An initial observation shows the window's first action, a goal its last. Training draws means
+    from which the batch's own videos, and a random part of the others, are left out; else a window
+    would recognise itself in them.
 
     Args:
         windows: Training windows.
@@ -87,13 +95,24 @@ class ActionMeans:
         self.count = len(windows.taxonomy.actions)
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
         self.video = torch.from_numpy(windows.video).to(mean.device)
-        both = torch.cat([torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)]).to(mean.device)
+        both = torch.cat([torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)]).to(
+            mean.device
+        )
         # sums over the observations of one action in one video, those of an action together
-        key, place = (actions * (int(self.video.max()) + 1) + self.video.repeat(2)).unique(return_inverse=True)
-        self.sums = torch.zeros(len(key), both.shape[1], device=mean.device).index_add_(0, place, normalise(both - mean))
+        key, place = (actions * (int(self.video.max()) + 1) + self.video.repeat(2)).unique(
+            return_inverse=True
+        )
+        self.sums = torch.zeros(len(key), both.shape[1], device=mean.device).index_add_(
+            0, place, normalise(both - mean)
+        )
         self.counts = torch.bincount(place, minlength=len(key)).float()
-        self.actions, self.videos = key // (int(self.video.max()) + 1), key % (int(self.video.max()) + 1)
-        self.first = torch.searchsorted(self.actions, torch.arange(self.count + 1, device=mean.device))
+        self.actions, self.videos = (
+            key // (int(self.video.max()) + 1),
+            key % (int(self.video.max()) + 1),
+        )
+        self.first = torch.searchsorted(
+            self.actions, torch.arange(self.count + 1, device=mean.device)
+        )
 
     def all(self) -> Tensor:
         """Means over all training windows [K, E]; zero for actions that end none."""
@@ -101,12 +120,23 @@ class ActionMeans:
 
     def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
         """Means [K, E] without the videos of some windows and without a random share of the others."""
-        keep = torch.rand(int(self.video.max()) + 1, generator=generator, device=self.actions.device) >= share
+        keep = (
+            torch.rand(int(self.video.max()) + 1, generator=generator, device=self.actions.device)
+            >= share
+        )
         keep[self.video[rows]] = False
         return self._mean(keep[self.videos].float())
 
     def _mean(self, weight: Tensor) -> Tensor:
-        sums = F.embedding_bag(torch.arange(len(weight), device=weight.device), self.sums, self.first, mode="sum",
-                               per_sample_weights=weight, include_last_offset=True)
-        counts = torch.zeros(self.count, device=weight.device).index_add_(0, self.actions, weight * self.counts)
+        sums = F.embedding_bag(
+            torch.arange(len(weight), device=weight.device),
+            self.sums,
+            self.first,
+            mode="sum",
+            per_sample_weights=weight,
+            include_last_offset=True,
+        )
+        counts = torch.zeros(self.count, device=weight.device).index_add_(
+            0, self.actions, weight * self.counts
+        )
         return sums / counts.clamp_min(1)[:, None]

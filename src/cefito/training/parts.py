@@ -1,4 +1,7 @@
-"""Settings that every training has: optimiser, weight averaging, validation and stopping, changes of the observations."""
+"""Settings that every training has.
+
+Optimiser, weight averaging, validation and stopping, changes of the observations.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,13 @@ class OptimiserConfig(Frozen):
         batch_size: Windows a step, over all processes.
         learning_rate: Step size.
         weight_decay: Decoupled weight decay.
-        schedule: "constant", "cosine" to zero over all epochs, or "step": times `factor` whenever `interval` has passed.
-        warmup: Share of all steps over which the step size first rises from zero in a straight line.
+        schedule: "constant", "cosine" to zero over all epochs, or "step": times `factor` whenever
+            `interval` has passed.
+        warmup: Share of all steps over which the step size first rises from zero in a straight
+            line.
         factor: Of "step": what the step size is multiplied by.
-        interval: Of "step": share of all steps between two changes, counted from the end of the rise.
+        interval: Of "step": share of all steps between two changes, counted from the end of the
+            rise.
         clip: Bound on the gradient's norm; 0 for none.
     """
 
@@ -38,7 +44,9 @@ class OptimiserConfig(Frozen):
 
 
 class EmaConfig(Frozen):
-    """Exponential moving average of the weights; where on, the averaged weights are validated and kept.
+    """Exponential moving average of the weights.
+
+    Where on, the averaged weights are validated and kept.
 
     Attributes:
         decay: Weight of the past at each update; 0 is off.
@@ -58,8 +66,8 @@ class StoppingConfig(Frozen):
         every: Epochs between validations.
         patience: Validations without a better score before training stops; 0 never stops early.
         windows: Size of the fixed sample of validation windows; 0 for all.
-        candidates: Most candidates a validation window is searched over; larger action sets are thinned to a fixed part
-            that holds the true actions. Of the field only.
+        candidates: Most candidates a validation window is searched over; larger action sets are
+            thinned to a fixed part that holds the true actions. Of the field only.
     """
 
     every: int = Field(1, ge=1)
@@ -73,8 +81,8 @@ class AugmentationConfig(Frozen):
 
     Attributes:
         noise: Deviation of Gaussian noise, in deviations of each feature over the training windows.
-        swap: Chance that an observation is replaced by that of another training window of the same task whose first action
-            (for the initial one) or last action (for the goal) is the same.
+        swap: Chance that an observation is replaced by that of another training window of the same
+            task whose first action (for the initial one) or last action (for the goal) is the same.
     """
 
     noise: float = Field(0.0, ge=0)

@@ -1,4 +1,7 @@
-"""Slow, obvious counterparts of the fast training paths: the oracles of their tests and the baseline of the benchmark."""
+"""Slow, obvious counterparts of the fast training paths.
+
+The oracles of their tests and the baseline of the benchmark.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ class SlowNegativeSampler:
         horizon: T.
     """
 
-    def __init__(self, *, config: NegativesConfig, actions: Mapping[int, Sequence[int]], horizon: int) -> None:
+    def __init__(
+        self, *, config: NegativesConfig, actions: Mapping[int, Sequence[int]], horizon: int
+    ) -> None:
         self.config, self.actions, self.horizon = config, actions, horizon
 
     def counts(self, positive: Sequence[int], task: int) -> tuple[int, int, int, int]:
@@ -34,24 +39,35 @@ class SlowNegativeSampler:
         hard += permuted - permuted_given + edited - edited_given
         room = len(self.actions[task]) ** self.horizon - 1 - permuted_given - edited_given
         hard = min(hard, room)
-        return permuted_given, edited_given, hard, self.config.count - permuted_given - edited_given - hard
+        return (
+            permuted_given,
+            edited_given,
+            hard,
+            self.config.count - permuted_given - edited_given - hard,
+        )
 
     def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
         """Negatives [B, N, T]; see `NegativeSampler.sample`."""
-        rows = [self._one(tuple(positive), task, generator)
-                for positive, task in zip(positives.tolist(), tasks.tolist(), strict=True)]
+        rows = [
+            self._one(tuple(positive), task, generator)
+            for positive, task in zip(positives.tolist(), tasks.tolist(), strict=True)
+        ]
         return torch.tensor(rows)
 
-    def _one(self, positive: tuple[int, ...], task: int, generator: torch.Generator) -> list[tuple[int, ...]]:
+    def _one(
+        self, positive: tuple[int, ...], task: int, generator: torch.Generator
+    ) -> list[tuple[int, ...]]:
         def below(bound: int) -> int:
             return int(torch.randint(bound, (), generator=generator))
 
         def permuted() -> tuple[int, ...]:
-            return tuple(positive[int(place)] for place in torch.randperm(self.horizon, generator=generator))
+            return tuple(
+                positive[int(place)] for place in torch.randperm(self.horizon, generator=generator)
+            )
 
         def edited() -> tuple[int, ...]:
             place, own = below(self.horizon), self.actions[task]
-            return (*positive[:place], own[below(len(own))], *positive[place + 1:])
+            return (*positive[:place], own[below(len(own))], *positive[place + 1 :])
 
         def hard() -> tuple[int, ...]:
             own = self.actions[task]
@@ -63,7 +79,9 @@ class SlowNegativeSampler:
             return tuple(own[below(len(own))] for _ in range(self.horizon))
 
         chosen: list[tuple[int, ...]] = []
-        for draw, wanted in zip((permuted, edited, hard, easy), self.counts(positive, task), strict=True):
+        for draw, wanted in zip(
+            (permuted, edited, hard, easy), self.counts(positive, task), strict=True
+        ):
             tries, target = 0, len(chosen) + wanted
             while len(chosen) < target:
                 candidate = draw()
@@ -71,12 +89,19 @@ class SlowNegativeSampler:
                     chosen.append(candidate)
                 tries += 1
                 if tries > 100_000:
-                    raise SamplingError(f"task {task} cannot be given {self.config.count} distinct negatives.")
+                    raise SamplingError(
+                        f"task {task} cannot be given {self.config.count} distinct negatives."
+                    )
         return chosen
 
 
-def margin(positive: Sequence[int], negative: Sequence[int], *, low: float, high: float, order: float = 0.0) -> float:
-    """Adaptive margin of one triplet (paper, Eq. 3), by sets; `order` weighs the fraction of differing positions."""
+def margin(
+    positive: Sequence[int], negative: Sequence[int], *, low: float, high: float, order: float = 0.0
+) -> float:
+    """Adaptive margin of one triplet (paper, Eq.
+
+    3), by sets; `order` weighs the fraction of differing positions.
+    """
     ours, theirs = set(positive), set(negative)
     differing = sum(a != b for a, b in zip(positive, negative, strict=True)) / len(positive)
     severity = (1 - order) * len(theirs - ours) / len(theirs) + order * differing

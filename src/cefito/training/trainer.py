@@ -1,7 +1,8 @@
 """The training loop, one for the field and for the task classifier.
 
-An objective gives losses as sums and counts and scores itself on the validation split; the trainer optimises, averages weights,
-keeps the best epoch, stops early and can go on after a kill at any moment with, on a CPU, the very same weights.
+An objective gives losses as sums and counts and scores itself on the validation split; the trainer
+optimises, averages weights, keeps the best epoch, stops early and can go on after a kill at any
+moment with, on a CPU, the very same weights.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a loss over the rows of this process: weight · sum / (count over all processes)."""
+    """One part of a loss over the rows of this process.
+
+    Weight · sum / (count over all processes).
+    """
 
     weight: float
     sum: Tensor
@@ -50,7 +54,9 @@ class Objective(Protocol):
     def __len__(self) -> int:
         """Number of training examples."""
 
-    def terms(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Mapping[str, Term]:
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
         """Losses of a batch.
 
         Args:
@@ -60,12 +66,18 @@ class Objective(Protocol):
         """
 
     def validate(self, group: Processes) -> Mapping[str, float]:
-        """Scores on the validation split, higher is better; the first decides, the next break ties."""
+        """Scores on the validation split, higher is better.
+
+        The first decides, the next break ties.
+        """
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training went: epochs run, the best epoch, its validation scores, and whether it was resumed."""
+    """How a training went: epochs run, the best epoch, its validation scores.
+
+    And whether it was resumed.
+    """
 
     epochs: int
     best_epoch: int
@@ -79,9 +91,19 @@ def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:
     return torch.Generator(device=device).manual_seed(seed)
 
 
-def train(objective: Objective, *, optimiser: OptimiserConfig, ema: EmaConfig, stopping: StoppingConfig, seed: int,
-          key: str, folder: Path | None = None, label: str = "training", progress: Progress = silent,
-          group: Processes | None = None) -> TrainingResult:
+def train(
+    objective: Objective,
+    *,
+    optimiser: OptimiserConfig,
+    ema: EmaConfig,
+    stopping: StoppingConfig,
+    seed: int,
+    key: str,
+    folder: Path | None = None,
+    label: str = "training",
+    progress: Progress = silent,
+    group: Processes | None = None,
+) -> TrainingResult:
     """Train an objective's module in place; it ends with the weights of the best validated epoch.
 
     Args:
@@ -91,7 +113,8 @@ def train(objective: Objective, *, optimiser: OptimiserConfig, ema: EmaConfig, s
         stopping: Validation and early stopping.
         seed: Seed of batches, negatives, noise.
         key: Everything that determines the result; a checkpoint with another key is refused.
-        folder: Where checkpoint and metrics go; a checkpoint that lies there is resumed. None keeps nothing.
+        folder: Where checkpoint and metrics go; a checkpoint that lies there is resumed. None keeps
+            nothing.
         label: What the progress bar says.
         progress: Shows progress.
         group: The processes that train together.
@@ -99,22 +122,38 @@ def train(objective: Objective, *, optimiser: OptimiserConfig, ema: EmaConfig, s
     Raises:
         RunError: The checkpoint cannot be used or written.
     """
-    return _Training(objective, optimiser, ema, stopping, seed, key, folder, group or Processes()).run(label, progress)
+    return _Training(
+        objective, optimiser, ema, stopping, seed, key, folder, group or Processes()
+    ).run(label, progress)
 
 
 class _Training:
-    def __init__(self, objective: Objective, optimiser: OptimiserConfig, ema: EmaConfig, stopping: StoppingConfig, seed: int,
-                 key: str, folder: Path | None, group: Processes) -> None:
+    def __init__(
+        self,
+        objective: Objective,
+        optimiser: OptimiserConfig,
+        ema: EmaConfig,
+        stopping: StoppingConfig,
+        seed: int,
+        key: str,
+        folder: Path | None,
+        group: Processes,
+    ) -> None:
         self.objective, self.module, self.config = objective, objective.module, optimiser
         self.ema, self.stopping, self.seed, self.group = ema, stopping, seed, group
         self.device = next(self.module.parameters()).device
-        self.optimiser = torch.optim.AdamW(self.module.parameters(), lr=optimiser.learning_rate,
-                                           weight_decay=optimiser.weight_decay)
+        self.optimiser = torch.optim.AdamW(
+            self.module.parameters(),
+            lr=optimiser.learning_rate,
+            weight_decay=optimiser.weight_decay,
+        )
         self.state = TrainingState(key=hashlib.sha256(key.encode()).hexdigest())
         self.checkpoint = folder / "checkpoint.safetensors" if folder else None
         self.resumed = self.checkpoint is not None and self.checkpoint.exists()
         if self.resumed and self.checkpoint is not None:
-            self.state = load_checkpoint(self.checkpoint, self.state.key, self.module, self.optimiser)
+            self.state = load_checkpoint(
+                self.checkpoint, self.state.key, self.module, self.optimiser
+            )
         elif ema.decay:
             self.state.average = _copy(self.module)
         self.group.wait()  # all have read before the first writes
@@ -132,12 +171,18 @@ class _Training:
         if self.state.best_weights:
             self.module.load_state_dict(self.state.best_weights)
         self.module.eval()
-        return TrainingResult(epochs=self.state.epoch, best_epoch=self.state.best_epoch, scores=tuple(self.state.best),
-                              resumed=self.resumed)
+        return TrainingResult(
+            epochs=self.state.epoch,
+            best_epoch=self.state.best_epoch,
+            scores=tuple(self.state.best),
+            resumed=self.resumed,
+        )
 
     def _epoch(self, advance: Advance, steps: int) -> None:
         started, state = time.monotonic(), self.state
-        order = torch.randperm(len(self.objective), generator=generator_for("cpu", self.seed, state.epoch, 0))
+        order = torch.randperm(
+            len(self.objective), generator=generator_for("cpu", self.seed, state.epoch, 0)
+        )
         draws = generator_for(self.device, self.seed, state.epoch, 1)
         sums: dict[str, list[float]] = {}
         self.module.train()
@@ -146,14 +191,21 @@ class _Training:
                 sums.setdefault(name, []).append(value)
             advance(1, note=f"epoch {state.epoch + 1}, loss {sums['loss'][-1]:.4g}")
         state.epoch += 1
-        record: dict[str, float] = {"epoch": state.epoch, "step": state.step, "learning_rate": self._rate(steps)}
+        record: dict[str, float] = {
+            "epoch": state.epoch,
+            "step": state.step,
+            "learning_rate": self._rate(steps),
+        }
         record |= {name: sum(values) / len(values) for name, values in sums.items()}
         record["train_seconds"] = time.monotonic() - started
         if state.epoch % self.stopping.every == 0 or state.epoch == self.config.epochs:
             record |= self._validate()
         patience = self.stopping.patience
-        state.finished = state.epoch >= self.config.epochs or bool(patience and state.waited >= patience)
-        if self.log:  # before the checkpoint: a line too many is dropped on resuming, one too few would be lost
+        state.finished = state.epoch >= self.config.epochs or bool(
+            patience and state.waited >= patience
+        )
+        # before the checkpoint: a line too many is dropped on resuming, one too few would be lost
+        if self.log:
             self.log.write(record)
         if self.checkpoint and self.group.first:
             save_checkpoint(self.checkpoint, state, self.module, self.optimiser)
@@ -162,7 +214,9 @@ class _Training:
         for parameter_group in self.optimiser.param_groups:
             parameter_group["lr"] = self._rate(steps)
         self.optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"):
+        with torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"
+        ):
             terms = self.objective.terms(rows, draws, self.group)
         values: dict[str, Tensor] = {}
         loss = torch.zeros((), device=self.device)
@@ -170,12 +224,17 @@ class _Training:
             count = self.group.sum(term.count).clamp_min(1)
             loss = loss + term.weight * term.sum / count
             values[name] = self.group.sum(term.sum.detach()) / count
-        values["loss"] = sum((term.weight * values[name] for name, term in terms.items()),
-                             start=torch.zeros((), device=self.device))
+        values["loss"] = sum(
+            (term.weight * values[name] for name, term in terms.items()),
+            start=torch.zeros((), device=self.device),
+        )
         if not bool(torch.isfinite(values["loss"])):  # over all processes, so that all stop
-            raise RunError(f"the loss became {float(values['loss'])} at step {self.state.step + 1} (epoch "
-                           f"{self.state.epoch + 1}); the training has diverged. Lower the learning rate, as in "
-                           "--set training.optimiser.learning_rate=1e-4.")
+            raise RunError(
+                f"the loss became {float(values['loss'])} at step {self.state.step + 1} (epoch "
+                f"{self.state.epoch + 1}); the training has diverged. Lower the learning rate, as "
+                "in "
+                "--set training.optimiser.learning_rate=1e-4."
+            )
         loss.backward()
         self.group.sum_gradients(self.module.parameters())
         if self.config.clip:
@@ -194,7 +253,9 @@ class _Training:
         if config.schedule == "cosine":
             return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
         if config.schedule == "step":
-            return config.learning_rate * config.factor ** int((self.state.step - rising) / (config.interval * total) + 1e-9)
+            return config.learning_rate * config.factor ** int(
+                (self.state.step - rising) / (config.interval * total) + 1e-9
+            )
         return config.learning_rate
 
     @torch.no_grad()
@@ -223,8 +284,10 @@ class _Training:
         else:
             state.waited += 1
         self.module.load_state_dict(trained)
-        return {**{f"val_{name}": value for name, value in scores.items()},
-                "val_seconds": time.monotonic() - started}
+        return {
+            **{f"val_{name}": value for name, value in scores.items()},
+            "val_seconds": time.monotonic() - started,
+        }
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:

@@ -46,7 +46,10 @@ def npy_bytes(array: np.ndarray) -> bytes:
 
 @pytest.fixture
 def write_archive(flag: Path) -> Callable[..., Path]:
-    """Write a published archive: `frames_features` beside a pickled member, under a name that ends in .npy."""
+    """Write a published archive: `frames_features` beside a pickled member.
+
+    Under a name that ends in .npy.
+    """
 
     def write(path: Path, features: np.ndarray, *, compression: int = zipfile.ZIP_STORED) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,8 +88,14 @@ def common_form(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def write_windows() -> Callable[..., None]:
     """Write a folder in the common form as window files of the unified protocol."""
 
-    def write(source: Path, target: Path, *, horizons: tuple[int, ...] = (3,), vid: bool = True,
-              prefix: str = "") -> None:
+    def write(
+        source: Path,
+        target: Path,
+        *,
+        horizons: tuple[int, ...] = (3,),
+        vid: bool = True,
+        prefix: str = "",
+    ) -> None:
         taxonomy, videos = common_form(source)
         target.mkdir(parents=True, exist_ok=True)
         for horizon in horizons:
@@ -98,10 +107,18 @@ def write_windows() -> Callable[..., None]:
                         continue
                     for first in range(len(steps) - horizon + 1):
                         name = video["video_id"]
-                        value = {"task": taxonomy["tasks"][video["task_id"]]["name"], "task_id": video["task_id"],
-                                 "feature": f"somewhere/else/{prefix}{name}.npy",
-                                 "legal_range": steps[first:first + horizon]}
-                        windows.append({"id": value | ({"vid": name} if vid else {}), "instruction_len": horizon})
+                        value = {
+                            "task": taxonomy["tasks"][video["task_id"]]["name"],
+                            "task_id": video["task_id"],
+                            "feature": f"somewhere/else/{prefix}{name}.npy",
+                            "legal_range": steps[first : first + horizon],
+                        }
+                        windows.append(
+                            {
+                                "id": value | ({"vid": name} if vid else {}),
+                                "instruction_len": horizon,
+                            }
+                        )
                 (target / f"tiny_{split}_T{horizon}.json").write_text(json.dumps(windows))
 
     return write
@@ -121,11 +138,17 @@ def wrong() -> Callable[..., None]:
 
 @pytest.fixture
 def store(make_source, write_archive, features_of, tmp_path):
-    """Tiny annotations, published archives of 14 s a video, and the arrays in them; videos d and i have shorter ones."""
+    """Tiny annotations, published archives of 14 s a video, and the arrays in them.
+
+    Videos d and i have shorter ones.
+    """
     source = make_source(features=None)
     videos = [video for video in read_annotations(source).videos if video.steps]
     seconds = {"d": 1, "i": 5}
-    arrays = {video.video_id: features_of(video.video_id, seconds.get(video.video_id, 14)) for video in videos}
+    arrays = {
+        video.video_id: features_of(video.video_id, seconds.get(video.video_id, 14))
+        for video in videos
+    }
     for name, array in arrays.items():
         write_archive(tmp_path / "features" / f"{name}.npy", array)
     return source, tmp_path / "features", arrays

@@ -42,16 +42,24 @@ def test_a_killed_preparation_goes_on(store, source, tmp_path, monkeypatch, open
     assert opened[:6] == ["a", "b", "c", "d", "e", "f"]
     opened.clear()
     again = prepare(source, store[1], tmp_path / "out", workers=1)
-    assert opened == ["h", "i", "j"] or opened == ["h", "i"]  # the last shard may have been finished
+    assert opened == ["h", "i", "j"] or opened == [
+        "h",
+        "i",
+    ]  # the last shard may have been finished
     assert again.fingerprint == whole.fingerprint
     assert not (tmp_path / ".out.work").exists()
 
 
-def test_finished_work_that_no_longer_fits_is_done_again(store, source, tmp_path, monkeypatch, opened, features_of):
+def test_finished_work_that_no_longer_fits_is_done_again(
+    store, source, tmp_path, monkeypatch, opened, features_of
+):
     _, features, _ = store
     monkeypatch.setattr(shards, "SHARD_VIDEOS", 3)
-    videos = [shards.Job(video=video, path=features / f"{video.video_id}.npy")
-              for video in source.annotations.videos if video.steps]
+    videos = [
+        shards.Job(video=video, path=features / f"{video.video_id}.npy")
+        for video in source.annotations.videos
+        if video.steps
+    ]
     work = tmp_path / ".out.work"
     work.mkdir()
 
@@ -76,8 +84,16 @@ def test_finished_work_is_of_one_folder_of_features(store, source, tmp_path, ope
     work = tmp_path / "work"
     work.mkdir()
     for folder in (store[1], other):
-        jobs = [shards.Job(video=video, path=folder / f"{video.video_id}.npy") for video in source.annotations.videos[:3]]
+        jobs = [
+            shards.Job(video=video, path=folder / f"{video.video_id}.npy")
+            for video in source.annotations.videos[:3]
+        ]
         opened.clear()
-        shards.make_shards(jobs, work, recipe=shards.Recipe(beyond="drop", seconds=3, precision="float16"), workers=1,
-                           progress=silent)
+        shards.make_shards(
+            jobs,
+            work,
+            recipe=shards.Recipe(beyond="drop", seconds=3, precision="float16"),
+            workers=1,
+            progress=silent,
+        )
         assert opened == ["a", "b", "c"]

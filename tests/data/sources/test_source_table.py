@@ -23,7 +23,8 @@ two,toast,pour,2,3,test
 """
 EXPECTED = (
     Video(video_id="clips/one.mp4", split="train", task=0, steps=(Step(1, 4, 1), Step(5, 6.5, 0))),
-    Video(video_id="two", split="test", task=1, steps=(Step(0, 2, 2), Step(2, 3, 0))))
+    Video(video_id="two", split="test", task=1, steps=(Step(0, 2, 2), Step(2, 3, 0))),
+)
 
 
 @pytest.fixture
@@ -37,16 +38,25 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-@pytest.mark.parametrize("change", [
-    lambda text: text, lambda text: text.replace("video,task", " Video , TASK"), lambda text: text.replace("\n", "\r\n"),
-    lambda text: text.replace(", thin", "¤").replace(",", ";").replace("¤", ", thin"),
-    lambda text: text.replace(", thin", "¤").replace(",", "\t").replace("¤", ", thin")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text,
+        lambda text: text.replace("video,task", " Video , TASK"),
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace(", thin", "¤").replace(",", ";").replace("¤", ", thin"),
+        lambda text: text.replace(", thin", "¤").replace(",", "\t").replace("¤", ", thin"),
+    ],
+)
 def test_csv(write, change, encoding):
     found = read_table(write(change(TABLE), encoding=encoding))
     taxonomy = found.annotations.taxonomy
     assert taxonomy.dataset == "mine"
     assert taxonomy.names([0, 1, 2]) == ["pour", "boil water", "cut, thin"]
-    assert [(task.name, task.actions) for task in taxonomy.tasks] == [("tea", (0, 1)), ("toast", (0, 2))]
+    assert [(task.name, task.actions) for task in taxonomy.tasks] == [
+        ("tea", (0, 1)),
+        ("toast", (0, 2)),
+    ]
     assert found.annotations.videos == EXPECTED
     assert found.names["clips/one.mp4"] == ("clips/one.mp4", "one")
     assert found.notes == ()
@@ -58,9 +68,14 @@ def write_parquet(path, columns):
     return path
 
 
-COLUMNS = {"Video": ["clips/one.mp4", "clips/one.mp4", "two", "two"], "task": ["tea", "tea", "toast", "toast"],
-           "step": ["pour", "boil water", "cut, thin", "pour"], "start": [5.0, 1.0, 0.0, 2.0], "end": [6.5, 4.0, 2.0, 3.0],
-           "split": ["train", "train", "test", "test"]}
+COLUMNS = {
+    "Video": ["clips/one.mp4", "clips/one.mp4", "two", "two"],
+    "task": ["tea", "tea", "toast", "toast"],
+    "step": ["pour", "boil water", "cut, thin", "pour"],
+    "start": [5.0, 1.0, 0.0, 2.0],
+    "end": [6.5, 4.0, 2.0, 3.0],
+    "split": ["train", "train", "test", "test"],
+}
 
 
 def test_parquet(tmp_path):
@@ -79,25 +94,51 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr("cefito.data.sources.table.import_module", absent)
-    with pytest.raises(DataError, match=r"needs pyarrow, which is not installed. Run pip install cefito\[table\]"):
+    with pytest.raises(
+        DataError, match=r"needs pyarrow, which is not installed. Run pip install cefito\[table\]"
+    ):
         read_table(tmp_path / "mine.parquet")
 
 
-@pytest.mark.parametrize(("text", "match"), [
-    ("", "mine.csv: holds no steps"),
-    ("video,task,step,start,end\n", "holds no steps. Expected the columns video, task, step, start, end"),
-    ("video,task,step,begin,end\na,b,c,1,2\n", "has no column 'start'"),
-    (TABLE + "two,toast,pour,,3,test\n", "mine.csv, line 6: 'start' is empty"),
-    (TABLE + "two,toast,pour\n", "mine.csv, line 6: 'start' is empty"),
-    (TABLE + "two,toast,pour,1,2,test,9\n", "mine.csv, line 6: has more cells than the first line"),
-    (TABLE + "two,toast,pour,soon,3,test\n", "mine.csv, line 6: runs from 'soon' to '3'; expected seconds"),
-    (TABLE + "two,toast,pour,nan,3,test\n", "mine.csv, line 6: runs from nan s to 3 s; expected 0 ≤ start ≤ end"),
-    (TABLE + "two,toast,pour,4,3,test\n", "mine.csv, line 6: runs from 4 s to 3 s"),
-    (TABLE + "two,toast,pour,1,3,dev\n", "mine.csv, line 6: split is 'dev'; expected one of train, val, test"),
-    (TABLE + "two,tea,pour,1,3,test\n", "mine.csv, line 6: video 'two' has task 'tea', split 'test' here, but task 'toast'"),
-    (TABLE + "two,toast,pour,1,3,train\n", "split 'train' here, but task 'toast', split 'test' before"),
-    (TABLE + 'two,"toast,pour\n', "cannot be read as a table"),
-])
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "mine.csv: holds no steps"),
+        (
+            "video,task,step,start,end\n",
+            "holds no steps. Expected the columns video, task, step, start, end",
+        ),
+        ("video,task,step,begin,end\na,b,c,1,2\n", "has no column 'start'"),
+        (TABLE + "two,toast,pour,,3,test\n", "mine.csv, line 6: 'start' is empty"),
+        (TABLE + "two,toast,pour\n", "mine.csv, line 6: 'start' is empty"),
+        (
+            TABLE + "two,toast,pour,1,2,test,9\n",
+            "mine.csv, line 6: has more cells than the first line",
+        ),
+        (
+            TABLE + "two,toast,pour,soon,3,test\n",
+            "mine.csv, line 6: runs from 'soon' to '3'; expected seconds",
+        ),
+        (
+            TABLE + "two,toast,pour,nan,3,test\n",
+            "mine.csv, line 6: runs from nan s to 3 s; expected 0 ≤ start ≤ end",
+        ),
+        (TABLE + "two,toast,pour,4,3,test\n", "mine.csv, line 6: runs from 4 s to 3 s"),
+        (
+            TABLE + "two,toast,pour,1,3,dev\n",
+            "mine.csv, line 6: split is 'dev'; expected one of train, val, test",
+        ),
+        (
+            TABLE + "two,tea,pour,1,3,test\n",
+            "mine.csv, line 6: video 'two' has task 'tea', split 'test' here, but task 'toast'",
+        ),
+        (
+            TABLE + "two,toast,pour,1,3,train\n",
+            "split 'train' here, but task 'toast', split 'test' before",
+        ),
+        (TABLE + 'two,"toast,pour\n', "cannot be read as a table"),
+    ],
+)
 def test_tables_that_are_malformed(write, text, match):
     path = write(text)
     with pytest.raises(DataError, match=match) as caught:
@@ -113,11 +154,21 @@ def test_not_a_table(tmp_path):
             read_table(path)
 
 
-@pytest.mark.parametrize(("one", "other", "near"), [
-    ("pour water", "Pour  water", True), ("pour water", "pour-water", True), ("pour water", "pour_water.", True),
-    ("tighten the nuts", "tighten the nut", True), ("add 1 egg", "add 2 eggs", False), ("jack up", "jack down", False),
-    ("ｐour", "pour", True), ("cut", "put", False), ("wait 5 min", "wait 10 min", False), ("", "", True),
-])
+@pytest.mark.parametrize(
+    ("one", "other", "near"),
+    [
+        ("pour water", "Pour  water", True),
+        ("pour water", "pour-water", True),
+        ("pour water", "pour_water.", True),
+        ("tighten the nuts", "tighten the nut", True),
+        ("add 1 egg", "add 2 eggs", False),
+        ("jack up", "jack down", False),
+        ("ｐour", "pour", True),
+        ("cut", "put", False),
+        ("wait 5 min", "wait 10 min", False),
+        ("", "", True),
+    ],
+)
 def test_names_that_differ_by_little(one, other, near):
     assert near_duplicates([one, other]) == ([(one, other)] if near else [])
 
@@ -130,13 +181,22 @@ def test_pairs_are_of_the_given_names(names):
 
 
 def test_notes_of_names(write):
-    found = read_table(write("video,task,step,start,end\na,Tea,boil,0,1\nb,tea,Boil,0,1\nb,tea,tighten the nuts,1,2\n"
-                             "b,tea,tighten the nut,2,3\nc,other,pour milk,0,1\n"))
+    found = read_table(
+        write(
+            "video,task,step,start,end\na,Tea,boil,0,1\nb,tea,Boil,0,1\nb,tea,tighten the "
+            "nuts,1,2\n"
+            "b,tea,tighten the nut,2,3\nc,other,pour milk,0,1\n"
+        )
+    )
     assert found.notes == (
-        "task names that differ by little: 'Tea' and 'tea'. If they mean the same, write them alike.",
-        "step names that differ by little: 'tighten the nuts' and 'tighten the nut'. If they mean the same, write them alike.",
-        "step names that differ by little: 'boil' and 'Boil'. If they mean the same, write them alike.",
-        "The table has no split: 30 % of the videos of each task were drawn for test.")
+        "task names that differ by little: 'Tea' and 'tea'. If they mean the same, write them "
+        "alike.",
+        "step names that differ by little: 'tighten the nuts' and 'tighten the nut'. If they mean "
+        "the same, write them alike.",
+        "step names that differ by little: 'boil' and 'Boil'. If they mean the same, write them "
+        "alike.",
+        "The table has no split: 30 % of the videos of each task were drawn for test.",
+    )
 
 
 def test_the_example(tmp_path):
@@ -147,8 +207,10 @@ def test_the_example(tmp_path):
     assert told["videos"] == {"annotated": 20, "prepared": 20}
     assert told["left_out"] == []
     assert told["notes"] == [
-        "step names that differ by little: 'boil water' and 'Boil water'. If they mean the same, write them alike.",
-        "The table has no split: 30 % of the videos of each task were drawn for test."]
+        "step names that differ by little: 'boil water' and 'Boil water'. If they mean the same, "
+        "write them alike.",
+        "The table has no split: 30 % of the videos of each task were drawn for test.",
+    ]
     assert sum(video.split == "test" for video in dataset.videos) == 6
     test, train = (cut_windows(dataset, horizon=3, split=split) for split in ("test", "train"))
     nearest = [int(np.argmin(((train.initial - look) ** 2).sum(1))) for look in test.initial]

@@ -1,9 +1,9 @@
 """Where data come from: one file a source, each turns what it finds into a prepared data set.
 
-Readers of annotations (`benchmarks` with `windows_json`, `crosstask` and `coin`; `captaincook4d`; `table`; `read_common`) give
-a `Source`.
-`assemble` finds the features of its videos (`folder`, `archives`), observes their steps (`observing`, `shards`) and writes the
-data set. `custom` takes observations that are made already.
+Readers of annotations (`benchmarks` with `windows_json`, `crosstask` and `coin`; `captaincook4d`;
+`table`; `read_common`) give a `Source`. `assemble` finds the features of its videos (`folder`,
+`archives`), observes their steps (`observing`, `shards`) and writes the data set. `custom` takes
+observations that are made already.
 """
 
 from cefito.data.sources.assemble import prepare, summary_rows
@@ -13,5 +13,13 @@ from cefito.data.sources.custom import prepare_custom
 from cefito.data.sources.source import Source, read_common
 from cefito.data.sources.table import read_table
 
-__all__ = ["Source", "prepare", "prepare_custom", "read_benchmark", "read_captaincook4d", "read_common", "read_table",
-           "summary_rows"]
+__all__ = [
+    "Source",
+    "prepare",
+    "prepare_custom",
+    "read_benchmark",
+    "read_captaincook4d",
+    "read_common",
+    "read_table",
+    "summary_rows",
+]

@@ -1,8 +1,10 @@
-"""Feature files of one video: a NumPy array or an archive that holds one, read without trusting what it says.
+"""Feature files of one video: a NumPy array or an archive that holds one.
 
-The published S3D features are `.npz` archives although their names end in `.npy`; the array is the member
-`frames_features.npy`, and other members may be pickled. Only that member is opened, its header is checked before any row
-is read, and only the rows that are asked for stay in memory.
+Read without trusting what it says.
+
+The published S3D features are `.npz` archives although their names end in `.npy`; the array is the
+member `frames_features.npy`, and other members may be pickled. Only that member is opened, its
+header is checked before any row is read, and only the rows that are asked for stay in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ from numpy.typing import NDArray
 
 from cefito.errors import DataError
 
-__all__ = ["MAX_BYTES", "MAX_ROWS", "MAX_WIDTH", "MEMBER", "FeatureArray", "FeatureError", "open_features"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_ROWS",
+    "MAX_WIDTH",
+    "MEMBER",
+    "FeatureArray",
+    "FeatureError",
+    "open_features",
+]
 
 MEMBER = "frames_features.npy"
 MAX_BYTES = 1 << 30
@@ -35,7 +45,10 @@ _Result = TypeVar("_Result")
 
 
 class FeatureError(DataError):
-    """A feature file that cannot be used; `reason` is the short name under which such files are counted."""
+    """A feature file that cannot be used.
+
+    `reason` is the short name under which such files are counted.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -44,7 +57,9 @@ class FeatureError(DataError):
 
 @dataclass(frozen=True)
 class FeatureArray:
-    """An opened array of features, one row a second; its header is known and checked, its rows are not read yet.
+    """An opened array of features, one row a second.
+
+    Its header is known and checked, its rows are not read yet.
 
     Attributes:
         path: The file.
@@ -60,7 +75,9 @@ class FeatureArray:
     _stream: IO[bytes]
 
     def read(self, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Read some rows; the whole file is passed through once, so that damage anywhere in it is found.
+        """Read some rows; the whole file is passed through once.
+
+        So that damage anywhere in it is found.
 
         Args:
             wanted: Rows, ascending and distinct, each in [0, N), int64 [R].
@@ -69,15 +86,19 @@ class FeatureArray:
             float32 [R, D].
 
         Raises:
-            FeatureError: Truncated or damaged, or a wanted row holds NaN or infinity (with the second).
+            FeatureError: Truncated or damaged, or a wanted row holds NaN or infinity (with the
+                second).
         """
         found = self._by_blocks(wanted)
         self._finish()
         finite = np.isfinite(found).all(axis=1)
         if not finite.all():
             second = int(wanted[int(np.flatnonzero(~finite)[0])])
-            raise FeatureError("NaN or infinity", f"{self.path}: second {second} (row {second}, counted from 0) "
-                                   f"holds NaN, infinity or a number too large for float32. Extract the video again.")
+            raise FeatureError(
+                "NaN or infinity",
+                f"{self.path}: second {second} (row {second}, counted from 0) "
+                f"holds NaN, infinity or a number too large for float32. Extract the video again.",
+            )
         return found
 
     def _by_blocks(self, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -86,7 +107,9 @@ class FeatureArray:
         step = max(1, _BLOCK // (length * self._dtype.itemsize))
         for first in range(0, lines, step):
             last = min(first + step, lines)
-            block = np.frombuffer(self._exactly((last - first) * length * self._dtype.itemsize), self._dtype)
+            block = np.frombuffer(
+                self._exactly((last - first) * length * self._dtype.itemsize), self._dtype
+            )
             block = block.reshape(last - first, length)
             with np.errstate(over="ignore"):
                 if self._column_major:
@@ -103,7 +126,9 @@ class FeatureArray:
         return data
 
     def _finish(self) -> None:
-        if _guarded(self.path, lambda: self._stream.read(1)):  # at the end an archive's checksum is compared
+        if _guarded(
+            self.path, lambda: self._stream.read(1)
+        ):  # at the end an archive's checksum is compared
             raise _truncated(self.path, "there is more than its header says")
 
 
@@ -111,7 +136,8 @@ class FeatureArray:
 def open_features(path: Path) -> Iterator[FeatureArray]:
     """Open the feature file of one video: `.npy`, `.npz`, or an archive named `.npy`.
 
-    Of an archive the member `frames_features.npy` is read, or the only array in it. Nothing is extracted or unpickled.
+    Of an archive the member `frames_features.npy` is read, or the only array in it. Nothing is
+    extracted or unpickled.
 
     Args:
         path: The file; what it is, is seen from its content.
@@ -125,7 +151,9 @@ def open_features(path: Path) -> Iterator[FeatureArray]:
     try:
         file = path.open("rb")
     except OSError as problem:
-        raise FeatureError("unreadable", f"{path}: cannot be read ({problem.strerror}).") from problem
+        raise FeatureError(
+            "unreadable", f"{path}: cannot be read ({problem.strerror})."
+        ) from problem
     with file:
         size = path.stat().st_size
         magic = file.read(6)
@@ -139,8 +167,11 @@ def open_features(path: Path) -> Iterator[FeatureArray]:
                 with _guarded(path, lambda: archive.open(member)) as stream:
                     yield _array(path, stream, member.file_size)
         else:
-            raise FeatureError("unreadable", f"{path}: neither a NumPy array nor an archive of arrays. Extract or "
-                                   f"copy it again.")
+            raise FeatureError(
+                "unreadable",
+                f"{path}: neither a NumPy array nor an archive of arrays. Extract or "
+                f"copy it again.",
+            )
 
 
 def _member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
@@ -148,10 +179,15 @@ def _member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     named = [info for info in arrays if info.filename == MEMBER] or arrays
     if len(named) != 1:
         names = ", ".join(repr(info.filename) for info in arrays[:4]) or "none"
-        raise FeatureError("unreadable", f"{path}: has no member '{MEMBER}', or several, among its arrays ({names}). "
-                               f"Save the features under the name frames_features.")
+        raise FeatureError(
+            "unreadable",
+            f"{path}: has no member '{MEMBER}', or several, among its arrays ({names}). "
+            f"Save the features under the name frames_features.",
+        )
     if named[0].flag_bits & 1:
-        raise FeatureError("unreadable", f"{path}: '{named[0].filename}' is encrypted. Save it without a password.")
+        raise FeatureError(
+            "unreadable", f"{path}: '{named[0].filename}' is encrypted. Save it without a password."
+        )
     if named[0].file_size > MAX_BYTES:
         raise _too_large(path, named[0].file_size)
     return named[0]
@@ -160,18 +196,32 @@ def _member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
 def _array(path: Path, stream: IO[bytes], size: int) -> FeatureArray:
     shape, column_major, dtype = _guarded(path, lambda: _header(stream))
     if dtype.hasobject:
-        raise FeatureError("pickled", f"{path}: the features are pickled objects, which are never loaded. Save them "
-                               f"again as a plain floating-point array.")
+        raise FeatureError(
+            "pickled",
+            f"{path}: the features are pickled objects, which are never loaded. Save them "
+            f"again as a plain floating-point array.",
+        )
     if dtype.kind != "f" or len(shape) != 2 or 0 in shape:
-        raise FeatureError("wrong shape", f"{path}: holds {dtype} {list(shape)}; expected floating-point numbers "
-                               f"[seconds, D]. Save one row a second.")
+        raise FeatureError(
+            "wrong shape",
+            f"{path}: holds {dtype} {list(shape)}; expected floating-point numbers "
+            f"[seconds, D]. Save one row a second.",
+        )
     claimed = math.prod(shape) * dtype.itemsize
     if claimed > MAX_BYTES or shape[0] > MAX_ROWS or shape[1] > MAX_WIDTH:
         raise _too_large(path, claimed, f", {shape[0]} rows of {shape[1]} numbers")
     if claimed != size - stream.tell():
-        raise _truncated(path, f"its header announces {claimed} bytes, there are {size - stream.tell()}")
-    return FeatureArray(path=path, rows=shape[0], width=shape[1], _dtype=dtype, _column_major=column_major,
-                        _stream=stream)
+        raise _truncated(
+            path, f"its header announces {claimed} bytes, there are {size - stream.tell()}"
+        )
+    return FeatureArray(
+        path=path,
+        rows=shape[0],
+        width=shape[1],
+        _dtype=dtype,
+        _column_major=column_major,
+        _stream=stream,
+    )
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -190,14 +240,20 @@ def _guarded(path: Path, read: Callable[[], _Result]) -> _Result:
     except (EOFError, zlib.error, zipfile.BadZipFile, lzma.LZMAError) as problem:
         raise _truncated(path, str(problem)) from problem
     except (ValueError, OSError, NotImplementedError, RuntimeError, SyntaxError) as problem:
-        raise FeatureError("unreadable", f"{path}: not a readable array ({problem}). Extract or copy it "
-                               f"again.") from problem
+        raise FeatureError(
+            "unreadable", f"{path}: not a readable array ({problem}). Extract or copy it again."
+        ) from problem
 
 
 def _truncated(path: Path, detail: str) -> FeatureError:
-    return FeatureError("truncated", f"{path}: is truncated or damaged ({detail}). Extract or copy it again.")
+    return FeatureError(
+        "truncated", f"{path}: is truncated or damaged ({detail}). Extract or copy it again."
+    )
 
 
 def _too_large(path: Path, size: int, shape: str = "") -> FeatureError:
-    return FeatureError("too large", f"{path}: claims to hold {size / 2 ** 30:,.1f} GiB{shape}; at most {MAX_BYTES >> 30} GiB, "
-                            f"{MAX_ROWS} rows of {MAX_WIDTH} numbers are read. Extract it again, one row a second.")
+    return FeatureError(
+        "too large",
+        f"{path}: claims to hold {size / 2**30:,.1f} GiB{shape}; at most {MAX_BYTES >> 30} GiB, "
+        f"{MAX_ROWS} rows of {MAX_WIDTH} numbers are read. Extract it again, one row a second.",
+    )

@@ -1,8 +1,9 @@
 """CaptainCook4D: its complete step annotations and a split of its recordings.
 
-Annotations are {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", "start_time",
-"end_time", "has_errors"}]}}; a step with a negative time was not performed and is left out. The split is {"train":
-[recordings], "val": […], "test": […]}. Steps stand in the order of their start times. Features are rows a second of any model.
+Annotations are {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description",
+"start_time", "end_time", "has_errors"}]}}; a step with a negative time was not performed and is
+left out. The split is {"train": [recordings], "val": […], "test": […]}. Steps stand in the order of
+their start times. Features are rows a second of any model.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from cefito.files import read_json
 
 __all__ = ["read_captaincook4d"]
 
-_SHAPE = ('Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", "start_time", '
-          '"end_time"}]}}.')
+_SHAPE = (
+    'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", "start_time", '
+    '"end_time"}]}}.'
+)
 _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 
 
@@ -36,7 +39,10 @@ def read_captaincook4d(annotations: Path, split: Path) -> Source:
     if not isinstance(value, dict) or not value:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")
     split_of = _split(split)
-    entries = {recording: _entry(entry, f"{annotations}, recording '{recording}'") for recording, entry in value.items()}
+    entries = {
+        recording: _entry(entry, f"{annotations}, recording '{recording}'")
+        for recording, entry in value.items()
+    }
     taxonomy, actions, tasks = _taxonomy(entries)
     videos, errors = [], 0
     for recording, (activity, _, steps) in entries.items():
@@ -50,14 +56,33 @@ def read_captaincook4d(annotations: Path, split: Path) -> Source:
             made.append(make_step(start, end, actions[step], place=place))
         errors += len(steps) - len(made)
         made.sort(key=lambda step: (step.start, step.end))
-        videos.append(Video(video_id=recording, split=split_of[recording], task=tasks[activity], steps=tuple(made)))
+        videos.append(
+            Video(
+                video_id=recording,
+                split=split_of[recording],
+                task=tasks[activity],
+                steps=tuple(made),
+            )
+        )
     if not videos:
-        raise DataError(f"{split}: names none of the {len(entries)} recordings in {annotations.name}. {_SPLIT_SHAPE}")
-    notes = [f"{errors} steps have negative times, so were not performed, and are left out."] if errors else []
+        raise DataError(
+            f"{split}: names none of the {len(entries)} recordings in {annotations.name}. "
+            f"{_SPLIT_SHAPE}"
+        )
+    notes = (
+        [f"{errors} steps have negative times, so were not performed, and are left out."]
+        if errors
+        else []
+    )
     if len(videos) < len(entries):
         notes.append(f"{len(entries) - len(videos)} recordings stand in no split and are left out.")
-    return Source(annotations=Annotations(taxonomy=taxonomy, videos=tuple(videos)),
-                  form="CaptainCook4D's step annotations", files=(annotations, split), names={}, notes=tuple(notes))
+    return Source(
+        annotations=Annotations(taxonomy=taxonomy, videos=tuple(videos)),
+        form="CaptainCook4D's step annotations",
+        files=(annotations, split),
+        names={},
+        notes=tuple(notes),
+    )
 
 
 _Entry = tuple[int, str, list[tuple[int, str, float, float]]]
@@ -65,15 +90,25 @@ _Entry = tuple[int, str, list[tuple[int, str, float, float]]]
 
 def _entry(entry: Any, place: str) -> _Entry:
     try:
-        steps = [(int(step["step_id"]), str(step["description"]).strip(), float(step["start_time"]),
-                  float(step["end_time"])) for step in entry["steps"]]
+        steps = [
+            (
+                int(step["step_id"]),
+                str(step["description"]).strip(),
+                float(step["start_time"]),
+                float(step["end_time"]),
+            )
+            for step in entry["steps"]
+        ]
         return int(entry["activity_id"]), str(entry["activity_name"]).strip(), steps
     except (KeyError, TypeError, ValueError) as problem:
         raise DataError(f"{place}: not a recording ({problem!r}). {_SHAPE}") from problem
 
 
 def _taxonomy(entries: dict[str, _Entry]) -> tuple[Taxonomy, dict[int, int], dict[int, int]]:
-    """The vocabulary, and the ids in it of the published step and activity ids; steps of a recipe stand together."""
+    """The vocabulary, and the ids in it of the published step and activity ids.
+
+    Steps of a recipe stand together.
+    """
     names: dict[int, str] = {}
     activities: dict[int, str] = {}
     owned: dict[int, set[int]] = defaultdict(set)
@@ -82,14 +117,23 @@ def _taxonomy(entries: dict[str, _Entry]) -> tuple[Taxonomy, dict[int, int], dic
         for step, name, _, _ in steps:
             names.setdefault(step, name)
             owned[activity].add(step)
-    order = dict.fromkeys(step for activity in sorted(activities) for step in sorted(owned[activity]))
+    order = dict.fromkeys(
+        step for activity in sorted(activities) for step in sorted(owned[activity])
+    )
     actions = {step: number for number, step in enumerate(order)}
     tasks = {activity: number for number, activity in enumerate(sorted(activities))}
     taxonomy = Taxonomy(
-        dataset="captaincook4d", actions=tuple(Action(id=number, name=names[step]) for step, number in actions.items()),
-        tasks=tuple(Task(id=number, name=activities[activity],
-                         actions=tuple(sorted(actions[step] for step in owned[activity])))
-                    for activity, number in tasks.items()))
+        dataset="captaincook4d",
+        actions=tuple(Action(id=number, name=names[step]) for step, number in actions.items()),
+        tasks=tuple(
+            Task(
+                id=number,
+                name=activities[activity],
+                actions=tuple(sorted(actions[step] for step in owned[activity])),
+            )
+            for activity, number in tasks.items()
+        ),
+    )
     return taxonomy, actions, tasks
 
 
@@ -102,8 +146,11 @@ def _split(path: Path) -> dict[str, str]:
             raise DataError(f"{path}: not a split of recordings. {_SPLIT_SHAPE}")
         for recording in members:
             if found.setdefault(str(recording), split) != split:
-                raise DataError(f"{path}: recording '{recording}' is both in {found[str(recording)]} and in {split}. Keep "
-                                f"it in one.")
+                raise DataError(
+                    f"{path}: recording '{recording}' is both in {found[str(recording)]} and in "
+                    f"{split}. Keep "
+                    f"it in one."
+                )
     if not found:
         raise DataError(f"{path}: names no recordings. {_SPLIT_SHAPE}")
     return found

@@ -1,7 +1,10 @@
-"""COIN's own JSON: {"database": {VIDEO: {"class", "recipe_type", "subset", "annotation": [{"id", "segment", "label"}]}}}.
+"""COIN's own JSON: {"database": {VIDEO: {"class", "recipe_type", "subset", "annotation".
 
-A task is a `recipe_type`, an action an `id`. Ids of actions that begin with 1 are lowered by 1; with a taxonomy, names are
-compared, so that a shift cannot go unnoticed. Ids that never occur keep their place under a made-up name.
+[{"id", "segment", "label"}]}}}.
+
+A task is a `recipe_type`, an action an `id`. Ids of actions that begin with 1 are lowered by 1;
+with a taxonomy, names are compared, so that a shift cannot go unnoticed. Ids that never occur keep
+their place under a made-up name.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from cefito.errors import DataError
 __all__ = ["is_coin", "read_coin"]
 
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
-_SHAPE = ('Expected {"class", "recipe_type", "subset": "training" or "testing", "annotation": [{"id", "segment": [start, '
-          'end], "label"}]}.')
+_SHAPE = (
+    'Expected {"class", "recipe_type", "subset": "training" or "testing", "annotation": [{"id", "segment": [start, '
+    'end], "label"}]}.'
+)
 
 
 def is_coin(value: Any) -> bool:
@@ -33,14 +38,18 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
     Args:
         path: The file, for messages.
         value: Its parsed content.
-        taxonomy: The vocabulary; without one it is derived, and a task owns the actions that occur in it.
+        taxonomy: The vocabulary; without one it is derived, and a task owns the actions that occur
+            in it.
 
     Raises:
-        DataError: A video is malformed, ids and names contradict each other; the message names the video.
+        DataError: A video is malformed, ids and names contradict each other; the message names the
+            video.
     """
     database = value["database"]
     entries = {video: _entry(video, entry, path) for video, entry in database.items()}
-    lowest = min((action for _, _, _, steps in entries.values() for action, _, _ in steps), default=1)
+    lowest = min(
+        (action for _, _, _, steps in entries.values() for action, _, _ in steps), default=1
+    )
     base = 0 if lowest == 0 else 1
     action_names: dict[int, str] = {}
     task_names: dict[int, str] = {}
@@ -53,24 +62,39 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
             _name(action_names, action - base, name, "step id (less 1)", place)
             owned[task].add(action - base)
         steps = tuple(
-            make_step(*_pair(segment), action - base, place=f"{place}, step {number} (counted from 0)")
-            for number, (action, _, segment) in enumerate(raw))
+            make_step(
+                *_pair(segment), action - base, place=f"{place}, step {number} (counted from 0)"
+            )
+            for number, (action, _, segment) in enumerate(raw)
+        )
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not action_names:
         raise DataError(f"{path}: holds no annotated steps. {_SHAPE}")
     if taxonomy is None:
         taxonomy = Taxonomy(
             dataset="coin",
-            tasks=tuple(Task(id=number, name=name, actions=tuple(sorted(owned.get(number, ()))))
-                        for number, name in enumerate(padded(task_names, kind="task", place=str(path)))),
-            actions=tuple(Action(id=number, name=name)
-                          for number, name in enumerate(padded(action_names, kind="action", place=str(path)))))
+            tasks=tuple(
+                Task(id=number, name=name, actions=tuple(sorted(owned.get(number, ()))))
+                for number, name in enumerate(padded(task_names, kind="task", place=str(path)))
+            ),
+            actions=tuple(
+                Action(id=number, name=name)
+                for number, name in enumerate(padded(action_names, kind="action", place=str(path)))
+            ),
+        )
     else:
         _agree(taxonomy, task_names, action_names, owned, path)
     names: dict[str, tuple[str, ...]] = {
-        video: (f"{task_name}_{task}_{video}", video) for video, (task, task_name, _, _) in entries.items()}
-    return Source(annotations=Annotations(taxonomy=taxonomy, videos=tuple(videos)), form="COIN's annotations",
-                  files=(path,), names=names, notes=(UNPUBLISHED,))
+        video: (f"{task_name}_{task}_{video}", video)
+        for video, (task, task_name, _, _) in entries.items()
+    }
+    return Source(
+        annotations=Annotations(taxonomy=taxonomy, videos=tuple(videos)),
+        form="COIN's annotations",
+        files=(path,),
+        names=names,
+        notes=(UNPUBLISHED,),
+    )
 
 
 _Raw = list[tuple[int, str, Any]]
@@ -78,35 +102,60 @@ _Raw = list[tuple[int, str, Any]]
 
 def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, _Raw]:
     try:
-        steps = [(int(step["id"]), str(step["label"]).strip(), step["segment"]) for step in entry["annotation"]]
+        steps = [
+            (int(step["id"]), str(step["label"]).strip(), step["segment"])
+            for step in entry["annotation"]
+        ]
         return int(entry["recipe_type"]), str(entry["class"]), _SPLITS[entry["subset"]], steps
     except (KeyError, TypeError, ValueError) as problem:
-        raise DataError(f"{path}, video '{video}': not a video of COIN ({problem!r}). {_SHAPE}") from problem
+        raise DataError(
+            f"{path}, video '{video}': not a video of COIN ({problem!r}). {_SHAPE}"
+        ) from problem
 
 
 def _pair(segment: Any) -> tuple[Any, Any]:
-    return (segment[0], segment[1]) if isinstance(segment, list) and len(segment) == 2 else (segment, None)
+    return (
+        (segment[0], segment[1])
+        if isinstance(segment, list) and len(segment) == 2
+        else (segment, None)
+    )
 
 
 def _name(names: dict[int, str], number: int, name: str, kind: str, place: str) -> None:
     if names.setdefault(number, name) != name:
-        raise DataError(f"{place}: {kind} {number} is called '{name}' here and '{names[number]}' before. Mend one of them.")
+        raise DataError(
+            f"{place}: {kind} {number} is called '{name}' here and '{names[number]}' before. Mend "
+            "one of them."
+        )
 
 
 def _letters(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-def _agree(taxonomy: Taxonomy, tasks: dict[int, str], actions: dict[int, str], owned: dict[int, set[int]],
-           path: Path) -> None:
-    for kind, entries, found in (("task", taxonomy.tasks, tasks), ("action", taxonomy.actions, actions)):
+def _agree(
+    taxonomy: Taxonomy,
+    tasks: dict[int, str],
+    actions: dict[int, str],
+    owned: dict[int, set[int]],
+    path: Path,
+) -> None:
+    for kind, entries, found in (
+        ("task", taxonomy.tasks, tasks),
+        ("action", taxonomy.actions, actions),
+    ):
         for number, name in found.items():
             known = entries[number].name if 0 <= number < len(entries) else None
             if known is None or _letters(known) != _letters(name):
-                raise DataError(f"{path}: {kind} {number} is called '{name}', in the taxonomy it is "
-                                f"{known!r}. Give the taxonomy of these annotations, or none.")
+                raise DataError(
+                    f"{path}: {kind} {number} is called '{name}', in the taxonomy it is "
+                    f"{known!r}. Give the taxonomy of these annotations, or none."
+                )
     for task, members in owned.items():
         extra = members - set(taxonomy.tasks[task].actions)
         if extra:
-            raise DataError(f"{path}: action {min(extra)} occurs in task {task}, for which the taxonomy does not list it. "
-                            f"Give the taxonomy of these annotations, or none.")
+            raise DataError(
+                f"{path}: action {min(extra)} occurs in task {task}, for which the taxonomy does "
+                "not list it. "
+                f"Give the taxonomy of these annotations, or none."
+            )

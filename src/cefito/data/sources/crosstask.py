@@ -1,7 +1,9 @@
-"""CrossTask as released: `tasks_primary.txt`, `annotations/TASK_VIDEO.csv`, and `videos_val.csv` with the test videos.
+"""CrossTask as released: `tasks_primary.txt`, `annotations/TASK_VIDEO.csv`.
 
-Actions belong to one task each, in the order of the file (133 of them); actions of equal names share an id in the second
-vocabulary (105).
+And `videos_val.csv` with the test videos.
+
+Actions belong to one task each, in the order of the file (133 of them); actions of equal names
+share an id in the second vocabulary (105).
 """
 
 from __future__ import annotations
@@ -18,11 +20,17 @@ from cefito.errors import DataError
 __all__ = ["find_release", "read_release"]
 
 TASKS, SPLIT = "tasks_primary.txt", "videos_val.csv"
-_BLOCKS = "Expected blocks of five lines: task id, title, address, number of steps, names of the steps with commas between."
+_BLOCKS = (
+    "Expected blocks of five lines: task id, title, address, number of steps, names of the steps "
+    "with commas between."
+)
 
 
 def find_release(folder: Path) -> Path | None:
-    """The folder that holds `tasks_primary.txt`: this one or one in it; None where there is none."""
+    """The folder that holds `tasks_primary.txt`: this one or one in it.
+
+    None where there is none.
+    """
     for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
         if (place / TASKS).is_file():
             return place
@@ -32,8 +40,9 @@ def find_release(folder: Path) -> Path | None:
 def read_release(folder: Path) -> Source:
     """Read CrossTask's release.
 
-    Videos of `videos_val.csv` are test, the others train; without that file 30 % of each task are drawn for test.
-    Annotations of tasks that are not primary are passed over. A video annotated for two tasks becomes two, TASK_VIDEO each.
+    Videos of `videos_val.csv` are test, the others train; without that file 30 % of each task are
+    drawn for test. Annotations of tasks that are not primary are passed over. A video annotated for
+    two tasks becomes two, TASK_VIDEO each.
 
     Raises:
         DataError: Something is missing or malformed; the message names file and line.
@@ -41,11 +50,16 @@ def read_release(folder: Path) -> Source:
     taxonomy, places = _tasks(folder / TASKS)
     annotations = folder / "annotations"
     if not annotations.is_dir():
-        raise DataError(f"{annotations}: no such folder. Expected TASK_VIDEO.csv files in it, as CrossTask's release has.")
+        raise DataError(
+            f"{annotations}: no such folder. Expected TASK_VIDEO.csv files in it, as CrossTask's "
+            "release has."
+        )
     held = _test_videos(folder / SPLIT)
     videos: list[Video] = []
     names: dict[str, tuple[str, ...]] = {}
-    members = [path for path in sorted(annotations.glob("*_*.csv")) if path.stem.split("_")[0] in places]
+    members = [
+        path for path in sorted(annotations.glob("*_*.csv")) if path.stem.split("_")[0] in places
+    ]
     tasks_of = Counter(path.stem.partition("_")[2] for path in members)
     for path in members:
         source_id, _, found_id = path.stem.partition("_")
@@ -56,17 +70,32 @@ def read_release(folder: Path) -> Source:
         actions = taxonomy.tasks[task].actions
         steps = tuple(
             make_step(start, end, actions[number - 1], place=place)
-            for number, start, end, place in _steps(path, len(actions)))
+            for number, start, end, place in _steps(path, len(actions))
+        )
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
-        raise DataError(f"{annotations}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. Unpack the release "
-                        f"again.")
-    notes = (UNPUBLISHED,) if held is not None else (
-        f"{SPLIT} is not there: 30 % of the videos of each task were drawn for test.", UNPUBLISHED)
+        raise DataError(
+            f"{annotations}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. "
+            "Unpack the release "
+            f"again."
+        )
+    notes = (
+        (UNPUBLISHED,)
+        if held is not None
+        else (
+            f"{SPLIT} is not there: 30 % of the videos of each task were drawn for test.",
+            UNPUBLISHED,
+        )
+    )
     return Source(
-        annotations=Annotations(taxonomy=taxonomy, videos=tuple(videos) if held is not None else draw_split(videos)),
-        form="CrossTask's release", files=(folder / TASKS, *((folder / SPLIT,) if held is not None else ())), names=names,
-        notes=notes)
+        annotations=Annotations(
+            taxonomy=taxonomy, videos=tuple(videos) if held is not None else draw_split(videos)
+        ),
+        form="CrossTask's release",
+        files=(folder / TASKS, *((folder / SPLIT,) if held is not None else ())),
+        names=names,
+        notes=notes,
+    )
 
 
 def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
@@ -86,19 +115,35 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
             raise DataError(f"{path}, line {number}: not a task. {_BLOCKS}")
         steps = [name.strip() for name in block[4][1].split(",")]
         if len(steps) != int(block[3][1]) or not all(steps):
-            raise DataError(f"{path}, line {block[4][0]}: {len(steps)} names of steps where {block[3][1]} are announced. "
-                            f"{_BLOCKS}")
+            raise DataError(
+                f"{path}, line {block[4][0]}: {len(steps)} names of steps where {block[3][1]} are "
+                "announced. "
+                f"{_BLOCKS}"
+            )
         if block[0][1] in places:
-            raise DataError(f"{path}, line {number}: task {block[0][1]} stands there already. Remove one of them.")
+            raise DataError(
+                f"{path}, line {number}: task {block[0][1]} stands there already. Remove one of "
+                "them."
+            )
         places[block[0][1]] = len(tasks)
-        tasks.append(Task(id=len(tasks), name=block[1][1], actions=tuple(range(len(names), len(names) + len(steps)))))
+        tasks.append(
+            Task(
+                id=len(tasks),
+                name=block[1][1],
+                actions=tuple(range(len(names), len(names) + len(steps))),
+            )
+        )
         names += steps
     if not tasks:
         raise DataError(f"{path}: holds no tasks. {_BLOCKS}")
     shared = {name: number for number, name in enumerate(dict.fromkeys(names))}
     taxonomy = Taxonomy(
-        dataset="crosstask", tasks=tuple(tasks), actions=_actions(names), shared=_actions(list(shared)),
-        to_shared=tuple(shared[name] for name in names))
+        dataset="crosstask",
+        tasks=tuple(tasks),
+        actions=_actions(names),
+        shared=_actions(list(shared)),
+        to_shared=tuple(shared[name] for name in names),
+    )
     return taxonomy, places
 
 
@@ -112,7 +157,9 @@ def _test_videos(path: Path) -> set[tuple[str, str]] | None:
     rows = [row for row in csv.reader(_text(path).splitlines()) if row]
     for number, row in enumerate(rows, start=1):
         if len(row) < 2:
-            raise DataError(f"{path}, line {number}: {','.join(row)!r}; expected task,video,address.")
+            raise DataError(
+                f"{path}, line {number}: {','.join(row)!r}; expected task,video,address."
+            )
     return {(row[0].strip(), row[1].strip()) for row in rows}
 
 
@@ -124,8 +171,11 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
         place = f"{path}, line {number}"
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
-            raise DataError(f"{place}: {line.strip()!r}; expected step,start,end with a step from 1 to {count}. Mend or "
-                            f"remove the line.")
+            raise DataError(
+                f"{place}: {line.strip()!r}; expected step,start,end with a step from 1 to "
+                f"{count}. Mend or "
+                f"remove the line."
+            )
         found.append((int(cells[0]), cells[1], cells[2], place))
     return found
 
@@ -134,4 +184,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
-        raise DataError(f"{path}: cannot be read ({problem}). Expected text of CrossTask's release.") from problem
+        raise DataError(
+            f"{path}: cannot be read ({problem}). Expected text of CrossTask's release."
+        ) from problem

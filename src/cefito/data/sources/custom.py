@@ -1,7 +1,8 @@
 """Your own annotated videos with features extracted by any model.
 
-The source folder holds `taxonomy.json`, `videos.jsonl`, `features.npz` with `start` and `end` [S, E] (one row a step,
-in the order of videos.jsonl and of its steps), and optionally `action_text_features.npy` [K, W] (one row an action).
+The source folder holds `taxonomy.json`, `videos.jsonl`, `features.npz` with `start` and `end` [S,
+E] (one row a step, in the order of videos.jsonl and of its steps), and optionally
+`action_text_features.npy` [K, W] (one row an action).
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.prepared import PreparedDataset, check_action_text, check_observations, write_dataset
+from cefito.data.prepared import (
+    PreparedDataset,
+    check_action_text,
+    check_observations,
+    write_dataset,
+)
 from cefito.data.videos import read_annotations
 from cefito.errors import DataError
 from cefito.files import load_npy, load_npz
@@ -22,50 +28,79 @@ __all__ = ["ACTION_TEXT_FILE", "FEATURES_FILE", "prepare_custom"]
 
 FEATURES_FILE = "features.npz"
 ACTION_TEXT_FILE = "action_text_features.npy"
-_FEATURES_REMEDY = ("Save `start` and `end` [S, E] with numpy.savez, one row a step, in the order of videos.jsonl and "
-                    "of its steps.")
+_FEATURES_REMEDY = (
+    "Save `start` and `end` [S, E] with numpy.savez, one row a step, in the order of videos.jsonl "
+    "and "
+    "of its steps."
+)
 _TEXT_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file."
 
 
 def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> PreparedDataset:
     """Turn a folder of annotations and features into a prepared data set.
 
-    Half and single precision are kept as they are; double precision is stored as single. The same input gives the same
-    fingerprint.
+    Half and single precision are kept as they are; double precision is stored as single. The same
+    input gives the same fingerprint.
 
     Args:
-        source: Folder with taxonomy.json, videos.jsonl, features.npz and optionally action_text_features.npy.
+        source: Folder with taxonomy.json, videos.jsonl, features.npz and optionally
+            action_text_features.npy.
         target: Folder to write, which must not hold anything yet.
         name: Name shown in tables; by default the one in taxonomy.json.
 
     Raises:
-        DataError: Something in the source is missing, malformed or inconsistent, or the target cannot be written;
-            nothing is written then.
+        DataError: Something in the source is missing, malformed or inconsistent, or the target
+            cannot be written; nothing is written then.
     """
     source = Path(source)
     if not source.is_dir():
-        raise DataError(f"{source}: no such folder or table. Give the folder that holds taxonomy.json, videos.jsonl and "
-                        f"{FEATURES_FILE}, or a table of steps.")
+        raise DataError(
+            f"{source}: no such folder or table. Give the folder that holds taxonomy.json, "
+            "videos.jsonl and "
+            f"{FEATURES_FILE}, or a table of steps."
+        )
     if name is not None and not name.strip():
         raise DataError("name: is empty. Give the data set a name or leave the option out.")
     annotations = read_annotations(source)
-    arrays = {key: _single(array)
-              for key, array in load_npz(source / FEATURES_FILE, ("start", "end"), _FEATURES_REMEDY).items()}
-    check_observations(annotations, start=arrays["start"], end=arrays["end"], place=str(source / FEATURES_FILE),
-                       remedy=_FEATURES_REMEDY)
+    arrays = {
+        key: _single(array)
+        for key, array in load_npz(
+            source / FEATURES_FILE, ("start", "end"), _FEATURES_REMEDY
+        ).items()
+    }
+    check_observations(
+        annotations,
+        start=arrays["start"],
+        end=arrays["end"],
+        place=str(source / FEATURES_FILE),
+        remedy=_FEATURES_REMEDY,
+    )
     text = None
     if (source / ACTION_TEXT_FILE).exists():
         text = _single(load_npy(source / ACTION_TEXT_FILE, _TEXT_REMEDY))
-        check_action_text(annotations, text, place=str(source / ACTION_TEXT_FILE), remedy=_TEXT_REMEDY)
+        check_action_text(
+            annotations, text, place=str(source / ACTION_TEXT_FILE), remedy=_TEXT_REMEDY
+        )
     return write_dataset(
-        target, name=name or annotations.taxonomy.dataset, annotations=annotations, start=arrays["start"],
-        end=arrays["end"], action_text=text,
-        provenance={"observations": "as given", "source": {"kind": "custom", "folder": source.resolve().name},
-                    "cefito": version("cefito")})
+        target,
+        name=name or annotations.taxonomy.dataset,
+        annotations=annotations,
+        start=arrays["start"],
+        end=arrays["end"],
+        action_text=text,
+        provenance={
+            "observations": "as given",
+            "source": {"kind": "custom", "folder": source.resolve().name},
+            "cefito": version("cefito"),
+        },
+    )
 
 
 def _single(array: NDArray[Any]) -> NDArray[Any]:
-    """The array in float16 or float32, native byte order; what does not fit becomes infinite and is refused later."""
+    """The array in float16 or float32, native byte order.
+
+    What does not fit becomes infinite and is refused later.
+    """
     if array.dtype.kind != "f":
         return array
     with np.errstate(over="ignore"):

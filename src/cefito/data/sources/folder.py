@@ -15,7 +15,10 @@ _ENDINGS = (".npy", ".npz")
 
 
 def feature_name(entry: str) -> str:
-    """The bare name of a feature file: of "a/b/23521_X.npy" it is "23521_X"; folders in it are never followed."""
+    """The bare name of a feature file: of "a/b/23521_X.npy" it is "23521_X".
+
+    Folders in it are never followed.
+    """
     name = PurePosixPath(entry.replace("\\", "/")).name
     return name[:-4] if name.endswith(_ENDINGS) else name
 
@@ -23,9 +26,10 @@ def feature_name(entry: str) -> str:
 class FeatureFolder:
     """The `.npy` and `.npz` files of a folder and of the folders in it.
 
-    A file is found by its bare name, by the end of it after an underscore ("X" finds "23521_X.npy"), or by its beginning
-    before an underscore or a dot ("1_7" finds "1_7_360p.mp4.npz"). Names are only compared with those of files that are there,
-    so none leads out of the folder.
+    A file is found by its bare name, by the end of it after an underscore ("X" finds
+    "23521_X.npy"), or by its beginning before an underscore or a dot ("1_7" finds
+    "1_7_360p.mp4.npz"). Names are only compared with those of files that are there, so none leads
+    out of the folder.
 
     Raises:
         DataError: No such folder, or no such file in it.
@@ -34,7 +38,9 @@ class FeatureFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
-            raise DataError(f"{folder}: no such folder. Give the one that holds one feature file a video.")
+            raise DataError(
+                f"{folder}: no such folder. Give the one that holds one feature file a video."
+            )
         self._exact: dict[str, list[Path]] = defaultdict(list)
         self._ends: dict[str, list[Path]] = defaultdict(list)
         self._beginnings: dict[str, list[Path]] = defaultdict(list)
@@ -44,11 +50,14 @@ class FeatureFolder:
             self._exact[path.stem].append(path)
             for place, letter in enumerate(path.stem):
                 if letter == "_":
-                    self._ends[path.stem[place + 1:]].append(path)
+                    self._ends[path.stem[place + 1 :]].append(path)
                 if letter in "_.":
                     self._beginnings[path.stem[:place]].append(path)
         if not self._exact:
-            raise DataError(f"{folder}: holds no .npy or .npz files. Give the folder with one feature file a video.")
+            raise DataError(
+                f"{folder}: holds no .npy or .npz files. Give the folder with one feature file a "
+                "video."
+            )
 
     def find(self, names: Sequence[str]) -> tuple[Path, str]:
         """The file of a video, and the name by which it was found.
@@ -66,8 +75,16 @@ class FeatureFolder:
                 if len(found) == 1:
                     return found[0], name
                 if found:
-                    listed = ", ".join(path.relative_to(self.folder).as_posix() for path in found[:3])
-                    raise FeatureError("several files", f"{self.folder}: several files may be those of video "
-                                           f"'{bare[-1]}': {listed}. Keep one.")
-        raise FeatureError("no features", f"{self.folder}: no file for video '{names[-1]}' (looked for "
-                               f"{', '.join(dict.fromkeys(bare))}, as .npy or .npz).")
+                    listed = ", ".join(
+                        path.relative_to(self.folder).as_posix() for path in found[:3]
+                    )
+                    raise FeatureError(
+                        "several files",
+                        f"{self.folder}: several files may be those of video "
+                        f"'{bare[-1]}': {listed}. Keep one.",
+                    )
+        raise FeatureError(
+            "no features",
+            f"{self.folder}: no file for video '{names[-1]}' (looked for "
+            f"{', '.join(dict.fromkeys(bare))}, as .npy or .npz).",
+        )

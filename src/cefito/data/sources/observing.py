@@ -1,8 +1,9 @@
 """Observations of steps from features of one row a second, as the published benchmarks make them.
 
-The observation at a time is the rows of the seconds around the rounded time, concatenated: three by default, so that 512
-numbers a second give 1536. At a border the last row that there is, is repeated. Times are rounded to the nearest second,
-halves to the even one. A step whose rounded end is not below the number of rows lies beyond the features.
+The observation at a time is the rows of the seconds around the rounded time, concatenated: three by
+default, so that 512 numbers a second give 1536. At a border the last row that there is, is
+repeated. Times are rounded to the nearest second, halves to the even one. A step whose rounded end
+is not below the number of rows lies beyond the features.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from cefito.errors import ConfigError
 __all__ = ["Beyond", "check_beyond", "is_beyond", "kept_steps", "observed_rows"]
 
 Beyond = Literal["drop", "rewrite", "error"]
-"""What becomes of steps beyond the features: left out; replaced by the step before, features and label, as the reference
+"""What becomes of steps beyond the features: left out.
+
+Replaced by the step before, features and label, as the reference
 loader does; or an error."""
 
 
@@ -30,7 +33,9 @@ def check_beyond(beyond: str) -> None:
         ConfigError: It is none of drop, rewrite, error.
     """
     if beyond not in get_args(Beyond):
-        raise ConfigError(f"beyond: unknown policy {beyond!r}; expected one of {', '.join(get_args(Beyond))}.")
+        raise ConfigError(
+            f"beyond: unknown policy {beyond!r}; expected one of {', '.join(get_args(Beyond))}."
+        )
 
 
 def is_beyond(step: Step, rows: int) -> bool:
@@ -41,9 +46,10 @@ def is_beyond(step: Step, rows: int) -> bool:
 def kept_steps(steps: Sequence[Step], rows: int, beyond: Beyond) -> list[int]:
     """Which step stands at each place once those beyond the features are dealt with.
 
-    `rewrite` is the rule of the unified protocol's reference loader, applied to the whole video: a step beyond the features
-    becomes a copy of what stands before it; at the beginning it is dropped, and the last step is repeated in its stead. (The
-    loader applies it to each window; windows that begin at such a step differ.)
+    `rewrite` is the rule of the unified protocol's reference loader, applied to the whole video: a
+    step beyond the features becomes a copy of what stands before it; at the beginning it is
+    dropped, and the last step is repeated in its stead. (The loader applies it to each window;
+    windows that begin at such a step differ.)
 
     Args:
         steps: The video's steps.

@@ -1,7 +1,10 @@
-"""Observations of many videos, made in parallel and kept on disk in groups, so that a killed preparation goes on.
+"""Observations of many videos, made in parallel and kept on disk in groups.
 
-A group (a shard) is one safetensors file named by a digest of all that decides its content: settings, steps, and the names,
-sizes and times of its feature files. So a shard that is there and whole is right, and what has changed is made again.
+So that a killed preparation goes on.
+
+A group (a shard) is one safetensors file named by a digest of all that decides its content:
+settings, steps, and the names, sizes and times of its feature files. So a shard that is there and
+whole is right, and what has changed is made again.
 """
 
 from __future__ import annotations
@@ -76,7 +79,9 @@ class Outcome:
     detail: str = ""
 
 
-def make_shards(jobs: Sequence[Job], work: Path, *, recipe: Recipe, workers: int, progress: Progress) -> list[Outcome]:
+def make_shards(
+    jobs: Sequence[Job], work: Path, *, recipe: Recipe, workers: int, progress: Progress
+) -> list[Outcome]:
     """Make the observations of all videos, as far as they are not there yet.
 
     Args:
@@ -92,7 +97,7 @@ def make_shards(jobs: Sequence[Job], work: Path, *, recipe: Recipe, workers: int
     Raises:
         DataError: A step lies beyond the features and the recipe calls that an error.
     """
-    groups = [jobs[first:first + SHARD_VIDEOS] for first in range(0, len(jobs), SHARD_VIDEOS)]
+    groups = [jobs[first : first + SHARD_VIDEOS] for first in range(0, len(jobs), SHARD_VIDEOS)]
     found: list[Outcome] = []
     pool = ThreadPoolExecutor(workers)
     try:
@@ -121,8 +126,10 @@ def _shard(jobs: Sequence[Job], work: Path, recipe: Recipe) -> list[Outcome]:
     if path.exists():
         try:
             _, metadata = load_tensors(path, "np", "")
-            return [Outcome(**(entry | {"shard": path, "kept": tuple(entry["kept"])}))
-                    for entry in json.loads(metadata["outcomes"])]
+            return [
+                Outcome(**(entry | {"shard": path, "kept": tuple(entry["kept"])}))
+                for entry in json.loads(metadata["outcomes"])
+            ]
         except (DataError, KeyError, TypeError, ValueError):
             path.unlink()
     outcomes: list[Outcome] = []
@@ -132,10 +139,14 @@ def _shard(jobs: Sequence[Job], work: Path, recipe: Recipe) -> list[Outcome]:
         try:
             outcome, pair = _observe(job, Outcome(shard=path, key=key), recipe)
         except FeatureError as problem:
-            outcomes.append(Outcome(shard=path, key=key, reason=problem.reason, detail=str(problem)))
+            outcomes.append(
+                Outcome(shard=path, key=key, reason=problem.reason, detail=str(problem))
+            )
             continue
         outcomes.append(outcome)
-        tensors |= {f"{key}/{name}": array for name, array in zip(("start", "end"), pair, strict=True)}
+        tensors |= {
+            f"{key}/{name}": array for name, array in zip(("start", "end"), pair, strict=True)
+        }
     listed = json.dumps([asdict(outcome) | {"shard": ""} for outcome in outcomes])
     write_tensors(path, tensors, {"outcomes": listed})
     return outcomes
@@ -147,23 +158,39 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
         outside = [place for place, step in enumerate(steps) if is_beyond(step, features.rows)]
         if outside and recipe.beyond == "error":
             step = steps[outside[0]]
-            raise DataError(f"{job.path}: step {outside[0]} (counted from 0) of video '{job.video.video_id}' ends at "
-                            f"{step.end:g} s, but there are features of {features.rows} s only. Leave such steps out "
-                            f"with --beyond drop, or take the published loader's way with --beyond rewrite.")
+            raise DataError(
+                f"{job.path}: step {outside[0]} (counted from 0) of video '{job.video.video_id}' "
+                "ends at "
+                f"{step.end:g} s, but there are features of {features.rows} s only. Leave such "
+                "steps out "
+                f"with --beyond drop, or take the published loader's way with --beyond rewrite."
+            )
         kept = kept_steps(steps, features.rows, recipe.beyond)
         if not kept:
-            raise FeatureError("all steps beyond", f"{job.path}: has features of {features.rows} s, and every step of "
-                                   f"video '{job.video.video_id}' ends later.")
-        around = np.stack([
-            observed_rows(times, rows=features.rows, seconds=recipe.seconds)
-            for times in ([steps[place].start for place in kept], [steps[place].end for place in kept])])
+            raise FeatureError(
+                "all steps beyond",
+                f"{job.path}: has features of {features.rows} s, and every step of "
+                f"video '{job.video.video_id}' ends later.",
+            )
+        around = np.stack(
+            [
+                observed_rows(times, rows=features.rows, seconds=recipe.seconds)
+                for times in (
+                    [steps[place].start for place in kept],
+                    [steps[place].end for place in kept],
+                )
+            ]
+        )
         wanted, places = np.unique(around, return_inverse=True)
         rows = features.read(wanted)
     with np.errstate(over="ignore"):
         stored = rows.astype(recipe.precision)
     if not np.isfinite(stored).all():
-        raise FeatureError("too large for float16", f"{job.path}: holds numbers above 65504, which float16 cannot "
-                               f"store. Prepare with --precision float32.")
+        raise FeatureError(
+            "too large for float16",
+            f"{job.path}: holds numbers above 65504, which float16 cannot "
+            f"store. Prepare with --precision float32.",
+        )
     pair = stored[places.reshape(-1)].reshape(2, len(kept), recipe.seconds * rows.shape[1])
     return replace(blank, width=pair.shape[2], kept=tuple(kept), beyond=len(outside)), pair
 
@@ -172,6 +199,13 @@ def _digest(jobs: Sequence[Job], recipe: Recipe) -> str:
     value = [_FORMAT, asdict(recipe)]
     for job in jobs:
         status = job.path.stat()
-        value.append([job.video.video_id, [[step.start, step.end] for step in job.video.steps], str(job.path),
-                      status.st_size, status.st_mtime_ns])
+        value.append(
+            [
+                job.video.video_id,
+                [[step.start, step.end] for step in job.video.steps],
+                str(job.path),
+                status.st_size,
+                status.st_mtime_ns,
+            ]
+        )
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]

@@ -1,4 +1,7 @@
-"""What every reader of annotations gives: videos with their steps, and the names under which their features may lie."""
+"""What every reader of annotations gives.
+
+Videos with their steps, and the names under which their features may lie.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,25 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import Annotations, Step, Video, read_annotations
 from cefito.errors import DataError
 
-__all__ = ["SPLIT_SEED", "TEST_SHARE", "UNPUBLISHED", "Source", "draw_split", "make_step", "padded", "read_common",
-           "read_taxonomy"]
+__all__ = [
+    "SPLIT_SEED",
+    "TEST_SHARE",
+    "UNPUBLISHED",
+    "Source",
+    "draw_split",
+    "make_step",
+    "padded",
+    "read_common",
+    "read_taxonomy",
+]
 
 TEST_SHARE = 0.3
 SPLIT_SEED = 20260502
-UNPUBLISHED = ("The split is not that of the unified protocol; scores that shall stand beside published ones need its window "
-               "files.")
+UNPUBLISHED = (
+    "The split is not that of the unified protocol; scores that shall stand beside published ones "
+    "need its window "
+    "files."
+)
 """Said of annotations that come with another split than the one of published tables."""
 
 
@@ -33,7 +48,8 @@ class Source:
         annotations: Taxonomy and videos.
         form: The form in which they were found, in words.
         files: Files that were read.
-        names: For a video the names under which its features may lie, the likeliest first; its id where there is no entry.
+        names: For a video the names under which its features may lie, the likeliest first; its id
+            where there is no entry.
         notes: What a user should know, one sentence each.
     """
 
@@ -50,8 +66,12 @@ def read_common(folder: Path) -> Source:
     Raises:
         DataError: A file is missing or malformed.
     """
-    return Source(annotations=read_annotations(folder), form="taxonomy.json and videos.jsonl", names={},
-                  files=(folder / "taxonomy.json", folder / "videos.jsonl"))
+    return Source(
+        annotations=read_annotations(folder),
+        form="taxonomy.json and videos.jsonl",
+        names={},
+        files=(folder / "taxonomy.json", folder / "videos.jsonl"),
+    )
 
 
 def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
@@ -69,9 +89,18 @@ def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
     try:
         step = Step(start=float(start), end=float(end), action=action)
     except (TypeError, ValueError, OverflowError) as problem:
-        raise DataError(f"{place}: runs from {start!r} to {end!r}; expected seconds. Mend or remove the step.") from problem
-    if not (math.isfinite(step.start) and math.isfinite(step.end)) or step.start < 0 or step.end < step.start:
-        raise DataError(f"{place}: runs from {start} s to {end} s; expected 0 ≤ start ≤ end. Mend or remove the step.")
+        raise DataError(
+            f"{place}: runs from {start!r} to {end!r}; expected seconds. Mend or remove the step."
+        ) from problem
+    if (
+        not (math.isfinite(step.start) and math.isfinite(step.end))
+        or step.start < 0
+        or step.end < step.start
+    ):
+        raise DataError(
+            f"{place}: runs from {start} s to {end} s; expected 0 ≤ start ≤ end. Mend or remove "
+            "the step."
+        )
     return step
 
 
@@ -89,18 +118,26 @@ def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
         members = by_task[task]
         count = max(round(TEST_SHARE * len(members)), int(len(members) > 1))
         test.update(int(index) for index in generator.choice(members, size=count, replace=False))
-    return tuple(replace(video, split="test" if index in test else "train") for index, video in enumerate(videos))
+    return tuple(
+        replace(video, split="test" if index in test else "train")
+        for index, video in enumerate(videos)
+    )
 
 
 def padded(names: dict[int, str], *, kind: str, place: str) -> list[str]:
-    """Names by id, with a made-up name for each id that does not occur, so that the ids stay what they are.
+    """Names by id, with a made-up name for each id that does not occur.
+
+    So that the ids stay what they are.
 
     Raises:
         DataError: An id is no number from 0 to 9,999.
     """
     wrong = [number for number in names if not 0 <= number < 10_000]
     if wrong:
-        raise DataError(f"{place}: {kind} id {wrong[0]}; expected 0 to 9,999. Renumber them, or give a taxonomy.json.")
+        raise DataError(
+            f"{place}: {kind} id {wrong[0]}; expected 0 to 9,999. Renumber them, or give a "
+            "taxonomy.json."
+        )
     return [names.get(number, f"{kind} {number}") for number in range(max(names, default=-1) + 1)]
 
 
