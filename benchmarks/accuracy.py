@@ -37,8 +37,9 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
 from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner
-from cefito.planners.run import open_run, pick_device, train_run
-from cefito.training.config import load_config
+from cefito.planners.run import open_run, train_run
+from cefito.runtime import pick_device
+from cefito.planners.settings import load_config
 from cefito.training.log import read_metrics
 
 METRICS = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")

@@ -24,7 +24,7 @@ from cefito.cli.console import talk
 from cefito.data import cut_windows, open_dataset
 from cefito.data.action_space import action_space
 from cefito.field import IncrementalField
-from cefito.planners.run import pick_device
+from cefito.runtime import pick_device
 from cefito.search import ExhaustiveSearch, GuidedSearch
 from search import naive_seconds, random_field, random_problem, timed
 

@@ -31,8 +31,9 @@ from cefito.data import cut_windows
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field import EnergyField, IncrementalField
 from cefito.planners import Queries
-from cefito.planners.run import open_run, pick_device
-from cefito.planners.weights import PAPER
+from cefito.planners.run import open_run
+from cefito.runtime import pick_device
+from cefito.planners.cefito.weights import PAPER
 from cefito.search import (
     BeamSearch,
     ExhaustiveSearch,
@@ -42,8 +43,8 @@ from cefito.search import (
     Problem,
     Search,
 )
-from cefito.training.config import load_config
-from cefito.training.trainer import generator_for
+from cefito.planners.settings import load_config
+from cefito.runtime import generator_for
 
 OBSERVATION, TEXT, ACTIONS = 1536, 512, 133
 # beyond this many token forwards exact search of a `paper`-size field takes minutes on a CPU

@@ -26,13 +26,13 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field import EnergyField
 from cefito.field.prefixes import PrefixTree
-from cefito.planners.run import pick_device
-from cefito.training.config import RunConfig, load_config
+from cefito.runtime import pick_device
+from cefito.planners.settings import RunConfig, load_config
 from cefito.training.distributed import Processes
 from cefito.training.losses import adaptive_margins, triplet
-from cefito.training.objectives import FieldObjective
+from cefito.training.field_loss import FieldLoss
 from cefito.training.reference import SlowNegativeSampler
-from cefito.training.trainer import generator_for
+from cefito.runtime import generator_for
 
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
 SIZES = (
@@ -102,7 +102,7 @@ def library_step(
 ) -> tuple[Callable[[], None], int]:
     field = new_field(windows, config, device)
     actions = {task.id: task.actions for task in windows.taxonomy.tasks}
-    objective = FieldObjective(
+    objective = FieldLoss(
         field=field, train=windows, actions=actions, config=config.training, score=lambda *_: {}
     )
     optimiser = torch.optim.AdamW(field.parameters(), lr=5e-4, weight_decay=1e-3)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cefito
 from cefito.data import Taxonomy
-from cefito.planners.settings import search_settings
+from cefito.search.settings import search_settings
 from cefito.search import Constraints
 
 

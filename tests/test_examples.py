@@ -3,7 +3,7 @@
 import runpy
 from pathlib import Path
 
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 

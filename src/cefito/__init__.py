@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
     from cefito.planners.run import Run, open_run, train_run
+    from cefito.planners.settings import RunConfig, load_config
     from cefito.search import (
         Constraints,
         ExhaustiveSearch,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         Problem,
         make_search,
     )
-    from cefito.training.config import RunConfig, load_config
 
 __version__ = version("cefito")
 
@@ -42,12 +42,12 @@ _HOMES = {
     "Problem": "cefito.search",
     "Queries": "cefito.planners",
     "Run": "cefito.planners.run",
-    "RunConfig": "cefito.training.config",
+    "RunConfig": "cefito.planners.settings",
     "TaskClassifier": "cefito.field",
     "Windows": "cefito.data",
     "cut_windows": "cefito.data",
     "evaluate_planner": "cefito.evaluation",
-    "load_config": "cefito.training.config",
+    "load_config": "cefito.planners.settings",
     "make_search": "cefito.search",
     "open_dataset": "cefito.data",
     "open_run": "cefito.planners.run",

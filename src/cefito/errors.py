@@ -16,7 +16,17 @@ __all__ = ["CefitoError", "ConfigError", "DataError", "RunError", "SamplingError
 
 
 class CefitoError(Exception):
-    """Base of all errors that a user can act on."""
+    """Base of all errors that a user can act on.
+
+    Args:
+        message: What was found, where, and what to do.
+        setting: Dotted key of the setting or name of the argument that is to blame, where there is
+            one; the command line tells which of its options that is.
+    """
+
+    def __init__(self, message: str, *, setting: str = "") -> None:
+        super().__init__(message)
+        self.setting = setting
 
 
 class DataError(CefitoError):

@@ -10,14 +10,14 @@ import pytest
 from cefito.cli import main
 from cefito.cli.compare import numbers
 from cefito.cli.reproduce import _duration
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation.reproduce import EXPERIMENTS
 from cefito.evaluation.results import read_results
 from cefito.evaluation.rows import ROWS
 from cefito.planners import methods
-from cefito.planners.methods import Method
+from cefito.planners.registry import Method
 from cefito.planners.nearest import NearestPlanner
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}

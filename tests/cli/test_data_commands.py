@@ -139,7 +139,7 @@ def test_world_is_called_simulated(tmp_path, capsys):
 def test_simulate_passes_its_options_on_and_prints_the_calibration(
     make_source, tmp_path, capsys, monkeypatch
 ):
-    simulate = pytest.importorskip("cefito.data.simulate")
+    simulate = pytest.importorskip("cefito.data.simulation.simulate")
     calls = []
 
     class Calibration:

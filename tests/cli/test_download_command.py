@@ -157,7 +157,7 @@ def test_interrupted(address, tmp_path, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cefito.data.download.fetch", interrupted)
+    monkeypatch.setattr("cefito.data.downloads.catalogue.fetch", interrupted)
     assert main(["data", "download", "s3d", str(tmp_path), "--address", address]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "error: interrupted"
 

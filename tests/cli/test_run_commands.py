@@ -10,7 +10,7 @@ import pytest
 from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.sources.custom import prepare_custom
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.planners.run import open_run
 from cefito.progress import silent

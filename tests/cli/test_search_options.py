@@ -12,12 +12,12 @@ from typing import get_args
 import pytest
 
 from cefito.cli import main
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError
-from cefito.planners.cefito import CefitoPlanner
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.run import open_run
 from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.training.config import SearchConfig
+from cefito.search.settings import SearchConfig
 
 SETTINGS = {
     "field.width": 16,

@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data import cut_windows, open_dataset
 from cefito.data.padding import pad_dataset
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.videos import read_annotations
 from cefito.data.windows import count_windows, split_videos
 from cefito.errors import DataError

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation import estimate
 from cefito.evaluation.estimate import estimate_seconds
 from cefito.evaluation.rows import ROWS, Row, find_rows
 from cefito.evaluation.study import Study, run_study
 from cefito.planners import methods
-from cefito.planners.methods import Method
+from cefito.planners.registry import Method
 from cefito.planners.nearest import NearestPlanner
 from cefito.training import trainer
 
@@ -113,7 +113,7 @@ def clock(monkeypatch):
     monkeypatch.setattr(estimate._Few, "validate", validating)
     monkeypatch.setattr("cefito.planners.frequent.FrequentPlanner.plan", plan)
     monkeypatch.setattr(
-        "cefito.planners.cefito.CefitoPlanner.plan", lambda self, *rest: plan(self, *rest)
+        "cefito.planners.cefito.planner.CefitoPlanner.plan", lambda self, *rest: plan(self, *rest)
     )
     return now
 

@@ -4,13 +4,13 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import quickstart
 from cefito.evaluation.quickstart import EXAMPLES, HORIZON, run_quickstart
 from cefito.planners.run import open_run
-from cefito.training.config import load_config
+from cefito.planners.settings import load_config
 
 TINY = {
     "field.width": 16,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from cefito.data.sources.custom import prepare_custom
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import reproduce
 from cefito.evaluation.figures import Curve, Line, PlanPanel, draw_curves, draw_plans

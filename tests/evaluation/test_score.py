@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from cefito.data.sources.custom import prepare_custom
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics
 from cefito.evaluation.runs import evaluate_run
 from cefito.planners.run import open_run, train_run
-from cefito.planners.settings import search_settings
+from cefito.search.settings import search_settings
 from cefito.search.problem import Effort, Plans
-from cefito.training.config import load_config
+from cefito.planners.settings import load_config
 
 TINY = {
     "field.width": 16,

@@ -12,7 +12,7 @@ import pytest
 
 from cefito.data.action_space import action_space
 from cefito.data.prepared import open_dataset
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, study
@@ -29,10 +29,10 @@ from cefito.evaluation.study import (
 )
 from cefito.evaluation.tables import result_tables
 from cefito.planners import methods
-from cefito.planners.methods import Method
+from cefito.planners.registry import Method
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.run import open_run
-from cefito.planners.settings import search_settings
+from cefito.search.settings import search_settings
 from cefito.training import trainer
 
 SETTINGS = {

@@ -3,7 +3,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from cefito.field.config import ProposalConfig
+from cefito.field.settings import ProposalConfig
 from cefito.field.predictor import Dropout
 from cefito.field.proposal import ProposalNetwork
 

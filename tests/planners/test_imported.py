@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from cefito.data import Taxonomy
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
@@ -19,9 +19,9 @@ from cefito.planners import Queries
 from cefito.planners.answer import answer, query_from_video
 from cefito.planners.imported import import_classifier, import_field
 from cefito.planners.run import open_run, train_run
-from cefito.planners.settings import search_settings
+from cefito.search.settings import search_settings
 from cefito.search import Constraints
-from cefito.training.config import load_config
+from cefito.planners.settings import load_config
 
 D, HEADS, BLOCKS = 384, 6, 4
 E, K, TEXT, TASKS = 12, 8, 5, 3

@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from cefito.data import cut_windows
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
-from cefito.field.config import ProposalConfig
+from cefito.field.settings import ProposalConfig
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.pkg import PkgPlanner
-from cefito.planners.trained import TrainingContext
-from cefito.training.baselines import PkgConfig
-from cefito.training.config import RunConfig, load_config
-from cefito.training.parts import OptimiserConfig, TrainingConfig
+from cefito.planners.pkg.planner import PkgPlanner
+from cefito.planners.networks import TrainingContext
+from cefito.planners.pkg.settings import PkgConfig
+from cefito.planners.settings import RunConfig, load_config
+from cefito.training.settings import OptimiserConfig, TrainingConfig
 
 HORIZON = 4
 

@@ -6,15 +6,16 @@ import torch
 
 from cefito.data import cut_windows
 from cefito.data.action_space import action_space
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import RunError
-from cefito.field.config import ProposalConfig
+from cefito.field.settings import ProposalConfig
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
 from cefito.planners.proposal_model import ProposalModel
-from cefito.planners.trained import TrainingContext
-from cefito.training.config import OptimiserConfig, ProposalTrainingConfig, load_config
+from cefito.planners.networks import TrainingContext
+from cefito.planners.settings import load_config
+from cefito.training.settings import OptimiserConfig, ProposalTrainingConfig
 
 
 @pytest.fixture(scope="module")

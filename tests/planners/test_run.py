@@ -14,13 +14,14 @@ import torch
 
 from cefito.data import Annotations
 from cefito.data.prepared import write_dataset
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners import Queries
-from cefito.planners.run import open_run, pick_device, train_run
+from cefito.planners.run import open_run, train_run
+from cefito.runtime import pick_device
 from cefito.training import trainer
-from cefito.training.config import load_config
+from cefito.planners.settings import load_config
 
 TINY = {
     "field.width": 16,

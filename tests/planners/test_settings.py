@@ -1,8 +1,8 @@
 import pytest
 
 from cefito.errors import ConfigError
-from cefito.planners.settings import changed_settings, option_name, search_settings
-from cefito.training.config import SearchConfig
+from cefito.search.settings import changed_settings, option_name, search_settings
+from cefito.search.settings import SearchConfig
 
 
 def test_settings_with_some_replaced():

@@ -9,10 +9,10 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.evaluation import evaluate_planner
-from cefito.field.config import ClassifierConfig
+from cefito.field.settings import ClassifierConfig
 from cefito.planners import FrequentPlanner, NearestPlanner, Queries, TaskModel
 from cefito.planners.nearest import _BLOCK
-from cefito.training.config import ClassifierTrainingConfig, OptimiserConfig
+from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig
 
 TASKS, ACTIONS = 3, 5
 TAXONOMY = Taxonomy(

@@ -6,14 +6,14 @@ import pytest
 from pydantic import BaseModel
 
 from cefito.errors import ConfigError
-from cefito.training.config import RunConfig, load_config, preset_names
+from cefito.planners.settings import RunConfig, load_config, preset_names
 
 PRESETS = preset_names()
 
 
 def raw(preset: str) -> dict[str, Any]:
     return tomllib.loads(
-        (resources.files("cefito.training.presets") / f"{preset}.toml").read_text(encoding="utf-8")
+        (resources.files("cefito.planners.presets") / f"{preset}.toml").read_text(encoding="utf-8")
     )
 
 

@@ -24,10 +24,10 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field import ClassifierConfig, EnergyField, FieldConfig, TaskClassifier
 from cefito.files import write_tensors
-from cefito.training.config import (ClassifierTrainingConfig, EmaConfig, FieldTrainingConfig, OptimiserConfig,
-                                    StoppingConfig)
+from cefito.training.settings import ClassifierTrainingConfig, EmaConfig, FieldTrainingConfig, OptimiserConfig, StoppingConfig
 from cefito.training.distributed import processes
-from cefito.training.objectives import ClassifierObjective, FieldObjective
+from cefito.training.classifier_loss import ClassifierLoss
+from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import train
 
 actions = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
@@ -62,7 +62,7 @@ with processes(torch.device("cpu")) as (group, _):
                 parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
         config = FieldTrainingConfig.model_validate({"negatives": {"count": 8}, **loss,
                                                      "augmentation": {"noise": 0.2, "swap": 0.3}})
-        objective = FieldObjective(field=field, train=data, actions=actions, config=config,
+        objective = FieldLoss(field=field, train=data, actions=actions, config=config,
                                    score=lambda field, group: {"score": 0.0})
         names, step = {id(parameter): key for key, parameter in field.named_parameters()}, 0
 
@@ -81,7 +81,7 @@ with processes(torch.device("cpu")) as (group, _):
         handle.remove()
     classifier = TaskClassifier(config=ClassifierConfig(hidden=(4, 4, 4)), observation_dim=6, task_count=2)
     classifier.reset(torch.Generator().manual_seed(0))
-    objective = ClassifierObjective(classifier=classifier, train=data, val=data, config=ClassifierTrainingConfig())
+    objective = ClassifierLoss(classifier=classifier, train=data, val=data, config=ClassifierTrainingConfig())
     train(objective, group=group, **settings())
     found |= {f"classifier.{key}": tensor for key, tensor in classifier.state_dict().items()}
     write_tensors(Path(sys.argv[1] + f"-{group.rank}.safetensors"), found)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.training.config import MarginConfig
+from cefito.training.settings import MarginConfig
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
 from cefito.training.reference import margin
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field import ClassifierConfig, EnergyField, FieldConfig, TaskClassifier
-from cefito.training.config import (
+from cefito.training.settings import (
     AugmentationConfig,
     AuxiliaryConfig,
     ClassifierTrainingConfig,
@@ -16,7 +16,8 @@ from cefito.training.config import (
 )
 from cefito.training.distributed import Processes
 from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
-from cefito.training.objectives import ClassifierObjective, FieldObjective
+from cefito.training.classifier_loss import ClassifierLoss
+from cefito.training.field_loss import FieldLoss
 from cefito.training.reference import margin
 
 E, T, K = 8, 3, 7
@@ -57,7 +58,7 @@ def objective(
     score: object = None,
     vectors: torch.Tensor | None = None,
     **training: object,
-) -> FieldObjective:
+) -> FieldLoss:
     config = FieldConfig(
         **{"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, **(field or {})}
     )
@@ -69,7 +70,7 @@ def objective(
         for parameter in module.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator(2)))
     settings = {"negatives": NegativesConfig(count=6, hard=0.5), **training}
-    return FieldObjective(
+    return FieldLoss(
         field=module,
         train=windows(),
         actions=ACTIONS,
@@ -78,7 +79,7 @@ def objective(
     )
 
 
-def drawn_negatives(made: FieldObjective) -> torch.Tensor:
+def drawn_negatives(made: FieldLoss) -> torch.Tensor:
     """The negatives that a batch of ROWS draws first from a fresh generator.
 
     Where nothing else is drawn.
@@ -90,7 +91,7 @@ def drawn_negatives(made: FieldObjective) -> torch.Tensor:
 
 
 @torch.no_grad()
-def slow_terms(made: FieldObjective) -> dict[str, tuple[float, int]]:
+def slow_terms(made: FieldLoss) -> dict[str, tuple[float, int]]:
     """Sums and counts of all losses over ROWS, one sequence at a time."""
     field, config, data, negatives = made.module, made.config, windows(), drawn_negatives(made)
     contrastive, reconstruction = [], {"auxiliary": [], "auxiliary_negatives": []}
@@ -221,13 +222,13 @@ def test_scores_come_from_the_given_function():
     assert len(made) == 6
 
 
-def classifier_objective(**training: object) -> ClassifierObjective:
+def classifier_objective(**training: object) -> ClassifierLoss:
     module = TaskClassifier(
         config=ClassifierConfig(hidden=(6, 9, 6)), observation_dim=E, task_count=2
     )
     module.reset(generator(1))
     config = ClassifierTrainingConfig(**training)
-    return ClassifierObjective(
+    return ClassifierLoss(
         classifier=module, train=windows(), val=windows((3, 4, 5, 5)), config=config
     )
 

@@ -4,11 +4,11 @@ import torch
 
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
-from cefito.field.config import ProposalConfig
+from cefito.field.settings import ProposalConfig
 from cefito.field.proposal import ProposalNetwork
-from cefito.training.config import AugmentationConfig, ProposalTrainingConfig
+from cefito.training.settings import AugmentationConfig, ProposalTrainingConfig
 from cefito.training.distributed import Processes
-from cefito.training.objectives import ProposalObjective
+from cefito.training.proposal_loss import ProposalLoss
 
 E, T, K = 8, 3, 7
 ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
@@ -48,14 +48,14 @@ def objective(
     dropout: float = 0.0,
     noise: float = 0.0,
     swap: float = 0.0,
-) -> ProposalObjective:
+) -> ProposalLoss:
     config = ProposalConfig(hidden=(6, 5), action_dim=4, dropout=dropout)
     network = ProposalNetwork(config=config, observation_dim=E, action_count=K, horizon=T)
     network.reset(generator(1))
     with torch.no_grad():
         network.bias.copy_(torch.randn(network.bias.shape, generator=generator(2)))
     training = ProposalTrainingConfig(augmentation=AugmentationConfig(noise=noise, swap=swap))
-    return ProposalObjective(
+    return ProposalLoss(
         proposal=network,
         train=windows(),
         val=windows(4, seed=1),
@@ -66,7 +66,7 @@ def objective(
 
 @torch.no_grad()
 def slow_steps(
-    made: ProposalObjective, data: Windows, rows: list[int], actions: dict[int, tuple[int, ...]]
+    made: ProposalLoss, data: Windows, rows: list[int], actions: dict[int, tuple[int, ...]]
 ) -> tuple[list[float], list[bool]]:
     """Log-likelihoods of the steps whose action is allowed.
 

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from cefito.data.synthetic import WorldKnobs, write_world
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.files import load_tensors
 from cefito.training import trainer as trainer_module
-from cefito.training.config import EmaConfig, OptimiserConfig, StoppingConfig
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
 from cefito.training.distributed import Processes
 from cefito.training.log import MetricsLog, read_metrics
-from cefito.training.trainer import Term, TrainingResult, generator_for, train
+from cefito.runtime import generator_for
+from cefito.training.trainer import Term, TrainingResult, train
 
 Weights = dict[str, Tensor]
 
@@ -485,7 +486,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 from cefito.data import open_dataset
 from cefito.planners.run import train_run
-from cefito.training.config import load_config
+from cefito.planners.settings import load_config
 
 torch.optim.AdamW([torch.zeros(1)])
 config = load_config("paper", overrides={

@@ -110,7 +110,7 @@ def simulate(
         shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions instead of
             133).
     """
-    from cefito.data.simulate import simulate as run
+    from cefito.data.simulation.simulate import simulate as run
 
     calibration = run(
         source, target, like=like, seed=seed, shared_actions=shared_actions, progress=talk
@@ -151,7 +151,7 @@ def world(target: Path, /, *, seed: int = 0) -> None:
         target: Folder to write, which must not hold anything yet.
         seed: Seed of the simulation.
     """
-    from cefito.data.synthetic import write_world
+    from cefito.data.simulation.world import write_world
 
     dataset = write_world(target, seed=seed)
     wrote(target, dataset)

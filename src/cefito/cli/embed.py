@@ -75,7 +75,7 @@ def embed(
     else:
         from cefito.encoders.cache import CachedText
         from cefito.encoders.text import PretrainedText
-        from cefito.planners.run import pick_device
+        from cefito.runtime import pick_device
 
         chosen: TextEncoder = PretrainedText(
             encoder,

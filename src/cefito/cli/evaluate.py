@@ -51,7 +51,8 @@ def evaluate(
     """
     from cefito.data.videos import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
-    from cefito.planners.run import open_run, pick_device
+    from cefito.planners.run import open_run
+    from cefito.runtime import pick_device
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")

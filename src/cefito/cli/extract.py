@@ -92,7 +92,7 @@ def extract_folder(source: Path, out: Path, options: EncoderOptions) -> Extracti
     """
     from cefito.encoders.extraction import extract_videos
     from cefito.encoders.video import open_encoder
-    from cefito.planners.run import pick_device
+    from cefito.runtime import pick_device
 
     encoder = open_encoder(
         options.encoder,

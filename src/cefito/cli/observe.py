@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cefito.encoders.video import VideoEncoder
     from cefito.planners.base import Queries
-    from cefito.planners.cefito import CefitoPlanner
+    from cefito.planners.cefito.planner import CefitoPlanner
     from cefito.planners.run import Run
 
 __all__ = ["NOT_OBSERVED", "ObserveOptions", "query_from_observations"]

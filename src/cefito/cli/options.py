@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cefito.training.config import SearchConfig
+    from cefito.search.settings import SearchConfig
 
 __all__ = ["AS_TRAINED", "SearchOptions", "settings"]
 
@@ -58,7 +58,7 @@ class SearchOptions:
         Raises:
             ConfigError: A value that cannot be; the message names the option.
         """
-        from cefito.planners.settings import search_settings
+        from cefito.search.settings import search_settings
 
         return search_settings(
             config,

@@ -75,7 +75,8 @@ def plan(
     """
     constraints = _constraints(pin, require, forbid, before, no_repeats=no_repeats)
     from cefito.planners.answer import answer, query_from_files, query_from_video
-    from cefito.planners.run import open_run, pick_device
+    from cefito.planners.run import open_run
+    from cefito.runtime import pick_device
 
     with log_warnings():
         opened = open_run(run, device=pick_device(device), progress=passing_progress)

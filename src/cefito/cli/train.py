@@ -50,9 +50,10 @@ def train(
             repeated.
     """
     from cefito.data.prepared import open_dataset
-    from cefito.planners.run import pick_device, train_run
+    from cefito.planners.run import train_run
+    from cefito.planners.settings import load_config
     from cefito.progress import silent
-    from cefito.training.config import load_config
+    from cefito.runtime import pick_device
     from cefito.training.distributed import processes
 
     opened = open_dataset(dataset)

@@ -23,14 +23,14 @@ from cefito.errors import RunError
 from cefito.evaluation.study import Cell, Study, missing_cells, scored_windows
 from cefito.files import read_json
 from cefito.planners.base import Planner, Queries
-from cefito.planners.cefito import CefitoPlanner
-from cefito.planners.methods import make_planner
-from cefito.planners.run import pick_device
-from cefito.planners.settings import search_settings
-from cefito.planners.trained import TrainingContext
+from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.networks import TrainingContext
+from cefito.planners.registry import make_planner
 from cefito.progress import Progress, silent
+from cefito.runtime import pick_device
+from cefito.search.settings import search_settings
 from cefito.training.distributed import Processes
-from cefito.training.parts import TrainingConfig
+from cefito.training.settings import TrainingConfig
 from cefito.training.trainer import Objective, Term, TrainingResult
 
 __all__ = ["estimate_seconds"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.synthetic import write_world
+from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.evaluation.figures import EnergyCurve, draw_energies, draw_training
@@ -17,14 +17,14 @@ from cefito.evaluation.score import Evaluation, evaluate_planner
 from cefito.field.incremental import IncrementalField
 from cefito.files import write_json
 from cefito.planners.base import Planner, Queries
-from cefito.planners.cefito import CefitoPlanner
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.run import Run, train_run
+from cefito.planners.settings import RunConfig, load_config
 from cefito.progress import Progress, silent
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.problem import Plans, Problem
-from cefito.training.config import RunConfig, load_config
 
 __all__ = ["Example", "Quickstart", "run_quickstart"]
 

@@ -17,8 +17,9 @@ from cefito.evaluation.results import Results
 from cefito.evaluation.rows import ROWS, Row
 from cefito.evaluation.score import evaluate_planner
 from cefito.evaluation.study import Cell, Study, scored_windows
-from cefito.planners.run import open_run, pick_device
-from cefito.planners.settings import search_settings
+from cefito.planners.run import open_run
+from cefito.runtime import pick_device
+from cefito.search.settings import search_settings
 
 __all__ = ["EXPERIMENTS", "Experiment", "draw_experiment", "experiment_study", "find_experiment"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cefito.errors import ConfigError
-from cefito.planners.methods import find_method
+from cefito.planners.registry import find_method
 
 __all__ = ["ROWS", "TRUE_TASK", "Row", "find_rows"]
 

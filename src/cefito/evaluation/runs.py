@@ -11,10 +11,10 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation.score import evaluate_planner
 from cefito.files import write_json
-from cefito.planners.cefito import CefitoPlanner
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.run import Run
-from cefito.planners.settings import changed_settings
-from cefito.training.config import RunConfig
+from cefito.planners.settings import RunConfig
+from cefito.search.settings import changed_settings
 
 __all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run"]
 

@@ -27,19 +27,19 @@ from typing import Any
 import numpy as np
 
 from cefito.data.action_space import action_space
-from cefito.data.observations import check_seed
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import Selection, Windows, cut_windows
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.evaluation.rows import ROWS, Row, find_rows
 from cefito.evaluation.score import evaluate_planner
 from cefito.files import read_json, write_json
-from cefito.planners.cefito import CefitoPlanner
-from cefito.planners.methods import find_method
-from cefito.planners.run import Run, pick_device, train_run
-from cefito.planners.settings import search_settings
+from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.registry import find_method
+from cefito.planners.run import Run, train_run
+from cefito.planners.settings import RunConfig, load_config
 from cefito.progress import Progress, silent
-from cefito.training.config import RunConfig, load_config
+from cefito.runtime import check_seed, pick_device
+from cefito.search.settings import search_settings
 
 __all__ = [
     "ROWS",

@@ -6,10 +6,10 @@ that sequences that begin alike share work.
 """
 
 from cefito.field.classifier import TaskClassifier
-from cefito.field.config import ClassifierConfig, FieldConfig
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.field.predictor import Predictor
+from cefito.field.settings import ClassifierConfig, FieldConfig
 
 __all__ = [
     "ClassifierConfig",

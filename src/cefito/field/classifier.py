@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cefito.field.config import ClassifierConfig
 from cefito.field.predictor import Dropout, normalise
+from cefito.field.settings import ClassifierConfig
 
 __all__ = ["TaskClassifier"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cefito.field.config import FieldConfig
 from cefito.field.predictor import Dropout, Predictor, normalise
 from cefito.field.prefixes import PrefixTree
+from cefito.field.settings import FieldConfig
 
 __all__ = ["EnergyField", "GoalProjection"]
 

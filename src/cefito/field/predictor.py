@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.errors import ConfigError
-from cefito.field.config import FieldConfig
+from cefito.field.settings import FieldConfig
 
 __all__ = ["Block", "Predictor", "normalise", "positions"]
 

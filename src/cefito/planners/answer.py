@@ -13,7 +13,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import check_array, load_npy
 from cefito.planners.base import Queries
-from cefito.planners.cefito import CefitoPlanner
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.run import Run
 from cefito.search.constraints import Constraints, Feasible
 

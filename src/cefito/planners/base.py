@@ -1,20 +1,38 @@
-"""The protocol of a planner, and the queries it is given."""
+"""The protocol of a planner, the queries it is given, and what it says of itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
+from cefito.errors import ConfigError, RunError
+from cefito.progress import Progress, silent
+from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
-from cefito.training.trainer import TrainingResult
+from cefito.search.settings import SearchConfig
+from cefito.settings import Frozen
 
-__all__ = ["Planner", "Queries"]
+if TYPE_CHECKING:
+    from cefito.planners.networks import TrainingContext
+    from cefito.training.trainer import TrainingResult
+
+__all__ = [
+    "Abilities",
+    "BasePlanner",
+    "Description",
+    "Fitted",
+    "Planner",
+    "Queries",
+    "check_queries",
+]
+
+UNCONSTRAINED = Constraints()
 
 
 @dataclass(frozen=True)
@@ -34,9 +52,8 @@ class Queries:
     @classmethod
     def from_windows(cls, windows: Windows, *, oracle_task: bool = False) -> Queries:
         """The windows' observations; their true tasks only for an oracle."""
-        return cls(
-            initial=windows.initial, goal=windows.goal, tasks=windows.tasks if oracle_task else None
-        )
+        tasks = windows.tasks if oracle_task else None
+        return cls(initial=windows.initial, goal=windows.goal, tasks=tasks)
 
     def __len__(self) -> int:
         return len(self.initial)
@@ -51,39 +68,196 @@ class Queries:
             tasks=None if self.tasks is None else self.tasks[index],
         )
 
+    def with_task(self, task: int) -> Queries:
+        """The same queries, all of one known task."""
+        return replace(self, tasks=np.full(len(self), task, dtype=np.int64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abilities:
+    """What a planner can be asked for beyond plans.
+
+    Attributes:
+        constraints: Plans that satisfy constraints.
+        search: Another search than the one that it was made with.
+        true_task: It plans differently where the true task is given.
+    """
+
+    constraints: bool = False
+    search: bool = False
+    true_task: bool = True
+
+
+class Description(Frozen):
+    """What a planner is made of, for records and tables.
+
+    Attributes:
+        name: What it is called in tables.
+        parameters: Learned numbers of each network that takes part in planning, by its name.
+        search: Settings of its search, where it has one.
+        weights: Weights of its objective's terms, where it has such.
+        tasks: Likeliest tasks that it searches for a query, where it searches tasks.
+        actions_from: Where the actions of each task come from, where it keeps to them: "training"
+            windows or "taxonomy".
+        tasks_without_training: Tasks without a training window, which use the actions that the
+            taxonomy lists.
+    """
+
+    name: str
+    parameters: dict[str, int]
+    search: SearchConfig | None = None
+    weights: dict[str, float] | None = None
+    tasks: int | None = None
+    actions_from: str | None = None
+    tasks_without_training: tuple[int, ...] = ()
+
 
 class Planner(Protocol):
-    """A method that learns from windows and plans for queries."""
+    """A fitted method: plans for queries, and is never changed, so that many threads can share it."""
+
+    abilities: ClassVar[Abilities]
 
     @property
     def name(self) -> str:
         """What it is called in tables."""
 
     @property
-    def parameters(self) -> Mapping[str, int]:
-        """Learned numbers of each network that takes part in planning, by its name.
-
-        Empty where nothing is learned.
-        """
+    def horizon(self) -> int:
+        """T, the actions of a plan."""
 
     @property
-    def results(self) -> Mapping[str, TrainingResult]:
-        """How the training of each of its networks went, by the network's name.
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
 
-        Empty where it was loaded.
+    @classmethod
+    def fit(
+        cls, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
+    ) -> Fitted[Self]:
+        """Learn from windows; whatever is chosen is chosen on `val`.
+
+        Args:
+            train: Training windows.
+            val: Validation windows.
+            settings: The method's settings, of the class that its registration names.
+            seed: Seed of everything drawn.
+            context: Where it is trained.
         """
 
-    def fit(self, train: Windows, val: Windows, *, seed: int) -> None:
-        """Learn; whatever is chosen is chosen on `val`."""
+    @classmethod
+    def load(cls, folder: Path, *, settings: Any, context: TrainingContext) -> Self:
+        """The planner that was saved in a folder.
 
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
-        """The task it plans each query for [N]; None if it has no such notion."""
-
-    def plan(self, queries: Queries, top_k: int) -> list[Plans]:
-        """The best plans of each query, best first; at most `top_k`."""
+        Raises:
+            RunError: Missing or damaged files, or those of another configuration.
+        """
 
     def save(self, folder: Path) -> None:
         """Write all that `load` needs into an existing folder."""
 
-    def load(self, folder: Path) -> None:
-        """Become the planner that was saved there."""
+    def describe(self) -> Description:
+        """What it is made of."""
+
+    def with_search(self, settings: SearchConfig) -> Self:
+        """A planner that searches in another way; this one stays as it is.
+
+        Raises:
+            ConfigError: It has no search that could be changed.
+        """
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
+        """The task it plans each query for [N]; None if it has no such notion."""
+
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,
+        progress: Progress = silent,
+    ) -> list[Plans]:
+        """The best plans of each query, best first; at most `top_k`.
+
+        A query's plans do not depend on the other queries.
+
+        Args:
+            queries: Observations, perhaps with tasks.
+            top_k: Plans a query; fewer where there are not so many sequences.
+            constraints: What every plan must satisfy.
+            stop: Asked now and then; once it says so, the best met so far is returned.
+            progress: Shows progress.
+
+        Raises:
+            ConfigError: `top_k` below 1, or constraints that it cannot obey or nothing satisfies.
+            RunError: Observations of another dimension.
+        """
+
+
+AnyPlanner = TypeVar("AnyPlanner", covariant=True)
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[AnyPlanner]):
+    """What fitting gives.
+
+    Attributes:
+        planner: The planner.
+        trainings: How the training of each of its networks went, by the network's name.
+    """
+
+    planner: AnyPlanner
+    trainings: Mapping[str, TrainingResult] = field(default_factory=dict)
+
+
+class BasePlanner:
+    """What planners without a search of their own have in common: they refuse what they cannot do."""
+
+    abilities: ClassVar[Abilities] = Abilities()
+    name: str
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Learned numbers of each network that takes part in planning, by its name."""
+        return {}
+
+    def describe(self) -> Description:
+        """What it is made of."""
+        return Description(name=self.name, parameters=self.parameters)
+
+    def with_search(self, settings: SearchConfig) -> Self:  # noqa: ARG002
+        """Refuse: it has no search that could be changed.
+
+        Raises:
+            ConfigError: Always; the message names the methods that can.
+        """
+        raise ConfigError(f"{self.name} has no search to choose; {_able('search')}.")
+
+
+def check_queries(
+    planner: Planner, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
+) -> None:
+    """Refuse what a planner cannot be asked, before any work.
+
+    Raises:
+        ConfigError: `top_k` below 1, or constraints that it cannot obey; the message names the
+            methods that can.
+        RunError: Observations of another dimension.
+    """
+    if top_k < 1:
+        raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
+    if constraints and not planner.abilities.constraints:
+        raise ConfigError(f"{planner.name} cannot obey constraints; {_able('constraints')}.")
+    for part in (queries.initial, queries.goal):
+        if part.shape[1] != planner.observation_dim:
+            raise RunError(
+                f"observations have {part.shape[1]} features; this run was trained on "
+                f"{planner.observation_dim}."
+            )
+
+
+def _able(ability: str) -> str:
+    """Which methods have an ability, for a message."""
+    from cefito.planners.registry import METHODS
+
+    names = [name for name, method in METHODS.items() if getattr(method.planner.abilities, ability)]
+    return f"of the methods only {', '.join(names)} can" if names else "no method can"

@@ -6,7 +6,10 @@ What is known without looking at the observations further.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,101 +17,130 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
-from cefito.planners.base import Queries
-from cefito.planners.task_model import TaskModel
-from cefito.planners.trained import parameters_of, results_of
+from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, check_queries
+from cefito.planners.networks import TrainingContext
+from cefito.planners.task_model import ClassifierSettings, TaskModel
+from cefito.progress import Progress, silent
+from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
-from cefito.training.trainer import TrainingResult
 
 __all__ = ["FrequentPlanner"]
 
+_FILE = "frequent.json"
+_REMEDY = "Fit the planner again."
 
-class FrequentPlanner:
+
+@dataclass(frozen=True)
+class FrequentPlanner(BasePlanner):
     """Plans the sequences that training windows of the task show most often.
 
-    Ties by which came first.
+    Ties are ordered by which came first. The energy of a plan is minus the logarithm of its share.
+    Tasks without training windows get no plan.
 
-    The energy of a plan is minus the logarithm of its share. Tasks without training windows get no
-    plan.
-
-    Args:
-        task_model: Predicts tasks; fitted here unless it has been already.
+    Attributes:
+        task_model: Predicts tasks.
+        counts: For each task its sequences with their counts, most frequent first.
+        horizon: T.
     """
 
+    task_model: TaskModel
+    counts: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]]
+    horizon: int
     name = "most frequent window"
 
-    def __init__(self, *, task_model: TaskModel) -> None:
-        self.task_model = task_model
-        self._counts: dict[int, list[tuple[list[int], int]]] = {}
-        self._horizon = 0
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: ClassifierSettings,
+        seed: int,
+        context: TrainingContext = TrainingContext(),
+    ) -> Fitted[Self]:
+        """Count sequences, and train the task classifier."""
+        task_model, result = TaskModel.fit(
+            train, val, settings=settings, seed=seed, context=context
+        )
+        return Fitted(cls.counted(train, task_model), {TaskModel.title: result})
+
+    @classmethod
+    def counted(cls, train: Windows, task_model: TaskModel) -> Self:
+        """A planner that counts training windows and predicts tasks by a classifier that is there."""
+        counts = {}
+        for task in np.unique(train.tasks):
+            counter = Counter(tuple(row) for row in train.actions[train.tasks == task].tolist())
+            counts[int(task)] = tuple(counter.most_common())
+        return cls(task_model, counts, train.horizon)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        settings: ClassifierSettings,
+        context: TrainingContext = TrainingContext(),
+    ) -> Self:
+        """The planner that was saved in a folder.
+
+        Raises:
+            RunError: Missing or damaged files, or weights of another configuration.
+        """
+        value = read_json(folder / _FILE, _REMEDY, RunError)
+        task_model = TaskModel.load(folder, config=settings.classifier, device=context.device)
+        try:
+            counts = {
+                int(task): tuple((tuple(actions), int(count)) for actions, count in rows)
+                for task, rows in value["counts"].items()
+            }
+            return cls(task_model, counts, int(value["horizon"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            raise RunError(
+                f"{folder / _FILE}: holds no counts ({problem!r}). {_REMEDY}"
+            ) from problem
+
+    def save(self, folder: Path) -> None:
+        """Write counts and task classifier."""
+        counts = {str(task): rows for task, rows in self.counts.items()}
+        write_json(folder / _FILE, {"horizon": self.horizon, "counts": counts})
+        self.task_model.save(folder)
 
     @property
     def parameters(self) -> dict[str, int]:
         """Those of the task classifier."""
-        return parameters_of(self.task_model)
+        return {TaskModel.title: self.task_model.parameters}
 
     @property
-    def results(self) -> dict[str, TrainingResult]:
-        """That of the task classifier, where it was fitted here."""
-        return results_of(self.task_model)
-
-    def fit(self, train: Windows, val: Windows, *, seed: int) -> None:
-        """Count sequences, and fit the task model where that is still to do."""
-        if not self.task_model.fitted:
-            self.task_model.fit(train, val, seed=seed)
-        self._horizon, self._counts = train.horizon, {}
-        for task in np.unique(train.tasks):
-            counter = Counter(tuple(row) for row in train.actions[train.tasks == task].tolist())
-            self._counts[int(task)] = [
-                (list(actions), count) for actions, count in counter.most_common()
-            ]
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.task_model.network.fc1.in_features
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The task model's prediction [N], or the given tasks."""
+        """The classifier's prediction [N], or the given tasks."""
         return self.task_model.predict(queries)
 
-    def plan(self, queries: Queries, top_k: int) -> list[Plans]:
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,  # noqa: ARG002
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> list[Plans]:
         """The most frequent sequences of each query's task."""
-        if not self._counts:
-            raise RunError("this planner has not been fitted; call fit or load first.")
-        return [
-            self._best(self._counts.get(int(task), []), top_k)
-            for task in self.predict_tasks(queries)
-        ]
+        check_queries(self, queries, top_k, constraints)
+        return [self._best(int(task), top_k) for task in self.predict_tasks(queries)]
 
-    def _best(self, counts: list[tuple[list[int], int]], top_k: int) -> Plans:
-        total = sum(count for _, count in counts)
-        best = counts[:top_k]
+    def _best(self, task: int, top_k: int) -> Plans:
+        counts = self.counts.get(task, ())
+        total, best = sum(count for _, count in counts), counts[:top_k]
         energies = -np.log([count / total for _, count in best])
+        actions = np.array([actions for actions, _ in best], dtype=np.int64)
         return Plans(
-            actions=np.array([actions for actions, _ in best], dtype=np.int64).reshape(
-                -1, self._horizon
-            ),
+            actions=actions.reshape(-1, self.horizon),
             energies=energies,
             scores=energies,
             evaluated=Effort(0, len(counts)),
             exact=True,
         )
-
-    def save(self, folder: Path) -> None:
-        """Write counts and task model."""
-        if not self._counts:
-            raise RunError("this planner has not been fitted; there is nothing to save.")
-        write_json(
-            folder / "frequent.json",
-            {
-                "horizon": self._horizon,
-                "counts": {str(task): rows for task, rows in self._counts.items()},
-            },
-        )
-        self.task_model.save(folder)
-
-    def load(self, folder: Path) -> None:
-        """Read them back."""
-        value = read_json(folder / "frequent.json", "Fit the planner again.", RunError)
-        self._horizon = value["horizon"]
-        self._counts = {
-            int(task): [(actions, count) for actions, count in rows]
-            for task, rows in value["counts"].items()
-        }
-        self.task_model.load(folder)

@@ -32,14 +32,14 @@ from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import DataError, RunError
 from cefito.field.classifier import TaskClassifier
-from cefito.field.config import ClassifierConfig
 from cefito.field.energy import EnergyField
+from cefito.field.settings import ClassifierConfig
 from cefito.files import check_array, load_npy, new_folder, sha256, write_json
-from cefito.planners.cefito import CefitoPlanner
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.run import Run, open_run
+from cefito.planners.settings import RunConfig, load_config
 from cefito.planners.task_model import TaskModel
 from cefito.search.prior import NGramPrior
-from cefito.training.config import RunConfig, load_config
 
 __all__ = ["import_classifier", "import_field"]
 

@@ -1,13 +1,14 @@
 """The nearest training window in observation space.
 
-No learning, a strong baseline where videos resemble each other.
+No learning, and a strong baseline where videos resemble each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,51 +16,109 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import Queries
+from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, check_queries
+from cefito.planners.networks import TrainingContext
+from cefito.progress import Progress, silent
+from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
-from cefito.training.trainer import TrainingResult
 
 __all__ = ["NearestPlanner"]
 
-_BLOCK = 512
+_FILE = "windows.safetensors"
+_REMEDY = "Fit the planner again."
+_BLOCK = 512  # queries compared with all training windows at once
 
 
-class NearestPlanner:
-    """Plans what was done in the training windows whose two observations, side by side.
-
-    Are nearest.
+@dataclass(frozen=True)
+class NearestPlanner(BasePlanner):
+    """Plans what was done in the training windows whose two observations are nearest.
 
     Each observation is scaled to unit length, so that nearest is by the sum of the two cosines; on
     real features this is the stronger baseline. The energy of a plan is the Euclidean distance of
     the scaled pairs. With the task known, only its windows are looked at.
+
+    Attributes:
+        pairs: Both observations of each training window, scaled, side by side, [M, 2 E].
+        actions: Their actions [M, T].
+        tasks: Their tasks [M].
     """
 
+    pairs: NDArray[np.float32]
+    actions: NDArray[np.int64]
+    tasks: NDArray[np.int64]
     name = "nearest window"
-    parameters: Mapping[str, int] = MappingProxyType({})
-    results: Mapping[str, TrainingResult] = MappingProxyType({})
 
-    def __init__(self) -> None:
-        self._pairs: NDArray[np.float32] | None = None
-
-    def fit(self, train: Windows, val: Windows, *, seed: int) -> None:  # noqa: ARG002
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,  # noqa: ARG003
+        *,
+        settings: Any = None,  # noqa: ARG003
+        seed: int = 0,  # noqa: ARG003
+        context: TrainingContext = TrainingContext(),  # noqa: ARG003
+    ) -> Fitted[Self]:
         """Keep the training windows; nothing is chosen."""
-        self._pairs = _scaled_pairs(train.initial, train.goal)
-        self._actions, self._tasks = train.actions, train.tasks
+        return Fitted(cls(_scaled_pairs(train.initial, train.goal), train.actions, train.tasks))
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        *,
+        settings: Any = None,  # noqa: ARG003
+        context: TrainingContext = TrainingContext(),  # noqa: ARG003
+    ) -> Self:
+        """The planner that was saved in a folder.
+
+        Raises:
+            RunError: Missing or damaged file.
+        """
+        tensors, _ = load_tensors(folder / _FILE, "np", _REMEDY, RunError)
+        try:
+            return cls(tensors["pairs"], tensors["actions"], tensors["tasks"])
+        except KeyError as problem:
+            raise RunError(f"{folder / _FILE}: holds no {problem}. {_REMEDY}") from problem
+
+    def save(self, folder: Path) -> None:
+        """Write the training windows."""
+        write_tensors(
+            folder / _FILE, {"pairs": self.pairs, "actions": self.actions, "tasks": self.tasks}
+        )
+
+    @property
+    def horizon(self) -> int:
+        """T, the actions of a plan."""
+        return self.actions.shape[1]
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.pairs.shape[1] // 2
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The task of the nearest window [N]."""
         if queries.tasks is not None:
             return queries.tasks
         nearest = [block.argmin(axis=1) for _, block in self._distances(queries)]
-        return np.asarray(self._tasks[np.concatenate(nearest)])
+        return np.asarray(self.tasks[np.concatenate(nearest)])
 
-    def plan(self, queries: Queries, top_k: int) -> list[Plans]:
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,  # noqa: ARG002
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> list[Plans]:
         """The sequences of the nearest windows, without repeats."""
+        check_queries(self, queries, top_k, constraints)
         plans = []
         for first, block in self._distances(queries):
             for row, distances in enumerate(block, start=first):
                 if queries.tasks is not None:
-                    distances = np.where(self._tasks == queries.tasks[row], distances, np.inf)
+                    distances = np.where(self.tasks == queries.tasks[row], distances, np.inf)
                 plans.append(self._best(distances, top_k))
         return plans
 
@@ -68,10 +127,10 @@ class NearestPlanner:
         for index in np.argsort(distances, kind="stable"):
             if len(chosen) == top_k or not np.isfinite(distances[index]):
                 break
-            chosen.setdefault(tuple(self._actions[index].tolist()), float(distances[index]))
+            chosen.setdefault(tuple(self.actions[index].tolist()), float(distances[index]))
         energies = np.array(list(chosen.values()))
         return Plans(
-            actions=np.array(list(chosen), dtype=np.int64).reshape(-1, self._actions.shape[1]),
+            actions=np.array(list(chosen), dtype=np.int64).reshape(-1, self.horizon),
             energies=energies,
             scores=energies,
             evaluated=Effort(0, len(distances)),
@@ -79,38 +138,15 @@ class NearestPlanner:
         )
 
     def _distances(self, queries: Queries) -> list[tuple[int, NDArray[np.float32]]]:
-        if self._pairs is None:
-            raise RunError("this planner has not been fitted; call fit or load first.")
+        """Distances to all training windows, a block of queries at a time, with its first row."""
         pairs = _scaled_pairs(queries.initial, queries.goal)
-        squares = np.square(self._pairs).sum(axis=1)
+        squares = np.square(self.pairs).sum(axis=1)
         blocks = []
         for first in range(0, len(pairs), _BLOCK):
             part = pairs[first : first + _BLOCK]
-            squared = (
-                squares + np.square(part).sum(axis=1, keepdims=True) - 2 * part @ self._pairs.T
-            )
+            squared = squares + np.square(part).sum(axis=1, keepdims=True) - 2 * part @ self.pairs.T
             blocks.append((first, np.sqrt(np.maximum(squared, 0))))
         return blocks
-
-    def save(self, folder: Path) -> None:
-        """Write the training windows."""
-        if self._pairs is None:
-            raise RunError("this planner has not been fitted; there is nothing to save.")
-        write_tensors(
-            folder / "windows.safetensors",
-            {"pairs": self._pairs, "actions": self._actions, "tasks": self._tasks},
-        )
-
-    def load(self, folder: Path) -> None:
-        """Read them back."""
-        tensors, _ = load_tensors(
-            folder / "windows.safetensors", "np", "Fit the planner again.", RunError
-        )
-        self._pairs, self._actions, self._tasks = (
-            tensors["pairs"],
-            tensors["actions"],
-            tensors["tasks"],
-        )
 
 
 def _scaled_pairs(initial: NDArray[np.float32], goal: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,11 +1,12 @@
-"""Proposing actions for each step of a query.
-
-The proposal network with its training, saving and loading.
-"""
+"""Proposing actions for each step of a query: the proposal network with its training and files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,101 +14,110 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.field.config import ProposalConfig
 from cefito.field.proposal import ProposalNetwork
+from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Queries
-from cefito.planners.trained import TrainedNetwork, TrainingContext
-from cefito.training.objectives import ProposalObjective
-from cefito.training.parts import TrainingConfig
-from cefito.training.trainer import generator_for
+from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.runtime import Stream
+from cefito.training.proposal_loss import ProposalLoss
+from cefito.training.settings import TrainingConfig
+from cefito.training.trainer import TrainingResult
 
 __all__ = ["ProposalModel"]
 
 
+@dataclass(frozen=True)
 class ProposalModel(TrainedNetwork[ProposalNetwork]):
-    """A proposal network that can be fitted, saved and loaded.
+    """A trained proposal network."""
 
-    Args:
-        config: The network.
-        training: How it is trained.
-        context: Where it is trained.
-    """
+    title: ClassVar[str] = "proposal network"
+    file: ClassVar[str] = "proposal.safetensors"
 
-    title = "proposal network"
-    file = "proposal.safetensors"
-
-    def __init__(
-        self,
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
         *,
         config: ProposalConfig,
         training: TrainingConfig,
-        context: TrainingContext = TrainingContext(),
-    ) -> None:
-        super().__init__(context=context)
-        self.config, self.training = config, training
-
-    def fit(
-        self,
-        train_windows: Windows,
-        val: Windows,
-        *,
         actions: Mapping[int, tuple[int, ...]],
         seed: int,
-    ) -> None:
+        context: TrainingContext,
+    ) -> tuple[Self, TrainingResult]:
         """Train the network on windows, keep the epoch of the best validation likelihood.
 
         Args:
-            train_windows: Training windows.
+            train: Training windows.
             val: Validation windows.
+            config: The network.
+            training: How it is trained.
             actions: Action ids that each task may use, among which a step's action is told apart;
                 all of them for tasks left out.
             seed: Seed of weights, batches, noise and dropout.
+            context: Where it is trained.
         """
         network = ProposalNetwork(
-            config=self.config,
-            observation_dim=train_windows.initial.shape[1],
-            action_count=len(train_windows.taxonomy.actions),
-            horizon=train_windows.horizon,
+            config=config,
+            observation_dim=train.initial.shape[1],
+            action_count=len(train.taxonomy.actions),
+            horizon=train.horizon,
         )
-        network.reset(generator_for("cpu", seed, 5))
-        network.to(self.device)
-        objective = ProposalObjective(
-            proposal=network, train=train_windows, val=val, actions=actions, config=self.training
-        )
-        if self.config.centre:
-            network.mean.copy_(objective.observations.mean)
-        self.result = self.context.train(
-            self.title,
-            objective,
-            self.training,
+        result = train_network(
+            network,
+            partial(_loss, train=train, val=val, actions=actions, training=training),
+            name=cls.title,
+            training=training,
+            stream=Stream.PROPOSALS,
             seed=seed,
             settings=[
-                train_windows.horizon,
-                self.config.model_dump(),
-                self.training.model_dump(),
+                train.horizon,
+                config.model_dump(),
+                training.model_dump(),
                 sorted(actions.items()),
             ],
+            context=context,
+            centre=config.centre,
         )
-        self.network = network
+        return cls(network), result
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, config: ProposalConfig, device: torch.device | str = "cpu"
+    ) -> Self:
+        """The network that was saved in a folder.
+
+        Raises:
+            RunError: Missing or damaged file, or weights of another configuration.
+        """
+        return cls(cls.read(folder, partial(_build, config), device=device))
 
     @torch.inference_mode()
     def logits(self, queries: Queries) -> NDArray[np.float32]:
         """Logits of each step's action over all actions, whichever the task, [N, T, K].
 
         Raises:
-            RunError: Not fitted, or observations of another dimension.
+            RunError: Observations of another dimension.
         """
-        network = self.ready()
-        logits = network(*self.observations(queries, network.observation_dim))
+        logits = self.network(*self.observations(queries, self.network.observation_dim))
         return np.asarray(logits.float().cpu().numpy())
 
-    def build(self, tensors: Mapping[str, Tensor]) -> ProposalNetwork:
-        """A proposal network for weights of its sizes."""
-        horizon, action_count = tensors["bias"].shape
-        (observation_dim,) = tensors["mean"].shape
-        return ProposalNetwork(
-            config=self.config,
-            observation_dim=observation_dim,
-            action_count=action_count,
-            horizon=horizon,
-        )
+
+def _loss(
+    network: ProposalNetwork,
+    *,
+    train: Windows,
+    val: Windows,
+    actions: Mapping[int, tuple[int, ...]],
+    training: TrainingConfig,
+) -> ProposalLoss:
+    return ProposalLoss(proposal=network, train=train, val=val, actions=actions, config=training)
+
+
+def _build(config: ProposalConfig, tensors: Mapping[str, Tensor]) -> ProposalNetwork:
+    """A proposal network for weights of its sizes."""
+    horizon, action_count = tensors["bias"].shape
+    (observation_dim,) = tensors["mean"].shape
+    return ProposalNetwork(
+        config=config, observation_dim=observation_dim, action_count=action_count, horizon=horizon
+    )

@@ -22,18 +22,18 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import numpy as np
 import torch
 
-from cefito.data.observations import check_seed
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Selection, check_selection, fitting_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import Planner
-from cefito.planners.cefito import CefitoPlanner
-from cefito.planners.methods import find_method, make_planner
-from cefito.planners.trained import TrainingContext
+from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.networks import TrainingContext
+from cefito.planners.registry import find_method, make_planner
+from cefito.planners.settings import RunConfig
 from cefito.progress import Progress, silent
-from cefito.training.config import RunConfig
+from cefito.runtime import check_seed
 from cefito.training.distributed import Processes
 
 __all__ = ["Run", "open_run", "pick_device", "train_run"]
@@ -208,7 +208,7 @@ def train_run(
         config: All settings; the planner uses those of its method.
         horizon: T.
         seed: Seed of everything drawn.
-        method: Name of the method, as in `cefito.planners.methods`.
+        method: Name of the method, as in `cefito.planners.registry`.
         selection: Where epochs and weights are chosen: on the validation split, or on test as
             published work does.
         device: Where to train.

@@ -1,67 +1,83 @@
-"""Settings of the search that are changed for one call, and names for what was changed."""
+"""All settings of a run: the sections that the registered methods read, from a preset."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import create_model
 
-from cefito.errors import ConfigError
-from cefito.training.config import SearchConfig
+from cefito.planners.registry import METHODS
+from cefito.settings import Frozen, changed, preset_values, validated
+from cefito.settings import preset_names as names_in
 
-__all__ = ["changed_settings", "option_name", "search_settings"]
+__all__ = ["RunConfig", "load_config", "preset_names", "run_config"]
 
-_OPTIONS = {"method": "search", "budget_gflop": "budget"}
+PRESETS = resources.files("cefito.planners.presets")
+Sections = TypeVar("Sections", bound=Frozen)
 
 
-def option_name(setting: str) -> str:
-    """What a setting of `SearchConfig` is called on the command line, without dashes in front.
+class RunConfig(Frozen):
+    """All settings of a run: a section for each part of each registered method.
 
-    "prior-weight".
+    Sections of one name are shared by all methods that read them (the task classifier's, say).
+
+    Attributes:
+        preset: Name of the preset that they come from.
     """
-    return _OPTIONS.get(setting, setting).replace("_", "-")
+
+    preset: str
+
+    def settings(self, kind: type[Sections]) -> Sections:
+        """The sections that a method reads.
+
+        Args:
+            kind: Class of the method's settings.
+        """
+        return kind(**{name: getattr(self, name) for name in kind.model_fields})
 
 
-def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
-    """Settings with some of them replaced.
+def run_config(values: Mapping[str, Any], *, place: str) -> RunConfig:
+    """All settings from plain values, as JSON and presets hold them.
 
     Args:
-        config: Settings to begin with, such as those of a run.
-        overrides: Values by the name of the setting; None keeps what there is.
+        values: The preset's name and values of the sections; what is left out has its default.
+        place: Where they come from, for the message.
 
     Raises:
-        ConfigError: An unknown setting or a value that it cannot have; the message names the
-            option.
+        ConfigError: Unknown section or setting, or a value that a setting cannot have.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
-    for name, value in given.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"--{option_name(name)} {value}: expected a finite number.")
-    try:
-        return SearchConfig.model_validate({**config.model_dump(), **given})
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else "search"
-        raise ConfigError(f"--{option_name(name)} {first['input']}: {first['msg']}.") from problem
+    sections: dict[str, Any] = {}
+    for method in METHODS.values():
+        for name, section in method.settings.model_fields.items():
+            sections[name] = (section.annotation, section.default)
+    kind = create_model("RunConfig", __base__=RunConfig, **sections)
+    return validated(kind, values, place=place)
 
 
-def changed_settings(config: SearchConfig, own: SearchConfig) -> list[str]:
-    """The settings in which a configuration differs from another one.
+def preset_names() -> list[str]:
+    """Names of the presets shipped with the package."""
+    return names_in(PRESETS)
 
-    As "option value" in the order of the fields.
+
+def load_config(
+    preset: str, *, dataset: str = "", horizon: int = 0, overrides: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Load a preset, choose its variant, apply overrides.
 
     Args:
-        config: The settings in use.
-        own: Those that are not worth telling.
+        preset: Name of a shipped preset, or path of a TOML file of the same form.
+        dataset: Name of the data set; a variant applies where this begins with the variant's
+            `dataset`.
+        horizon: T; a variant applies where this equals the variant's `horizon`, if it names one.
+        overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are
+            read as TOML values.
+
+    Raises:
+        ConfigError: Unknown preset, unknown or invalid key; the message names it.
     """
-    before = own.model_dump()
-    return [
-        f"{option_name(name)} {_plain(value)}"
-        for name, value in config.model_dump().items()
-        if value != before[name]
-    ]
-
-
-def _plain(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    values = preset_values(preset, PRESETS, dataset=dataset, horizon=horizon)
+    values = changed(values, overrides or {}) | {"preset": Path(preset).stem}
+    return run_config(values, place=f"preset '{preset}' (paper.toml shows all settings)")

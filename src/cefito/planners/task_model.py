@@ -2,85 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cefito.data.windows import Windows
 from cefito.field.classifier import TaskClassifier
-from cefito.field.config import ClassifierConfig
+from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries
-from cefito.planners.trained import TrainedNetwork, TrainingContext
-from cefito.training.config import ClassifierTrainingConfig
-from cefito.training.objectives import ClassifierObjective
-from cefito.training.trainer import generator_for
+from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.runtime import Stream
+from cefito.settings import Frozen
+from cefito.training.classifier_loss import ClassifierLoss
+from cefito.training.settings import ClassifierTrainingConfig
+from cefito.training.trainer import TrainingResult
 
-__all__ = ["TaskModel"]
+__all__ = ["ClassifierSettings", "TaskModel"]
 
 
+class ClassifierSettings(Frozen):
+    """The sections that every method with a task classifier reads."""
+
+    classifier: ClassifierConfig = ClassifierConfig()
+    classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
+
+
+@dataclass(frozen=True)
 class TaskModel(TrainedNetwork[TaskClassifier]):
-    """A task classifier that can be fitted, saved and loaded.
+    """A trained task classifier."""
 
-    Args:
-        config: The network.
-        training: How it is trained.
-        context: Where it is trained.
-    """
+    title: ClassVar[str] = "task classifier"
+    file: ClassVar[str] = "classifier.safetensors"
 
-    title = "task classifier"
-    file = "classifier.safetensors"
-
-    def __init__(
-        self,
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
         *,
-        config: ClassifierConfig,
-        training: ClassifierTrainingConfig,
-        context: TrainingContext = TrainingContext(),
-    ) -> None:
-        super().__init__(context=context)
-        self.config, self.training = config, training
-
-    def fit(self, train_windows: Windows, val: Windows, *, seed: int) -> None:
+        settings: ClassifierSettings,
+        seed: int,
+        context: TrainingContext,
+    ) -> tuple[Self, TrainingResult]:
         """Train the classifier on windows, keep the epoch of the best validation accuracy.
 
         Args:
-            train_windows: Training windows.
+            train: Training windows.
             val: Validation windows.
+            settings: The network and how it is trained.
             seed: Seed of weights, batches and noise.
+            context: Where it is trained.
         """
+        config, training = settings.classifier, settings.classifier_training
         network = TaskClassifier(
-            config=self.config,
-            observation_dim=train_windows.initial.shape[1],
-            task_count=len(train_windows.taxonomy.tasks),
+            config=config,
+            observation_dim=train.initial.shape[1],
+            task_count=len(train.taxonomy.tasks),
         )
-        network.reset(generator_for("cpu", seed, 2))
-        network.to(self.device)
-        objective = ClassifierObjective(
-            classifier=network, train=train_windows, val=val, config=self.training
-        )
-        if self.config.centre:
-            network.mean.copy_(objective.observations.mean)
-        self.result = self.context.train(
-            self.title,
-            objective,
-            self.training,
+        result = train_network(
+            network,
+            partial(_loss, train=train, val=val, training=training),
+            name=cls.title,
+            training=training,
+            stream=Stream.CLASSIFIER,
             seed=seed,
-            settings=[train_windows.horizon, self.config.model_dump(), self.training.model_dump()],
+            settings=[train.horizon, config.model_dump(), training.model_dump()],
+            context=context.part("classifier"),
+            centre=config.centre,
         )
-        self.network = network
+        return cls(network), result
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, config: ClassifierConfig, device: torch.device | str = "cpu"
+    ) -> Self:
+        """The classifier that was saved in a folder.
+
+        Raises:
+            RunError: Missing or damaged file, or weights of another configuration.
+        """
+        return cls(
+            cls.read(
+                folder,
+                lambda tensors: TaskClassifier(
+                    config=config,
+                    observation_dim=tensors["fc1.weight"].shape[1],
+                    task_count=tensors["fc4.weight"].shape[0],
+                ),
+                device=device,
+            )
+        )
 
     @torch.inference_mode()
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
         """Log p(task | observations), [N, |C|].
 
         Raises:
-            RunError: Not fitted, or observations of another dimension.
+            RunError: Observations of another dimension.
         """
-        network = self.ready()
-        logits = network(*self.observations(queries, network.fc1.in_features))
+        logits = self.network(*self.observations(queries, self.network.fc1.in_features))
         return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
 
     def predict(self, queries: Queries) -> NDArray[np.int64]:
@@ -89,10 +114,8 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
             return queries.tasks
         return np.asarray(self.log_probabilities(queries).argmax(axis=1), dtype=np.int64)
 
-    def build(self, tensors: Mapping[str, Tensor]) -> TaskClassifier:
-        """A classifier for weights of its widths."""
-        return TaskClassifier(
-            config=self.config,
-            observation_dim=tensors["fc1.weight"].shape[1],
-            task_count=tensors["fc4.weight"].shape[0],
-        )
+
+def _loss(
+    network: TaskClassifier, *, train: Windows, val: Windows, training: ClassifierTrainingConfig
+) -> ClassifierLoss:
+    return ClassifierLoss(classifier=network, train=train, val=val, config=training)

@@ -1,11 +1,10 @@
 """Search: a problem in, plans out. Knows nothing of networks, only of fields that give energies."""
 
-from cefito.search.auto import AutoSearch, make_search
+from cefito.search.auto import AutoSearch
 from cefito.search.beam import BeamSearch
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.gradient import GradientSearch
 from cefito.search.guided import GuidedSearch
 from cefito.search.naive import NaiveSearch
 from cefito.search.prior import NGramPrior
@@ -19,6 +18,7 @@ from cefito.search.problem import (
     Search,
     Watch,
 )
+from cefito.search.registry import SEARCHES, make_search
 
 __all__ = [
     "AutoSearch",
@@ -28,7 +28,6 @@ __all__ = [
     "Effort",
     "ExhaustiveSearch",
     "Field",
-    "GradientSearch",
     "GuidedSearch",
     "IncrementalEnergies",
     "NGramPrior",

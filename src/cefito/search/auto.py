@@ -1,22 +1,17 @@
-"""One way to a search by its name; "auto" is exact while that is affordable and guided beyond."""
+"""Exact while that is affordable, guided beyond."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from cefito.errors import ConfigError
-from cefito.search.beam import BeamSearch
 from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.gradient import GradientSearch
 from cefito.search.guided import GuidedSearch
-from cefito.search.naive import NaiveSearch
 from cefito.search.problem import IncrementalEnergies, Plans, Problem, Search, Watch
-from cefito.search.space import compiled
+from cefito.search.space import Space, compiled
 
-__all__ = ["AutoSearch", "Method", "make_search"]
-
-Method = Literal["auto", "exhaustive", "guided", "gradient", "beam", "naive"]
+__all__ = ["AutoSearch"]
 
 
 class AutoSearch:
@@ -53,7 +48,7 @@ class AutoSearch:
     def search(
         self,
         field: IncrementalEnergies[Any],
-        problems: Sequence[Problem],
+        problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:
@@ -62,62 +57,12 @@ class AutoSearch:
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
-        compiled(
-            problems, field.horizon, top_k
-        )  # refuses a bad problem of either search before any work
-        exact = [self.affordable(field, problem) for problem in problems]
+        spaces = compiled(problems, field.horizon, top_k)  # refuses bad problems before any work
+        exact = [self.affordable(field, space.problem) for space in spaces]
         found: dict[int, Plans] = {}
         searches: tuple[tuple[Search, bool], ...] = ((self.exhaustive, True), (self.guided, False))
         for search, chosen in searches:
             rows = [row for row, one in enumerate(exact) if one == chosen]
-            plans = search.search(field, [problems[row] for row in rows], top_k, watch)
+            plans = search.search(field, [spaces[row] for row in rows], top_k, watch)
             found.update(zip(rows, plans, strict=True))
-        return [found[row] for row in range(len(problems))]
-
-
-def make_search(
-    method: Method = "auto",
-    *,
-    memory_mib: float = 1024,
-    budget_gflop: float = 500,
-    proposals: int = 512,
-    starts: int = 12,
-    refinements: int = 256,
-    width: int = 32,
-    diversity: float = 0.0,
-) -> Search:
-    """A search by its name.
-
-    Args:
-        method: "exhaustive", "guided", "gradient", "beam", "naive", or "auto", which is exact while
-            the budget allows it.
-        memory_mib: Memory bound, MiB.
-        budget_gflop: Of "auto": what an exact search may cost, 10⁹ operations.
-        proposals: Of "guided": sequences taken from the guide.
-        starts: Of "guided": best sequences whose neighbours are evaluated.
-        refinements: Of "guided" and "gradient": combinations of changes evaluated a round.
-        width: Of "beam": prefixes kept.
-        diversity: Of "beam": what each better sibling adds to a prefix's score.
-
-    Raises:
-        ConfigError: Unknown method or a setting out of range.
-    """
-    exhaustive = ExhaustiveSearch(memory_mib=memory_mib)
-    guided = GuidedSearch(
-        proposals=proposals, starts=starts, refinements=refinements, memory_mib=memory_mib
-    )
-    if method == "auto":
-        return AutoSearch(exhaustive=exhaustive, guided=guided, budget_gflop=budget_gflop)
-    if method == "exhaustive":
-        return exhaustive
-    if method == "guided":
-        return guided
-    if method == "gradient":
-        return GradientSearch(refinements=refinements, memory_mib=memory_mib)
-    if method == "beam":
-        return BeamSearch(width=width, diversity=diversity, memory_mib=memory_mib)
-    if method == "naive":
-        return NaiveSearch()
-    raise ConfigError(
-        f"unknown search '{method}'; expected auto, exhaustive, guided, gradient, beam or naive."
-    )
+        return [found[row] for row in range(len(spaces))]

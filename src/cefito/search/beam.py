@@ -52,7 +52,7 @@ class BeamSearch:
     def search(
         self,
         field: IncrementalEnergies[Any],
-        problems: Sequence[Problem],
+        problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:

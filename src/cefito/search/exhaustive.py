@@ -71,7 +71,7 @@ class ExhaustiveSearch:
     def search(
         self,
         field: IncrementalEnergies[Any],
-        problems: Sequence[Problem],
+        problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:

@@ -87,7 +87,7 @@ class GuidedSearch:
     def search(
         self,
         field: IncrementalEnergies[Any],
-        problems: Sequence[Problem],
+        problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:

@@ -27,7 +27,7 @@ class NaiveSearch:
         self.batch = batch
 
     def search(
-        self, field: Field, problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
+        self, field: Field, problems: Sequence[Problem | Space], top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """The `top_k` sequences of lowest score of each problem.
 

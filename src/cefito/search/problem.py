@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from torch import Tensor
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 
+if TYPE_CHECKING:
+    from cefito.search.space import Space
+
 __all__ = [
     "Best",
     "Effort",
@@ -23,7 +26,6 @@ __all__ = [
     "Objective",
     "Plans",
     "Problem",
-    "RelaxedEnergies",
     "Search",
     "Watch",
 ]
@@ -103,24 +105,6 @@ class IncrementalEnergies(Field, Protocol[StateT]):
 
     def coarse(self) -> AbstractContextManager[Any]:
         """While open, prefixes are made and leaves evaluated in lower precision, faster."""
-
-
-class RelaxedEnergies(IncrementalEnergies[StateT], Protocol[StateT]):
-    """A field that also gives the energies of mixtures of actions, and their gradients.
-
-    See `cefito.field.IncrementalField`.
-    """
-
-    def relaxed_energy(
-        self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor, /
-    ) -> Tensor:
-        """Energies [B] between observations [B.
-
-        E] where each step mixes the actions [A] by shares [B, T, A].
-        """
-
-    def bytes_per_mixture(self, actions: int, /) -> int:
-        """Memory that the energy of one mixture of so many actions takes until it has been differentiated."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +187,8 @@ class Plans:
         exact: True only if no allowed sequence outside the list can have a lower score than one
             inside; after screening in lower precision, as far as its margin holds; over several
             tasks, if so for each of those searched.
-        tasks: The task that each plan was found for [k], where a planner searched several.
+        tasks: The task that each plan was found for [k], where a planner searches tasks.
+        searched: Number of tasks that a planner searched.
     """
 
     actions: NDArray[np.int64]
@@ -212,6 +197,7 @@ class Plans:
     evaluated: Effort
     exact: bool
     tasks: NDArray[np.int64] | None = None
+    searched: int = 1
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -244,7 +230,7 @@ class Search(Protocol):
     """Finds sequences of low score."""
 
     def search(
-        self, field: Any, problems: Sequence[Problem], top_k: int, watch: Watch = Watch()
+        self, field: Any, problems: Sequence[Problem | Space], top_k: int, watch: Watch = Watch()
     ) -> list[Plans]:
         """Solve each problem; the k best sequences of each."""
 

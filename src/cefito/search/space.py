@@ -121,12 +121,14 @@ def observations(spaces: Sequence[Space], device: torch.device) -> tuple[Tensor,
     return torch.from_numpy(initial).to(device), torch.from_numpy(goal).to(device)
 
 
-def compiled(problems: Sequence[Problem], horizon: int, top_k: int) -> list[Space]:
-    """Compile all problems before any is searched.
+def compiled(problems: Sequence[Problem | Space], horizon: int, top_k: int) -> list[Space]:
+    """Compile all problems before any is searched; those that are compiled already stay.
 
     Raises:
         ConfigError: top_k below 1, or a problem that no search could solve.
     """
     if top_k < 1:
         raise ConfigError(f"top_k is {top_k}; expected at least 1.")
-    return [Space(problem, horizon) for problem in problems]
+    return [
+        problem if isinstance(problem, Space) else Space(problem, horizon) for problem in problems
+    ]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.training.config import MarginConfig
+from cefito.training.settings import MarginConfig
 
 __all__ = ["adaptive_margins", "softmax_contrastive", "triplet"]
 

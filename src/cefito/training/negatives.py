@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from cefito.errors import SamplingError
-from cefito.field.config import Frozen
+from cefito.settings import Frozen
 
 __all__ = ["ActionSets", "NegativeSampler", "NegativesConfig"]
 

@@ -1,6 +1,6 @@
 """The training loop, one for the field and for the task classifier.
 
-An objective gives losses as sums and counts and scores itself on the validation split; the trainer
+A loss is given as sums and counts and scores itself on the validation split; the trainer
 optimises, averages weights, keeps the best epoch, stops early and can go on after a kill at any
 moment with, on a CPU, the very same weights.
 """
@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cefito.errors import RunError
 from cefito.progress import Advance, Progress, silent
+from cefito.runtime import Stream, generator_for
 from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
-from cefito.training.config import EmaConfig, OptimiserConfig, StoppingConfig
 from cefito.training.distributed import Processes
 from cefito.training.log import MetricsLog
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
 
-__all__ = ["Objective", "Term", "TrainingResult", "generator_for", "train"]
+__all__ = ["Loss", "Term", "TrainingResult", "train"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Term:
     count: Tensor
 
 
-class Objective(Protocol):
+class Loss(Protocol):
     """What is trained, on what, towards what."""
 
     @property
@@ -85,14 +85,8 @@ class TrainingResult:
     resumed: bool
 
 
-def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:
-    """A generator seeded by all of `parts` (seed, epoch, purpose)."""
-    seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    return torch.Generator(device=device).manual_seed(seed)
-
-
 def train(
-    objective: Objective,
+    loss: Loss,
     *,
     optimiser: OptimiserConfig,
     ema: EmaConfig,
@@ -104,10 +98,10 @@ def train(
     progress: Progress = silent,
     group: Processes | None = None,
 ) -> TrainingResult:
-    """Train an objective's module in place; it ends with the weights of the best validated epoch.
+    """Train the module of a loss in place; it ends with the weights of the best validated epoch.
 
     Args:
-        objective: What to train; its module's weights are already drawn.
+        loss: What to train; its module's weights are already drawn.
         optimiser: AdamW settings.
         ema: Weight averaging.
         stopping: Validation and early stopping.
@@ -122,15 +116,15 @@ def train(
     Raises:
         RunError: The checkpoint cannot be used or written.
     """
-    return _Training(
-        objective, optimiser, ema, stopping, seed, key, folder, group or Processes()
-    ).run(label, progress)
+    return _Training(loss, optimiser, ema, stopping, seed, key, folder, group or Processes()).run(
+        label, progress
+    )
 
 
 class _Training:
     def __init__(
         self,
-        objective: Objective,
+        loss: Loss,
         optimiser: OptimiserConfig,
         ema: EmaConfig,
         stopping: StoppingConfig,
@@ -139,7 +133,7 @@ class _Training:
         folder: Path | None,
         group: Processes,
     ) -> None:
-        self.objective, self.module, self.config = objective, objective.module, optimiser
+        self.loss, self.module, self.config = loss, loss.module, optimiser
         self.ema, self.stopping, self.seed, self.group = ema, stopping, seed, group
         self.device = next(self.module.parameters()).device
         self.optimiser = torch.optim.AdamW(
@@ -160,7 +154,7 @@ class _Training:
         self.log = MetricsLog(folder, self.state.epoch) if folder and group.first else None
 
     def run(self, label: str, progress: Progress) -> TrainingResult:
-        steps = math.ceil(len(self.objective) / self.config.batch_size)
+        steps = math.ceil(len(self.loss) / self.config.batch_size)
         with progress(label, total=self.config.epochs * steps) as advance:
             if self.state.epoch:
                 advance(self.state.epoch * steps, note=f"resumed after epoch {self.state.epoch}")
@@ -181,9 +175,9 @@ class _Training:
     def _epoch(self, advance: Advance, steps: int) -> None:
         started, state = time.monotonic(), self.state
         order = torch.randperm(
-            len(self.objective), generator=generator_for("cpu", self.seed, state.epoch, 0)
+            len(self.loss), generator=generator_for("cpu", self.seed, state.epoch, Stream.ORDER)
         )
-        draws = generator_for(self.device, self.seed, state.epoch, 1)
+        draws = generator_for(self.device, self.seed, state.epoch, Stream.DRAWS)
         sums: dict[str, list[float]] = {}
         self.module.train()
         for rows in order.split(self.config.batch_size):
@@ -217,7 +211,7 @@ class _Training:
         with torch.autocast(
             self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"
         ):
-            terms = self.objective.terms(rows, draws, self.group)
+            terms = self.loss.terms(rows, draws, self.group)
         values: dict[str, Tensor] = {}
         loss = torch.zeros((), device=self.device)
         for name, term in terms.items():
@@ -276,7 +270,7 @@ class _Training:
         if state.average:
             self.module.load_state_dict(state.average)
         self.module.eval()
-        scores = self.objective.validate(self.group)
+        scores = self.loss.validate(self.group)
         values = list(scores.values())
         if not state.best or values > state.best:
             state.best, state.best_epoch, state.waited = values, state.epoch, 0

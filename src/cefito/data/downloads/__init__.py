@@ -1,0 +1,1 @@
+"""Downloads of weights, annotations and features: a catalogue, resumable transfers, safe unpacking."""

@@ -1,0 +1,1 @@
+"""Simulated observations and worlds, always called simulated where their name is shown."""

@@ -1,0 +1,298 @@
+"""Simulated observations: one model for annotated videos without features and for the embedded world.
+
+An observation shows the task, what has been done so far, the step that begins or has just ended,
+the style of its video and noise, through a fixed random nonlinearity. Everything simulated with it
+is called simulated wherever its name is shown.
+
+Unit of all strengths: a signal of strength s moves the hidden state by s along one random
+direction; noise and style of strength s have standard deviation s along every direction. So `step /
+noise` is a signal-to-noise ratio.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.taxonomy import Taxonomy
+from cefito.data.videos import Annotations, Video
+from cefito.errors import ConfigError
+from cefito.runtime import SimulationStream, check_seed
+
+__all__ = ["ObservationKnobs", "action_looks", "observe"]
+
+_SHARES = (
+    "memory",
+    "shared_names",
+    "shared_words",
+    "confusion_start",
+    "confusion_end",
+    "nonlinearity",
+)
+_BLOCK = 4096  # steps whose hidden states and features are held in float32 at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservationKnobs:
+    """How hard it is to tell task, progress and step from an observation.
+
+    The defaults are calibrated: a probe reads from them about what models read from CrossTask's S3D
+    features.
+
+    Attributes:
+        task: Strength of the task's own direction, the same in all observations of its videos.
+        progress: Strength of each action done so far.
+        memory: Factor by which the trace of a done action fades with each later step; 1 keeps it
+            (the set of done actions shows, not their order), 0 leaves none but the last. What a
+            goal observation gives away of the middle of a window grows with `progress` and
+            `memory`.
+        step: Strength of the step that begins (start) or has just ended (end).
+        confusion_start: Mean share of a start observation that shows a neighbouring step instead, 0
+            to 1. The share varies between observations (U-shaped), so some show the neighbour
+            alone.
+        confusion_end: The same for end observations.
+        shared_names: Cosine between the looks of two actions of the same name in different tasks, 0
+            to 1.
+        shared_words: Share of a name's look that comes from its words, 0 to 1, so "pour milk" looks
+            a little like "pour water".
+        style: Standard deviation of the video's style, one draw a video, in every direction.
+        noise: Standard deviation of the noise, one draw an observation, in every direction.
+        noise_spread: How much noisier some videos are than others: standard deviation of the
+            logarithm of the factor, one draw a video, by which the noise of a video is scaled.
+        nonlinearity: Share of each feature that is squashed, 0 (linear) to 1.
+        hidden: Number of hidden dimensions in which all this is added up.
+    """
+
+    task: float = 3.6
+    progress: float = 1.0
+    memory: float = 0.7
+    step: float = 4.9
+    confusion_start: float = 0.11
+    confusion_end: float = 0.25
+    shared_names: float = 0.8
+    shared_words: float = 0.3
+    style: float = 0.5
+    noise: float = 1.0
+    noise_spread: float = 0.4
+    nonlinearity: float = 0.5
+    hidden: int = 256
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigError: A knob is out of range.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in _SHARES and not 0 <= value <= 1:
+                raise ConfigError(
+                    f"observation knob {field.name} = {value}: expected a share from 0 to 1."
+                )
+            if not 0 <= value < np.inf or (field.name == "hidden" and value < 1):
+                raise ConfigError(
+                    f"observation knob {field.name} = {value}: expected a finite number of at "
+                    f"least {int(field.name == 'hidden')}."
+                )
+
+
+def observe(
+    annotations: Annotations, knobs: ObservationKnobs, *, dim: int, seed: int
+) -> tuple[NDArray[np.float16], NDArray[np.float16]]:
+    """Simulate the observations at the start and at the end of every annotated step.
+
+    Args:
+        annotations: Taxonomy and videos; shared names of the taxonomy, where it has them, decide
+            which actions look alike.
+        knobs: How hard it is.
+        dim: E, the number of features of an observation.
+        seed: Decides every draw; the same seed on the same machine gives the same bytes.
+
+    Returns:
+        `start` and `end`, float16 [S, E], in the order of the videos and their steps; features have
+        a variance of the order of 1.
+
+    Raises:
+        ConfigError: `dim` below 1, negative seed.
+    """
+    if dim < 1:
+        raise ConfigError(f"observation dimension {dim}: expected a positive number of features.")
+    check_seed(seed)
+    taxonomy = annotations.taxonomy
+    looks = action_looks(taxonomy, knobs, seed=seed)
+    traces = _directions([f"trace {name}" for name in _look_names(taxonomy)], knobs.hidden, seed)
+    tasks = _directions([f"task {task.name}" for task in taxonomy.tasks], knobs.hidden, seed)
+    camera = _Camera(
+        knobs, dim=dim, generator=np.random.default_rng([seed, SimulationStream.CAMERA])
+    )
+    shape = (len(annotations.videos), knobs.hidden)
+    styles = np.random.default_rng([seed, SimulationStream.STYLES]).standard_normal(
+        shape, np.float32
+    )
+    spread = np.random.default_rng([seed, SimulationStream.SPREAD]).standard_normal(
+        len(annotations.videos)
+    )
+    scales = (knobs.noise * np.exp(knobs.noise_spread * spread)).astype(np.float32)
+    noises = np.random.default_rng([seed, SimulationStream.NOISE])
+    mixing = np.random.default_rng([seed, SimulationStream.CONFUSION])
+    result = np.empty((2, annotations.step_count, dim), dtype=np.float16)
+    for first, videos, indices in _blocks(annotations.videos):
+        lengths = [len(video.steps) for video in videos]
+        base = knobs.task * tasks[np.repeat([video.task for video in videos], lengths)]
+        base += knobs.style * styles[np.repeat(indices, lengths)]
+        scale = scales[np.repeat(indices, lengths), None]
+        done = _done(videos, len(taxonomy.actions), knobs.memory)
+        for side, confusion in enumerate((knobs.confusion_start, knobs.confusion_end)):
+            hidden = base + knobs.progress * (done[side] @ traces)
+            hidden += knobs.step * _shown(videos, looks, confusion, mixing)
+            hidden += scale * noises.standard_normal(hidden.shape, np.float32)
+            result[side, first : first + len(hidden)] = camera(hidden)
+    return result[0], result[1]
+
+
+def action_looks(taxonomy: Taxonomy, knobs: ObservationKnobs, *, seed: int) -> NDArray[np.float32]:
+    """The direction of each action, unit length, [K, hidden].
+
+    Its first part depends on the name alone (and in part on the words of it), its second on the
+    task too; two tasks' actions of the same name have a cosine of about `shared_names`, and two of
+    one task look the same.
+    """
+    names = _look_names(taxonomy)
+    words = [name.lower().split() for name in names]
+    vocabulary = sorted({word for group in words for word in group})
+    place = {word: index for index, word in enumerate(vocabulary)}
+    of_words = _directions([f"word {word}" for word in vocabulary], knobs.hidden, seed)
+    by_word = np.stack(
+        [
+            of_words[[place[word] for word in group]].sum(axis=0) / np.sqrt(len(group))
+            for group in words
+        ]
+    )
+    by_name = _directions([f"name {name}" for name in names], knobs.hidden, seed)
+    tasks_of: list[list[str]] = [[] for _ in names]
+    for task in taxonomy.tasks:
+        for action in task.actions:
+            tasks_of[action].append(task.name)
+    by_task = _directions(
+        [f"action {name} of {tasks}" for name, tasks in zip(names, tasks_of, strict=True)],
+        knobs.hidden,
+        seed,
+    )
+    common = np.sqrt(knobs.shared_words) * by_word + np.sqrt(1 - knobs.shared_words) * by_name
+    return _unit(
+        np.sqrt(knobs.shared_names) * _unit(common) + np.sqrt(1 - knobs.shared_names) * by_task
+    )
+
+
+class _Camera:
+    """The fixed map from hidden states to features.
+
+    A random projection of which a share is squashed.
+    """
+
+    def __init__(
+        self, knobs: ObservationKnobs, *, dim: int, generator: np.random.Generator
+    ) -> None:
+        power = knobs.task**2 + knobs.progress**2 + knobs.step**2
+        power += knobs.hidden * (knobs.style**2 + knobs.noise**2)
+        scale = 1 / np.sqrt(max(power, 1e-12))  # so that a projection has variance near 1
+        self._weights = generator.standard_normal((knobs.hidden, dim), np.float32) * np.float32(
+            scale
+        )
+        self._offsets = generator.standard_normal(dim, np.float32)
+        self._share = np.float32(knobs.nonlinearity)
+
+    def __call__(self, hidden: NDArray[np.float32]) -> NDArray[np.float16]:
+        linear = hidden @ self._weights
+        squashed = np.tanh(1.5 * linear + self._offsets)
+        return ((1 - self._share) * linear + self._share * squashed).astype(np.float16)
+
+
+def _look_names(taxonomy: Taxonomy) -> list[str]:
+    if taxonomy.shared is not None and taxonomy.to_shared is not None:
+        return [taxonomy.shared[target].name for target in taxonomy.to_shared]
+    return [action.name for action in taxonomy.actions]
+
+
+def _unit(rows: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True), dtype=np.float32)
+
+
+def _directions(names: list[str], size: int, seed: int) -> NDArray[np.float32]:
+    """A random unit vector a name, [len(names), size].
+
+    A name's vector does not depend on the others.
+    """
+    rows = []
+    for name in names:
+        digest = hashlib.sha256(name.encode("utf-8")).digest()
+        generator = np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
+        rows.append(generator.standard_normal(size, np.float32))
+    return _unit(np.stack(rows))
+
+
+def _blocks(videos: tuple[Video, ...]) -> Iterator[tuple[int, list[Video], list[int]]]:
+    """Runs of videos of about `_BLOCK` steps.
+
+    The row of the first step, the videos, their indices.
+    """
+    first, rows, start = 0, 0, 0
+    for index, video in enumerate(videos):
+        rows += len(video.steps)
+        if rows >= _BLOCK or index == len(videos) - 1:
+            if rows:
+                yield first, list(videos[start : index + 1]), list(range(start, index + 1))
+            first, rows, start = first + rows, 0, index + 1
+
+
+def _done(videos: list[Video], size: int, memory: float) -> NDArray[np.float32]:
+    """How fresh the trace of every action is before and after each step, [2, rows, size].
+
+    Values 0 to 1.
+    """
+    rows = sum(len(video.steps) for video in videos)
+    done = np.zeros((2, rows, size), dtype=np.float32)
+    row = 0
+    for video in videos:
+        trace = np.zeros(size, dtype=np.float32)
+        for step in video.steps:
+            done[0, row] = trace
+            trace *= memory
+            trace[step.action] = 1
+            done[1, row] = trace
+            row += 1
+    return done
+
+
+def _shown(
+    videos: list[Video],
+    looks: NDArray[np.float32],
+    confusion: float,
+    generator: np.random.Generator,
+) -> NDArray[np.float32]:
+    """The look of each step mixed with that of a neighbour, the step before or after it, [rows.
+
+    Hidden].
+    """
+    own, other = [], []
+    coins = iter(generator.random(sum(len(video.steps) for video in videos)) < 0.5)
+    for video in videos:
+        actions = [step.action for step in video.steps]
+        for index, action in enumerate(actions):
+            before, after = index > 0, index + 1 < len(actions)
+            step = -1 if before and (next(coins) or not after) else int(after)
+            own.append(action)
+            other.append(actions[index + step])
+    share = np.zeros((len(own), 1), dtype=np.float32)
+    if 0 < confusion < 1:
+        share = generator.beta(2 * confusion, 2 * (1 - confusion), size=(len(own), 1)).astype(
+            np.float32
+        )
+    elif confusion == 1:
+        share[:] = 1
+    return (1 - share) * looks[own] + share * looks[other]

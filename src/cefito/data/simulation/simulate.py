@@ -1,0 +1,302 @@
+"""Simulated observations for annotations without features.
+
+Calibrated against models of real features.
+
+`simulate` writes a prepared data set whose taxonomy, videos and action text are those of the source
+and whose observations are simulated; its name says so. A probe measures what these observations
+give away, beside what models that others trained on real S3D features of CrossTask made of those.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.prepared import check_action_text, write_dataset
+from cefito.data.simulation.observations import ObservationKnobs, observe
+from cefito.data.simulation.probe import run_probe
+from cefito.data.videos import Annotations, read_annotations
+from cefito.errors import ConfigError, DataError
+from cefito.files import load_npy, sha256
+from cefito.runtime import check_seed
+
+__all__ = ["CALIBRATION_HORIZON", "LIKE", "OBSERVATION_DIM", "Calibration", "Figures", "simulate"]
+
+OBSERVATION_DIM = 1536
+CALIBRATION_HORIZON = 4
+REFERENCE_FILE = "s3d_predictions.jsonl"
+
+# Knobs by the features they are calibrated against. "s3d": CrossTask's S3D features, by the probe
+# at T = 4.
+LIKE = {"s3d": ObservationKnobs()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Accuracy over windows, in per cent.
+
+    Attributes:
+        task: Task.
+        first: First action of the window, in the shared vocabulary where there is one.
+        last: Last action of the window, likewise.
+        both: First and last action both right.
+    """
+
+    task: float | None
+    first: float | None
+    last: float | None
+    both: float | None
+
+
+# What the reference models reach on their own training windows of CrossTask, as stated by those who
+# made the
+#: predictions; the file holds test windows only.
+REFERENCE_TRAIN = Figures(task=None, first=97.9, last=95.8, both=94.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """What a probe reads from simulated observations, beside what models read from real ones.
+
+    Attributes:
+        dataset: Name of the simulated data set.
+        like: Name of the knobs.
+        seed: Seed of observations and probe.
+        horizon: T of the windows.
+        vocabulary: Number of action ids that the probe tells apart.
+        test: The probe on windows of test videos; None where test or other videos give no window.
+        train: The probe on the windows that it learned from: those of all other videos.
+        reference_test: The reference models on test windows; None where the source has none.
+        reference_train: The reference models on their training windows.
+    """
+
+    dataset: str
+    like: str
+    seed: int
+    horizon: int
+    vocabulary: int
+    test: Figures | None
+    train: Figures | None
+    reference_test: Figures | None = None
+    reference_train: Figures | None = None
+
+    def rows(self) -> list[dict[str, str | float | None]]:
+        """One row a quantity: simulated and reference figures on test and on training windows.
+
+        Per cent.
+        """
+        labels = {
+            "task": "task",
+            "first": "first action",
+            "last": "last action",
+            "both": "both ends",
+        }
+        sides = {
+            "simulated test": self.test,
+            "reference test": self.reference_test,
+            "simulated train": self.train,
+            "reference train": self.reference_train,
+        }
+        return [
+            {
+                "quantity": label,
+                **{name: getattr(side, field, None) for name, side in sides.items()},
+            }
+            for field, label in labels.items()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON holds them."""
+        return asdict(self)
+
+
+def simulate(
+    source: Path,
+    target: Path,
+    *,
+    like: str = "s3d",
+    seed: int = 0,
+    shared_actions: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Calibration:
+    """Simulate observations for an annotated folder, measure them, and write a prepared data set.
+
+    Args:
+        source: Folder with `taxonomy.json` and `videos.jsonl`, and optional
+            `action_text_features.npy` [K, W] (with `shared_actions` instead
+            `action_text_features_<K>.npy`) and, as reference, `s3d_predictions.jsonl`.
+        target: New folder.
+        like: Name of the knobs, a key of `LIKE`.
+        seed: Decides every draw, also of the probe.
+        shared_actions: Write the data set in the taxonomy's shared vocabulary; the observations are
+            the same.
+        progress: Called with a line now and then.
+
+    Returns:
+        The measured calibration, which the provenance of the data set holds too.
+
+    Raises:
+        ConfigError: Unknown `like`, negative seed.
+        DataError: The source is malformed, has no shared vocabulary though asked for, or the target
+            is taken.
+    """
+    source, target = Path(source), Path(target)
+    check_seed(seed)
+    if like not in LIKE:
+        raise ConfigError(
+            f"simulate: unknown features '{like}'. Choose one of: {', '.join(sorted(LIKE))}."
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
+    talk = progress or _silent
+    annotations = read_annotations(source)
+    written = annotations.in_shared_space() if shared_actions else annotations
+    text = _action_text(source, written, shared=shared_actions)
+    reference = _reference(source / REFERENCE_FILE, annotations)
+    talk(
+        f"simulating observations of {annotations.step_count} steps in {len(annotations.videos)} "
+        "videos"
+    )
+    start, end = observe(annotations, LIKE[like], dim=OBSERVATION_DIM, seed=seed)
+    vocabulary = f"-{len(written.taxonomy.actions)}" if shared_actions else ""
+    name = f"{annotations.taxonomy.dataset}{vocabulary}-simulated"
+    test, train = _measure(annotations, start, end, seed=seed, progress=talk)
+    calibration = Calibration(
+        dataset=name,
+        like=like,
+        seed=seed,
+        horizon=CALIBRATION_HORIZON,
+        vocabulary=len(annotations.taxonomy.shared or annotations.taxonomy.actions),
+        test=test,
+        train=train,
+        reference_test=reference,
+        reference_train=None if reference is None else REFERENCE_TRAIN,
+    )
+    talk(f"writing {target}")
+    write_dataset(
+        target,
+        name=name,
+        annotations=written,
+        start=start,
+        end=end,
+        action_text=text,
+        provenance={
+            "observations": "simulated",
+            "generator": "cefito.data.simulation.observations.observe",
+            "like": like,
+            "knobs": asdict(LIKE[like]),
+            "seed": seed,
+            "shared_actions": shared_actions,
+            "source": {name: sha256(source / name) for name in ("taxonomy.json", "videos.jsonl")},
+            "calibration": calibration.to_dict(),
+        },
+    )
+    return calibration
+
+
+def _silent(line: str) -> None:
+    """Say nothing."""
+
+
+def _action_text(
+    source: Path, annotations: Annotations, *, shared: bool
+) -> NDArray[np.floating[Any]] | None:
+    size = len(annotations.taxonomy.actions)
+    path = source / (f"action_text_features_{size}.npy" if shared else "action_text_features.npy")
+    if not path.exists():
+        return None
+    text = load_npy(path)
+    check_action_text(
+        annotations, text, place=str(path), remedy="Mend the file, or remove it to go without."
+    )
+    return text
+
+
+def _measure(
+    annotations: Annotations,
+    start: NDArray[np.float16],
+    end: NDArray[np.float16],
+    *,
+    seed: int,
+    progress: Callable[[str], None],
+) -> tuple[Figures | None, Figures | None]:
+    """The probe's figures on test windows and on those it learned from."""
+    taxonomy, horizon = annotations.taxonomy, CALIBRATION_HORIZON
+    rows: dict[bool, list[int]] = {True: [], False: []}
+    labels: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
+    mapped = taxonomy.to_shared or tuple(range(len(taxonomy.actions)))
+    row = 0
+    for video in annotations.videos:
+        for first in range(len(video.steps) - horizon + 1 if video.in_protocol else 0):
+            rows[video.split == "test"].append(row + first)
+            ends = video.steps[first].action, video.steps[first + horizon - 1].action
+            labels[video.split == "test"].append((video.task, mapped[ends[0]], mapped[ends[1]]))
+        row += len(video.steps)
+    if not rows[True] or not rows[False]:
+        return None, None
+    pairs = {
+        side: np.concatenate([start[index], end[np.array(index) + horizon - 1]], axis=1).astype(
+            np.float32
+        )
+        for side, index in rows.items()
+    }
+    actions = len(taxonomy.shared or taxonomy.actions)
+    result = run_probe(
+        pairs[False],
+        np.array(labels[False]),
+        pairs[True],
+        seed=seed,
+        progress=progress,
+        classes=[len(taxonomy.tasks), actions, actions],
+    )
+    return _figures(result.test, np.array(labels[True])), _figures(
+        result.train, np.array(labels[False])
+    )
+
+
+def _figures(predicted: NDArray[np.int64], true: NDArray[np.int64]) -> Figures:
+    right = predicted == true
+    task, first, last, both = (
+        round(100 * float(share), 1)
+        for share in (*right.mean(axis=0), right[:, 1:].all(axis=1).mean())
+    )
+    return Figures(task=task, first=first, last=last, both=both)
+
+
+def _reference(path: Path, annotations: Annotations) -> Figures | None:
+    """Accuracy of predictions from real features, one {"video_id", "start", "horizon", "task".
+
+    …} a line.
+
+    Lines of another horizon, or without `first_<K>` and `last_<K>` for a shared vocabulary of K
+    names, are passed over.
+    """
+    taxonomy = annotations.taxonomy
+    if not path.exists() or taxonomy.shared is None or taxonomy.to_shared is None:
+        return None
+    first_key, last_key = (f"{end}_{len(taxonomy.shared)}" for end in ("first", "last"))
+    videos = {video.video_id: video for video in annotations.videos}
+    predicted, true = [], []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            value = json.loads(line)
+            if value["horizon"] != CALIBRATION_HORIZON or first_key not in value:
+                continue
+            video, start = videos[value["video_id"]], int(value["start"])
+            window = video.steps[max(start, 0) : start + CALIBRATION_HORIZON]
+            ends = window[0].action, window[CALIBRATION_HORIZON - 1].action
+            predicted.append((int(value["task"]), int(value[first_key]), int(value[last_key])))
+        except (KeyError, TypeError, ValueError, IndexError) as problem:
+            raise DataError(
+                f"{path}, line {number}: not a prediction for a window of these videos "
+                f"({problem!r}). Remove "
+                f"the line, or the whole file to simulate without reference figures."
+            ) from problem
+        true.append((video.task, taxonomy.to_shared[ends[0]], taxonomy.to_shared[ends[1]]))
+    return _figures(np.array(predicted), np.array(true)) if predicted else None

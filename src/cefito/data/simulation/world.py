@@ -1,0 +1,258 @@
+"""The embedded world: a small simulated data set that needs no download.
+
+Twelve everyday tasks are step graphs: stages in a fixed order, slots within a stage in any order, optional
+and repeated slots, and slots that either of two actions fills. Some actions of different tasks have the same
+name, though not the same id. Observations come from the model that simulated data sets use. Nothing in it was
+taken from a data set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from cefito.data.prepared import PreparedDataset, write_dataset
+from cefito.data.simulation.observations import ObservationKnobs, observe
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.videos import Annotations, Step, Video
+from cefito.errors import ConfigError
+from cefito.runtime import SimulationStream, check_seed
+
+__all__ = ["WORLD_NAME", "Slot", "WorldKnobs", "make_world", "world_tasks", "write_world"]
+
+WORLD_NAME = "synthetic world (simulated)"
+
+# Stages are parted by ">", the slots of a stage by ","; "a | b" is either of two, "?" may be left
+# out, "*" may come again.
+_TASKS = """
+Cook Porridge: measure oats, pour water | pour milk, add salt? > stir mixture*
+  > slice fruit?, fill bowl, add honey
+Bake Scones: sift flour, cut butter, add salt? > pour milk, knead dough* > cut dough > bake in oven
+Fry Dumplings: chop cabbage, knead dough > fill dough* > heat oil, place in pan* > flip over* | pour water
+Brew Spiced Tea: crush spices, boil water > add tea leaves, pour milk, add honey? > stir mixture* > strain tea
+Pickle Cucumbers: wash jar, slice cucumbers, add salt > boil vinegar | boil water > pour into jar* > close lid
+Patch Bicycle Tube: remove wheel > pull out tube, find hole, wipe surface > apply glue*
+  > press patch | pump air
+Rewire Table Lamp: unplug lamp > remove screws, cut wire, strip wire* > solder wire | twist wire
+  > tighten screws
+Change Tap Washer: close valve, wipe surface? > remove screws, clean seat > fit washer
+  > tighten screws* > open tap
+Hang Shelf: measure wall, mark holes*, wipe surface? > drill hole* > insert plugs | apply glue
+  > tighten screws*, fit shelf
+Bind Notebook: fold paper*, cut cover, punch holes > mark holes?, thread needle > sew pages*
+  > apply glue | press pages
+Pour Candle: melt wax, cut wick > add dye | add scent, stir mixture*, place wick > pour into mold*
+Repot Plant: fill with soil*, loosen roots?, remove plant > place plant
+  > press soil, pour water*, wipe surface
+"""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in a task's step graph.
+
+    Attributes:
+        names: Name of the action that fills it, or of two; the first is the usual one.
+        stage: Slots of a lower stage come first.
+        optional: It may be left out.
+        repeated: It may come again, at once or one step later.
+    """
+
+    names: tuple[str, ...]
+    stage: int
+    optional: bool
+    repeated: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldKnobs:
+    """Size and difficulty of the embedded world.
+
+    Attributes:
+        train: Training videos, dealt to the tasks in turn.
+        val: Validation videos.
+        test: Test videos.
+        order_freedom: Probability that a stage is done in a random order instead of the usual one.
+        optional: Probability that an optional slot is done.
+        repeat: Probability that a repeated slot comes again.
+        alternative: Probability that a slot is filled by another than its usual action.
+        observations: The observation model.
+        dim: E, the number of features of an observation.
+    """
+
+    train: int = 420
+    val: int = 60
+    test: int = 120
+    order_freedom: float = 0.45
+    optional: float = 0.5
+    repeat: float = 0.35
+    alternative: float = 0.4
+    observations: ObservationKnobs = field(
+        default_factory=lambda: ObservationKnobs(
+            task=5.0,
+            progress=3.5,
+            memory=0.8,
+            step=9.0,
+            confusion_start=0.05,
+            confusion_end=0.08,
+            shared_names=0.8,
+            shared_words=0.3,
+            style=1.5,
+            noise=1.0,
+            noise_spread=0.0,
+            nonlinearity=0.5,
+            hidden=96,
+        )
+    )
+    dim: int = 128
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigError: A knob is out of range.
+        """
+        for name in ("order_freedom", "optional", "repeat", "alternative"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(
+                    f"world knob {name} = {getattr(self, name)}: expected a share from 0 to 1."
+                )
+        for name in ("train", "val", "test"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"world knob {name} = {getattr(self, name)}: expected at least one video."
+                )
+
+
+def write_world(
+    folder: Path | str, *, seed: int = 0, knobs: WorldKnobs | None = None
+) -> PreparedDataset:
+    """Write the embedded world as a prepared data set, without action text.
+
+    Args:
+        folder: Target, which must not hold anything yet.
+        seed: Decides every draw; the same seed on the same machine gives the same bytes.
+        knobs: Size and difficulty; the defaults of `WorldKnobs` for None.
+
+    Raises:
+        ConfigError: Negative seed.
+        DataError: The folder is taken or cannot be written.
+    """
+    knobs = knobs or WorldKnobs()
+    annotations = make_world(seed=seed, knobs=knobs)
+    start, end = observe(annotations, knobs.observations, dim=knobs.dim, seed=seed)
+    return write_dataset(
+        folder,
+        name=WORLD_NAME,
+        annotations=annotations,
+        start=start,
+        end=end,
+        provenance={
+            "observations": "simulated",
+            "generator": "cefito.data.simulation.world.write_world",
+            "seed": seed,
+            "knobs": asdict(knobs),
+        },
+    )
+
+
+def make_world(*, seed: int = 0, knobs: WorldKnobs | None = None) -> Annotations:
+    """Draw the videos of the embedded world, without observations.
+
+    Args:
+        seed: Decides every draw.
+        knobs: Size and difficulty; the defaults of `WorldKnobs` for None.
+    """
+    check_seed(seed)
+    knobs = knobs or WorldKnobs()
+    graphs = world_tasks()
+    taxonomy, ids = _taxonomy(graphs)
+    generator = np.random.default_rng([seed, SimulationStream.WORLD])
+    splits = ["train"] * knobs.train + ["val"] * knobs.val + ["test"] * knobs.test
+    videos = []
+    for index, split in enumerate(splits):
+        task = index % len(graphs)
+        names = _draw_steps(list(graphs.values())[task], knobs, generator)
+        videos.append(
+            Video(
+                video_id=f"world-{index:04d}",
+                split=split,
+                task=task,
+                steps=_timed([ids[task][name] for name in names], generator),
+            )
+        )
+    return Annotations(taxonomy=taxonomy, videos=tuple(videos))
+
+
+def world_tasks() -> dict[str, tuple[Slot, ...]]:
+    """The step graph of every task, slots in their usual order."""
+    graphs: dict[str, tuple[Slot, ...]] = {}
+    for line in _TASKS.strip().replace("\n  ", " ").splitlines():
+        name, graph = line.split(": ")
+        graphs[name] = tuple(
+            Slot(
+                names=tuple(part.strip(" ?*") for part in text.split("|")),
+                stage=stage,
+                optional="?" in text,
+                repeated="*" in text,
+            )
+            for stage, group in enumerate(graph.split(">"))
+            for text in group.split(",")
+        )
+    return graphs
+
+
+def _taxonomy(graphs: dict[str, tuple[Slot, ...]]) -> tuple[Taxonomy, list[dict[str, int]]]:
+    """The taxonomy, and for each task the ids of its actions by name."""
+    tasks: list[Task] = []
+    actions: list[Action] = []
+    ids: list[dict[str, int]] = []
+    for task, slots in graphs.items():
+        names = dict.fromkeys(name for slot in slots for name in slot.names)
+        ids.append({name: len(actions) + place for place, name in enumerate(names)})
+        actions.extend(Action(id=ids[-1][name], name=name) for name in names)
+        tasks.append(Task(id=len(tasks), name=task, actions=tuple(ids[-1].values())))
+    return Taxonomy(dataset="synthetic world", tasks=tuple(tasks), actions=tuple(actions)), ids
+
+
+def _draw_steps(
+    slots: tuple[Slot, ...], knobs: WorldKnobs, generator: np.random.Generator
+) -> list[str]:
+    """The action names of one video."""
+    names: list[str] = []
+    repeated: list[bool] = []
+    for stage in range(slots[-1].stage + 1):
+        members = [slot for slot in slots if slot.stage == stage]
+        if generator.random() < knobs.order_freedom:
+            members = [members[place] for place in generator.permutation(len(members))]
+        for slot in members:
+            if slot.optional and generator.random() >= knobs.optional:
+                continue
+            other = len(slot.names) > 1 and generator.random() < knobs.alternative
+            names.append(slot.names[int(other)])
+            repeated.append(slot.repeated)
+    result: list[str] = []
+    due: str | None = None
+    for name, again in zip(names, repeated, strict=True):
+        result.append(name)
+        if due is not None:
+            result.append(due)
+            due = None
+        if again and generator.random() < knobs.repeat:
+            if generator.random() < 0.5:
+                result.append(name)
+            else:
+                due = name
+    return result if due is None else [*result, due]
+
+
+def _timed(actions: list[int], generator: np.random.Generator) -> tuple[Step, ...]:
+    """Steps with times in seconds, to a tenth, one after the other."""
+    steps, now = [], 0.0
+    for action in actions:
+        start = now + 1 + generator.exponential(5)
+        now = start + 2 + generator.gamma(2, 4)
+        steps.append(Step(start=round(start, 1), end=round(now, 1), action=action))
+    return tuple(steps)

@@ -1,0 +1,226 @@
+"""What trained networks share: where they train, one template of fitting, saving and loading."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from cefito.errors import RunError
+from cefito.files import load_tensors, write_tensors
+from cefito.planners.base import Queries
+from cefito.progress import Progress, silent
+from cefito.runtime import Stream, generator_for
+from cefito.training.augmentation import Observations
+from cefito.training.checkpoint import load_weights
+from cefito.training.distributed import Processes
+from cefito.training.settings import TrainingConfig
+from cefito.training.trainer import Loss, TrainingResult, train
+
+__all__ = ["TrainedNetwork", "TrainingContext", "train_network"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingContext:
+    """Where and how a planner trains, apart from its settings.
+
+    Attributes:
+        device: Where the networks run.
+        folder: Where checkpoints and metrics of the trainings go; None keeps none.
+        name: Folder below it for this training; several trainings of one planner have one each.
+        shared: Whether other planners train there too: folders then bear a digest of all that
+            determines the result, so that equal trainings are done once and different ones keep
+            apart.
+        key: What else determines the result (the data set's fingerprint); guards checkpoints.
+        progress: Shows progress.
+        group: The processes that train together.
+    """
+
+    device: torch.device | str = "cpu"
+    folder: Path | None = None
+    name: str = ""
+    shared: bool = False
+    key: str = ""
+    progress: Progress = silent
+    group: Processes = field(default_factory=Processes)
+
+    def part(self, name: str) -> Self:
+        """The same for one of a planner's networks."""
+        return replace(self, name=name)
+
+    def train(
+        self, name: str, loss: Loss, training: TrainingConfig, *, seed: int, settings: Any
+    ) -> TrainingResult:
+        """Train a loss's network in place.
+
+        Args:
+            name: Name of the network, shown in the progress.
+            loss: What to train.
+            training: How.
+            seed: Seed of batches and all that is drawn.
+            settings: All else that determines the result, for JSON; a checkpoint made with others
+                is refused.
+
+        Raises:
+            RunError: The checkpoint in the folder cannot be used or written, or the training
+                diverged.
+        """
+        key = json.dumps([name, self.key, seed, settings])
+        return train(
+            loss,
+            optimiser=training.optimiser,
+            ema=training.ema,
+            stopping=training.stopping,
+            seed=seed,
+            folder=self._place(key),
+            label=name,
+            key=key,
+            progress=self.progress,
+            group=self.group,
+        )
+
+    def _place(self, key: str) -> Path | None:
+        if self.folder is None:
+            return None
+        digest = f"-{sha256(key.encode()).hexdigest()[:12]}" if self.shared else ""
+        place = self.folder / f"{self.name}{digest}" if self.name else self.folder
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise RunError(f"{place}: cannot be made ({problem.strerror}).") from problem
+        return place
+
+
+class _Module(Protocol):
+    """A network whose weights can be drawn anew."""
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw all weights."""
+
+
+class _Loss(Loss, Protocol):
+    """A loss that draws its batches from the observations of training windows."""
+
+    @property
+    def observations(self) -> Observations:
+        """The training windows' observations."""
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def train_network(
+    network: Network,
+    loss: Callable[[Network], _Loss],
+    *,
+    name: str,
+    training: TrainingConfig,
+    stream: Stream,
+    seed: int,
+    settings: Any,
+    context: TrainingContext,
+    centre: bool = False,
+) -> TrainingResult:
+    """Draw a network's weights, put it on the device and train it in place.
+
+    Args:
+        network: A network with `reset(generator)`; with `centre` also with a buffer `mean` [E].
+        loss: Makes the loss of the network, which is on the device by then.
+        name: Name of the network, shown in the progress.
+        training: How it is trained.
+        stream: Which of the seed's streams its weights are drawn from.
+        seed: Seed of weights, batches and all that is drawn.
+        settings: All else that determines the result, for JSON.
+        context: Where it is trained.
+        centre: Keep the mean observation of the training windows in the network.
+
+    Raises:
+        RunError: The checkpoint in the folder cannot be used or written, or the training diverged.
+    """
+    resettable: Any = network
+    resettable.reset(generator_for("cpu", seed, stream))
+    network.to(context.device)
+    made = loss(network)
+    if centre:
+        resettable.mean.copy_(made.observations.mean)
+    result = context.train(name, made, training, seed=seed, settings=settings)
+    network.eval()
+    return result
+
+
+@dataclass(frozen=True)
+class TrainedNetwork(Generic[Network]):
+    """A trained network with what planning asks of it; never changed.
+
+    Attributes:
+        network: The network.
+        config: Its settings.
+    """
+
+    title: ClassVar[str]
+    file: ClassVar[str]
+    network: Network
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return next(self.network.parameters()).device
+
+    @property
+    def parameters(self) -> int:
+        """Learned numbers of the network."""
+        return sum(tensor.numel() for tensor in self.network.parameters() if tensor.requires_grad)
+
+    def observations(self, queries: Queries, expected: int) -> tuple[Tensor, Tensor]:
+        """Initial and goal observations [N, E] on the device.
+
+        Raises:
+            RunError: They have not the expected number of features.
+        """
+        if queries.initial.shape[1] != expected:
+            raise RunError(
+                f"observations have {queries.initial.shape[1]} features; this run was trained on "
+                f"{expected}."
+            )
+        return (
+            torch.from_numpy(queries.initial).to(self.device),
+            torch.from_numpy(queries.goal).to(self.device),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the weights."""
+        write_tensors(folder / self.file, self.network.state_dict())
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path,
+        build: Callable[[Mapping[str, Tensor]], Network],
+        *,
+        device: torch.device | str,
+    ) -> Network:
+        """The network whose weights were saved in a folder.
+
+        Args:
+            folder: The folder.
+            build: Makes an untrained network of the shape that weights have; may raise KeyError,
+                IndexError, ValueError or RuntimeError where they are those of something else.
+            device: Where it is to run.
+
+        Raises:
+            RunError: Missing or damaged file, or weights of another configuration.
+        """
+        path = folder / cls.file
+        tensors, _ = load_tensors(path, "pt", "Train the run again.", RunError)
+        try:
+            network = build(tensors)
+        except (KeyError, IndexError, ValueError, RuntimeError) as problem:
+            raise RunError(f"{path}: holds no {cls.title}. Train the run again.") from problem
+        load_weights(network, tensors, str(path))
+        return network.to(device).eval()

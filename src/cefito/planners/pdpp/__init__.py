@@ -1,0 +1,1 @@
+"""PDPP: projected diffusion of the matrix of task, actions and observations."""

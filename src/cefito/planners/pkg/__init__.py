@@ -1,0 +1,1 @@
+"""PKG: the likeliest path on the graph of transitions between a first and a last action."""

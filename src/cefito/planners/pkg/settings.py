@@ -1,0 +1,48 @@
+"""Settings of PKG; the defaults are the published sizes, as `paper.toml` repeats them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cefito.field.settings import ProposalConfig
+from cefito.settings import Frozen
+from cefito.training.settings import (
+    AugmentationConfig,
+    EmaConfig,
+    OptimiserConfig,
+    StoppingConfig,
+    TrainingConfig,
+)
+
+__all__ = ["PkgConfig", "PkgSettings"]
+
+
+class PkgConfig(Frozen):
+    """Procedural knowledge graph: a step model for the first and the last action.
+
+    The likeliest path between them.
+
+    Attributes:
+        network: The step model.
+        training: How the step model is trained.
+        smoothing: Added to the count of every transition.
+        width: Of the beam search "pkg-beam": paths kept.
+    """
+
+    network: ProposalConfig = ProposalConfig(hidden=(512, 512), dropout=0.2)
+    training: TrainingConfig = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0, schedule="cosine"
+        ),
+        ema=EmaConfig(decay=0.99, every=1, warmup=100),
+        stopping=StoppingConfig(every=2, patience=0, windows=0),
+        augmentation=AugmentationConfig(noise=0.3),
+    )
+    smoothing: float = Field(0.0, ge=0)
+    width: int = Field(10, ge=1)
+
+
+class PkgSettings(Frozen):
+    """The sections that PKG reads."""
+
+    pkg: PkgConfig = PkgConfig()

@@ -1,0 +1,63 @@
+"""Every method by its name. Whoever adds one registers it here, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cefito.errors import ConfigError
+from cefito.planners.base import Planner
+from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.frequent import FrequentPlanner
+from cefito.planners.nearest import NearestPlanner
+from cefito.planners.pdpp.planner import PdppPlanner
+from cefito.planners.pdpp.settings import PdppSettings
+from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
+from cefito.planners.pkg.settings import PkgSettings
+from cefito.planners.task_model import ClassifierSettings
+from cefito.planners.viterbi.planner import ViterbiPlanner
+from cefito.planners.viterbi.settings import ViterbiSettings
+from cefito.settings import Frozen
+
+__all__ = ["METHODS", "Method", "find_method"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to plan.
+
+    Attributes:
+        planner: Class of its planners.
+        settings: Class of its settings; each field is a section of the presets.
+    """
+
+    planner: type[Planner]
+    settings: type[Frozen]
+
+
+class NoSettings(Frozen):
+    """Of methods that have none."""
+
+
+METHODS: dict[str, Method] = {
+    "cefito": Method(CefitoPlanner, CefitoSettings),
+    "viterbi": Method(ViterbiPlanner, ViterbiSettings),
+    "pdpp": Method(PdppPlanner, PdppSettings),
+    "pkg": Method(PkgPlanner, PkgSettings),
+    "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
+    "nearest": Method(NearestPlanner, NoSettings),
+    "frequent": Method(FrequentPlanner, ClassifierSettings),
+}
+"""All methods. New ones are added here only."""
+
+
+def find_method(name: Any) -> Method:
+    """A method by its name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if name not in METHODS:
+        raise ConfigError(f"no method '{name}'; there are {', '.join(METHODS)}.")
+    return METHODS[name]

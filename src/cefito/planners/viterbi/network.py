@@ -1,0 +1,181 @@
+"""The network of ViterbiPlanNet (arXiv 2603.04265).
+
+How likely each action is at each step, before the Viterbi layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cefito.field.predictor import Dropout, normalise
+from cefito.planners.viterbi.settings import ViterbiConfig
+
+__all__ = ["Outputs", "ViterbiNetwork"]
+
+_TEMPERATURE = 1 / 0.07  # initial factor of the cosines (published)
+
+_Drop = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the network gives for B queries.
+
+    Attributes:
+        emissions: log σ of each step's logit of each action, float32 [B, T, K].
+        states: Encoded initial and goal observation [B, 2, D].
+        tasks: Task logits, float32 [B, |C|]; no column where there is no task head.
+    """
+
+    emissions: Tensor
+    states: Tensor
+    tasks: Tensor
+
+
+class ViterbiNetwork(nn.Module):
+    """Encoder of observations, emission network, task head, encoder of descriptions.
+
+    The encoder is linear (two layers, nothing between them), the emission network a post-norm
+    transformer layer over the two encoded observations and an MLP on both of its outputs. The task
+    head reads the encoded observations; it and the descriptions shape these in training, and play
+    no part in planning. Which of the two the published task head reads, and how the weights are
+    drawn, is not stated.
+
+    Args:
+        config: Widths and options.
+        observation_dim: E.
+        action_count: K.
+        horizon: T.
+        task_count: |C|; 0 for no task head.
+        description_dim: W, the width of descriptions; 0 where there are none.
+    """
+
+    mean: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        *,
+        config: ViterbiConfig,
+        observation_dim: int,
+        action_count: int,
+        horizon: int,
+        task_count: int = 0,
+        description_dim: int = 0,
+    ) -> None:
+        super().__init__()
+        self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
+        width = config.width
+        self.encoder = nn.Sequential(
+            nn.Linear(observation_dim, config.hidden), nn.Linear(config.hidden, width)
+        )
+        self.layer = _Layer(width, config.heads, config.feedforward)
+        self.norm = nn.LayerNorm(width)
+        self.fc = nn.Linear(2 * width, 2 * width)
+        self.emission = nn.Linear(2 * width, horizon * action_count)
+        self.task = (
+            nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, task_count))
+            if task_count
+            else None
+        )
+        self.description: nn.Linear | None = None
+        if description_dim:
+            self.description = nn.Linear(description_dim, width, bias=False)
+            self.temperature = nn.Parameter(torch.tensor(_TEMPERATURE))
+        self.register_buffer("mean", torch.zeros(observation_dim))
+        self.register_buffer("counts", torch.zeros(action_count, action_count, dtype=torch.int64))
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw all weights anew: Kaiming-uniform layers, zero biases."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(
+        self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
+    ) -> Outputs:
+        """Emissions, encoded observations and task logits.
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            generator: In training, the source of dropout.
+        """
+        drop = self._drop(self.config.dropout, generator)
+        x = torch.stack([initial, goal], dim=1)
+        if self.config.centre:
+            x = x - self.mean
+        if self.config.normalise:
+            x = normalise(x)
+        states = self.encoder(self._drop(self.config.input_dropout, generator)(x))
+        tokens = self.norm(self.layer(states, drop))
+        hidden = drop(torch.sigmoid(self.fc(tokens.flatten(1))))
+        emissions = F.logsigmoid(self.emission(hidden).float()).unflatten(1, (self.horizon, -1))
+        tasks = (
+            emissions.new_zeros(len(x), 0)
+            if self.task is None
+            else self.task(states.flatten(1)).float()
+        )
+        return Outputs(emissions=emissions, states=states, tasks=tasks)
+
+    def alignment(
+        self, states: Tensor, descriptions: Tensor, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """How well observations fit each action.
+
+        Learned factor × cosine, averaged over its three descriptions.
+
+        Args:
+            states: Encoded initial and goal observations [B, 2, D].
+            descriptions: Embeddings of three descriptions before each action, then of three after
+                it, [K, 6, W].
+            generator: In training, the source of dropout.
+
+        Returns:
+            Logits [B, 2, K]: of the initial observation with what is described before, of the goal
+            with what is after.
+        """
+        assert self.description is not None
+        encoded = self.description(self._drop(self.config.input_dropout, generator)(descriptions))
+        means = F.normalize(encoded.float(), dim=-1).unflatten(1, (2, 3)).mean(dim=2)
+        cosines = torch.einsum("bed,ked->bek", F.normalize(states.float(), dim=-1), means)
+        return self.temperature * cosines.float()
+
+    @staticmethod
+    def _drop(rate: float, generator: torch.Generator | None) -> _Drop:
+        return Dropout(rate, generator) if generator is not None else lambda x: x
+
+
+class _Layer(nn.Module):
+    """A post-norm transformer layer: attention and a GELU MLP, each added to its input.
+
+    Then normalised.
+    """
+
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, drop: _Drop) -> Tensor:
+        """[B, L, D] → [B, L, D]."""
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(x).chunk(3, dim=-1)
+        )
+        weights = (query @ key.mT / query.shape[-1] ** 0.5).softmax(dim=-1)
+        mixed = (drop(weights) @ value).transpose(1, 2).flatten(2)
+        x = self.norm1(x + drop(self.proj(mixed)))
+        return self.norm2(x + drop(self.fc2(drop(F.gelu(self.fc1(x))))))  # type: ignore[no-any-return]

@@ -1,0 +1,79 @@
+"""Settings of ViterbiPlanNet; the defaults are the published sizes, as `paper.toml` repeats them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from cefito.settings import Frozen
+from cefito.training.settings import (
+    OptimiserConfig,
+    StoppingConfig,
+    TrainingConfig,
+)
+
+__all__ = ["ViterbiConfig", "ViterbiSettings"]
+
+
+class ViterbiConfig(Frozen):
+    """ViterbiPlanNet (arXiv 2603.04265).
+
+    Emissions decoded by a differentiable Viterbi layer over the knowledge graph.
+
+    Attributes:
+        hidden: Width of the observation encoder's first layer.
+        width: Width of tokens.
+        heads: Attention heads of the emission network.
+        feedforward: Width of its feed-forward layer.
+        input_dropout: Share of the features of observations and descriptions zeroed in training.
+        dropout: Share of the emission network's hidden units zeroed in training.
+        normalise: Layer-normalise the observations first (published: raw).
+        centre: Subtract the training windows' mean observation first (published: no).
+        descriptions: A .npy file with embeddings of descriptions of the state before and after each
+            action, [K, 6, W] (three before, then three after), to align the observations with in
+            training; empty for none.
+        alignment: Weight of the alignment loss, where there are descriptions.
+        task: Weight of the task loss; 0 for no task head.
+        decoding: "viterbi" over the marginals with the raw transitions (published as DVL+VD), or
+            the likeliest action of each step after the layer was applied to its own "marginals"
+            again (published as DVL).
+        training: How it is trained.
+    """
+
+    hidden: PositiveInt = 3072
+    width: PositiveInt = 128
+    heads: PositiveInt = 1
+    feedforward: PositiveInt = 256
+    input_dropout: float = Field(0.4, ge=0, lt=1)
+    dropout: float = Field(0.2, ge=0, lt=1)
+    normalise: bool = False
+    centre: bool = False
+    descriptions: str = ""
+    alignment: float = Field(1.0, ge=0)
+    task: float = Field(1.0, ge=0)
+    decoding: Literal["viterbi", "marginals"] = "viterbi"
+    training: TrainingConfig = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=500,
+            batch_size=256,
+            learning_rate=9e-4,
+            weight_decay=0.01,
+            schedule="step",
+            factor=0.65,
+            interval=0.08,
+        ),
+        stopping=StoppingConfig(every=1, patience=0, windows=0),
+    )
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> ViterbiConfig:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} must be divisible by the {self.heads} heads")
+        return self
+
+
+class ViterbiSettings(Frozen):
+    """The sections that ViterbiPlanNet reads."""
+
+    viterbi: ViterbiConfig = ViterbiConfig()

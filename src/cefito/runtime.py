@@ -1,0 +1,81 @@
+"""Where computations run and what they draw: devices, threads, and the named streams of randomness."""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cefito.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["SimulationStream", "Stream", "check_seed", "generator_for", "pick_device"]
+
+
+@unique
+class Stream(IntEnum):
+    """What is drawn from a training's seed; each has a stream of its own, so that none shifts another.
+
+    A new network takes a number that is free. `ORDER` and `DRAWS` stand behind the number of an
+    epoch, the others directly behind the seed.
+    """
+
+    ORDER = 0
+    DRAWS = 1
+    CLASSIFIER = 2
+    FIELD = 3
+    PROPOSALS = 5
+    VITERBI = 6
+    PDPP = 8
+
+
+@unique
+class SimulationStream(IntEnum):
+    """What is drawn from the seed of simulated observations and worlds."""
+
+    CAMERA = 1
+    STYLES = 2
+    NOISE = 3
+    CONFUSION = 4
+    SPREAD = 5
+    WORLD = 100
+
+
+def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:
+    """A generator seeded by all of `parts` (seed, perhaps epoch, stream)."""
+    import torch
+
+    seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that the generators cannot take.
+
+    Raises:
+        ConfigError: It is negative or has more than 63 bits.
+    """
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"seed {seed}: expected a whole number from 0 to 2**63 - 1.")
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """A device by its name; "auto" takes CUDA where there is one.
+
+    Raises:
+        RunError: CUDA is asked for and absent, or the name is unknown.
+    """
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as problem:
+        raise RunError(f"unknown device '{name}'; expected auto, cpu or cuda.") from problem
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RunError("device 'cuda' was asked for, but PyTorch sees no GPU here. Use 'cpu'.")
+    return device

@@ -1,0 +1,142 @@
+"""Training observations on the device, and the changes made to them.
+
+Noise, and swaps between windows of the same action.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cefito.data.windows import Windows
+from cefito.field.predictor import normalise
+from cefito.training.settings import AugmentationConfig
+
+__all__ = ["ActionMeans", "Observations"]
+
+
+class Observations:
+    """The observations of training windows.
+
+    Args:
+        windows: Training windows.
+        config: Changes in training.
+        device: Where they are kept.
+    """
+
+    def __init__(self, windows: Windows, config: AugmentationConfig, device: torch.device) -> None:
+        self.config = config
+        self.initial = torch.from_numpy(windows.initial).to(device)
+        self.goal = torch.from_numpy(windows.goal).to(device)
+        both = torch.cat([self.initial, self.goal])
+        self.mean = both.mean(dim=0)
+        self.deviation = both.std(dim=0)
+        tasks, actions = torch.from_numpy(windows.tasks), torch.from_numpy(windows.actions)
+        self._alike = [_Groups(tasks, actions[:, place], device) for place in (0, -1)]
+
+    def draw(
+        self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Observations of some windows, changed as configured.
+
+        Args:
+            rows: Numbers of the windows [B].
+            generator: Source of all changes.
+            ends: Windows that the goals come from [B], where they are not the same.
+
+        Returns:
+            Initial and goal observations, each [B, E].
+        """
+        drawn = []
+        places = (rows, rows if ends is None else ends)
+        for source, groups, place in zip(
+            (self.initial, self.goal), self._alike, places, strict=True
+        ):
+            chosen = groups.swap(place, self.config.swap, generator) if self.config.swap else place
+            x = source[chosen]
+            if self.config.noise:
+                noise = torch.randn(x.shape, generator=generator, device=x.device)
+                x = x + self.config.noise * self.deviation * noise
+            drawn.append(x)
+        return drawn[0], drawn[1]
+
+
+class _Groups:
+    """Windows grouped by task and one action."""
+
+    def __init__(self, tasks: Tensor, actions: Tensor, device: torch.device) -> None:
+        key = tasks * (int(actions.max()) + 1) + actions
+        _, group, counts = key.unique(return_inverse=True, return_counts=True)
+        self.members = group.argsort(stable=True).to(device)
+        self.size = counts[group].to(device)
+        self.first = (counts.cumsum(0) - counts)[group].to(device)
+
+    def swap(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
+        """Replace a share of the rows by random members of their groups."""
+        draw = torch.rand(2, len(rows), generator=generator, device=rows.device)
+        other = self.members[self.first[rows] + (draw[0] * self.size[rows]).long()]
+        return torch.where(draw[1] < share, other, rows)
+
+
+class ActionMeans:
+    """The mean normalised observation of each action, over the ends of training windows.
+
+    An initial observation shows the window's first action, a goal its last. Training draws means
+    from which the batch's own videos, and a random part of the others, are left out; else a window
+    would recognise itself in them.
+
+    Args:
+        windows: Training windows.
+        mean: Subtracted before normalisation [E].
+    """
+
+    def __init__(self, windows: Windows, mean: Tensor) -> None:
+        self.count = len(windows.taxonomy.actions)
+        actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
+        self.video = torch.from_numpy(windows.video).to(mean.device)
+        both = torch.cat([torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)]).to(
+            mean.device
+        )
+        # sums over the observations of one action in one video, those of an action together
+        key, place = (actions * (int(self.video.max()) + 1) + self.video.repeat(2)).unique(
+            return_inverse=True
+        )
+        self.sums = torch.zeros(len(key), both.shape[1], device=mean.device).index_add_(
+            0, place, normalise(both - mean)
+        )
+        self.counts = torch.bincount(place, minlength=len(key)).float()
+        self.actions, self.videos = (
+            key // (int(self.video.max()) + 1),
+            key % (int(self.video.max()) + 1),
+        )
+        self.first = torch.searchsorted(
+            self.actions, torch.arange(self.count + 1, device=mean.device)
+        )
+
+    def all(self) -> Tensor:
+        """Means over all training windows [K, E]; zero for actions that end none."""
+        return self._mean(torch.ones(len(self.actions), device=self.actions.device))
+
+    def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
+        """Means [K, E] without the videos of some windows and without a random share of the others."""
+        keep = (
+            torch.rand(int(self.video.max()) + 1, generator=generator, device=self.actions.device)
+            >= share
+        )
+        keep[self.video[rows]] = False
+        return self._mean(keep[self.videos].float())
+
+    def _mean(self, weight: Tensor) -> Tensor:
+        sums = F.embedding_bag(
+            torch.arange(len(weight), device=weight.device),
+            self.sums,
+            self.first,
+            mode="sum",
+            per_sample_weights=weight,
+            include_last_offset=True,
+        )
+        counts = torch.zeros(self.count, device=weight.device).index_add_(
+            0, self.actions, weight * self.counts
+        )
+        return sums / counts.clamp_min(1)[:, None]

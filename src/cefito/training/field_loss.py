@@ -1,0 +1,159 @@
+"""What the energy field is trained towards: the contrastive loss and the auxiliary reconstruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cefito.data.windows import Windows
+from cefito.field.energy import EnergyField
+from cefito.field.predictor import Dropout, normalise
+from cefito.training.augmentation import ActionMeans, Observations
+from cefito.training.distributed import Processes
+from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
+from cefito.training.negatives import ActionSets, NegativeSampler
+from cefito.training.settings import FieldTrainingConfig
+from cefito.training.trainer import Term
+
+__all__ = ["FieldLoss", "FieldScore"]
+
+_LEFT_OUT = 0.3  # share of the videos left out of the actions' mean observations at each step
+
+FieldScore = Callable[[EnergyField, Processes], Mapping[str, float]]
+
+
+class FieldLoss:
+    """The contrastive loss and the auxiliary reconstruction (paper, Sec. 3.2).
+
+    Args:
+        field: The field to train.
+        train: Training windows.
+        actions: Action ids of each task, from which negatives are drawn.
+        config: Losses, negatives, changes of the observations.
+        score: Plans validation windows with a field and gives its scores.
+    """
+
+    def __init__(
+        self,
+        *,
+        field: EnergyField,
+        train: Windows,
+        actions: Mapping[int, tuple[int, ...]],
+        config: FieldTrainingConfig,
+        score: FieldScore,
+    ) -> None:
+        self.module, self.config, self.score = field, config, score
+        device = next(field.parameters()).device
+        self.observations = Observations(train, config.augmentation, device)
+        self.means = (
+            ActionMeans(train, field.mean) if field.config.action_encoding == "observed" else None
+        )
+        self.actions = torch.from_numpy(train.actions).to(device)
+        self.tasks = torch.from_numpy(train.tasks).to(device)
+        self.sampler = NegativeSampler(
+            config=config.negatives,
+            actions=ActionSets.build(actions, device),
+            action_count=len(train.taxonomy.actions),
+            horizon=train.horizon,
+        )
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
+        """Contrastive and auxiliary loss of a batch.
+
+        Everything is drawn for the whole batch, then shared out.
+        """
+        initial, goal = self.observations.draw(rows, generator)
+        negatives = self.sampler.sample(self.actions[rows], self.tasks[rows], generator)
+        vectors = self.means.without(rows, _LEFT_OUT, generator) if self.means else None
+        initial, goal, positives, negatives = (
+            group.share(part) for part in (initial, goal, self.actions[rows], negatives)
+        )
+        dropout = (
+            Dropout(self.module.config.dropout, generator) if self.module.config.dropout else None
+        )
+        with self.module.predictor.using(vectors):
+            return self._terms(initial, goal, positives, negatives, dropout)
+
+    def _terms(
+        self,
+        initial: Tensor,
+        goal: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
+        dropout: Dropout | None,
+    ) -> Mapping[str, Term]:
+        candidates = torch.cat([positives[:, None], negatives], dim=1)
+        weight = self.config.auxiliary.weight
+        terms: dict[str, Term] = {}
+        if weight and self.config.auxiliary.negatives:
+            states = self._states(
+                initial, candidates, dropout
+            )  # every candidate's states are needed in full
+            energies = self.module.distance(states[:, :, -1], self.module.target(goal)[:, None])
+            terms["auxiliary"] = self._auxiliary(
+                initial, goal, states[:, :1], candidates[:, :1], weight / 2, dropout
+            )
+            terms["auxiliary_negatives"] = self._auxiliary(
+                initial, goal, states[:, 1:], negatives, weight / 2, dropout
+            )
+        else:
+            energies = self.module.candidate_energies(initial, goal, candidates, dropout=dropout)
+            if weight:
+                states = self._states(initial, candidates[:, :1], dropout)
+                terms["auxiliary"] = self._auxiliary(
+                    initial, goal, states, candidates[:, :1], weight, dropout
+                )
+        return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
+
+    def validate(self, group: Processes) -> Mapping[str, float]:
+        """Success rate and mean accuracy of plans, by the given function."""
+        return self.score(self.module, group)
+
+    def _contrastive(self, energies: Tensor, positives: Tensor, negatives: Tensor) -> Term:
+        loss = self.config.loss
+        if loss.kind == "softmax":
+            return Term(
+                1.0, *softmax_contrastive(energies[:, 0], energies[:, 1:], loss.temperature)
+            )
+        if loss.kind == "regression":
+            return Term(
+                1.0,
+                energies[:, 0].sum(),
+                torch.tensor(float(len(energies)), device=energies.device),
+            )
+        margins = adaptive_margins(positives, negatives, loss.margin)
+        return Term(1.0, *triplet(energies[:, 0], energies[:, 1:], margins, loss.reduction))
+
+    def _states(self, initial: Tensor, candidates: Tensor, dropout: Dropout | None) -> Tensor:
+        """Pass 1 for [B, E] and [B, M, T] → [B, M, T, E]."""
+        count = candidates.shape[1]
+        centred = self.module.centred(initial).repeat_interleave(count, dim=0)
+        states = self.module.predictor.states(centred, candidates.flatten(0, 1), dropout=dropout)
+        return states.unflatten(0, (-1, count))  # type: ignore[no-any-return]
+
+    def _auxiliary(
+        self,
+        initial: Tensor,
+        goal: Tensor,
+        states: Tensor,
+        actions: Tensor,
+        weight: float,
+        dropout: Dropout | None,
+    ) -> Term:
+        """Pass 2: cross-entropy of the actions [B, M, T] given the states [B, M, T, E]."""
+        count = states.shape[1]
+        if self.config.auxiliary.goal == "true":
+            true = normalise(self.module.centred(goal))[:, None, None].expand(-1, count, -1, -1)
+            states = torch.cat([states[:, :, :-1], true], dim=2)
+        centred = self.module.centred(initial).repeat_interleave(count, dim=0)
+        logits = self.module.predictor.reconstruct(centred, states.flatten(0, 1), dropout=dropout)
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), actions.flatten(), reduction="sum")
+        return Term(weight, loss, torch.tensor(actions.numel(), device=loss.device))

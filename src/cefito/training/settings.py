@@ -1,0 +1,190 @@
+"""Settings of trainings: what every one has, and what those of field, classifier and proposals add."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from cefito.settings import Frozen
+from cefito.training.negatives import NegativesConfig
+
+__all__ = [
+    "AugmentationConfig",
+    "AuxiliaryConfig",
+    "ClassifierTrainingConfig",
+    "EmaConfig",
+    "FieldTrainingConfig",
+    "LossConfig",
+    "MarginConfig",
+    "OptimiserConfig",
+    "ProposalTrainingConfig",
+    "StoppingConfig",
+    "TrainingConfig",
+]
+
+
+class OptimiserConfig(Frozen):
+    """AdamW.
+
+    Attributes:
+        epochs: Most passes over the training windows.
+        batch_size: Windows a step, over all processes.
+        learning_rate: Step size.
+        weight_decay: Decoupled weight decay.
+        schedule: "constant", "cosine" to zero over all epochs, or "step": times `factor` whenever
+            `interval` has passed.
+        warmup: Share of all steps over which the step size first rises from zero in a straight
+            line.
+        factor: Of "step": what the step size is multiplied by.
+        interval: Of "step": share of all steps between two changes, counted from the end of the
+            rise.
+        clip: Bound on the gradient's norm; 0 for none.
+    """
+
+    epochs: int = Field(200, ge=1)
+    batch_size: int = Field(128, ge=1)
+    learning_rate: float = Field(5e-4, gt=0)
+    weight_decay: float = Field(1e-3, ge=0)
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    warmup: float = Field(0.0, ge=0, lt=1)
+    factor: float = Field(0.5, gt=0, le=1)
+    interval: float = Field(0.25, gt=0, le=1)
+    clip: float = Field(0.0, ge=0)
+
+
+class EmaConfig(Frozen):
+    """Exponential moving average of the weights.
+
+    Where on, the averaged weights are validated and kept.
+
+    Attributes:
+        decay: Weight of the past at each update; 0 is off.
+        every: Steps between updates.
+        warmup: Steps during which the average is a copy.
+    """
+
+    decay: float = Field(0.0, ge=0, lt=1)
+    every: int = Field(10, ge=1)
+    warmup: int = Field(400, ge=0)
+
+
+class StoppingConfig(Frozen):
+    """Early stopping and the choice of the best epoch, both on the validation split.
+
+    Attributes:
+        every: Epochs between validations.
+        patience: Validations without a better score before training stops; 0 never stops early.
+        windows: Size of the fixed sample of validation windows; 0 for all.
+        candidates: Most candidates a validation window is searched over; larger action sets are
+            thinned to a fixed part that holds the true actions. Of the field only.
+    """
+
+    every: int = Field(1, ge=1)
+    patience: int = Field(20, ge=0)
+    windows: int = Field(200, ge=0)
+    candidates: int = Field(20_000, ge=1)
+
+
+class AugmentationConfig(Frozen):
+    """Changes of the observations in training (paper: none).
+
+    Attributes:
+        noise: Deviation of Gaussian noise, in deviations of each feature over the training windows.
+        swap: Chance that an observation is replaced by that of another training window of the same
+            task whose first action (for the initial one) or last action (for the goal) is the same.
+    """
+
+    noise: float = Field(0.0, ge=0)
+    swap: float = Field(0.0, ge=0, le=1)
+
+
+class TrainingConfig(Frozen):
+    """How a network is trained."""
+
+    optimiser: OptimiserConfig = OptimiserConfig()
+    ema: EmaConfig = EmaConfig()
+    stopping: StoppingConfig = StoppingConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+
+
+class MarginConfig(Frozen):
+    """Adaptive margins (paper, Eq.
+
+    3): bounds, and the weight of the fraction of differing positions (paper: 0).
+    """
+
+    low: float = Field(0.01, ge=0)
+    high: float = Field(0.1, ge=0)
+    order: float = Field(0.0, ge=0, le=1)
+
+
+class LossConfig(Frozen):
+    """The contrastive loss.
+
+    Attributes:
+        kind: "triplet" (paper), "softmax" over positive and negatives, or "regression": the
+            positive's distance alone, the baseline of the paper's training analysis.
+        reduction: Triplet only: mean over all triplets (paper) or over the "violating" ones
+            (released code).
+        temperature: Softmax only.
+        margin: Triplet only.
+    """
+
+    kind: Literal["triplet", "softmax", "regression"] = "triplet"
+    reduction: Literal["mean", "violating"] = "mean"
+    temperature: float = Field(1.0, gt=0)
+    margin: MarginConfig = MarginConfig()
+
+
+class AuxiliaryConfig(Frozen):
+    """Auxiliary action reconstruction (paper, Sec. 3.2 and Supp. A).
+
+    Attributes:
+        weight: λ; 0 is off.
+        goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the
+            "predicted" one (released code).
+        negatives: Reconstruct every negative's own actions too, half the weight on them (released
+            code).
+    """
+
+    weight: float = Field(1.0, ge=0)
+    goal: Literal["true", "predicted"] = "true"
+    negatives: bool = False
+
+
+class FieldTrainingConfig(TrainingConfig):
+    """How the field is trained."""
+
+    negatives: NegativesConfig = NegativesConfig()
+    loss: LossConfig = LossConfig()
+    auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+
+
+class ClassifierTrainingConfig(TrainingConfig):
+    """How the task classifier is trained.
+
+    Attributes:
+        pairs: "windows" trains on the windows of the horizon (paper); "all" on every pair of steps
+            i < j of a video.
+        label_smoothing: Share of the target spread over all tasks.
+    """
+
+    optimiser: OptimiserConfig = OptimiserConfig(learning_rate=1e-4, weight_decay=0.0)
+    stopping: StoppingConfig = StoppingConfig(windows=0)
+    pairs: Literal["windows", "all"] = "windows"
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+
+
+class ProposalTrainingConfig(TrainingConfig):
+    """How the proposal network is trained (not in the paper.
+
+    Chosen on the validation split of captaincook4d).
+    """
+
+    optimiser: OptimiserConfig = OptimiserConfig(
+        epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0, schedule="cosine"
+    )
+    ema: EmaConfig = EmaConfig(decay=0.99, every=1, warmup=100)
+    stopping: StoppingConfig = StoppingConfig(every=2, patience=0, windows=0)
+    augmentation: AugmentationConfig = AugmentationConfig(noise=0.3, swap=0.8)

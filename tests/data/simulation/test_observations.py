@@ -1,0 +1,256 @@
+"""Simulated observations: what each knob does, and that the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cefito.data import Action, Annotations, Step, Task, Taxonomy, Video
+from cefito.data.simulation.observations import ObservationKnobs, action_looks, observe
+from cefito.errors import ConfigError
+
+SILENT = ObservationKnobs(
+    task=0,
+    progress=0,
+    step=0,
+    confusion_start=0,
+    confusion_end=0,
+    style=0,
+    noise=0,
+    noise_spread=0,
+    hidden=64,
+)
+NAMES = ["pour water", "pour milk", "cut", "pour water", "tighten screw", "wait"]
+TASKS = (Task(id=0, name="tea", actions=(0, 1, 2)), Task(id=1, name="repair", actions=(3, 4, 5)))
+TAXONOMY = Taxonomy(
+    dataset="tiny",
+    tasks=TASKS,
+    actions=tuple(Action(id=index, name=name) for index, name in enumerate(NAMES)),
+)
+SEQUENCES = [(0, [0, 1, 2]), (1, [3, 4, 5, 4]), (0, [2, 0]), (0, []), (1, [4]), (0, [0, 1, 0, 2])]
+
+
+def annotations(taxonomy: Taxonomy = TAXONOMY) -> Annotations:
+    return Annotations(
+        taxonomy=taxonomy,
+        videos=tuple(
+            Video(
+                video_id=f"v{index}",
+                split="train",
+                task=task,
+                steps=tuple(
+                    Step(start=at, end=at + 1, action=action) for at, action in enumerate(row)
+                ),
+            )
+            for index, (task, row) in enumerate(SEQUENCES)
+        ),
+    )
+
+
+ACTIONS = np.array([action for _, row in SEQUENCES for action in row])
+VIDEO = np.array([index for index, (_, row) in enumerate(SEQUENCES) for _ in row])
+TASK = np.array([task for task, row in SEQUENCES for _ in row])
+
+
+def look(seed: int = 0, dim: int = 512, **knobs: Any) -> tuple[np.ndarray, np.ndarray]:
+    start, end = observe(annotations(), replace(SILENT, **knobs), dim=dim, seed=seed)
+    return start.astype(np.float32), end.astype(np.float32)
+
+
+def cosine(rows: np.ndarray) -> np.ndarray:
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows @ rows.T
+
+
+def test_shape_and_type() -> None:
+    start, end = observe(annotations(), ObservationKnobs(), dim=7, seed=0)
+    assert start.shape == end.shape == (14, 7)
+    assert start.dtype == end.dtype == np.float16
+    assert np.isfinite(start).all()
+    assert np.isfinite(end).all()
+
+
+def test_features_have_moderate_size() -> None:
+    start, _ = observe(annotations(), ObservationKnobs(), dim=512, seed=0)
+    assert 0.3 < start.astype(np.float32).var() < 2
+
+
+def test_same_seed_same_bytes_other_seed_others() -> None:
+    one, two, other = (
+        observe(annotations(), ObservationKnobs(), dim=16, seed=seed) for seed in (3, 3, 4)
+    )
+    assert one[0].tobytes() + one[1].tobytes() == two[0].tobytes() + two[1].tobytes()
+    assert one[0].tobytes() != other[0].tobytes()
+
+
+def test_equal_names_look_alike_different_names_do_not() -> None:
+    looks = action_looks(
+        TAXONOMY, replace(SILENT, shared_names=0.8, shared_words=0, hidden=4096), seed=0
+    )
+    similar = cosine(looks)
+    assert similar[0, 3] == pytest.approx(0.8, abs=0.05)
+    others = similar[
+        ~np.eye(6, dtype=bool) & (np.add.outer([0, 1, 2, 0, 4, 5], [0, 10, 20, 0, 40, 50]) != 0)
+    ]
+    assert np.abs(others).max() < 0.1
+    assert np.linalg.norm(looks, axis=1) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_shared_names_is_the_cosine(share: float) -> None:
+    looks = action_looks(TAXONOMY, replace(SILENT, shared_names=share, hidden=8192), seed=1)
+    assert looks[0] @ looks[3] == pytest.approx(share, abs=0.05)
+
+
+def test_shared_words_make_names_alike() -> None:
+    apart, close = (
+        action_looks(TAXONOMY, replace(SILENT, shared_words=share, hidden=4096), seed=0)
+        for share in (0.0, 0.8)
+    )
+    assert close[0] @ close[1] > apart[0] @ apart[1] + 0.2  # "pour water", "pour milk"
+    assert abs(close[0] @ close[2]) < 0.1
+
+
+def test_looks_do_not_depend_on_other_actions() -> None:
+    alone = Taxonomy(dataset="other", tasks=(Task(0, "tea", (0,)),), actions=(Action(0, "cut"),))
+    there = action_looks(TAXONOMY, SILENT, seed=0)[2]
+    assert np.array_equal(action_looks(alone, SILENT, seed=0)[0], there)
+
+
+def test_shared_vocabulary_decides_what_looks_alike() -> None:
+    shared = replace(
+        TAXONOMY, shared=(Action(0, "x"), Action(1, "y")), to_shared=(0, 1, 1, 1, 1, 0)
+    )
+    looks = action_looks(shared, replace(SILENT, hidden=4096), seed=0)
+    assert looks[0] @ looks[5] == pytest.approx(0.8, abs=0.05)
+    assert abs(looks[0] @ looks[3]) < 0.1
+
+
+def test_task_alone_tells_tasks_apart_and_nothing_else() -> None:
+    start, end = look(task=3)
+    assert len(np.unique(start, axis=0)) == 2
+    assert np.array_equal(start, end)
+    assert np.array_equal(start[TASK == 0][0], start[TASK == 0][-1])
+
+
+def test_step_alone_shows_the_step() -> None:
+    start, end = look(step=3)
+    assert np.array_equal(start, end)
+    for action in np.unique(ACTIONS):
+        assert len(np.unique(start[action == ACTIONS], axis=0)) == 1
+    assert len(np.unique(start, axis=0)) == len(np.unique(ACTIONS))
+
+
+def test_progress_alone_shows_what_is_done() -> None:
+    start, end = look(progress=3)
+    first = np.flatnonzero(np.diff(VIDEO, prepend=-1))
+    assert len(np.unique(start[first], axis=0)) == 1  # nothing done yet
+    follows = np.flatnonzero(VIDEO[1:] == VIDEO[:-1])
+    assert np.array_equal(end[follows], start[follows + 1])
+    assert not np.array_equal(start[0], end[0])
+
+
+def test_memory_keeps_or_drops_older_steps() -> None:
+    last = [2, 13]  # both videos end with action 2 and have done the same set, in different order
+    for memory, equal in ((0.0, True), (0.5, False), (1.0, True)):
+        _, end = look(progress=3, memory=memory)
+        assert np.array_equal(end[last[0]], end[last[1]]) is equal
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_full_confusion_shows_a_neighbour(side: int) -> None:
+    clear = look(step=3)[side]
+    mixed = look(step=3, **{("confusion_start", "confusion_end")[side]: 1.0})
+    assert np.array_equal(mixed[1 - side], clear)
+    assert np.array_equal(mixed[side][0], clear[1])  # the first step has one neighbour only
+    assert np.array_equal(mixed[side][2], clear[1])
+    assert any(np.array_equal(mixed[side][1], clear[other]) for other in (0, 2))
+    assert np.array_equal(mixed[side][9], clear[9])  # the only step of its video
+
+
+def test_confusion_moves_observations_on_average_by_its_share() -> None:
+    videos = tuple(replace(annotations().videos[0], video_id=f"n{index}") for index in range(300))
+    knobs = replace(SILENT, step=3, nonlinearity=0, confusion_start=0.3)
+    start, end = (
+        side.astype(np.float32)
+        for side in observe(Annotations(taxonomy=TAXONOMY, videos=videos), knobs, dim=64, seed=0)
+    )
+    shift = np.linalg.norm(start - end, axis=1)[::3] / np.linalg.norm(end[1] - end[0])
+    assert shift.mean() == pytest.approx(0.3, abs=0.05)
+    assert shift.max() > 0.9
+    assert shift.min() < 0.1
+
+
+def test_style_persists_within_a_video_and_differs_between_videos() -> None:
+    start, end = look(style=1)
+    assert np.array_equal(start, end)
+    assert len(np.unique(start, axis=0)) == len(np.unique(VIDEO))
+    start, end = look(style=1, noise=0.5)
+    both, video = cosine(np.concatenate([start, end])), np.concatenate([VIDEO, VIDEO])
+    same = np.equal.outer(video, video) & ~np.eye(len(video), dtype=bool)
+    assert both[same].min() > both[~np.equal.outer(video, video)].max()
+
+
+def test_noise_differs_between_observations_and_grows_with_its_knob() -> None:
+    clear = look(step=3)[0]
+    rows = np.concatenate(look(step=3, noise=1))
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    scales = []
+    for noise in (0.05, 0.2, 1.0):
+        start, _ = look(step=3, noise=noise)
+        scales.append(np.mean([np.corrcoef(a, b)[0, 1] for a, b in zip(start, clear, strict=True)]))
+    assert scales[0] > scales[1] > scales[2]
+
+
+def test_noise_spread_makes_some_videos_noisier() -> None:
+    """With noise alone in a linear map, the size of an observation is the noise of its video."""
+    sizes = []
+    for spread in (0.0, 1.0):
+        start, end = look(noise=1, noise_spread=spread, nonlinearity=0)
+        rows = np.sqrt((start**2 + end**2).mean(axis=1))
+        sizes.append(np.log([rows[index == VIDEO].mean() for index in np.unique(VIDEO)]).std())
+    assert sizes[0] < 0.15
+    assert sizes[1] > 0.4
+
+
+def test_nonlinearity_bends_the_map() -> None:
+    """Task and step together lie in the plane of either alone if and only if the map is linear."""
+    for share, linear in ((0.0, True), (1.0, False)):
+        task, both = (
+            look(task=3, nonlinearity=share)[0],
+            look(task=3, step=4, nonlinearity=share)[0],
+        )
+        step = look(step=4, nonlinearity=share)[0]
+        rest = np.linalg.lstsq(np.stack([task[0], step[0]], axis=1), both[0])[1]
+        assert (float(rest[0]) < 1e-3 * len(both[0])) is linear
+    largest = [np.abs(look(step=3, nonlinearity=share)[0]).max() for share in (0.0, 1.0)]
+    assert largest[1] <= 1
+    assert largest[0] > 1
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("noise", -1.0),
+        ("style", float("nan")),
+        ("step", float("inf")),
+        ("memory", 1.5),
+        ("confusion_end", -0.1),
+        ("shared_names", 2.0),
+        ("nonlinearity", 1.01),
+        ("hidden", 0),
+    ],
+)
+def test_knobs_out_of_range_are_named(knob: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=knob):
+        replace(SILENT, **{knob: value})
+
+
+def test_dimension_and_seed_are_checked() -> None:
+    with pytest.raises(ConfigError, match="dimension 0"):
+        observe(annotations(), SILENT, dim=0, seed=0)
+    with pytest.raises(ConfigError, match="seed -1"):
+        observe(annotations(), SILENT, dim=4, seed=-1)

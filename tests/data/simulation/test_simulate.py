@@ -1,0 +1,248 @@
+"""Simulated data sets: what is written, what is measured.
+
+And the calibration against real features.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cefito.data import verify_dataset
+from cefito.data.simulation.probe import ProbeSettings, run_probe
+from cefito.data.simulation.simulate import (
+    LIKE,
+    OBSERVATION_DIM,
+    REFERENCE_TRAIN,
+    Calibration,
+    Figures,
+    simulate,
+)
+from cefito.errors import ConfigError, DataError
+
+MakeSource = Callable[..., Path]
+
+
+@pytest.fixture
+def source(make_source: MakeSource) -> Path:
+    return make_source(features=None, text=np.ones((8, 3), dtype=np.float16))
+
+
+@pytest.fixture
+def shared_source(make_source: MakeSource, tiny_taxonomy: dict[str, Any]) -> Path:
+    """The tiny annotations with a shared vocabulary of 3 names: ids 0-2, 3-5, 6-7."""
+    tiny_taxonomy["map_8_to_3"] = [0, 0, 0, 1, 1, 1, 2, 2]
+    tiny_taxonomy["actions_3"] = [{"id": index, "name": name} for index, name in enumerate("abc")]
+    return make_source(features=None, taxonomy=tiny_taxonomy)
+
+
+def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(
+    source: Path, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    calibration = simulate(source, tmp_path / "out", seed=5, progress=lines.append)
+    dataset = verify_dataset(tmp_path / "out")
+    assert dataset.name == calibration.dataset == "tiny-simulated"
+    assert dataset.start.shape == dataset.end.shape == (35, OBSERVATION_DIM)
+    assert dataset.start.dtype == np.float16
+    assert dataset.action_text is not None
+    assert dataset.action_text.shape == (8, 3)
+    assert dataset.provenance["observations"] == "simulated"
+    assert dataset.provenance["knobs"] == asdict(LIKE["s3d"])
+    assert dataset.provenance["seed"] == 5
+    assert dataset.provenance["calibration"] == calibration.to_dict()
+    assert str(tmp_path) not in (tmp_path / "out" / "dataset.json").read_text()
+    assert any("simulating" in line for line in lines)
+    assert any("probe" in line for line in lines)
+
+
+def test_same_seed_same_bytes_other_seed_others(source: Path, tmp_path: Path) -> None:
+    results = [
+        (simulate(source, tmp_path / name, seed=seed), verify_dataset(tmp_path / name))
+        for name, seed in (("one", 1), ("two", 1), ("other", 2))
+    ]
+    assert results[0][0] == results[1][0]
+    assert results[0][1].fingerprint == results[1][1].fingerprint
+    headers = [(tmp_path / name / "dataset.json").read_bytes() for name in ("one", "two")]
+    assert headers[0] == headers[1]
+    assert (
+        results[0][1].hashes["features.safetensors"] != results[2][1].hashes["features.safetensors"]
+    )
+    assert results[0][1].hashes["videos.jsonl"] == results[2][1].hashes["videos.jsonl"]
+
+
+def test_shared_actions_change_the_vocabulary_and_not_the_observations(
+    shared_source: Path, tmp_path: Path
+) -> None:
+    np.save(shared_source / "action_text_features.npy", np.ones((8, 4), dtype=np.float16))
+    np.save(shared_source / "action_text_features_3.npy", np.full((3, 4), 2, dtype=np.float16))
+    full = simulate(shared_source, tmp_path / "full")
+    shared = simulate(shared_source, tmp_path / "shared", shared_actions=True)
+    assert (full.test, full.train, full.vocabulary) == (shared.test, shared.train, 3)
+    assert shared.dataset == "tiny-3-simulated"
+    one, two = verify_dataset(tmp_path / "full"), verify_dataset(tmp_path / "shared")
+    assert one.hashes["features.safetensors"] == two.hashes["features.safetensors"]
+    assert [len(dataset.taxonomy.actions) for dataset in (one, two)] == [8, 3]
+    assert one.action_text is not None
+    assert two.action_text is not None
+    assert [dataset.action_text.shape for dataset in (one, two)] == [(8, 4), (3, 4)]
+    assert two.videos[2].steps[0].action == 2
+
+
+def test_shared_actions_need_a_shared_vocabulary(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no shared action vocabulary"):
+        simulate(source, tmp_path / "out", shared_actions=True)
+
+
+def test_action_text_is_optional(make_source: MakeSource, tmp_path: Path) -> None:
+    simulate(make_source(features=None), tmp_path / "out")
+    assert verify_dataset(tmp_path / "out").action_text is None
+
+
+@pytest.mark.parametrize(
+    "text", [np.ones((7, 3)), np.ones(8), np.full((8, 2), np.nan), np.ones((8, 2), dtype=int)]
+)
+def test_unfit_action_text_is_named(
+    make_source: MakeSource, tmp_path: Path, text: np.ndarray
+) -> None:
+    folder = make_source(features=None, text=text)
+    with pytest.raises(DataError, match=r"source/action_text_features\.npy: "):
+        simulate(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_calibration_without_windows_has_no_figures(
+    make_source: MakeSource, tmp_path: Path, tiny_videos: list[dict[str, Any]]
+) -> None:
+    short = [{**video, "steps": video["steps"][:3]} for video in tiny_videos]
+    calibration = simulate(make_source(features=None, videos=short), tmp_path / "out")
+    assert calibration.test is None
+    assert calibration.train is None
+    assert verify_dataset(tmp_path / "out").provenance["calibration"]["test"] is None
+    assert all(row["simulated test"] is None for row in calibration.rows())
+
+
+def predictions(folder: Path, *values: Any) -> None:
+    lines = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    (folder / "s3d_predictions.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_reference_figures_are_read_in_the_shared_vocabulary(
+    shared_source: Path, tmp_path: Path
+) -> None:
+    # Video e: task 1, shared actions 1 1 1 1 0 1. Video f: task 0, shared actions 0 0 0 0.
+    predictions(
+        shared_source,
+        {"video_id": "e", "start": 0, "horizon": 3, "task": 0},
+        {"video_id": "e", "start": 0, "horizon": 4, "task": 1, "first_3": 1, "last_3": 1},
+        {"video_id": "e", "start": 1, "horizon": 4, "task": 1, "first_3": 1, "last_3": 1},
+        {"video_id": "e", "start": 2, "horizon": 4, "task": 1, "first_3": 2, "last_3": 1},
+        {"video_id": "f", "start": 0, "horizon": 4, "task": 2, "first_3": 0, "last_3": 2},
+    )
+    calibration = simulate(shared_source, tmp_path / "out")
+    assert calibration.reference_test == Figures(task=75.0, first=75.0, last=50.0, both=25.0)
+    assert calibration.reference_train == REFERENCE_TRAIN
+
+
+def test_without_reference_there_is_none(source: Path, tmp_path: Path) -> None:
+    predictions(
+        source, {"video_id": "e", "start": 0, "horizon": 4, "task": 1, "first_3": 1, "last_3": 1}
+    )
+    calibration = simulate(source, tmp_path / "out")
+    assert calibration.reference_test is None
+    assert calibration.reference_train is None
+
+
+GOOD = {"video_id": "e", "start": 0, "horizon": 4, "task": 1, "first_3": 1, "last_3": 1}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "{",
+        "[]",
+        {**GOOD, "video_id": "unknown"},
+        {**GOOD, "start": 3},
+        {**GOOD, "start": -1},
+        {**GOOD, "first_3": "x"},
+        {key: value for key, value in GOOD.items() if key != "task"},
+    ],
+)
+def test_malformed_reference_is_named_with_its_line(
+    shared_source: Path, tmp_path: Path, bad: Any
+) -> None:
+    predictions(shared_source, GOOD, bad)
+    with pytest.raises(DataError, match=r"s3d_predictions\.jsonl, line 2: "):
+        simulate(shared_source, tmp_path / "out")
+
+
+def test_unknown_features_taken_target_and_negative_seed_are_refused(
+    source: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"'clip'.*s3d"):
+        simulate(source, tmp_path / "out", like="clip")
+    with pytest.raises(ConfigError, match="seed -1"):
+        simulate(source, tmp_path / "out", seed=-1)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(DataError, match="exists already"):
+        simulate(source, source)
+
+
+def test_rows_hold_the_figures_of_all_sides() -> None:
+    figures = Figures(task=1.0, first=2.0, last=3.0, both=4.0)
+    calibration = Calibration(
+        dataset="d",
+        like="s3d",
+        seed=0,
+        horizon=4,
+        vocabulary=9,
+        test=figures,
+        train=figures,
+        reference_test=figures,
+        reference_train=REFERENCE_TRAIN,
+    )
+    rows = calibration.rows()
+    assert [row["quantity"] for row in rows] == ["task", "first action", "last action", "both ends"]
+    assert [row["simulated test"] for row in rows] == [1.0, 2.0, 3.0, 4.0]
+    assert [row["reference train"] for row in rows] == [None, 97.9, 95.8, 94.0]
+
+
+def test_probe_learns_what_is_there_and_repeats_itself() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.stack([generator.integers(3, size=400), generator.integers(2, size=400)], axis=1)
+    inputs = generator.standard_normal((400, 12)).astype(np.float32)
+    inputs[np.arange(400), labels[:, 0]] += 5  # the second label leaves no trace
+    settings = ProbeSettings(width=32, epochs=10, batch=32, rate=1e-2)
+    one, two, other = (
+        run_probe(
+            inputs[:300], labels[:300], inputs[300:], classes=[3, 2], seed=seed, settings=settings
+        )
+        for seed in (0, 0, 1)
+    )
+    right = (one.test == labels[300:]).mean(axis=0)
+    assert right[0] > 0.95
+    assert right[1] < 0.65
+    assert one.test.shape == (100, 2)
+    assert np.array_equal(one.test, two.test)
+    assert np.array_equal(one.train, two.train)
+    assert not np.array_equal(one.test, other.test)
+
+
+@pytest.mark.slow
+def test_crosstask_is_as_hard_as_real_features(shared_data: Path, tmp_path: Path) -> None:
+    calibration = simulate(shared_data / "crosstask", tmp_path / "out")
+    assert calibration.reference_test == Figures(task=94.0, first=72.9, last=63.3, both=50.0)
+    test, train = calibration.test, calibration.train
+    assert test is not None
+    assert train is not None
+    assert test.task == pytest.approx(94.0, abs=1.5)
+    assert test.first == pytest.approx(73.0, abs=2)
+    assert test.last == pytest.approx(63.0, abs=2)
+    assert min(train.task, train.first, train.last) > 90
+    assert verify_dataset(tmp_path / "out").name == "crosstask-simulated"

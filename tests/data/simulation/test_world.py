@@ -1,0 +1,250 @@
+"""The embedded world: its structure, its difficulty.
+
+And that the same seed gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data import Annotations, PreparedDataset, Windows, cut_windows, verify_dataset
+from cefito.data.simulation.world import (
+    WORLD_NAME,
+    WorldKnobs,
+    make_world,
+    world_tasks,
+    write_world,
+)
+from cefito.errors import ConfigError, DataError
+
+SMALL = WorldKnobs(train=24, val=12, test=12, dim=8)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> PreparedDataset:
+    return write_world(tmp_path_factory.mktemp("worlds") / "world")
+
+
+def sequences(annotations: Annotations) -> list[tuple[str, list[str]]]:
+    """Task and action names of every video."""
+    taxonomy = annotations.taxonomy
+    return [
+        (taxonomy.tasks[video.task].name, taxonomy.names([step.action for step in video.steps]))
+        for video in annotations.videos
+    ]
+
+
+def test_same_seed_same_bytes_other_seed_others(tmp_path: Path) -> None:
+    one, two, other = (
+        write_world(tmp_path / name, seed=seed, knobs=SMALL)
+        for name, seed in (("one", 7), ("two", 7), ("other", 8))
+    )
+    for path in one.folder.iterdir():
+        assert path.read_bytes() == (two.folder / path.name).read_bytes()
+    assert one.fingerprint != other.fingerprint
+    assert one.hashes["taxonomy.json"] == other.hashes["taxonomy.json"]
+    assert one.hashes["videos.jsonl"] != other.hashes["videos.jsonl"]
+
+
+def test_prepared_folder_verifies_and_says_that_it_is_simulated(world: PreparedDataset) -> None:
+    opened = verify_dataset(world.folder)
+    assert opened.name == WORLD_NAME == "synthetic world (simulated)"
+    assert opened.observation_dim == 128
+    assert opened.action_text is None
+    assert opened.provenance["observations"] == "simulated"
+    assert opened.provenance["seed"] == 0
+    assert (
+        WorldKnobs(
+            **{
+                name: value
+                for name, value in opened.provenance["knobs"].items()
+                if name != "observations"
+            }
+        )
+        == WorldKnobs()
+    )
+    json.dumps(opened.provenance)
+
+
+def test_counts(world: PreparedDataset) -> None:
+    assert len(world.taxonomy.tasks) == 12
+    assert 75 <= len(world.taxonomy.actions) <= 90
+    assert Counter(video.split for video in world.videos) == {"train": 420, "val": 60, "test": 120}
+    per_task = Counter((video.task, video.split) for video in world.videos)
+    assert set(per_task.values()) == {35, 5, 10}
+    lengths = [len(video.steps) for video in world.videos]
+    assert min(lengths) >= 5
+    assert max(lengths) <= 11
+    assert 6 <= np.mean(lengths) <= 8
+
+
+def test_each_action_belongs_to_one_task_and_some_names_to_several(world: PreparedDataset) -> None:
+    owners = Counter(action for task in world.taxonomy.tasks for action in task.actions)
+    assert set(owners) == set(range(len(world.taxonomy.actions)))
+    assert set(owners.values()) == {1}
+    names = Counter(action.name for action in world.taxonomy.actions)
+    assert sum(count > 1 for count in names.values()) >= 10
+    for task in world.taxonomy.tasks:
+        assert len({world.taxonomy.actions[action].name for action in task.actions}) == len(
+            task.actions
+        )
+
+
+def test_all_actions_are_seen_in_training_and_test(world: PreparedDataset) -> None:
+    for split in ("train", "test"):
+        seen = {
+            step.action for video in world.videos if video.split == split for step in video.steps
+        }
+        assert seen == set(range(len(world.taxonomy.actions)))
+
+
+def test_times_run_forward(world: PreparedDataset) -> None:
+    for video in world.videos:
+        times = [time for step in video.steps for time in (step.start, step.end)]
+        assert times == sorted(times)
+        assert times[0] > 0
+        assert all(step.end - step.start >= 1.9 for step in video.steps)
+
+
+def test_every_kind_of_slot_exists_in_several_tasks() -> None:
+    graphs = world_tasks().values()
+    for kind in (
+        lambda slot: slot.optional,
+        lambda slot: slot.repeated,
+        lambda slot: len(slot.names) == 2,
+    ):
+        assert sum(any(kind(slot) for slot in slots) for slots in graphs) >= 4
+    for slots in graphs:
+        assert [slot.stage for slot in slots] == sorted(slot.stage for slot in slots)
+        assert sum(not slot.optional for slot in slots) >= 5
+
+
+def test_options_alternatives_repeats_and_orders_occur(world: PreparedDataset) -> None:
+    videos = defaultdict(list)
+    for task, names in sequences(world.annotations):
+        videos[task].append(names)
+    for task, slots in world_tasks().items():
+        for slot in slots:
+            counts = [sum(names.count(name) for name in slot.names) for names in videos[task]]
+            assert (0 in counts) == slot.optional
+            assert (2 in counts) == slot.repeated
+            assert max(counts) <= 2
+            for name in slot.names:
+                assert any(name in names for names in videos[task])
+        assert len({tuple(names) for names in videos[task]}) >= 6
+    together = [names for group in videos.values() for names in group]
+    assert any(names[at] == names[at - 1] for names in together for at in range(1, len(names)))
+    assert any(
+        names[at] == names[at - 2] != names[at - 1]
+        for names in together
+        for at in range(2, len(names))
+    )
+
+
+def test_stages_keep_their_order() -> None:
+    for task, names in sequences(make_world(knobs=replace(SMALL, repeat=0.0, order_freedom=1.0))):
+        stage = {name: slot.stage for slot in world_tasks()[task] for name in slot.names}
+        assert [stage[name] for name in names] == sorted(stage[name] for name in names)
+
+
+def test_without_freedom_every_video_of_a_task_is_the_same() -> None:
+    knobs = replace(SMALL, order_freedom=0.0, optional=1.0, repeat=0.0, alternative=0.0)
+    expected = {task: [slot.names[0] for slot in slots] for task, slots in world_tasks().items()}
+    for task, names in sequences(make_world(knobs=knobs)):
+        assert names == expected[task]
+
+
+@pytest.mark.parametrize(("repeat", "repeats"), [(0.0, False), (1.0, True)])
+def test_repeat_knob(repeat: float, repeats: bool) -> None:
+    for _, names in sequences(make_world(knobs=replace(SMALL, repeat=repeat))):
+        assert (len(set(names)) < len(names)) is repeats
+
+
+def test_optional_and_alternative_knobs() -> None:
+    graphs = world_tasks()
+    for value in (0.0, 1.0):
+        for task, names in sequences(
+            make_world(knobs=replace(SMALL, optional=value, alternative=value))
+        ):
+            for slot in graphs[task]:
+                done = [name in names for name in slot.names]
+                if slot.optional:
+                    assert any(done) == bool(value)
+                else:
+                    assert done.index(True) == (len(slot.names) - 1) * int(value)
+
+
+def test_orders_within_a_stage_vary_with_order_freedom() -> None:
+    fixed, free = (
+        make_world(
+            knobs=replace(
+                SMALL, train=240, optional=1.0, repeat=0.0, alternative=0.0, order_freedom=value
+            )
+        )
+        for value in (0.0, 1.0)
+    )
+    orders = [len({(task, *names) for task, names in sequences(world)}) for world in (fixed, free)]
+    assert orders[0] == 12
+    assert orders[1] > 40
+
+
+def test_frequency_alone_does_not_solve_it(world: PreparedDataset) -> None:
+    for horizon in (3, 4):
+        train, test = (
+            cut_windows(world, horizon=horizon, split=split) for split in ("train", "test")
+        )
+        frequent = most_frequent(train)
+        right = [
+            frequent[task] == tuple(actions)
+            for task, actions in zip(test.tasks.tolist(), test.actions.tolist(), strict=True)
+        ]
+        assert np.mean(right) < 0.2
+
+
+def test_ends_narrow_the_plan_but_do_not_decide_it(world: PreparedDataset) -> None:
+    train, test = (cut_windows(world, horizon=3, split=split) for split in ("train", "test"))
+    middles: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+    for first, middle, last in train.actions.tolist():
+        middles[first, last][middle] += 1
+    right = [
+        bool(middles[first, last]) and middles[first, last].most_common(1)[0][0] == middle
+        for first, middle, last in test.actions.tolist()
+    ]
+    assert 0.6 < np.mean(right) < 0.9
+
+
+def test_nearest_training_window_is_better_than_frequency_but_no_good_plan(
+    world: PreparedDataset,
+) -> None:
+    train, test = (cut_windows(world, horizon=3, split=split) for split in ("train", "test"))
+    known, asked = (np.concatenate([part.initial, part.goal], axis=1) for part in (train, test))
+    distance = (known**2).sum(axis=1) - 2 * asked @ known.T
+    right = (train.actions[distance.argmin(axis=1)] == test.actions).all(axis=1).mean()
+    assert 0.25 < right < 0.48
+
+
+def most_frequent(train: Windows) -> dict[int, tuple[int, ...]]:
+    counts: dict[int, Counter[tuple[int, ...]]] = defaultdict(Counter)
+    for task, actions in zip(train.tasks.tolist(), train.actions.tolist(), strict=True):
+        counts[task][tuple(actions)] += 1
+    return {task: counter.most_common(1)[0][0] for task, counter in counts.items()}
+
+
+@pytest.mark.parametrize(("knob", "value"), [("repeat", 1.2), ("optional", -0.1), ("train", 0)])
+def test_knobs_out_of_range_are_named(knob: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=knob):
+        replace(SMALL, **{knob: value})
+
+
+def test_taken_folder_and_negative_seed_are_refused(world: PreparedDataset, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="exists already"):
+        write_world(world.folder, knobs=SMALL)
+    with pytest.raises(ConfigError, match="seed -3"):
+        write_world(tmp_path / "new", seed=-3, knobs=SMALL)
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,394 @@
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from cefito.data.action_space import ActionSpace
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError
+from cefito.planners import CefitoPlanner, Queries
+from cefito.planners.cefito.hypotheses import FITTED_TASKS, Hypotheses, Hypothesis, merged, no_plans
+from cefito.planners.cefito.weights import OBJECTIVES, PAPER, TERMS, Weights
+from cefito.search import Constraints, Effort, ExhaustiveSearch, NGramPrior, Plans
+from cefito.search.space import Space
+from cefito.planners.settings import load_config
+
+ACTIONS = ((0, 2, 5), (1, 2, 3, 4), (0, 4))
+SEQUENCES = np.array([[0, 2, 5], [0, 2, 2], [2, 5, 0], [1, 2, 3], [3, 4, 1], [1, 2, 4], [0, 4, 0]])
+TASKS = np.array([0, 0, 0, 1, 1, 1, 2])
+
+
+@dataclass
+class Known:
+    """In the place of both networks: what they say, row by row of the queries."""
+
+    logs: np.ndarray
+    steps: np.ndarray
+
+    def log_probabilities(self, queries):
+        return self.logs[: len(queries)].astype(np.float32)
+
+    def logits(self, queries):
+        return self.steps[: len(queries)].astype(np.float32)
+
+
+def make(probabilities=((0.6, 0.3, 0.1), (0.1, 0.2, 0.7)), **more):
+    known = Known(
+        np.log(np.array(probabilities)), np.random.default_rng(0).standard_normal((4, 3, 6)) * 2
+    )
+    prior = NGramPrior.fit(SEQUENCES, TASKS, action_count=6, actions=ACTIONS)
+    space = ActionSpace(actions=ACTIONS, source="training", fallback=())
+    return Hypotheses(space=space, task_model=known, prior=prior, proposal=known, **more)
+
+
+def queries(count=2, tasks=None):
+    rows = np.arange(2.0 * count, dtype=np.float32).reshape(2, count, 1)
+    return Queries(initial=rows[0], goal=rows[1], tasks=None if tasks is None else np.array(tasks))
+
+
+def listed(found):
+    return [
+        (one.query, one.task, pytest.approx(math.exp(one.log_probability), abs=1e-6))
+        for one in found
+    ]
+
+
+def test_the_likeliest_tasks():
+    assert listed(make().of(queries(), 1)) == [(0, 0, 0.6), (1, 2, 0.7)]
+    assert listed(make().of(queries(), 2)) == [(0, 0, 0.6), (0, 1, 0.3), (1, 2, 0.7), (1, 1, 0.2)]
+    everything = [(0, 0, 0.6), (0, 1, 0.3), (0, 2, 0.1), (1, 2, 0.7), (1, 1, 0.2), (1, 0, 0.1)]
+    assert listed(make().of(queries(), 3)) == listed(make().of(queries(), 7)) == everything
+
+
+def test_ties_go_to_the_lower_task():
+    assert [one.task for one in make([[0.25, 0.5, 0.25]]).of(queries(1), 3)] == [1, 0, 2]
+
+
+def test_implausible_tasks_are_left_out_but_never_all():
+    found = make([[0.9985, 0.0011, 0.0004], [1e-4, 1e-5, 1e-6]]).of(
+        queries(), 3
+    )  # the second says nothing, oddly
+    assert [(one.query, one.task) for one in found] == [(0, 0), (0, 1), (1, 0)]
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_given_tasks_are_certain(tasks):
+    found = make().of(queries(tasks=[2, 1]), tasks)
+    assert found == [
+        Hypothesis(query=0, task=2, log_probability=0.0),
+        Hypothesis(query=1, task=1, log_probability=0.0),
+    ]
+
+
+def test_no_queries():
+    assert make().of(queries(0), 2) == []
+    assert make().problems(queries(0), [], weights=PAPER) == []
+
+
+def by_hand(hypotheses, one, sequence, *, prior, proposal):
+    """Costs of a sequence of ids: −log p by the prior, and −log q with q over the task's actions.
+
+    Step by step.
+    """
+    allowed = ACTIONS[one.task]
+    first = -float(hypotheses.prior.log_probability(np.array([sequence]), np.array([one.task]))[0])
+    second = 0.0
+    for step, action in enumerate(sequence):
+        logits = hypotheses.proposal.steps[one.query, step]
+        second -= math.log(
+            math.exp(logits[action]) / sum(math.exp(logits[other]) for other in allowed)
+        )
+    return prior * first + proposal * second
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [Weights(2.0, 0.7, 1.3, 0.5), Weights(1.0, 0.4, 0.0, 0.0), Weights(1.0, 0.0, 2.0, 3.0)],
+)
+def test_costs_by_hand(weights):
+    hypotheses = make(guide=Weights(0.0, 0.25, 0.5, 9.0))
+    found = hypotheses.of(queries(), 3)
+    problems = hypotheses.problems(queries(), found, weights=weights)
+    assert len(problems) == len(found) == 6
+    for one, problem in zip(found, problems, strict=True):
+        assert problem.actions == ACTIONS[one.task]
+        assert (problem.initial, problem.goal) == (
+            queries().initial[one.query],
+            queries().goal[one.query],
+        )
+        assert problem.objective.temperature == pytest.approx(1 / weights.energy)
+        assert problem.objective.offset == pytest.approx(-weights.task * one.log_probability)
+        size = len(problem.actions)
+        for places in itertools.product(range(size), repeat=3):
+            sequence = [problem.actions[place] for place in places]
+            expected = by_hand(
+                hypotheses, one, sequence, prior=weights.prior, proposal=weights.proposal
+            )
+            assert problem.objective.chain.cost(np.array([places])) == pytest.approx(
+                expected, rel=1e-5
+            )
+            shares = (
+                {"prior": 0.25, "proposal": 0.5}
+                if weights.proposal
+                else {"prior": 1.0, "proposal": 0.0}
+            )
+            expected = by_hand(hypotheses, one, sequence, **shares)
+            assert problem.guide.cost(np.array([places])) == pytest.approx(expected, rel=1e-5)
+        Space(problem, 3)
+
+
+def test_the_proposal_is_normalised_over_the_actions_of_the_task():
+    hypotheses = make()
+    found = hypotheses.of(queries(), 3)
+    for problem in hypotheses.problems(queries(), found, weights=Weights(proposal=1.0)):
+        for cost in problem.objective.chain.costs:
+            assert np.exp(-cost).sum() == pytest.approx(1)
+
+
+def test_the_energy_alone_has_no_chain_and_is_guided_by_the_prior():
+    hypotheses = make()
+    (problem,) = hypotheses.problems(queries(), hypotheses.of(queries(1), 1), weights=PAPER)
+    assert problem.objective.pure
+    prior = hypotheses.prior.chain(0, 3)
+    assert all(
+        np.array_equal(one, other)
+        for one, other in zip(problem.guide.costs, prior.costs, strict=True)
+    )
+
+
+def test_no_weight_at_all():
+    """An energy that says nothing is still divided by something.
+
+    And a guide without terms lets all be equal.
+    """
+    hypotheses = make(guide=Weights(0.0))
+    (problem,) = hypotheses.problems(
+        queries(), hypotheses.of(queries(1), 1), weights=Weights(energy=0.0, proposal=1.0)
+    )
+    assert 0 < problem.objective.temperature < math.inf
+    assert problem.objective.score(np.array([1000.0]), 1.0) == pytest.approx(1.0, abs=1e-4)
+    assert all((cost == 0).all() for cost in problem.guide.costs)
+
+
+@pytest.mark.parametrize("weights", [PAPER, Weights(1.0, 0.5, 0.5, 0.5)])
+def test_pruning_forbids_transitions_that_training_never_showed(weights):
+    hypotheses = make()
+    found = hypotheses.of(queries(), 3)
+    free = hypotheses.problems(queries(), found, weights=weights)
+    pruned = hypotheses.problems(queries(), found, weights=weights, pruning=0)
+    for one, before, after in zip(found, free, pruned, strict=True):
+        own = SEQUENCES[one.task == TASKS]
+        starts, pairs = (
+            set(own[:, 0].tolist()),
+            {pair for row in own.tolist() for pair in itertools.pairwise(row)},
+        )
+        for places in itertools.product(range(len(after.actions)), repeat=3):
+            sequence = [after.actions[place] for place in places]
+            seen = sequence[0] in starts and set(itertools.pairwise(sequence)) <= pairs
+            cost = after.objective.chain.cost(np.array([places]))[0]
+            assert np.isfinite(cost) == seen
+            if seen:
+                assert cost == pytest.approx(
+                    by_hand(
+                        hypotheses, one, sequence, prior=weights.prior, proposal=weights.proposal
+                    ),
+                    rel=1e-5,
+                )
+        assert all(np.isfinite(cost).all() for cost in after.guide.costs)
+        assert before.objective.chain is None or all(
+            np.isfinite(cost).all() for cost in before.objective.chain.costs
+        )
+    assert len(Space(pruned[0], 3).cheapest(pruned[0].guide, 100).costs) < 27
+    more = hypotheses.problems(queries(), found, weights=weights, pruning=5)
+    assert all(
+        np.isfinite(cost).all() for problem in more for cost in problem.objective.chain.costs
+    )
+
+
+def test_constraints_go_into_every_problem():
+    constraints = Constraints(forbidden=(2,))
+    hypotheses = make()
+    problems = hypotheses.problems(
+        queries(), hypotheses.of(queries(), 2), weights=PAPER, constraints=constraints
+    )
+    assert [problem.constraints for problem in problems] == [constraints] * 4
+
+
+SMALL = Effort(3, 2)
+
+
+def plans(*rows, effort=SMALL, exact=True):
+    """Rows of a score and actions; energies are the scores and a half."""
+    scores = np.array([float(score) for score, _ in rows])
+    return Plans(
+        actions=np.array([list(actions) for _, actions in rows]).reshape(len(rows), 2),
+        energies=scores + 0.5,
+        scores=scores,
+        evaluated=effort,
+        exact=exact,
+    )
+
+
+def hypothesis(task):
+    return Hypothesis(query=0, task=task, log_probability=-1.0)
+
+
+def test_merging():
+    found = [
+        (hypothesis(7), plans((1, (0, 3)), (2, (0, 1)), (5, (2, 2)))),
+        (hypothesis(3), plans((0.5, (2, 2)), (2, (0, 0)), (3, (0, 3)), effort=Effort(10, 20))),
+    ]
+    best = merged(found, 10)
+    assert best.actions.tolist() == [
+        [2, 2],
+        [0, 3],
+        [0, 0],
+        [0, 1],
+    ]  # by score, then ids; each once
+    assert best.scores.tolist() == [0.5, 1, 2, 2]
+    assert best.energies.tolist() == [1, 1.5, 2.5, 2.5]
+    assert best.tasks.tolist() == [3, 7, 3, 7]
+    assert best.evaluated == Effort(13, 22)
+    assert best.exact
+    assert merged(found, 3).actions.tolist() == [[2, 2], [0, 3], [0, 0]]
+    assert merged(found[::-1], 10).actions.tolist() == best.actions.tolist()
+
+
+def test_the_first_id_matters_most_among_equal_scores():
+    best = merged(
+        [(hypothesis(0), plans((1, (1, 0)))), (hypothesis(1), plans((1, (0, 9)), (1, (1, 1))))], 3
+    )
+    assert best.actions.tolist() == [[0, 9], [1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(("one", "other"), [(True, False), (False, True), (False, False)])
+def test_merged_plans_are_exact_only_if_all_are(one, other):
+    assert not merged(
+        [(hypothesis(0), plans((1, (0, 0)), exact=one)), (hypothesis(1), plans(exact=other))], 2
+    ).exact
+
+
+def test_no_plans():
+    nothing = no_plans(4)
+    assert nothing.actions.shape == (0, 4)
+    assert len(nothing) == len(nothing.energies) == len(nothing.scores) == len(nothing.tasks) == 0
+    assert (nothing.evaluated, nothing.exact) == (Effort(0, 0), False)
+
+
+@pytest.mark.parametrize("tasks", [0, -1])
+def test_a_number_of_tasks_that_cannot_be(tasks):
+    with pytest.raises(ConfigError, match=f"{tasks} tasks to search; expected at least 1"):
+        make(tasks=tasks)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A planner trained briefly on a world whose tasks share actions, and its windows."""
+    world = write_world(
+        tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=72, val=30, test=12)
+    )
+    splits = {split: cut_windows(world, horizon=3, split=split) for split in ("train", "val")}
+    planner = CefitoPlanner(
+        config=load_config(
+            "small",
+            overrides={
+                "field.width": 32,
+                "field.depth": 1,
+                "field.heads": 2,
+                "training.optimiser.epochs": 4,
+                "training.stopping.every": 4,
+                "classifier_training.optimiser.epochs": 10,
+                "proposal_training.optimiser.epochs": 8,
+                "search.fitting_windows": 0,
+            },
+        )
+    )
+    planner.fit(splits["train"], splits["val"], seed=0)
+    return planner, splits["val"]
+
+
+def success(planner, val, weights, tasks):
+    """Share of validation windows whose best sequence is the true one."""
+    own, asked = planner.hypotheses, Queries.from_windows(val)
+    found = own.of(asked, tasks)
+    plans = ExhaustiveSearch().search(
+        planner._incremental, own.problems(asked, found, weights=weights), 1
+    )
+    parts = [[] for _ in range(len(val))]
+    for one, part in zip(found, plans, strict=True):
+        parts[one.query].append((one, part))
+    best = [merged(part, 1) for part in parts]
+    return np.mean(
+        [
+            (plan.actions[0] == row).all() and plan.tasks[0] == task
+            for plan, row, task in zip(best, val.actions, val.tasks, strict=True)
+        ]
+    )
+
+
+def test_the_fitted_objective_does_better_than_the_energy_alone(trained):
+    planner, val = trained
+    fitted = planner.hypotheses
+    assert fitted.weights.keys() == OBJECTIVES.keys()
+    assert fitted.weights["energy"] == replace(PAPER, task=fitted.weights["energy"].task)
+    assert fitted.weights["energy"].task > 0
+    assert fitted.weights["prior"].proposal == 0 < fitted.weights["prior"].prior
+    assert min(getattr(fitted.weights["fitted"], term) for term in TERMS) >= 0
+    assert fitted.weights["fitted"].proposal > 0
+    assert fitted.guide.energy == 0 < fitted.guide.prior + fitted.guide.proposal
+    assert 1 <= fitted.tasks <= FITTED_TASKS
+    alone, prior, every = (
+        success(planner, val, fitted.weights[name], fitted.tasks)
+        for name in ("energy", "prior", "fitted")
+    )
+    assert every > alone + 0.02
+    assert every >= prior - 0.02
+    assert (
+        every
+        >= max(
+            success(planner, val, fitted.weights["fitted"], tasks) for tasks in (1, FITTED_TASKS)
+        )
+        - 0.02
+    )
+
+
+def test_fitting_again_gives_the_same_and_depends_on_the_windows(trained):
+    planner, val = trained
+    own = planner.hypotheses
+
+    def fitted(windows):
+        again = Hypotheses(
+            space=own.space, task_model=own.task_model, prior=own.prior, proposal=own.proposal
+        )
+        assert again.weights == dict.fromkeys(OBJECTIVES, PAPER)
+        again.fit(planner._incremental, val, windows=windows, memory_mib=64)
+        return again.weights, again.guide, again.tasks
+
+    weights, guide, tasks = fitted(0)
+    assert tasks == own.tasks
+    for ours, theirs in zip(
+        [*weights.values(), guide], [*own.weights.values(), own.guide], strict=True
+    ):
+        assert list(vars(ours).values()) == pytest.approx(list(vars(theirs).values()), rel=1e-3)
+    assert fitted(10)[0] != weights
+
+
+def test_no_window_to_learn_from_leaves_the_defaults(trained):
+    """All true sequences have actions that their tasks do not allow."""
+    planner, val = trained
+    own = planner.hypotheses
+    space = replace(own.space, actions=tuple(row[:1] for row in own.space.actions))
+    rows = np.flatnonzero(
+        [
+            set(row.tolist()) != set(space.actions[task])
+            for row, task in zip(val.actions, val.tasks, strict=True)
+        ]
+    )
+    again = Hypotheses(
+        space=space, task_model=own.task_model, prior=own.prior, proposal=own.proposal
+    )
+    again.fit(planner._incremental, val.subset(rows[:5]), windows=0, memory_mib=64)
+    assert (again.weights, again.tasks) == (dict.fromkeys(OBJECTIVES, PAPER), 1)

@@ -1,0 +1,871 @@
+import copy
+import json
+import logging
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.data.action_space import ActionSpace
+from cefito.data.sources.custom import prepare_custom
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation import evaluate_planner
+from cefito.field import IncrementalField
+from cefito.files import load_tensors, write_tensors
+from cefito.planners import CefitoPlanner, Queries
+from cefito.planners.cefito.planner import _TOGETHER
+from cefito.search.settings import search_settings
+from cefito.planners.networks import TrainingContext
+from cefito.planners.cefito.validation import validation_problems
+from cefito.planners.cefito.weights import OBJECTIVES, Weights
+from cefito.progress import silent
+from cefito.search import Constraints, ExhaustiveSearch, Problem
+from cefito.search.naive import NaiveSearch
+from cefito.planners.settings import load_config, preset_names
+
+TINY = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 2,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 15,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 3,
+    "classifier_training.optimiser.learning_rate": 0.02,
+    "proposal.hidden": [16, 12],
+    "proposal.action_dim": 8,
+    "proposal_training.optimiser.epochs": 2,
+    "search.fitting_windows": 20,
+}
+
+
+def tiny_config(preset="paper", **more):
+    return load_config(preset, overrides={**TINY, **more})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=36, val=12, test=24, dim=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def splits(world):
+    return {split: cut_windows(world, horizon=3, split=split) for split in ("train", "val", "test")}
+
+
+@pytest.fixture(scope="module")
+def planner(splits):
+    made = CefitoPlanner(config=tiny_config())
+    made.fit(splits["train"], splits["val"], seed=0)
+    return made
+
+
+def weights(planner):
+    return {
+        **{f"field.{name}": tensor for name, tensor in planner.field.state_dict().items()},
+        **{
+            f"proposal.{name}": tensor
+            for name, tensor in planner.proposal.network.state_dict().items()
+        },
+        **{
+            f"task.{name}": tensor
+            for name, tensor in planner.task_model.network.state_dict().items()
+        },
+    }
+
+
+def same_weights(left, right):
+    left, right = weights(left), weights(right)
+    return left.keys() == right.keys() and all(
+        torch.equal(left[name], right[name]) for name in left
+    )
+
+
+def same_plans(left, right):
+    return len(left) == len(right) and all(
+        np.array_equal(a.actions, b.actions)
+        and np.array_equal(a.energies, b.energies)
+        and np.array_equal(a.scores, b.scores)
+        and np.array_equal(a.tasks, b.tasks)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def using(planner, **changes):
+    """The same trained planner with other settings of the search."""
+    other = copy.copy(planner)
+    other.use(search_settings(planner.config.search, **changes))
+    return other
+
+
+@pytest.mark.parametrize("oracle", [False, True])
+def test_plans_use_the_actions_of_the_task_planned_for(planner, splits, oracle):
+    test = splits["test"]
+    queries = Queries.from_windows(test, oracle_task=oracle)
+    tasks = planner.predict_tasks(queries)
+    assert len(set(tasks.tolist())) > 1
+    assert (tasks.tolist() == test.tasks.tolist()) == oracle
+    for task, plan in zip(tasks, planner.plan(queries, 3), strict=True):
+        assert plan.actions.shape == (3, 3)
+        assert set(plan.actions.flatten().tolist()) <= set(planner.space.actions[task])
+        assert np.all(np.diff(plan.energies) >= 0)
+        assert plan.exact
+        assert plan.evaluated.leaves == len(planner.space.actions[task]) ** 3
+
+
+def test_plans_are_the_best_of_all_sequences_by_the_field_itself(planner, splits):
+    """In the order of the queries, although the search takes those of one task together."""
+    assert len(splits["test"]) > _TOGETHER
+    test = splits["test"].subset(np.random.default_rng(0).permutation(len(splits["test"])))
+    queries = Queries.from_windows(test, oracle_task=True)
+    plans = planner.plan(queries, 4)
+    assert len(plans) == len(test)
+    for row in range(0, len(test), 7):
+        everything = torch.tensor(list(product(planner.space.actions[test.tasks[row]], repeat=3)))
+        count = len(everything)
+        with torch.inference_mode():
+            energies = planner.field.energy(
+                torch.from_numpy(test.initial[[row]]).expand(count, -1),
+                torch.from_numpy(test.goal[[row]]).expand(count, -1),
+                everything,
+            )
+            own = planner.field.energy(
+                torch.from_numpy(test.initial[[row]]).expand(4, -1),
+                torch.from_numpy(test.goal[[row]]).expand(4, -1),
+                torch.from_numpy(plans[row].actions),
+            )
+        np.testing.assert_allclose(
+            plans[row].energies, energies.sort().values[:4], rtol=1e-4, atol=1e-6
+        )
+        np.testing.assert_allclose(plans[row].energies, own, rtol=1e-4, atol=1e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), count=st.integers(1, 12))
+def test_answers_do_not_depend_on_the_other_queries(planner, splits, seed, count):
+    rows = np.random.default_rng(seed).choice(len(splits["test"]), size=count, replace=False)
+    queries = Queries.from_windows(splits["test"])
+    together, alone = (
+        planner.plan(queries.subset(rows), 2),
+        [planner.plan(queries.subset([row]), 2)[0] for row in rows],
+    )
+    for ours, theirs in zip(together, alone, strict=True):
+        np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-4, atol=1e-6)
+
+
+def test_no_queries_no_plans(planner, splits):
+    assert planner.plan(Queries.from_windows(splits["test"]).subset([]), 3) == []
+
+
+def test_top_k(planner, splits):
+    queries = Queries.from_windows(splits["test"]).subset([0, 1])
+    size = [len(planner.space.actions[task]) ** 3 for task in planner.predict_tasks(queries)]
+    longest = planner.plan(queries, max(size) + 1)
+    assert [len(plan) for plan in longest] == size
+    for top_k in (1, 5):
+        for plan, whole in zip(planner.plan(queries, top_k), longest, strict=True):
+            assert plan.actions.tolist() == whole.actions[:top_k].tolist()
+    for top_k in (0, -1):
+        with pytest.raises(ConfigError, match=f"top_k is {top_k}"):
+            planner.plan(queries, top_k)
+
+
+def test_another_search_and_progress(splits, planner, tmp_path):
+    shown = []
+
+    def progress(description, *, total=None):
+        shown.append((description, total))
+        return silent(description, total=total)
+
+    planner.save(tmp_path)
+    other = CefitoPlanner(
+        config=planner.config, search=NaiveSearch(), context=TrainingContext(progress=progress)
+    )
+    other.load(tmp_path)
+    queries = Queries.from_windows(splits["test"]).subset([3, 1])
+    for ours, theirs in zip(planner.plan(queries, 3), other.plan(queries, 3), strict=True):
+        np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-4, atol=1e-6)
+    assert shown == [("planning", 2)]
+
+
+@pytest.mark.parametrize("width", [7, 9])
+def test_observations_of_another_size(planner, splits, width):
+    test = splits["test"].subset([0])
+    wrong = np.zeros((1, width), np.float32)
+    for tasks in (None, test.tasks):
+        with pytest.raises(
+            RunError, match=f"observations have {width} features; this run was trained on 8"
+        ):
+            planner.plan(Queries(initial=wrong, goal=wrong, tasks=tasks), 1)
+
+
+def test_not_fitted(splits, tmp_path):
+    planner = CefitoPlanner(config=tiny_config())
+    for call in (
+        lambda: planner.plan(Queries.from_windows(splits["test"]), 1),
+        lambda: planner.save(tmp_path),
+        lambda: planner.horizon,
+        lambda: planner.predict_tasks(Queries.from_windows(splits["test"])),
+    ):
+        with pytest.raises(RunError, match=r"not been (fitted|trained)"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_save_and_load_give_the_same_plans(preset, splits, tmp_path):
+    planner = CefitoPlanner(config=tiny_config(preset))
+    planner.fit(splits["train"], splits["val"], seed=0)
+    planner.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "classifier.safetensors",
+        "field.safetensors",
+        "planner.json",
+        "prior.safetensors",
+        "proposal.safetensors",
+    ]
+    loaded = CefitoPlanner(config=load_config("paper"))
+    loaded.load(tmp_path)
+    assert loaded.config == planner.config
+    assert loaded.horizon == planner.horizon == 3
+    assert loaded.space == planner.space
+    assert same_weights(planner, loaded)
+    queries = Queries.from_windows(splits["test"])
+    assert planner.predict_tasks(queries).tolist() == loaded.predict_tasks(queries).tolist()
+    assert same_plans(planner.plan(queries, 2), loaded.plan(queries, 2))
+    assert loaded.hypotheses.weights == planner.hypotheses.weights
+    assert loaded.hypotheses.guide == planner.hypotheses.guide
+    assert loaded.hypotheses.tasks == planner.hypotheses.tasks
+    wide = {
+        "objective": "fitted",
+        "tasks": 3,
+        "method": "guided",
+        "proposals": 20,
+        "refinements": 5,
+        "pruning": 2,
+    }
+    assert same_plans(
+        using(planner, **wide).plan(queries, 2), using(loaded, **wide).plan(queries, 2)
+    )
+
+
+@pytest.mark.parametrize("encoding", ["auto", "learned"])
+def test_action_text_comes_back_from_the_saved_planner(
+    encoding, tiny_videos, make_source, tmp_path
+):
+    tiny_videos[-1]["split"] = "val"
+    text = np.random.default_rng(6).standard_normal((8, 3)).astype(np.float32)
+    dataset = prepare_custom(make_source(videos=tiny_videos, text=text), tmp_path / "data")
+    train, val, test = (
+        cut_windows(dataset, horizon=3, split=split) for split in ("train", "val", "test")
+    )
+    planner = CefitoPlanner(config=tiny_config(**{"field.action_encoding": encoding}))
+    planner.fit(train, val, seed=0)
+    assert planner.field.predictor.learned_actions == (encoding == "learned")
+    planner.save(tmp_path)
+    loaded = CefitoPlanner(config=tiny_config())
+    loaded.load(tmp_path)
+    assert loaded.field.predictor.learned_actions == (encoding == "learned")
+    assert same_plans(
+        planner.plan(Queries.from_windows(test), 3), loaded.plan(Queries.from_windows(test), 3)
+    )
+    if encoding == "auto":
+        vectors = loaded.field.state_dict()["predictor.action_vectors"]
+        np.testing.assert_array_equal(vectors.numpy(), text)
+
+
+def test_same_seed_same_weights_other_seed_others(planner, splits):
+    again, other = CefitoPlanner(config=tiny_config()), CefitoPlanner(config=tiny_config())
+    again.fit(splits["train"], splits["val"], seed=0)
+    other.fit(splits["train"], splits["val"], seed=1)
+    assert same_weights(planner, again)
+    ours, theirs = weights(planner), weights(other)
+    for name in (
+        "field.predictor.blocks.0.attn.qkv.weight",
+        "task.fc1.weight",
+        "proposal.fc1.weight",
+    ):
+        assert name not in ours or not torch.equal(ours[name], theirs[name])
+    assert sum(torch.equal(ours[name], theirs[name]) for name in ours) < len(ours) / 2
+
+
+def test_key_and_folder_change_no_weight(planner, splits, tmp_path):
+    other = CefitoPlanner(
+        config=tiny_config(), context=TrainingContext(folder=tmp_path, key="whatever")
+    )
+    other.fit(splits["train"], splits["val"], seed=0)
+    assert same_weights(planner, other)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["classifier", "field", "proposal"]
+    foreign = CefitoPlanner(
+        config=tiny_config(), context=TrainingContext(folder=tmp_path, key="another data set")
+    )
+    with pytest.raises(RunError, match="another data set, other settings or another seed"):
+        foreign.fit(splits["train"], splits["val"], seed=0)
+
+
+def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
+    planner = CefitoPlanner(config=tiny_config(**{"training.optimiser.epochs": 3}))
+    planner.fit(splits["train"], splits["val"], seed=0)
+    scores = planner._score(
+        planner.field,
+        *validation_problems(splits["val"], planner.space, windows=15, candidates=30),
+        planner.context.group,
+    )
+    assert planner.result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
+    assert 1 <= planner.result.best_epoch <= planner.result.epochs == 3
+    right = planner.predict_tasks(Queries.from_windows(splits["val"])) == splits["val"].tasks
+    assert planner.task_model.result.scores[0] == pytest.approx(100 * right.mean())
+
+
+def test_tasks_without_training_windows(splits, world, caplog):
+    keep = np.flatnonzero(splits["train"].tasks != 4)
+    planner = CefitoPlanner(config=tiny_config())
+    with caplog.at_level(logging.WARNING, logger="cefito"):
+        planner.fit(splits["train"].subset(keep), splits["val"], seed=0)
+    assert planner.space.fallback == (4,)
+    assert caplog.messages == [
+        "tasks without training windows, which may use all actions that the taxonomy lists for "
+        "them: 1, 4 ('Pickle Cucumbers')"
+    ]
+    rows = np.flatnonzero(splits["test"].tasks == 4)
+    evaluation, plans = evaluate_planner(planner, splits["test"].subset(rows), oracle_task=True)
+    assert evaluation.without_plan == 0
+    for plan in plans:
+        assert set(plan.actions.flatten().tolist()) <= set(world.taxonomy.tasks[4].actions)
+        assert plan.evaluated.leaves == len(world.taxonomy.tasks[4].actions) ** 3
+
+
+def test_the_warning_about_many_tasks_is_short_and_comes_again_on_loading(splits, caplog, tmp_path):
+    keep = np.flatnonzero(splits["train"].tasks < 6)
+    planner = CefitoPlanner(config=tiny_config())
+    with caplog.at_level(logging.WARNING, logger="cefito"):
+        planner.fit(splits["train"].subset(keep), splits["val"], seed=0)
+        planner.save(tmp_path)
+        CefitoPlanner(config=tiny_config()).load(tmp_path)
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0] == caplog.messages[1]
+    assert "lists for them: 6, 6 ('" in caplog.messages[0]
+    assert caplog.messages[0].count("('") == 3
+    assert caplog.messages[0].endswith(", …")
+
+
+def test_no_warning_where_every_task_is_trained_on(splits, caplog):
+    with caplog.at_level(logging.WARNING, logger="cefito"):
+        CefitoPlanner(config=tiny_config()).fit(splits["train"], splits["val"], seed=0)
+    assert caplog.messages == []
+
+
+def test_actions_from_the_taxonomy(splits, world):
+    planner = CefitoPlanner(config=tiny_config(**{"search.actions": "taxonomy"}))
+    planner.fit(splits["train"], splits["val"], seed=0)
+    assert planner.space.actions == tuple(task.actions for task in world.taxonomy.tasks)
+    assert planner.space.source == "taxonomy"
+
+
+@settings(max_examples=25, deadline=None)
+@given(candidates=st.integers(1, 600), windows=st.integers(0, 20))
+def test_validation_problems_hold_the_true_actions_within_the_bound(
+    splits, planner, candidates, windows
+):
+    val, space = splits["val"], planner.space
+    problems, actual = validation_problems(val, space, windows=windows, candidates=candidates)
+    chosen = val.sample(windows or None, seed=0)
+    assert len(problems) == len(actual) == min(windows or len(val), len(val))
+    np.testing.assert_array_equal(actual, chosen.actions)
+    for row, problem in enumerate(problems):
+        allowed, true = set(space.actions[chosen.tasks[row]]), set(actual[row].tolist())
+        np.testing.assert_array_equal(problem.initial, chosen.initial[row])
+        np.testing.assert_array_equal(problem.goal, chosen.goal[row])
+        assert list(problem.actions) == sorted(set(problem.actions))
+        assert true & allowed <= set(problem.actions) <= allowed
+        assert len(problem.actions) ** 3 <= max(candidates, len(true & allowed) ** 3)
+        if len(allowed) ** 3 <= candidates:
+            assert set(problem.actions) == allowed
+        elif len(problem.actions) > len(true):  # no narrower than the bound asks for
+            assert (len(problem.actions) + 1) ** 3 > candidates
+    again, _ = validation_problems(val, space, windows=windows, candidates=candidates)
+    assert [problem.actions for problem in again] == [problem.actions for problem in problems]
+
+
+def test_validation_problems_of_a_true_action_that_training_never_showed(splits, planner):
+    val = splits["val"].subset([0])
+    task, missing = int(val.tasks[0]), int(val.actions[0, 1])
+    rows = tuple(
+        tuple(action for action in row if action != missing) for row in planner.space.actions
+    )
+    problems, actual = validation_problems(
+        val, replace(planner.space, actions=rows), windows=0, candidates=10_000
+    )
+    assert problems[0].actions == rows[task]
+    assert missing in actual[0]
+
+
+def saved(planner, folder):
+    planner.save(folder)
+    return json.loads((folder / "planner.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "config",
+        "taxonomy",
+        "action_space",
+        "horizon",
+        "observation_dim",
+        "learned_actions",
+        "weights",
+        "guide",
+        "tasks",
+    ],
+)
+def test_planner_file_that_lacks_an_entry(planner, tmp_path, key):
+    value = saved(planner, tmp_path)
+    del value[key]
+    (tmp_path / "planner.json").write_text(json.dumps(value))
+    with pytest.raises(RunError, match=r"planner\.json.*Train the run again"):
+        CefitoPlanner(config=tiny_config()).load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": []},
+        {"config": {"preset": "small", "nonsense": 1}},
+        {"taxonomy": []},
+        {"taxonomy": {}},
+        {"action_space": {"actions": 3}},
+        {"action_space": []},
+        {"horizon": "three"},
+        {"observation_dim": None},
+        {"weights": []},
+        {"weights": {}},
+        {"weights": {"energy": {"energy": 1}}},
+        {"weights": "energy"},
+        {"tasks": "many"},
+        {"weights": {name: {"energy": "1"} for name in OBJECTIVES}},
+        {"tasks": None},
+        {"tasks": 0},
+        {"weights": {name: {"energy": -1} for name in OBJECTIVES}},
+        {"guide": {"enrgy": 1}},
+        {"guide": None},
+    ],
+)
+def test_planner_file_with_a_wrong_entry(planner, tmp_path, change):
+    value = saved(planner, tmp_path)
+    (tmp_path / "planner.json").write_text(json.dumps({**value, **change}))
+    with pytest.raises(RunError, match=r"planner\.json"):
+        CefitoPlanner(config=tiny_config()).load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "null", "\x00"])
+def test_planner_file_that_is_something_else(planner, tmp_path, content):
+    planner.save(tmp_path)
+    (tmp_path / "planner.json").write_text(content)
+    with pytest.raises(RunError, match=r"planner\.json"):
+        CefitoPlanner(config=tiny_config()).load(tmp_path)
+
+
+def test_weights_that_do_not_fit_the_planner_file(planner, tmp_path):
+    value = saved(planner, tmp_path)
+    (tmp_path / "planner.json").write_text(json.dumps({**value, "observation_dim": 9}))
+    with pytest.raises(RunError, match=r"field\.safetensors"):
+        CefitoPlanner(config=tiny_config()).load(tmp_path)
+
+
+def test_action_space_survives_json():
+    space = ActionSpace(actions=((0, 2), (1,)), source="taxonomy", fallback=(1,))
+    assert ActionSpace.from_dict(json.loads(json.dumps(space.to_dict()))) == space
+
+
+def damaged(name, content, folder):
+    path = folder / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
+@pytest.mark.parametrize(
+    "name", ["prior.safetensors", "proposal.safetensors", "classifier.safetensors"]
+)
+def test_missing_and_damaged_files_name_themselves(planner, tmp_path, name, content):
+    planner.save(tmp_path)
+    damaged(name, content, tmp_path)
+    with pytest.raises(RunError, match=name.replace(".", r"\.") + ".*Train the run again"):
+        CefitoPlanner(config=tiny_config()).load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("counts", lambda _: None),
+        ("events", lambda array: array[:-1]),
+        ("strengths", lambda array: -array),
+        ("strengths", lambda array: array[None]),
+        ("settings", lambda array: array + 9),
+        ("sizes", lambda array: array[:-1]),
+        ("actions", lambda array: array.astype(np.float64)),
+    ],
+)
+def test_a_prior_of_something_else(planner, tmp_path, name, change):
+    planner.save(tmp_path)
+    arrays, _ = load_tensors(tmp_path / "prior.safetensors", "np", "", RunError)
+    changed = {**arrays, name: change(arrays[name])}
+    write_tensors(
+        tmp_path / "prior.safetensors",
+        {key: array for key, array in changed.items() if array is not None},
+    )
+    with pytest.raises(
+        RunError, match=r"prior\.safetensors: not a prior of this version.*Train the run again"
+    ):
+        CefitoPlanner(config=tiny_config()).load(tmp_path)
+
+
+def sequences_of(planner, task):
+    return np.array(list(product(planner.space.actions[task], repeat=3)))
+
+
+def by_hand(planner, queries, row, task, energies, weights):
+    """Scores of all sequences of a task, in the order of ids.
+
+    From what the parts say by themselves.
+    """
+    allowed, sequences = planner.space.actions[task], sequences_of(planner, task)
+    logits = planner.proposal.logits(queries)[row].astype(np.float64)[:, list(allowed)]
+    steps = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    log_q = steps[np.arange(3), np.searchsorted(allowed, sequences)].sum(axis=1)
+    log_p = planner.hypotheses.prior.log_probability(sequences, np.full(len(sequences), task))
+    log_task = (
+        0.0
+        if queries.tasks is not None
+        else planner.task_model.log_probabilities(queries)[row, task]
+    )
+    return (
+        weights.energy * energies
+        - weights.prior * log_p
+        - weights.proposal * log_q
+        - weights.task * log_task
+    )
+
+
+def energies_of(planner, queries, row, task):
+    sequences = torch.from_numpy(sequences_of(planner, task))
+    initial, goal = (
+        torch.from_numpy(part[[row]]).expand(len(sequences), -1)
+        for part in (queries.initial, queries.goal)
+    )
+    with torch.inference_mode():
+        return planner.field.energy(initial, goal, sequences).double().numpy()
+
+
+FITTED = Weights(energy=2.0, prior=0.5, proposal=0.7, task=1.5)
+
+
+@pytest.fixture(scope="module")
+def weighted(planner):
+    """The planner with weights of its fitted objective that all matter."""
+    other = copy.copy(planner)
+    other.hypotheses = copy.copy(planner.hypotheses)
+    other.hypotheses.weights = {**planner.hypotheses.weights, "fitted": FITTED}
+    return other
+
+
+def ambiguous(planner, splits):
+    """Queries, likeliest tasks first, of which the second one is plausible."""
+    queries = Queries.from_windows(splits["test"])
+    logs = planner.task_model.log_probabilities(queries)
+    ranked = np.argsort(-logs, axis=1)
+    rows = np.flatnonzero(np.take_along_axis(logs, ranked, axis=1)[:, 2] > np.log(2e-3))
+    assert len(rows) >= 5
+    return queries.subset(rows[:12]), ranked[rows[:12]]
+
+
+@pytest.mark.parametrize("oracle", [False, True])
+def test_the_paper_objective_is_an_exhaustive_search_of_one_task(planner, splits, oracle):
+    queries = Queries.from_windows(splits["test"], oracle_task=oracle).subset(range(10))
+    tasks = planner.predict_tasks(queries)
+    problems = [
+        Problem(
+            initial=queries.initial[row],
+            goal=queries.goal[row],
+            actions=planner.space.actions[task],
+        )
+        for row, task in enumerate(tasks)
+    ]
+    plans = using(planner, objective="energy", tasks=1, method="exhaustive").plan(queries, 5)
+    for task, ours, theirs in zip(
+        tasks,
+        plans,
+        ExhaustiveSearch().search(IncrementalField(planner.field), problems, 5),
+        strict=True,
+    ):
+        assert ours.actions.tolist() == theirs.actions.tolist()
+        np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-5)
+        assert ours.scores.tolist() == ours.energies.tolist()
+        assert ours.evaluated == theirs.evaluated
+        assert ours.tasks.tolist() == [task] * 5
+        assert ours.exact
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"objective": "fitted"}, FITTED),
+        ({"objective": "fitted", "prior_weight": 3.0}, replace(FITTED, prior=3.0)),
+        ({"objective": "fitted", "prior_weight": 0.0}, replace(FITTED, prior=0.0)),
+    ],
+)
+@pytest.mark.parametrize("oracle", [False, True])
+def test_scores_by_hand(weighted, splits, settings, expected, oracle):
+    chosen = using(weighted, tasks=1, **settings)
+    expected = replace(expected, task=0.0)  # one task: the same for every plan
+    assert chosen.weights == expected
+    queries = Queries.from_windows(splits["test"], oracle_task=oracle).subset(range(0, 40, 5))
+    for row, (task, plans) in enumerate(
+        zip(chosen.predict_tasks(queries), chosen.plan(queries, 6), strict=True)
+    ):
+        scores = by_hand(
+            weighted, queries, row, task, energies_of(weighted, queries, row, task), expected
+        )
+        order = np.argsort(scores, kind="stable")[:6]
+        np.testing.assert_allclose(plans.scores, scores[order], rtol=1e-4, atol=1e-4)
+        near = np.abs(np.diff(np.sort(scores)[:7])) < 1e-4
+        if not near.any():
+            assert plans.actions.tolist() == sequences_of(weighted, task)[order].tolist()
+        np.testing.assert_allclose(
+            plans.energies, energies_of(weighted, queries, row, task)[order], rtol=1e-3, atol=1e-4
+        )
+
+
+def test_the_likelihood_leaves_the_energy_out(weighted, splits):
+    chosen = using(weighted, tasks=1, objective="likelihood")
+    assert chosen.weights.energy == 0
+    queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(0, 40, 10))
+    problems = chosen.hypotheses.problems(
+        queries, chosen.hypotheses.of(queries, 1), weights=chosen.weights
+    )
+    for plans, one in zip(chosen.plan(queries, 3), problems, strict=True):
+        np.testing.assert_allclose(
+            plans.scores, one.objective.chain.cheapest(3).costs, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_an_objective_without_the_prior_may_be_given_one(planner):
+    alone = using(planner, objective="energy")
+    assert alone.weights == planner.hypotheses.weights["energy"]
+    assert using(planner, objective="energy", prior_weight=0.25).weights == replace(
+        alone.weights, prior=0.25
+    )
+    assert using(planner, objective="energy", prior_weight=-0.5).weights == alone.weights
+
+
+def test_several_tasks_are_searched(weighted, splits):
+    """All sequences of all of them, at the cost of all of them.
+
+    And sometimes a less likely task is planned for.
+    """
+    queries, ranked = ambiguous(weighted, splits)
+    several = using(weighted, objective="fitted", tasks=3)
+    unlikely = 0
+    for row, plans in enumerate(several.plan(queries, 4)):
+        tasks = ranked[row, :3]
+        every = {}
+        for task in tasks:
+            scores = by_hand(
+                weighted, queries, row, task, energies_of(weighted, queries, row, task), FITTED
+            )
+            for sequence, score in zip(
+                map(tuple, sequences_of(weighted, task).tolist()), scores.tolist(), strict=True
+            ):
+                every[sequence] = min(every.get(sequence, (np.inf, -1)), (score, task))
+        best = sorted(every.values())[:4]
+        np.testing.assert_allclose(plans.scores, [score for score, _ in best], rtol=1e-4, atol=1e-4)
+        for sequence, score, task in zip(
+            plans.actions.tolist(), plans.scores, plans.tasks.tolist(), strict=True
+        ):
+            assert every[tuple(sequence)] == (pytest.approx(score, rel=1e-4, abs=1e-4), task)
+        unlikely += plans.tasks[0] != tasks[0]
+        sizes = [len(weighted.space.actions[task]) for task in tasks]
+        assert plans.evaluated.leaves == sum(size**3 for size in sizes)
+        assert plans.evaluated.token_forwards == sum(
+            1 + 2 * (size + size**2 + size**3) for size in sizes
+        )
+        assert plans.exact
+    assert unlikely
+
+
+def test_as_many_tasks_as_did_best_on_validation(weighted, splits):
+    queries, _ = ambiguous(weighted, splits)
+    chosen = using(weighted, objective="fitted", tasks=0)
+    chosen.hypotheses = copy.copy(weighted.hypotheses)
+    for tasks in (1, 2):
+        chosen.hypotheses.tasks = tasks
+        assert same_plans(
+            chosen.plan(queries, 3),
+            using(weighted, objective="fitted", tasks=tasks).plan(queries, 3),
+        )
+
+
+def test_given_tasks_are_the_only_ones(weighted, splits):
+    queries, ranked = ambiguous(weighted, splits)
+    for place in (0, 2):
+        given = replace(queries, tasks=ranked[:, place].copy())
+        for tasks in (0, 1, 3):
+            for task, plans in zip(
+                given.tasks,
+                using(weighted, objective="fitted", tasks=tasks).plan(given, 3),
+                strict=True,
+            ):
+                assert set(plans.tasks.tolist()) == {task}
+                assert plans.evaluated.leaves == len(weighted.space.actions[task]) ** 3
+
+
+def test_another_method(planner, splits):
+    queries = Queries.from_windows(splits["test"]).subset(range(6))
+    other = using(
+        planner, method="guided", proposals=4, refinements=0, actions="taxonomy", memory_mib=12.0
+    )
+    assert planner.config.search.method == "exhaustive"
+    assert other.config.search == planner.config.search.model_copy(
+        update={"method": "guided", "proposals": 4, "refinements": 0, "memory_mib": 12.0}
+    )
+    assert other.config.search.actions == "training" == other.space.source
+    assert type(other.search).__name__ == "GuidedSearch"
+    for plans in other.plan(queries, 2):
+        assert plans.evaluated.leaves == 4
+        assert not plans.exact
+    exact = planner.plan(queries, 2)
+    for ours, theirs in zip(using(other, method="exhaustive").plan(queries, 2), exact, strict=True):
+        assert ours.actions.tolist() == theirs.actions.tolist()
+
+
+def test_pruned_plans_have_seen_transitions(planner, splits):
+    queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(0, 40, 4))
+    train = splits["train"]
+    found = using(planner, pruning=0).plan(queries, 3)
+    for task, plans, free in zip(queries.tasks, found, planner.plan(queries, 3), strict=True):
+        own = train.actions[train.tasks == task].tolist()
+        seen = {pair for row in own for pair in pairwise(row)}
+        for row in plans.actions.tolist():
+            assert row[0] in {first for first, *_ in own}
+            assert set(pairwise(row)) <= seen
+        assert plans.evaluated.leaves < free.evaluated.leaves
+
+
+class Untouched:
+    """A search that must not be called."""
+
+    def search(self, *_):
+        raise AssertionError("searched")
+
+
+def only_in_one(planner, tasks):
+    """An action of the second of some tasks that none of the others has."""
+    others = {action for task in (tasks[0], *tasks[2:]) for action in planner.space.actions[task]}
+    return next(
+        (action for action in planner.space.actions[tasks[1]] if action not in others), None
+    )
+
+
+def test_constraints_that_one_of_several_tasks_can_satisfy(weighted, splits):
+    queries, ranked = ambiguous(weighted, splits)
+    several, met = using(weighted, objective="fitted", tasks=2), 0
+    for row in range(len(queries)):
+        action = only_in_one(weighted, ranked[row, :2])
+        if action is None:
+            continue
+        constraints = Constraints(required=(action,))
+        (plans,) = several.plan(queries.subset([row]), 3, constraints=constraints)
+        assert set(plans.tasks.tolist()) == {ranked[row, 1]}
+        assert all(action in sequence for sequence in plans.actions.tolist())
+        assert plans.exact
+        size = len(weighted.space.actions[ranked[row, 1]])
+        assert plans.evaluated.leaves == size**3 - (size - 1) ** 3
+        with pytest.raises(
+            ConfigError, match=f"action {action} is required but is not an action of this task"
+        ):
+            using(weighted, tasks=1).plan(queries.subset([row]), 3, constraints=constraints)
+        met += 1
+    assert met
+
+
+def test_constraints_hold_for_every_plan(planner, splits):
+    queries = Queries.from_windows(splits["test"]).subset(range(5))
+    for plans in planner.plan(queries, 5, constraints=Constraints(no_repeats=True)):
+        assert all(len(set(row)) == 3 for row in plans.actions.tolist())
+
+
+def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(planner, splits):
+    """Even where only the last of the queries cannot."""
+    queries = Queries.from_windows(splits["test"], oracle_task=True)
+    action = planner.space.actions[queries.tasks[0]][0]
+    fine = [row for row, task in enumerate(queries.tasks) if action in planner.space.actions[task]]
+    bad = [
+        row for row, task in enumerate(queries.tasks) if action not in planner.space.actions[task]
+    ]
+    other = copy.copy(planner)
+    other._given_search = Untouched()
+    with pytest.raises(ConfigError, match=f"action {action} is required"):
+        other.plan(
+            queries.subset([*fine[:2], bad[0]]), 1, constraints=Constraints(required=(action,))
+        )
+    with pytest.raises(AssertionError, match="searched"):
+        other.plan(queries.subset(fine[:2]), 1, constraints=Constraints(required=(action,)))
+    for tasks in (1, 3):
+        with pytest.raises(ConfigError, match="pinned to step 4, which does not exist"):
+            using(other, tasks=tasks).plan(
+                replace(queries, tasks=None), 1, constraints=Constraints(pinned=((4, 0),))
+            )
+
+
+def test_stopping_before_anything(planner, splits):
+    queries = Queries.from_windows(splits["test"]).subset(range(4))
+    other = copy.copy(planner)
+    other._given_search = Untouched()
+    found = other.plan(queries, 3, stop=lambda: True)
+    assert [(len(plans), plans.exact, plans.actions.shape) for plans in found] == [
+        (0, False, (0, 3))
+    ] * 4
+    whole = planner.plan(queries, 3, stop=lambda: False)
+    assert [plans.actions.tolist() for plans in whole] == [
+        plans.actions.tolist() for plans in planner.plan(queries, 3)
+    ]
+
+
+def test_stopping_on_the_way(weighted, splits, monkeypatch):
+    """Queries whose tasks were not all searched have plans that are not exact, or none."""
+    monkeypatch.setattr("cefito.planners.cefito.planner._TOGETHER", 1)
+    queries, _ = ambiguous(weighted, splits)
+    several = using(weighted, objective="fitted", tasks=2)
+    whole = several.plan(queries, 3)
+    calls = []
+
+    class Counting:
+        def search(self, *arguments):
+            calls.append(1)
+            return ExhaustiveSearch().search(*arguments[:3])
+
+    several._given_search = Counting()
+    found = several.plan(queries, 3, stop=lambda: len(calls) >= len(queries))
+    assert len(calls) == len(queries)  # of twice as many
+    kinds = set()
+    for ours, theirs in zip(found, whole, strict=True):
+        assert ours.evaluated.leaves <= theirs.evaluated.leaves
+        assert ours.exact == (ours.evaluated.leaves == theirs.evaluated.leaves)
+        assert not ours.exact or ours.actions.tolist() == theirs.actions.tolist()
+        kinds.add((len(ours) > 0, ours.exact))
+    assert (True, False) in kinds
+    assert found[0].tasks is not None

@@ -1,0 +1,387 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from cefito.errors import ConfigError
+from cefito.field.predictor import Dropout
+from cefito.planners.pdpp.network import (
+    Diffusion,
+    PdppNetwork,
+    Projection,
+    TemporalUNet,
+    check_horizon,
+)
+from cefito.planners.pdpp.settings import PdppConfig
+from cefito.runtime import generator_for
+
+TASKS, ACTIONS, DIM = 3, 5, 4
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator_for("cpu", seed))
+
+
+def network(
+    *, horizon: int = 3, widths: tuple[int, ...] = (8, 16), seed: int = 0, **settings: object
+) -> PdppNetwork:
+    made = PdppNetwork(
+        config=PdppConfig(**{"widths": widths, "steps": 20, "sampling": 5, **settings}),
+        observation_dim=DIM,
+        task_count=TASKS,
+        action_count=ACTIONS,
+        horizon=horizon,
+    )
+    made.reset(generator_for("cpu", seed, 1))
+    return made
+
+
+def stirred(made: PdppNetwork) -> PdppNetwork:
+    """The network with all weights away from their special beginnings."""
+    for place, parameter in enumerate(made.parameters()):
+        parameter.data += 0.2 * drawn(*parameter.shape, seed=100 + place)
+    return made
+
+
+def condition(batch: int = 2, seed: int = 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    tasks = torch.randint(TASKS, (batch,), generator=generator_for("cpu", seed, 9))
+    return tasks, drawn(batch, DIM, seed=seed), drawn(batch, DIM, seed=seed + 1)
+
+
+def check_projected(
+    matrix: torch.Tensor, tasks: torch.Tensor, initial: torch.Tensor, goal: torch.Tensor
+) -> None:
+    """Every entry outside the action block, written out."""
+    batch, horizon, columns = matrix.shape
+    assert columns == TASKS + ACTIONS + DIM
+    for row in range(batch):
+        for step in range(horizon):
+            for task in range(TASKS):
+                assert matrix[row, step, task] == float(task == tasks[row])
+            for place in range(DIM):
+                found = matrix[row, step, TASKS + ACTIONS + place]
+                if step == horizon - 1:
+                    assert found == goal[row, place]
+                elif step == 0:
+                    assert found == initial[row, place]
+                else:
+                    assert found == 0
+
+
+# the schedule
+
+
+@pytest.mark.parametrize("steps", [1, 7, 50, 200])
+def test_signal_follows_the_cosine_schedule(steps):
+    def share(time: int) -> float:
+        return math.cos((time / steps + 0.008) / 1.008 * math.pi / 2) ** 2
+
+    signal, expected = 1.0, [1.0]
+    for time in range(1, steps + 1):
+        signal *= 1 - min(1 - share(time) / share(time - 1), 0.999)
+        expected.append(signal)
+    np.testing.assert_allclose(
+        Diffusion(steps=steps, sampling=1).signal.numpy(), expected, rtol=1e-9
+    )
+    if steps >= 50:
+        assert expected[-1] < 1e-5
+
+
+@given(st.integers(1, 300), st.data())
+@settings(max_examples=50, deadline=None)
+def test_times_are_uniform_and_end_at_0(steps, data):
+    sampling = data.draw(st.integers(1, steps))
+    times = Diffusion(steps=steps, sampling=sampling).times
+    gaps = [one - two for one, two in itertools.pairwise(times)]
+    assert times[0] == steps
+    assert times[-1] == 0
+    assert len(gaps) == sampling
+    assert min(gaps) >= 1
+    assert max(gaps) - min(gaps) <= (1 if steps % sampling else 0) + 1e-9
+    assert all(
+        abs(time - steps * left / sampling) <= 0.5
+        for time, left in zip(times, range(sampling, -1, -1), strict=True)
+    )
+
+
+def test_published_times():
+    assert Diffusion(steps=200, sampling=10).times == [
+        200,
+        180,
+        160,
+        140,
+        120,
+        100,
+        80,
+        60,
+        40,
+        20,
+        0,
+    ]
+    assert Diffusion(steps=50, sampling=10).times == [50, 45, 40, 35, 30, 25, 20, 15, 10, 5, 0]
+
+
+def test_noising_keeps_the_variance_and_the_share_of_the_signal():
+    diffusion = Diffusion(steps=20, sampling=5)
+    clean, noise, times = drawn(4, 3, 2), drawn(4, 3, 2, seed=1), torch.tensor([0, 1, 10, 20])
+    noised = diffusion.noised(clean, noise, times)
+    for row, time in enumerate(times.tolist()):
+        signal = float(diffusion.signal[time])
+        np.testing.assert_allclose(
+            noised[row],
+            math.sqrt(signal) * clean[row] + math.sqrt(1 - signal) * noise[row],
+            rtol=1e-6,
+        )
+    assert torch.equal(noised[0], clean[0])
+    assert noised.dtype == torch.float32
+
+
+# the sampler
+
+
+def test_sampling_with_an_oracle_gives_the_clean_matrix():
+    clean = drawn(2, 3, 4)
+    for steps, sampling in ((20, 5), (20, 20), (7, 1), (1, 1)):
+        found = Diffusion(steps=steps, sampling=sampling).sample(
+            lambda _x, _now: clean, drawn(2, 3, 4, seed=1), lambda x: x
+        )
+        torch.testing.assert_close(found, clean, rtol=0, atol=0)
+
+
+def test_sampling_between_stays_on_the_line_of_noise():
+    """With an oracle the noise that is left is always the one it began with.
+
+    So each step shows √ᾱ · clean + √(1 − ᾱ) · it.
+    """
+    diffusion = Diffusion(steps=20, sampling=5)
+    clean, noise, seen = drawn(1, 3, 4).double(), drawn(1, 3, 4, seed=1).double(), []
+
+    def oracle(x: torch.Tensor, now: int) -> torch.Tensor:
+        seen.append((now, x))
+        return clean
+
+    first = diffusion.signal[20]
+    noise_left = (noise - first.sqrt() * clean) / (1 - first).sqrt()
+    diffusion.sample(oracle, noise, lambda x: x)
+    assert [now for now, _ in seen] == [20, 16, 12, 8, 4]
+    for now, x in seen:
+        torch.testing.assert_close(x, diffusion.noised(clean, noise_left, torch.tensor([now])))
+
+
+def test_sampling_against_a_slow_reference():
+    diffusion, network_like = Diffusion(steps=20, sampling=5), drawn(4, 4, seed=3).double() / 4
+    start = drawn(1, 3, 4, seed=1).double()
+    found = diffusion.sample(
+        lambda x, now: torch.tanh(x @ network_like + now / 20), start, lambda x: x
+    )
+    x = start.numpy().copy()
+    for now, after in ((20, 16), (16, 12), (12, 8), (8, 4), (4, 0)):
+        clean = np.tanh(x @ network_like.numpy() + now / 20)
+        for index in np.ndindex(x.shape):
+            noise = (x[index] - math.sqrt(diffusion.signal[now]) * clean[index]) / math.sqrt(
+                1 - diffusion.signal[now]
+            )
+            x[index] = (
+                math.sqrt(diffusion.signal[after]) * clean[index]
+                + math.sqrt(1 - diffusion.signal[after]) * noise
+            )
+    np.testing.assert_allclose(found.numpy(), x, rtol=1e-9)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 6])
+def test_everything_that_the_network_sees_while_sampling_is_projected(horizon):
+    given_parts = condition()
+    project = Projection.build(
+        *given_parts, task_count=TASKS, action_count=ACTIONS, horizon=horizon
+    )
+    shape, seen = (2, horizon, TASKS + ACTIONS + DIM), []
+
+    def predict(x: torch.Tensor, now: int) -> torch.Tensor:
+        seen.append(x)
+        return drawn(*shape, seed=now)
+
+    found = Diffusion(steps=20, sampling=5).sample(predict, drawn(*shape), project)
+    assert len(seen) == 5
+    for matrix in (*seen, found):
+        check_projected(matrix, *given_parts)
+    assert torch.equal(found[..., project.actions], predict(found, 4)[..., project.actions])
+
+
+# the projection
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 1000))
+@settings(max_examples=25, deadline=None)
+def test_projection(horizon, batch, seed):
+    given_parts = condition(batch, seed)
+    project = Projection.build(
+        *given_parts, task_count=TASKS, action_count=ACTIONS, horizon=horizon
+    )
+    matrix = drawn(batch, horizon, TASKS + ACTIONS + DIM, seed=seed)
+    once = project(matrix)
+    check_projected(once, *given_parts)
+    assert torch.equal(once[..., TASKS : TASKS + ACTIONS], matrix[..., TASKS : TASKS + ACTIONS])
+    assert torch.equal(project(once), once)
+    assert torch.equal(project.filled(matrix[..., project.actions]), once)
+
+
+def test_gradients_pass_the_projection_through_the_actions_alone():
+    project = Projection.build(*condition(), task_count=TASKS, action_count=ACTIONS, horizon=3)
+    matrix = drawn(2, 3, TASKS + ACTIONS + DIM).requires_grad_()
+    project(matrix).sum().backward()
+    expected = torch.zeros_like(matrix)
+    expected[..., project.actions] = 1
+    assert torch.equal(matrix.grad, expected)
+
+
+def test_treatment_of_the_observations():
+    tasks, initial, goal = condition()
+    assert torch.equal(network().projection(tasks, initial, goal).given[:, 0, -DIM:], initial)
+    centred = network(centre=True)
+    centred.mean.fill_(2)
+    assert torch.equal(centred.projection(tasks, initial, goal).given[:, -1, -DIM:], goal - 2)
+    normal = network(normalise=True).projection(tasks, initial, goal).given[:, [0, -1], -DIM:]
+    torch.testing.assert_close(normal.mean(dim=2), torch.zeros(2, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        normal.std(dim=2, unbiased=False), torch.ones(2, 2), atol=1e-4, rtol=0
+    )
+    dropped = (
+        network()
+        .projection(tasks, initial, goal, dropout=Dropout(0.5, generator_for("cpu", 0)))
+        .given
+    )
+    ends = torch.stack([initial, goal], dim=1)
+    assert set((dropped[:, [0, -1], -DIM:] / ends).unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(
+        dropped[..., :TASKS], network().projection(tasks, initial, goal).given[..., :TASKS]
+    )
+
+
+# the network
+
+
+@pytest.mark.parametrize(("actions", "tasks"), [(105, 18), (133, 18)])
+def test_published_size(actions, tasks):
+    with torch.device("meta"):
+        made = PdppNetwork(
+            config=PdppConfig(),
+            observation_dim=1536,
+            task_count=tasks,
+            action_count=actions,
+            horizon=3,
+        )
+    assert sum(parameter.numel() for parameter in made.parameters()) == pytest.approx(
+        42e6, rel=0.03
+    )
+    norms = {
+        module.num_groups for module in made.modules() if isinstance(module, torch.nn.GroupNorm)
+    }
+    assert norms == {32}
+
+
+@pytest.mark.parametrize(
+    ("widths", "horizon"),
+    [((8,), 1), ((8, 16), 2), ((8, 16, 24), 3), ((8, 16, 24), 4), ((8, 16), 6), ((8, 16, 24), 6)],
+)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_shapes(widths, horizon, batch):
+    made = stirred(network(horizon=horizon, widths=widths))
+    matrix = drawn(batch, horizon, TASKS + ACTIONS + DIM)
+    found = made(matrix, torch.arange(1, batch + 1))
+    assert found.shape == matrix.shape
+    assert torch.isfinite(found).all()
+    tasks, initial, goal = condition(batch)
+    assert made.scores(tasks, initial, goal).shape == (batch, horizon, ACTIONS)
+
+
+def test_every_learned_number_matters_but_those_of_the_projected_columns():
+    made = stirred(network(widths=(8, 16, 24)))
+    made(drawn(2, 3, TASKS + ACTIONS + DIM), torch.tensor([1, 7])).square().sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in made.parameters())
+
+
+def test_rows_and_times_do_not_mix():
+    made = stirred(network(widths=(8, 16, 24)))
+    matrix, times = drawn(3, 3, TASKS + ACTIONS + DIM), torch.tensor([1, 7, 7])
+    together = made(matrix, times)
+    for row in range(3):
+        torch.testing.assert_close(
+            made(matrix[[row]], times[[row]])[0], together[row], atol=1e-4, rtol=1e-4
+        )
+    assert (made(matrix, torch.tensor([9, 7, 7]))[0] - together[0]).abs().max() > 1e-3
+
+
+def test_each_step_sees_the_whole_plan():
+    made = stirred(network(widths=(8, 16, 24)))
+    matrix = drawn(1, 3, TASKS + ACTIONS + DIM).requires_grad_()
+    made(matrix, torch.tensor([3]))[0, 0].square().sum().backward()
+    assert (matrix.grad.abs().sum(dim=2) > 0).all()
+
+
+def test_blocks_begin_as_their_path_past():
+    unet = TemporalUNet(columns=6, widths=(8, 16), steps=5)
+    unet.reset(generator_for("cpu", 0))
+    block, x = unet.down[0].blocks[0], drawn(2, 6, 3)
+    torch.testing.assert_close(block(x, drawn(2, 8)), block.past(x))
+
+
+def test_the_network_begins_by_predicting_nothing():
+    assert not network()(drawn(2, 3, TASKS + ACTIONS + DIM), torch.tensor([1, 7])).any()
+
+
+def test_reset_is_by_the_generator_alone():
+    one, same, other = (network(seed=seed).state_dict() for seed in (3, 3, 4))
+    assert all(torch.equal(tensor, same[name]) for name, tensor in one.items())
+    assert not torch.equal(one["noise"], other["noise"])
+    assert not torch.equal(
+        one["unet.end.0.convolution.weight"], other["unet.end.0.convolution.weight"]
+    )
+    assert one["noise"].shape == (3, ACTIONS)
+
+
+def test_scores_are_those_of_plain_sampling():
+    made = stirred(network())
+    tasks, initial, goal = condition()
+    found = made.scores(tasks, initial, goal)
+    x = torch.zeros(2, 3, TASKS + ACTIONS + DIM)
+    for row in range(2):
+        x[row, :, tasks[row]] = 1
+        x[row, 0, TASKS + ACTIONS :], x[row, 2, TASKS + ACTIONS :] = initial[row], goal[row]
+    actions = slice(TASKS, TASKS + ACTIONS)
+    x[..., actions] = made.noise
+    signal = made.diffusion.signal.float()
+    for now, after in ((20, 16), (16, 12), (12, 8), (8, 4), (4, 0)):
+        clean = made(x, torch.full((2,), now))[..., actions]
+        noise = (x[..., actions] - signal[now].sqrt() * clean) / (1 - signal[now]).sqrt()
+        x[..., actions] = signal[after].sqrt() * clean + (1 - signal[after]).sqrt() * noise
+    torch.testing.assert_close(found, x[..., actions], atol=1e-4, rtol=1e-4)
+
+
+# what cannot be
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_too_short_a_horizon(horizon):
+    with pytest.raises(
+        ConfigError, match=rf"horizon {horizon}: .* at least 3, .* no more than {horizon} widths"
+    ):
+        network(horizon=horizon, widths=(8, 16, 24))
+    check_horizon(PdppConfig(), 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"widths": (12,)}, "multiples of 8"),
+        ({"widths": ()}, "at least 1"),
+        ({"steps": 5, "sampling": 6}, "6 steps, more than the 5"),
+    ],
+)
+def test_settings_that_cannot_be(change, message):
+    with pytest.raises(ValidationError, match=message):
+        PdppConfig(**change)

@@ -1,0 +1,443 @@
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.taxonomy import Taxonomy
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError, RunError
+from cefito.files import load_tensors, write_tensors
+from cefito.planners.base import Queries
+from cefito.planners.pdpp.planner import PdppModel, PdppLoss, PdppPlanner, _best
+from cefito.planners.pdpp.network import PdppNetwork
+from cefito.planners.networks import TrainingContext
+from cefito.search.problem import Effort
+from cefito.planners.settings import RunConfig, load_config
+from cefito.training.distributed import Processes
+from cefito.runtime import generator_for
+
+TINY = {
+    "pdpp.widths": "[16, 16]",
+    "pdpp.steps": 20,
+    "pdpp.sampling": 4,
+    "pdpp.training.optimiser.epochs": 2,
+    "pdpp.training.optimiser.learning_rate": 3e-3,
+    "pdpp.training.optimiser.batch_size": 64,
+    "pdpp.training.stopping.every": 1,
+    "pdpp.training.stopping.windows": 0,
+    "classifier_training.optimiser.epochs": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> tuple[Windows, Windows]:
+    """Training and validation windows of a small embedded world, T = 3."""
+    dataset = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=48, val=12, test=12),
+    )
+    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
+
+
+def tiny(**overrides: object) -> RunConfig:
+    return load_config("small", overrides={**TINY, **overrides})
+
+
+@pytest.fixture(scope="module")
+def planner(world) -> PdppPlanner:
+    made = PdppPlanner(config=tiny())
+    made.fit(*world, seed=0)
+    return made
+
+
+def objective(world: tuple[Windows, Windows], **overrides: object) -> PdppLoss:
+    """The objective of an untrained network.
+
+    All of whose weights are away from their special beginnings.
+    """
+    train, val = world
+    config = tiny(
+        **{
+            "pdpp.training.augmentation.noise": 0.0,
+            "pdpp.training.augmentation.swap": 0.0,
+            "pdpp.dropout": 0.0,
+            **overrides,
+        }
+    ).pdpp
+    network = PdppNetwork(
+        config=config,
+        observation_dim=train.initial.shape[1],
+        task_count=len(train.taxonomy.tasks),
+        action_count=len(train.taxonomy.actions),
+        horizon=3,
+    )
+    network.reset(generator_for("cpu", 0))
+    draws = generator_for("cpu", 1)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=draws)
+        network.mean += 0.1 * torch.randn(network.mean.shape, generator=draws)
+    return PdppLoss(network=network, train=train, val=val, tasks=val.tasks, config=config)
+
+
+# the loss
+
+
+@pytest.mark.parametrize("ends", [1.0, 10.0])
+def test_loss_against_a_slow_loop(world, ends):
+    made, (train, _) = objective(world, **{"pdpp.ends": ends}), world
+    network, rows = made.module, torch.tensor([3, 0, 11])
+    term = made.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
+    draws = generator_for("cpu", 1)
+    actions, tasks = network.action_count, network.task_count
+    times = torch.randint(1, 21, (3,), generator=draws)
+    noise = torch.randn(3, 3, actions, generator=draws)
+    total = 0.0
+    for place, row in enumerate(rows.tolist()):
+        time = int(times[place])
+        signal = float(network.diffusion.signal[time])
+        initial, goal = (
+            torch.from_numpy(part[row]) - network.mean for part in (train.initial, train.goal)
+        )
+        if network.config.normalise:
+            initial, goal = (
+                (x - x.mean()) / (x.var(unbiased=False) + 1e-6).sqrt() for x in (initial, goal)
+            )
+        matrix = torch.zeros(1, 3, tasks + actions + len(initial))
+        matrix[0, :, train.tasks[row]] = 1
+        matrix[0, 0, tasks + actions :], matrix[0, 2, tasks + actions :] = initial, goal
+        for step in range(3):
+            for action in range(actions):
+                clean = float(action == train.actions[row, step])
+                matrix[0, step, tasks + action] = (
+                    signal**0.5 * clean + (1 - signal) ** 0.5 * noise[place, step, action]
+                )
+        restored = network(matrix, torch.tensor([time]))[0, :, tasks : tasks + actions].tolist()
+        for step in range(3):
+            for action in range(actions):
+                error = restored[step][action] - float(action == train.actions[row, step])
+                total += error**2 * (ends if step in (0, 2) else 1)
+    assert float(term.sum.detach()) == pytest.approx(total, rel=1e-4)
+    assert int(term.count) == 3
+    assert term.weight == 1
+
+
+def test_a_batch_shared_by_two_processes_is_the_same_batch(world):
+    made = objective(world, **{"pdpp.training.augmentation.noise": 0.5})
+    rows = torch.arange(5)
+    whole = made.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
+    parts = [
+        made.terms(rows, generator_for("cpu", 1), Processes(rank=rank, world=2))["squared_error"]
+        for rank in (0, 1)
+    ]
+    assert float(sum(part.sum.detach() for part in parts)) == pytest.approx(
+        float(whole.sum.detach()), rel=1e-4
+    )
+    assert int(sum(part.count for part in parts)) == int(whole.count)
+
+
+def test_only_the_actions_are_learned(world):
+    made = objective(world)
+    last = made.module.unet.end[1]
+    made.module.zero_grad()
+    made.terms(torch.arange(8), generator_for("cpu", 0), Processes())[
+        "squared_error"
+    ].sum.backward()
+    first, behind = made.module.task_count, made.module.task_count + made.module.action_count
+    assert (last.bias.grad[first:behind] != 0).all()
+    assert not last.bias.grad[:first].any()
+    assert not last.bias.grad[behind:].any()
+
+
+def test_validation_is_the_planner_on_the_sample(world):
+    _, val = world
+    made = objective(world, **{"pdpp.training.stopping.windows": 20})
+    sample = val.sample(20, seed=0)
+    model = PdppModel(config=made.config)
+    model.network = made.module
+    found = model.scores(Queries.from_windows(sample), sample.tasks).argmax(axis=2)
+    scores = made.validate(Processes())
+    assert list(scores) == ["success_rate", "mean_accuracy"]
+    assert scores["success_rate"] == pytest.approx(
+        100 * (found == sample.actions).all(axis=1).mean()
+    )
+    assert scores["mean_accuracy"] == pytest.approx(100 * (found == sample.actions).mean())
+
+
+# the training
+
+
+def test_training_learns_a_small_mapping(tiny_taxonomy, tmp_path):
+    """Windows of two tasks, whose actions can be read off task and observations."""
+    generator, size = np.random.default_rng(0), 320
+    tasks, bits = generator.integers(2, size=size), generator.integers(2, size=(size, 2))
+    ends = (2 * bits.T[:, :, None] - 1) + 0.1 * generator.standard_normal((2, size, 4))
+    windows = Windows(
+        initial=ends[0].astype(np.float32),
+        goal=ends[1].astype(np.float32),
+        tasks=tasks,
+        video=np.arange(size),
+        actions=np.stack([bits[:, 0], 2 + tasks, 4 + bits[:, 1]], axis=1),
+        start=np.zeros(size, int),
+        taxonomy=Taxonomy.from_dict(tiny_taxonomy),
+        action_text=None,
+        dataset="simulated",
+        split="train",
+    )
+    config = tiny(
+        **{
+            "pdpp.widths": "[32]",
+            "pdpp.ends": 1.0,
+            "pdpp.normalise": "false",
+            "pdpp.training.optimiser.epochs": 6,
+            "pdpp.training.optimiser.batch_size": 16,
+            "pdpp.training.optimiser.learning_rate": 1e-2,
+            "pdpp.training.stopping.every": 3,
+            "pdpp.training.augmentation.noise": 0.0,
+        }
+    ).pdpp
+    model = PdppModel(config=config, context=TrainingContext(folder=tmp_path))
+    model.fit(
+        windows.subset(range(256)), windows.subset(range(256, size)), tasks=tasks[256:], seed=0
+    )
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["squared_error"] < 0.3 * lines[0]["squared_error"]
+    assert model.result.scores[0] == max(line.get("val_success_rate", 0) for line in lines) >= 90
+    other = model.scores(Queries.from_windows(windows), 1 - tasks).argmax(axis=2)
+    assert (other[:, 1] == 3 - tasks).mean() > 0.9  # the task is taken as given
+
+
+def test_same_seed_same_weights(world, planner):
+    config = tiny()
+    same, other = PdppPlanner(config=config), PdppPlanner(config=config)
+    same.fit(*world, seed=0)
+    other.fit(*world, seed=1)
+    weights = planner.model.ready().state_dict()
+    assert all(
+        torch.equal(tensor, same.model.ready().state_dict()[name])
+        for name, tensor in weights.items()
+    )
+    assert not torch.equal(weights["noise"], other.model.ready().state_dict()["noise"])
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path):
+    class KilledError(Exception):
+        pass
+
+    def kept() -> PdppPlanner:
+        return PdppPlanner(config=tiny(), context=TrainingContext(folder=tmp_path, key="a"))
+
+    dying = kept()
+    validate, calls = PdppLoss.validate, []
+
+    def twice(self, group):
+        calls.append(None)
+        if len(calls) == 2:
+            raise KilledError
+        return validate(self, group)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PdppLoss, "validate", twice)
+        with pytest.raises(KilledError):
+            dying.fit(*world, seed=0)
+    resumed = kept()
+    resumed.fit(*world, seed=0)
+    assert resumed.model.result.resumed
+    assert all(
+        torch.equal(tensor, resumed.model.ready().state_dict()[name])
+        for name, tensor in planner.model.ready().state_dict().items()
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"classifier", "pdpp"}
+    with pytest.raises(RunError, match="other settings"):
+        PdppPlanner(
+            config=tiny(**{"pdpp.ends": 3.0}), context=TrainingContext(folder=tmp_path, key="a")
+        ).fit(*world, seed=0)
+
+
+def test_validation_takes_the_predicted_tasks(world, monkeypatch):
+    seen = []
+    monkeypatch.setattr(PdppModel, "fit", lambda *_, tasks, **__: seen.append(tasks))
+    planner = PdppPlanner(config=tiny())
+    planner.fit(*world, seed=0)
+    np.testing.assert_array_equal(
+        seen[0], planner.task_model.predict(Queries.from_windows(world[1]))
+    )
+
+
+# plans
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 5), st.integers(1, 130), st.booleans(), st.integers(0, 1000)
+)
+@settings(max_examples=60, deadline=None)
+def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
+    scores = np.random.default_rng(seed).standard_normal((horizon, actions))
+    scores = np.round(scores) if ties else scores
+    found = _best(scores, top_k, Effort(0, 0))
+    every = sorted(
+        (-sum(scores[step, action] for step, action in enumerate(row)), row)
+        for row in itertools.product(range(actions), repeat=horizon)
+    )[:top_k]
+    np.testing.assert_allclose(found.energies, [energy for energy, _ in every], atol=1e-12)
+    np.testing.assert_array_equal(found.actions, [row for _, row in every])
+    np.testing.assert_array_equal(found.scores, found.energies)
+    assert found.actions.dtype == np.int64
+    assert found.energies.dtype == np.float64
+
+
+def test_many_actions_are_no_burden():
+    scores = np.random.default_rng(0).standard_normal((6, 778))
+    found = _best(scores, 50, Effort(0, 0))
+    np.testing.assert_array_equal(found.actions[0], scores.argmax(axis=1))
+    assert len(np.unique(found.actions, axis=0)) == len(found) == 50
+    assert (np.diff(found.energies) >= 0).all()
+
+
+def test_plans(world, planner):
+    queries = Queries.from_windows(world[1])
+    plans = planner.plan(queries, 5)
+    scores = planner.model.scores(queries, planner.predict_tasks(queries))
+    assert len(plans) == len(queries)
+    for own, table in zip(plans, scores, strict=True):
+        np.testing.assert_array_equal(own.actions[0], table.argmax(axis=1))
+        np.testing.assert_allclose(
+            own.energies, -table[np.arange(3), own.actions].astype(float).sum(axis=1)
+        )
+        assert own.actions.shape == (5, 3)
+        assert own.evaluated == Effort(token_forwards=3 * 4, leaves=0)
+        assert not own.exact
+    success = np.mean(
+        [
+            (own.actions[0] == actions).all()
+            for own, actions in zip(plans, world[1].actions, strict=True)
+        ]
+    )
+    assert 100 * success == pytest.approx(planner.model.result.scores[0])
+    assert set(planner.parameters) == set(planner.results) == {"task classifier", "PDPP network"}
+    assert planner.plan(queries.subset([]), 1) == []
+
+
+def test_a_query_has_the_same_plans_alone_and_among_others(world, planner):
+    queries = Queries.from_windows(world[1])
+    together = planner.plan(queries, 3)
+    for row in (0, 7, len(queries) - 1):
+        (alone,) = planner.plan(queries.subset([row]), 3)
+        np.testing.assert_array_equal(alone.actions, together[row].actions)
+        np.testing.assert_allclose(alone.energies, together[row].energies, rtol=1e-4, atol=1e-5)
+    again = planner.plan(queries.subset([5, 5]), 1)
+    np.testing.assert_array_equal(again[0].actions, again[1].actions)
+
+
+def test_blocks_of_queries_are_put_together(world, planner, monkeypatch):
+    queries = Queries.from_windows(world[1])
+    tasks = planner.predict_tasks(queries)
+    whole = planner.model.scores(queries, tasks)
+    monkeypatch.setattr("cefito.planners.pdpp.planner._BLOCK", 7)
+    np.testing.assert_allclose(planner.model.scores(queries, tasks), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_given_tasks_are_taken(world, planner):
+    queries = Queries.from_windows(world[1], oracle_task=True)
+    np.testing.assert_array_equal(planner.predict_tasks(queries), world[1].tasks)
+    expected = planner.model.scores(queries, world[1].tasks).argmax(axis=2)
+    np.testing.assert_array_equal([own.actions[0] for own in planner.plan(queries, 1)], expected)
+
+
+# saving, loading and errors
+
+
+def test_what_is_saved_gives_the_same_plans(world, planner, tmp_path):
+    planner.save(tmp_path)
+    loaded = PdppPlanner(config=tiny())
+    loaded.load(tmp_path)
+    queries = Queries.from_windows(world[1])
+    for one, same in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
+        np.testing.assert_array_equal(one.actions, same.actions)
+        np.testing.assert_array_equal(one.energies, same.energies)
+    assert loaded.parameters == planner.parameters
+    assert loaded.results == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "classifier.safetensors",
+        "pdpp.safetensors",
+    ]
+
+
+def test_not_fitted(world, tmp_path):
+    queries = Queries.from_windows(world[1])
+    with pytest.raises(RunError, match="not been trained"):
+        PdppPlanner(config=tiny()).plan(queries, 1)
+    with pytest.raises(RunError, match="not been trained"):
+        PdppPlanner(config=tiny()).save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arguments_that_cannot_be(world, planner):
+    queries = Queries.from_windows(world[1])
+    with pytest.raises(ConfigError, match="top_k 0: expected at least one plan"):
+        planner.plan(queries, 0)
+    zeros = np.zeros((2, 5), np.float32)
+    with pytest.raises(RunError, match="observations have 5 features; this run was trained on"):
+        planner.plan(Queries(initial=zeros, goal=zeros, tasks=np.zeros(2, int)), 1)
+    for task in (-1, 12):
+        given_tasks = Queries(
+            initial=queries.initial, goal=queries.goal, tasks=np.full(len(queries), task)
+        )
+        with pytest.raises(
+            RunError, match=f"task {task}: unknown. This run knows the tasks 0 to 11"
+        ):
+            planner.plan(given_tasks, 1)
+
+
+def test_too_short_a_horizon_is_refused_before_anything_is_trained(world):
+    planner = PdppPlanner(config=tiny(**{"pdpp.widths": "[16, 16, 16, 16]"}))
+    with pytest.raises(
+        ConfigError, match="horizon 3: PDPP with 4 levels needs a horizon of at least 4"
+    ):
+        planner.fit(*world, seed=0)
+    assert not planner.task_model.fitted
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
+def test_missing_and_damaged_files_name_themselves(content, planner, tmp_path):
+    planner.save(tmp_path)
+    (tmp_path / "pdpp.safetensors").unlink()
+    if content is not None:
+        (tmp_path / "pdpp.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"pdpp\.safetensors"):
+        PdppPlanner(config=tiny()).load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"noise": None},
+        {"noise": torch.zeros(4)},
+        {"mean": torch.zeros(())},
+        {"mean": torch.zeros(10_000)},
+        {"unet.end.1.bias": None},
+        {"more": torch.zeros(1)},
+        {"unet.end.1.weight": torch.zeros(3)},
+    ],
+)
+def test_files_of_something_else(change, planner, tmp_path):
+    planner.save(tmp_path)
+    path = tmp_path / "pdpp.safetensors"
+    tensors, _ = load_tensors(path, "pt", "", RunError)
+    tensors |= change
+    write_tensors(path, {name: tensor for name, tensor in tensors.items() if tensor is not None})
+    with pytest.raises(RunError, match=r"pdpp\.safetensors"):
+        PdppPlanner(config=tiny()).load(tmp_path)
+
+
+def test_file_of_another_configuration(planner, tmp_path):
+    planner.save(tmp_path)
+    with pytest.raises(RunError, match="shape"):
+        PdppPlanner(config=tiny(**{"pdpp.widths": "[8, 8]"})).load(tmp_path)

@@ -1,0 +1,335 @@
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from cefito.planners import viterbi_layer
+from cefito.planners.viterbi.layer import decode, k_best, log_marginals, transition_probabilities
+from cefito.search.chain import Chain
+
+SMALL = {
+    "batch": st.integers(0, 3),
+    "horizon": st.integers(1, 4),
+    "size": st.integers(1, 4),
+    "seed": st.integers(0, 10**6),
+}
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_emissions(batch: int, horizon: int, size: int, seed: int) -> Tensor:
+    return torch.nn.functional.logsigmoid(
+        3 * torch.randn(batch, horizon, size, generator=generator(seed), dtype=torch.float64)
+    )
+
+
+def random_counts(size: int, seed: int, *, share: float = 0.5) -> Tensor:
+    """Counts of which a share is zero."""
+    counts = torch.randint(1, 6, (size, size), generator=generator(seed))
+    return counts * (torch.rand(size, size, generator=generator(seed + 1)) >= share)
+
+
+def sequences(horizon: int, size: int) -> list[tuple[int, ...]]:
+    return list(product(range(size), repeat=horizon))
+
+
+def chain_sum(emissions: Tensor, transitions: Tensor, sequence: tuple[int, ...]) -> float:
+    """Sum of logarithms along one sequence."""
+    return sum(float(emissions[step, action]) for step, action in enumerate(sequence)) + sum(
+        float(transitions[one, two]) for one, two in pairwise(sequence)
+    )
+
+
+def marginals_by_enumeration(emissions: Tensor, transitions: Tensor) -> Tensor:
+    """Share of each action at each step among all sequences, by their probability; [T, K]."""
+    horizon, size = emissions.shape
+    shares = torch.zeros(horizon, size, dtype=torch.float64)
+    for sequence in sequences(horizon, size):
+        for step, action in enumerate(sequence):
+            shares[step, action] += np.exp(chain_sum(emissions, transitions.log(), sequence))
+    return shares / shares.sum(dim=1, keepdim=True)
+
+
+def marginals_by_soft_pointers(emissions: Tensor, transitions: Tensor) -> Tensor:
+    """The published recursion: soft maxima forwards, soft back-pointers multiplied backwards.
+
+    [T, K].
+    """
+    horizon, size = emissions.shape
+    values = emissions[0] - np.log(size)
+    pointers = []
+    for step in range(1, horizon):
+        scores = values[:, None] + transitions.log()
+        pointers.append(scores.softmax(dim=0))
+        values = scores.logsumexp(dim=0) + emissions[step]
+    found = [values.softmax(dim=0)]
+    for pointer in reversed(pointers):
+        found.insert(0, pointer @ found[0])
+    return torch.stack(found)
+
+
+def best_by_enumeration(
+    emissions: Tensor, transitions: Tensor, count: int
+) -> list[tuple[float, tuple[int, ...]]]:
+    """The best sequences of positive probability as (sum, sequence), ties by action ids."""
+    ranked = sorted(
+        (-chain_sum(emissions, transitions, sequence), sequence)
+        for sequence in sequences(*emissions.shape)
+    )
+    return [(-cost, sequence) for cost, sequence in ranked[:count] if cost < np.inf]
+
+
+def check_best(found: Tensor, sums: Tensor, expected: list[tuple[float, tuple[int, ...]]]) -> None:
+    """Equal, up to the order of sequences whose sums differ by rounding only."""
+    kept = sums > -torch.inf
+    assert int(kept.sum()) == len(expected)
+    assert kept[: len(expected)].all()
+    np.testing.assert_allclose(
+        sums[kept].numpy(), [value for value, _ in expected], rtol=1e-10, atol=1e-10
+    )
+    assert len({tuple(row) for row in found[kept].tolist()}) == len(expected)
+
+
+def test_transition_probabilities():
+    counts = torch.tensor([[1, 3, 0], [0, 0, 0], [2, 0, 0]])
+    raw = transition_probabilities(counts, clamped=False)
+    assert raw.dtype == torch.float64
+    assert raw.tolist() == [[0.25, 0.75, 0], [0, 0, 0], [1, 0, 0]]
+    clamped = transition_probabilities(counts, clamped=True)
+    total = 1 + 1e-10
+    expected = torch.tensor(
+        [
+            [0.25 / total, 0.75 / total, 1e-10 / total],
+            [1 / 3] * 3,
+            [1 / (1 + 2e-10), 1e-10 / (1 + 2e-10), 1e-10 / (1 + 2e-10)],
+        ],
+        dtype=torch.float64,
+    )
+    torch.testing.assert_close(clamped, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(clamped.sum(dim=1), torch.ones(3, dtype=torch.float64))
+
+
+@settings(deadline=None, max_examples=40)
+@given(**SMALL)
+def test_marginals_are_those_of_all_sequences(batch, horizon, size, seed):
+    emissions = random_emissions(batch, horizon, size, seed)
+    transitions = transition_probabilities(random_counts(size, seed), clamped=True)
+    found = log_marginals(emissions, transitions).exp()
+    assert found.shape == (batch, horizon, size)
+    torch.testing.assert_close(found.sum(dim=2), torch.ones(batch, horizon, dtype=torch.float64))
+    for row in range(batch):
+        torch.testing.assert_close(
+            found[row], marginals_by_enumeration(emissions[row], transitions), rtol=1e-8, atol=1e-12
+        )
+        torch.testing.assert_close(
+            found[row],
+            marginals_by_soft_pointers(emissions[row], transitions),
+            rtol=1e-8,
+            atol=1e-12,
+        )
+
+
+def test_the_marginals_of_one_step_are_a_softmax():
+    emissions = random_emissions(2, 1, 5, 0)
+    torch.testing.assert_close(
+        log_marginals(emissions, torch.ones(5, 5)), emissions.log_softmax(dim=2)
+    )
+
+
+def test_marginals_do_not_depend_on_the_level_of_emissions():
+    emissions, transitions = (
+        random_emissions(3, 4, 5, 1),
+        transition_probabilities(random_counts(5, 1), clamped=True),
+    )
+    shift = torch.tensor([5.0, -300.0, 2.0, 0.0], dtype=torch.float64)[None, :, None]
+    torch.testing.assert_close(
+        log_marginals(emissions + shift, transitions), log_marginals(emissions, transitions)
+    )
+
+
+def test_gradients_of_the_marginals():
+    emissions = random_emissions(2, 4, 3, 2).requires_grad_()
+    transitions = transition_probabilities(random_counts(3, 3, share=0.3), clamped=True)
+    assert torch.autograd.gradcheck(
+        lambda x: log_marginals(x, transitions).exp(), emissions, atol=1e-7
+    )
+
+
+def test_single_precision_neither_overflows_nor_vanishes():
+    emissions = 150 * torch.randn(4, 4, 6, generator=generator(4), dtype=torch.float64)
+    transitions = transition_probabilities(random_counts(6, 4, share=0.7), clamped=True)
+    single = emissions.float().requires_grad_()
+    found = log_marginals(single, transitions)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(
+        found.double(), log_marginals(emissions, transitions), rtol=1e-4, atol=1e-3
+    )
+    found.exp().square().sum().backward()
+    assert torch.isfinite(single.grad).all()
+
+
+def test_autocast_leaves_the_precision_as_it_is():
+    emissions = random_emissions(3, 4, 20, 5).float()
+    transitions = transition_probabilities(random_counts(20, 5), clamped=True).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = log_marginals(emissions, transitions)
+    torch.testing.assert_close(found, log_marginals(emissions, transitions), rtol=0, atol=0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(**SMALL, count=st.integers(1, 12))
+def test_the_best_sequences_are_those_of_all(batch, horizon, size, seed, count):
+    """Whole numbers make ties, which go by action ids."""
+    emissions = torch.randint(-3, 1, (batch, horizon, size), generator=generator(seed)).double()
+    transitions = torch.randint(-3, 1, (size, size), generator=generator(seed + 1)).double()
+    transitions[torch.rand(size, size, generator=generator(seed + 2)) < 0.3] = -torch.inf
+    found, sums = k_best(emissions, transitions, count)
+    assert found.shape == (batch, min(count, size**horizon), horizon)
+    for row in range(batch):
+        expected = best_by_enumeration(emissions[row], transitions, count)
+        kept = sums[row] > -torch.inf
+        assert [tuple(sequence) for sequence in found[row][kept].tolist()] == [
+            sequence for _, sequence in expected
+        ]
+        assert sums[row][kept].tolist() == [value for value, _ in expected]
+
+
+def test_steps_that_do_not_depend_on_each_other():
+    emissions = torch.randint(-5, 1, (3, 3, 6), generator=generator(11)).double()
+    found, sums = k_best(emissions, None, 9)
+    for row in range(3):
+        expected = best_by_enumeration(emissions[row], torch.zeros(6, 6), 9)
+        assert [
+            (value, tuple(sequence))
+            for value, sequence in zip(sums[row].tolist(), found[row].tolist(), strict=True)
+        ] == expected
+
+
+@pytest.mark.parametrize(
+    ("horizon", "size", "count"), [(1, 5, 3), (2, 9, 20), (4, 12, 30), (6, 7, 5)]
+)
+def test_the_best_sequences_are_those_of_a_chain(horizon, size, count):
+    emissions = random_emissions(2, horizon, size, 6)
+    transitions = transition_probabilities(random_counts(size, 6), clamped=False).log()
+    found, sums = k_best(emissions, transitions, count)
+    for row in range(2):
+        costs = tuple(
+            -emissions[row, step].numpy() - (transitions.numpy() if step else 0)
+            for step in range(horizon)
+        )
+        expected = Chain(costs=costs).cheapest(count)
+        kept = sums[row] > -torch.inf
+        np.testing.assert_array_equal(found[row][kept].numpy(), expected.sequences)
+        np.testing.assert_allclose(-sums[row][kept].numpy(), expected.costs)
+
+
+def test_queries_are_worked_in_chunks(monkeypatch):
+    emissions, transitions = (
+        random_emissions(7, 3, 5, 7),
+        torch.randn(5, 5, generator=generator(7)).double(),
+    )
+    whole = k_best(emissions, transitions, 4)
+    monkeypatch.setattr(
+        viterbi_layer, "_CHUNK_BYTES", 2 * 5 * 5 * 8
+    )  # all 25 transitions of two queries
+    calls, own = [], viterbi_layer._k_best
+    monkeypatch.setattr(
+        viterbi_layer, "_k_best", lambda part, *rest: calls.append(len(part)) or own(part, *rest)
+    )
+    parts = k_best(emissions, transitions, 4)
+    assert calls == [2, 2, 2, 1]
+    assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
+
+
+def test_a_large_vocabulary():
+    emissions = random_emissions(1, 4, 778, 8)
+    counts = random_counts(778, 8, share=0.99)
+    best = decode(emissions, counts, 3, "viterbi")
+    marginals = log_marginals(emissions, transition_probabilities(counts, clamped=True))[0]
+    raw = transition_probabilities(counts, clamped=False).log()
+    costs = tuple((-marginals[step] - (raw if step else 0)).numpy() for step in range(4))
+    expected = Chain(costs=costs).cheapest(3)
+    np.testing.assert_array_equal(best.sequences[0].numpy(), expected.sequences)
+    np.testing.assert_allclose(-best.sums[0].numpy(), expected.costs)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    horizon=st.integers(1, 4),
+    size=st.integers(1, 4),
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 8),
+)
+def test_decoding(horizon, size, seed, count):
+    emissions, counts = (
+        random_emissions(2, horizon, size, seed),
+        random_counts(size, seed, share=0.2),
+    )
+    counts[0, 0] = 1  # so that some sequence is possible
+    clamped = transition_probabilities(counts, clamped=True)
+    for decoding in ("viterbi", "marginals"):
+        best = decode(emissions, counts, count, decoding)
+        assert best.possible.all()
+        for row in range(2):
+            marginals = marginals_by_enumeration(emissions[row], clamped)
+            transitions = transition_probabilities(counts, clamped=False).log()
+            if decoding == "marginals":
+                marginals = marginals_by_enumeration(marginals.log(), clamped)
+                transitions = torch.zeros_like(transitions)
+            check_best(
+                best.sequences[row],
+                best.sums[row],
+                best_by_enumeration(marginals.log(), transitions, count),
+            )
+            for sequence, value in zip(
+                best.sequences[row].tolist(), best.sums[row].tolist(), strict=True
+            ):
+                if value > -np.inf:
+                    assert value == pytest.approx(
+                        chain_sum(marginals.log(), transitions, tuple(sequence))
+                    )
+
+
+def test_marginals_take_the_likeliest_action_of_each_step():
+    emissions, counts = random_emissions(5, 3, 6, 9), random_counts(6, 9)
+    clamped = transition_probabilities(counts, clamped=True)
+    twice = log_marginals(log_marginals(emissions, clamped), clamped)
+    assert torch.equal(
+        decode(emissions, counts, 1, "marginals").sequences[:, 0], twice.argmax(dim=2)
+    )
+
+
+def test_only_seen_transitions_are_planned():
+    """Emissions ask for 0, 0, 0, but only 0 → 1 → 2 was seen."""
+    counts = torch.zeros(3, 3, dtype=torch.int64)
+    counts[0, 1] = counts[1, 2] = 4
+    emissions = torch.tensor([[[0.0, -9, -9]] * 3])
+    best = decode(emissions, counts, 5, "viterbi")
+    assert best.possible.tolist() == [True]
+    assert best.sequences[0, 0].tolist() == [0, 1, 2]
+    assert (best.sums[0] > -torch.inf).tolist() == [True] + [False] * 4
+
+
+def test_no_sequence_is_possible():
+    """Of 0 → 1 alone no three steps can be made.
+
+    Then the likeliest action of each step, and that alone.
+    """
+    counts = torch.zeros(3, 3, dtype=torch.int64)
+    counts[0, 1] = 4
+    emissions = random_emissions(2, 3, 3, 10)
+    best = decode(emissions, counts, 4, "viterbi")
+    clamped = transition_probabilities(counts, clamped=True)
+    marginals = log_marginals(emissions, clamped)
+    assert best.possible.tolist() == [False, False]
+    assert torch.equal(best.sequences[:, 0], marginals.argmax(dim=2))
+    for row in range(2):
+        expected = chain_sum(marginals[row], clamped.log(), tuple(best.sequences[row, 0].tolist()))
+        assert best.sums[row].tolist() == [pytest.approx(expected)] + [-np.inf] * 3
+        assert np.isfinite(expected)

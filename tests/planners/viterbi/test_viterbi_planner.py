@@ -1,0 +1,681 @@
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import load_tensors, write_tensors
+from cefito.planners.base import Queries
+from cefito.planners.graph import transition_counts
+from cefito.planners.networks import TrainingContext
+from cefito.planners.viterbi.planner import ViterbiLoss, ViterbiPlanner
+from cefito.planners.viterbi.layer import k_best, log_marginals, transition_probabilities
+from cefito.planners.viterbi.network import ViterbiNetwork
+from cefito.planners.viterbi.settings import ViterbiConfig
+from cefito.planners.settings import RunConfig, load_config
+from cefito.training.distributed import Processes
+from cefito.runtime import generator_for
+
+SMALL = {
+    "hidden": 24,
+    "width": 16,
+    "heads": 2,
+    "feedforward": 20,
+    "input_dropout": 0.1,
+    "dropout": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> tuple[Windows, Windows]:
+    """Training and validation windows of a small embedded world, T = 3."""
+    dataset = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=72, val=24, test=12),
+    )
+    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
+
+
+@pytest.fixture(scope="module")
+def planner(world) -> ViterbiPlanner:
+    """A fitted planner."""
+    return fitted(world)
+
+
+def small(context: TrainingContext = TrainingContext(), **settings: object) -> ViterbiPlanner:
+    overrides = {
+        "training.optimiser.epochs": 2,
+        "training.optimiser.batch_size": 64,
+        "training.stopping.every": 1,
+        **SMALL,
+        **settings,
+    }
+    config = load_config(
+        "paper", overrides={f"viterbi.{name}": value for name, value in overrides.items()}
+    )
+    return ViterbiPlanner(config=config, context=context)
+
+
+def fitted(
+    world: tuple[Windows, Windows],
+    *,
+    seed: int = 0,
+    context: TrainingContext = TrainingContext(),
+    **settings: object,
+) -> ViterbiPlanner:
+    planner = small(context, **settings)
+    planner.fit(*world, seed=seed)
+    return planner
+
+
+def with_horizon(windows: Windows, horizon: int) -> Windows:
+    """The windows' first actions; observations stay."""
+    return Windows(**{**vars(windows), "actions": windows.actions[:, :horizon]})
+
+
+def lines(folder: Path) -> list[dict[str, float]]:
+    return [
+        json.loads(line) for line in (folder / "viterbi" / "metrics.jsonl").read_text().splitlines()
+    ]
+
+
+def write_descriptions(
+    path: Path, world: tuple[Windows, Windows], *, width: int = 5, seed: int = 0, **changes: object
+) -> Path:
+    shape = changes.get("shape", (len(world[0].taxonomy.actions), 6, width))
+    np.save(
+        path,
+        np.random.default_rng(seed).standard_normal(shape).astype(changes.get("dtype", np.float16)),
+    )
+    return path
+
+
+def weights(planner: ViterbiPlanner) -> dict[str, torch.Tensor]:
+    return planner.model.network.state_dict()
+
+
+def same_weights(one: ViterbiPlanner, other: ViterbiPlanner) -> bool:
+    ours, theirs = weights(one), weights(other)
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(tensor, theirs[name]) for name, tensor in ours.items()
+    )
+
+
+def same_plans(one: ViterbiPlanner, other: ViterbiPlanner, queries: Queries) -> bool:
+    return all(
+        np.array_equal(ours.actions, theirs.actions)
+        and np.array_equal(ours.energies, theirs.energies)
+        for ours, theirs in zip(one.plan(queries, 4), other.plan(queries, 4), strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("actions", "tasks", "horizon", "expected"),
+    [
+        (133, 18, 3, 5_549_602),
+        (778, 180, 3, 6_067_795),
+        (778, 180, 6, 6_667_633),
+        (48, 5, 3, 5_482_390),
+    ],
+)
+def test_published_size(actions, tasks, horizon, expected):
+    """5.55, 6.07, 6.67 and 5.48 million."""
+    network = ViterbiNetwork(
+        config=load_config("paper").viterbi,
+        observation_dim=1536,
+        action_count=actions,
+        horizon=horizon,
+        task_count=tasks,
+        description_dim=768,
+    )
+    assert sum(parameter.numel() for parameter in network.parameters()) == expected
+    assert network.temperature.item() == pytest.approx(1 / 0.07)
+
+
+def network_of(
+    *, description_dim: int = 0, task_count: int = 4, **settings: object
+) -> ViterbiNetwork:
+    config = ViterbiConfig(**{**SMALL, **settings})
+    network = ViterbiNetwork(
+        config=config,
+        observation_dim=7,
+        action_count=5,
+        horizon=3,
+        task_count=task_count,
+        description_dim=description_dim,
+    )
+    network.reset(generator_for("cpu", 0))
+    network.counts.copy_(torch.arange(25).reshape(5, 5) % 4)
+    return network
+
+
+def observations(count: int = 6, width: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
+    return tuple(torch.randn(2, count, width, generator=torch.Generator().manual_seed(1)))
+
+
+def test_emissions_are_those_of_torch_layers():
+    network = network_of()
+    layer = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 2, 20, activation="gelu", batch_first=True),
+        1,
+        norm=nn.LayerNorm(16),
+        enable_nested_tensor=False,
+    ).eval()
+    names = {
+        "self_attn.in_proj_weight": "qkv.weight",
+        "self_attn.in_proj_bias": "qkv.bias",
+        "self_attn.out_proj.weight": "proj.weight",
+        "self_attn.out_proj.bias": "proj.bias",
+        "linear1.weight": "fc1.weight",
+        "linear1.bias": "fc1.bias",
+        "linear2.weight": "fc2.weight",
+        "linear2.bias": "fc2.bias",
+    }
+    own = network.layer.state_dict()
+    layer.layers[0].load_state_dict(
+        {name: own[names.get(name, name)] for name in layer.layers[0].state_dict()}
+    )
+    initial, goal = observations()
+    outputs = network(initial, goal)
+    first, second = network.encoder
+    states = torch.stack([second(first(initial)), second(first(goal))], dim=1)
+    torch.testing.assert_close(outputs.states, states)
+    hidden = torch.sigmoid(network.fc(layer(states).flatten(1)))
+    expected = torch.log(torch.sigmoid(network.emission(hidden).reshape(6, 3, 5)))
+    torch.testing.assert_close(outputs.emissions, expected)
+    one, _, two = network.task
+    torch.testing.assert_close(outputs.tasks, two(F.gelu(one(states.flatten(1)))))
+
+
+def test_observations_may_be_centred_and_normalised():
+    raw, changed = network_of(), network_of(centre=True, normalise=True)
+    changed.mean.copy_(torch.randn(7, generator=torch.Generator().manual_seed(2)))
+    initial, goal = observations()
+    expected = raw(*(F.layer_norm(x - changed.mean, (7,), eps=1e-6) for x in (initial, goal)))
+    torch.testing.assert_close(changed(initial, goal).emissions, expected.emissions)
+
+
+def test_dropout_comes_from_the_generator():
+    network, (initial, goal) = network_of(input_dropout=0.5, dropout=0.5), observations()
+    one, same, other = (
+        network(initial, goal, generator=generator_for("cpu", seed)).emissions for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(network(initial, goal).emissions, network(initial, goal).emissions)
+
+
+@torch.no_grad()
+def test_alignment():
+    network = network_of(description_dim=3)
+    initial, goal = observations()
+    descriptions = torch.randn(5, 6, 3, generator=torch.Generator().manual_seed(3))
+    states = network(initial, goal).states
+    found = network.alignment(states, descriptions)
+    assert found.shape == (6, 2, 5)
+    for row in range(6):
+        for end in range(2):
+            for action in range(5):
+                encoded = network.description(descriptions[action, 3 * end : 3 * end + 3])
+                cosines = [F.cosine_similarity(states[row, end], one, dim=0) for one in encoded]
+                assert float(found[row, end, action]) == pytest.approx(
+                    float(sum(cosines)) / 3 / 0.07, abs=1e-4
+                )
+
+
+def toy_windows(count: int = 6) -> Windows:
+    initial, goal = (part.numpy() for part in observations(count))
+    numbers = np.arange(count)
+    taxonomy = type("Taxonomy", (), {"actions": range(5), "tasks": range(4)})
+    return Windows(
+        initial=initial,
+        goal=goal,
+        actions=np.stack([numbers % 5, numbers % 3, numbers // 2], axis=1),
+        tasks=numbers % 4,
+        video=numbers,
+        start=numbers,
+        taxonomy=taxonomy,
+        action_text=None,
+        dataset="toy",
+        split="train",
+    )
+
+
+@torch.no_grad()
+def test_losses_by_a_slow_loop():
+    network = network_of(description_dim=3, input_dropout=0.0, dropout=0.0, alignment=0.5, task=2.0)
+    windows = toy_windows()
+    descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
+    objective = ViterbiLoss(
+        network=network,
+        train=windows,
+        val=windows,
+        descriptions=descriptions,
+        config=network.config,
+    )
+    rows = torch.tensor([4, 1, 2])
+    terms = objective.terms(rows, generator_for("cpu", 0), Processes())
+    found = {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()}
+    outputs = network(torch.from_numpy(windows.initial[rows]), torch.from_numpy(windows.goal[rows]))
+    marginals = log_marginals(
+        outputs.emissions, transition_probabilities(network.counts, clamped=True)
+    ).exp()
+    logits = network.alignment(outputs.states, torch.from_numpy(descriptions))
+    squares, tasks, alignment = [], [], []
+    for place, row in enumerate(rows.tolist()):
+        for step in range(3):
+            squares += [
+                (
+                    float(marginals[place, step, action])
+                    - float(action == windows.actions[row, step])
+                )
+                ** 2
+                for action in range(5)
+            ]
+        tasks += [
+            (float(outputs.tasks[place, task]) - float(task == windows.tasks[row])) ** 2
+            for task in range(4)
+        ]
+        alignment.append(
+            sum(
+                float(
+                    logits[place, end].logsumexp(0) - logits[place, end, windows.actions[row, -end]]
+                )
+                for end in (0, 1)
+            )
+        )
+    assert found == {
+        "marginals": (1.0, pytest.approx(np.mean(squares), rel=1e-4)),
+        "alignment": (0.5, pytest.approx(np.mean(alignment), rel=1e-4)),
+        "task": (2.0, pytest.approx(np.mean(tasks), rel=1e-4)),
+    }
+
+
+def test_losses_under_autocast():
+    """Layers run in lower precision, the Viterbi layer and the losses do not."""
+    network, windows = network_of(description_dim=3), toy_windows()
+    descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
+    objective = ViterbiLoss(
+        network=network,
+        train=windows,
+        val=windows,
+        descriptions=descriptions,
+        config=network.config,
+    )
+    plain = objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lower = objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())
+    for name, term in lower.items():
+        assert term.sum.dtype == torch.float32
+        torch.testing.assert_close(term.sum, plain[name].sum, rtol=0.1, atol=0)
+    sum(term.sum for term in lower.values()).backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
+
+
+def test_losses_that_are_left_out():
+    network, windows = network_of(task_count=0, task=0.0), toy_windows()
+    objective = ViterbiLoss(
+        network=network, train=windows, val=windows, descriptions=None, config=network.config
+    )
+    assert set(objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == {
+        "marginals"
+    }
+
+
+def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
+    train, val = world
+    config = load_config(
+        "small",
+        overrides={
+            f"viterbi.{name}": value
+            for name, value in {
+                "hidden": 64,
+                "input_dropout": 0.0,
+                "dropout": 0.0,
+                "training.optimiser.epochs": 10,
+                "training.optimiser.batch_size": 16,
+                "training.stopping.every": 2,
+            }.items()
+        },
+    )
+    planner = ViterbiPlanner(config=config, context=TrainingContext(folder=tmp_path))
+    planner.fit(train, val, seed=0)
+    found = lines(tmp_path)
+    assert found[-1]["marginals"] < 0.6 * found[0]["marginals"]
+    result = planner.results["ViterbiPlanNet"]
+    scores = [
+        (line["val_success_rate"], line["val_mean_accuracy"])
+        for line in found
+        if "val_success_rate" in line
+    ]
+    assert result.scores == max(scores)
+    best = np.concatenate([plans.actions for plans in planner.plan(Queries.from_windows(val), 1)])
+    assert result.scores == pytest.approx(
+        (100 * (best == val.actions).all(axis=1).mean(), 100 * (best == val.actions).mean())
+    )
+    frequent = [
+        100 * (np.bincount(train.actions[:, step]).argmax() == val.actions[:, step]).mean()
+        for step in range(3)
+    ]
+    assert result.scores[1] > np.mean(frequent) + 20
+    tasks = planner.predict_tasks(Queries.from_windows(val))
+    assert tasks.dtype == np.int64
+    assert (tasks == val.tasks).mean() > 0.5
+
+
+def test_validation_takes_a_fixed_sample(world):
+    train, val = world
+    config = ViterbiConfig(**SMALL, training={"stopping": {"windows": 10}})
+    network = ViterbiNetwork(
+        config=config,
+        observation_dim=train.initial.shape[1],
+        action_count=len(train.taxonomy.actions),
+        horizon=3,
+        task_count=len(train.taxonomy.tasks),
+    )
+    seen = [
+        ViterbiLoss(network=network, train=train, val=val, descriptions=None, config=config).val
+        for _ in range(2)
+    ]
+    assert [len(part) for part in seen[0]] == [10, 10, 10]
+    assert all(torch.equal(one, other) for one, other in zip(*seen, strict=True))
+
+
+@pytest.mark.parametrize("decoding", ["viterbi", "marginals"])
+def test_plans(world, decoding):
+    train, val = world
+    planner = fitted(world, decoding=decoding)
+    queries, network = Queries.from_windows(val), planner.model.network
+    assert torch.equal(
+        network.counts, torch.from_numpy(transition_counts(train, len(train.taxonomy.actions)))
+    )
+    plans = planner.plan(queries, 6)
+    assert len(plans) == len(val)
+    clamped = transition_probabilities(network.counts, clamped=True)
+    raw = transition_probabilities(network.counts, clamped=False).numpy()
+    marginals = log_marginals(planner.model.outputs(queries).emissions.double(), clamped)
+    if decoding == "marginals":
+        marginals = log_marginals(marginals, clamped)
+    chances = marginals.exp().numpy()
+    for row, own in enumerate(plans):
+        assert own.actions.shape == (6, 3)
+        assert own.actions.dtype == np.int64
+        assert own.energies.dtype == np.float64
+        assert own.exact
+        assert own.evaluated.token_forwards == 2
+        assert own.evaluated.leaves == 0
+        assert len({tuple(actions) for actions in own.actions.tolist()}) == 6
+        assert (np.diff(own.energies) >= 0).all()
+        np.testing.assert_array_equal(own.energies, own.scores)
+        product = chances[row, range(3), own.actions].prod(axis=1)
+        if decoding == "viterbi":
+            product = product * raw[own.actions[:, :-1], own.actions[:, 1:]].prod(axis=1)
+        np.testing.assert_allclose(np.exp(-own.energies), product, rtol=1e-6)
+    assert planner.name == (
+        "ViterbiPlanNet" if decoding == "viterbi" else "ViterbiPlanNet (marginals)"
+    )
+    shorter = planner.plan(queries, 2)
+    assert all(
+        np.array_equal(few.actions, many.actions[:2])
+        for few, many in zip(shorter, plans, strict=True)
+    )
+
+
+def test_a_query_alone_is_planned_as_among_others(world, planner):
+    queries = Queries.from_windows(world[1])
+    together = planner.plan(queries, 3)
+    for row in range(0, len(queries), 7):
+        (alone,) = planner.plan(queries.subset([row]), 3)
+        np.testing.assert_array_equal(alone.actions, together[row].actions)
+        np.testing.assert_allclose(alone.energies, together[row].energies, rtol=1e-4)
+    assert planner.plan(queries.subset([]), 3) == []
+
+
+def test_fewer_plans_where_there_are_not_so_many(world):
+    train, _ = world
+    one = train.subset(np.flatnonzero((train.actions == train.actions[0]).all(axis=1)))
+    planner = fitted((one, one))
+    plans = planner.plan(Queries.from_windows(one), 50)
+    counts = transition_counts(one, len(one.taxonomy.actions))
+    _, sums = k_best(torch.zeros(1, 3, len(counts)), torch.from_numpy(counts).double().log(), 50)
+    possible = int((sums > -torch.inf).sum())
+    assert possible < 50
+    assert {len(own) for own in plans} == {possible}
+    assert all(np.isfinite(own.energies).all() for own in plans)
+
+
+def test_no_sequence_of_seen_transitions(world, tmp_path):
+    """A graph without any edge: one plan, of the likeliest action at each step."""
+    planner = fitted(world)
+    planner.model.network.counts.zero_()
+    queries = Queries.from_windows(world[1])
+    emissions = planner.model.outputs(queries).emissions
+    for own, likeliest in zip(
+        planner.plan(queries, 5), emissions.argmax(dim=2).numpy(), strict=True
+    ):
+        np.testing.assert_array_equal(
+            own.actions, likeliest[None]
+        )  # transitions are uniform, so emissions decide
+        assert np.isfinite(own.energies).all()
+        assert not own.exact
+
+
+def test_tasks(world, planner):
+    queries = Queries.from_windows(world[1])
+    predicted = planner.predict_tasks(queries)
+    np.testing.assert_array_equal(
+        predicted, planner.model.outputs(queries).tasks.argmax(dim=1).numpy()
+    )
+    given = Queries.from_windows(world[1], oracle_task=True)
+    np.testing.assert_array_equal(planner.predict_tasks(given), world[1].tasks)
+    for one, other in zip(planner.plan(given, 2), planner.plan(queries, 2), strict=True):
+        np.testing.assert_array_equal(one.actions, other.actions)
+
+
+def test_without_task_head(world, tmp_path):
+    planner = fitted(world, task=0.0)
+    assert planner.predict_tasks(Queries.from_windows(world[1])) is None
+    np.testing.assert_array_equal(
+        planner.predict_tasks(Queries.from_windows(world[1], oracle_task=True)), world[1].tasks
+    )
+    assert not any(name.startswith("task") for name in weights(planner))
+    planner.save(tmp_path)
+    loaded = small(task=0.0)
+    loaded.load(tmp_path)
+    assert same_plans(planner, loaded, Queries.from_windows(world[1]))
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_short_horizons(world, horizon, tmp_path):
+    short = tuple(with_horizon(windows, horizon) for windows in world)
+    planner = fitted(short)
+    queries = Queries.from_windows(short[1])
+    assert {own.actions.shape for own in planner.plan(queries, 3)} == {(3, horizon)}
+    planner.save(tmp_path)
+    loaded = small()
+    loaded.load(tmp_path)
+    assert same_plans(planner, loaded, queries)
+
+
+def test_same_seed_same_weights(world, planner):
+    assert same_weights(planner, fitted(world))
+    assert not same_weights(planner, fitted(world, seed=1))
+
+
+def test_a_killed_training_goes_on_with_the_same_weights(world, tmp_path):
+    class KilledError(Exception):
+        pass
+
+    @contextmanager
+    def dying(label: str, *, total: float) -> Iterator[object]:
+        done = 0
+
+        def advance(count: float, note: str = "") -> None:
+            nonlocal done
+            done += count
+            if done > 0.7 * total:
+                raise KilledError
+
+        yield advance
+
+    path = write_descriptions(tmp_path / "descriptions.npy", world)
+    settings = {
+        "descriptions": str(path),
+        "training.augmentation.noise": 0.3,
+        "training.augmentation.swap": 0.5,
+    }
+    with pytest.raises(KilledError):
+        fitted(world, context=TrainingContext(folder=tmp_path, progress=dying), **settings)
+    resumed = fitted(world, context=TrainingContext(folder=tmp_path), **settings)
+    assert resumed.results["ViterbiPlanNet"].resumed
+    assert same_weights(resumed, fitted(world, **settings))
+    write_descriptions(path, world, seed=1)
+    with pytest.raises(RunError):
+        fitted(world, context=TrainingContext(folder=tmp_path), **settings)
+
+
+def test_what_is_saved_gives_the_same_plans(world, planner, tmp_path):
+    planner.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["viterbi.safetensors"]
+    loaded = small()
+    assert not loaded.results
+    loaded.load(tmp_path)
+    queries = Queries.from_windows(world[1])
+    assert same_plans(planner, loaded, queries)
+    np.testing.assert_array_equal(planner.predict_tasks(queries), loaded.predict_tasks(queries))
+    assert loaded.parameters == planner.parameters
+    assert loaded.results == {}
+
+
+def test_descriptions_are_needed_in_training_only(world, tmp_path):
+    path = write_descriptions(tmp_path / "descriptions.npy", world)
+    planner = fitted(
+        world,
+        context=TrainingContext(folder=tmp_path),
+        descriptions=str(path),
+        **{"training.optimiser.epochs": 5, "training.optimiser.learning_rate": 5e-3},
+    )
+    found = lines(tmp_path)
+    assert found[-1]["alignment"] < 0.8 * found[0]["alignment"]
+    assert planner.model.network.temperature.item() != pytest.approx(1 / 0.07)
+    assert planner.parameters["ViterbiPlanNet"] == small_count(world) + 5 * 16 + 1
+    (tmp_path / "run").mkdir()
+    planner.save(tmp_path / "run")
+    path.unlink()
+    loaded = small(descriptions=str(path))
+    loaded.load(tmp_path / "run")
+    assert same_plans(planner, loaded, Queries.from_windows(world[1]))
+
+
+def small_count(world: tuple[Windows, Windows]) -> int:
+    return fitted(world).parameters["ViterbiPlanNet"]
+
+
+def test_descriptions_of_no_weight_are_not_read(world, planner):
+    assert same_weights(fitted(world, descriptions="/nowhere.npy", alignment=0.0), planner)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shape": (3, 6, 4)}, r"has shape \[3, 6, 4\]; expected \[\d+, 6, any\]"),
+        ({"shape": (3, 6)}, "has shape"),
+        ({"dtype": np.int64}, "floating-point"),
+    ],
+)
+def test_descriptions_of_another_form(world, changes, message, tmp_path):
+    path = write_descriptions(tmp_path / "descriptions.npy", world, **changes)
+    with pytest.raises(DataError, match=r"descriptions\.npy.*" + message):
+        fitted(world, descriptions=str(path))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage"])
+def test_descriptions_that_cannot_be_read(world, content, tmp_path):
+    path = tmp_path / "descriptions.npy"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=r"descriptions\.npy"):
+        fitted(world, descriptions=str(path))
+
+
+def test_not_fitted(world, tmp_path):
+    for use in (
+        lambda: small().plan(Queries.from_windows(world[1]), 1),
+        lambda: small().parameters,
+        lambda: small().predict_tasks(Queries.from_windows(world[1])),
+        lambda: small().save(tmp_path),
+    ):
+        with pytest.raises(RunError, match="not been trained"):
+            use()
+
+
+def test_queries_that_do_not_fit(world, planner):
+    queries = Queries(initial=np.zeros((2, 5), np.float32), goal=np.zeros((2, 5), np.float32))
+    with pytest.raises(RunError, match="observations have 5 features; this run was trained on"):
+        planner.plan(queries, 1)
+    with pytest.raises(ConfigError, match="top_k 0"):
+        planner.plan(Queries.from_windows(world[1]), 0)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
+def test_missing_and_damaged_files_name_themselves(content, tmp_path):
+    if content is not None:
+        (tmp_path / "viterbi.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"viterbi\.safetensors"):
+        small().load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": None},
+        {"counts": torch.zeros(4)},
+        {"counts": torch.zeros(0, 0, dtype=torch.int64)},
+        {"counts": torch.zeros(7, 7, dtype=torch.int64)},
+        {"mean": None},
+        {"emission.bias": torch.zeros(2)},
+        {"task.2.weight": None},
+        {"encoder.0.weight": torch.zeros(3)},
+        {"more": torch.zeros(1)},
+        {"description.weight": torch.zeros(16, 3)},
+    ],
+)
+def test_files_of_something_else(change, planner, tmp_path):
+    planner.save(tmp_path)
+    path = tmp_path / "viterbi.safetensors"
+    tensors, _ = load_tensors(path, "pt", "", RunError)
+    tensors |= change
+    write_tensors(path, {name: tensor for name, tensor in tensors.items() if tensor is not None})
+    with pytest.raises(RunError, match=r"viterbi\.safetensors"):
+        small().load(tmp_path)
+
+
+def test_file_of_another_configuration(planner, tmp_path):
+    planner.save(tmp_path)
+    for settings, message in (({"hidden": 25}, "shape"), ({"task": 0.0}, "task")):
+        with pytest.raises(RunError, match=message):
+            small(**settings).load(tmp_path)
+
+
+def test_settings():
+    with pytest.raises(ConfigError, match="divisible by the 3 heads"):
+        load_config("paper", overrides={"viterbi.heads": 3})
+    assert RunConfig(preset="paper").viterbi == load_config("paper").viterbi
+    for dataset in ("crosstask", "coin", "niv"):
+        optimiser = load_config("paper", dataset=dataset, horizon=3).viterbi.training.optimiser
+        assert (optimiser.epochs, optimiser.batch_size, optimiser.learning_rate) == (500, 256, 9e-4)
+        assert (optimiser.schedule, optimiser.factor, optimiser.interval * optimiser.epochs) == (
+            "step",
+            0.65,
+            40,
+        )

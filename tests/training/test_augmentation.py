@@ -1,0 +1,164 @@
+import numpy as np
+import pytest
+import torch
+
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.windows import Windows
+from cefito.field.predictor import normalise
+from cefito.training.settings import AugmentationConfig
+from cefito.training.augmentation import ActionMeans, Observations
+
+E, CPU = 6, torch.device("cpu")
+TAXONOMY = Taxonomy(
+    dataset="made",
+    tasks=(Task(0, "a", (0, 1, 2)), Task(1, "b", (2, 3))),
+    actions=tuple(Action(index, f"action {index}") for index in range(5)),
+)
+# (task, first action, last action) of each window; two windows a video
+ENDS = [(0, 0, 1), (0, 0, 2), (0, 1, 2), (0, 0, 1), (1, 2, 3), (1, 2, 2), (1, 3, 3), (1, 2, 3)]
+
+
+def windows(copies: int = 1) -> Windows:
+    rows = ENDS * copies
+    generator = np.random.default_rng(0)
+    initial, goal = (
+        generator.normal(3, [1, 2, 3, 4, 5, 6], (len(rows), E)).astype(np.float32) for _ in range(2)
+    )
+    return Windows(
+        initial=initial,
+        goal=goal,
+        actions=np.array([[first, 0, last] for _, first, last in rows]),
+        tasks=np.array([task for task, _, _ in rows]),
+        video=np.arange(len(rows)) // 2,
+        start=np.arange(len(rows)) % 2,
+        taxonomy=TAXONOMY,
+        action_text=None,
+        dataset="made",
+        split="train",
+    )
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_nothing_is_changed_by_default():
+    made = windows()
+    observations = Observations(made, AugmentationConfig(), CPU)
+    rows = torch.tensor([3, 0, 7])
+    initial, goal = observations.draw(rows, generator())
+    np.testing.assert_array_equal(initial.numpy(), made.initial[rows])
+    np.testing.assert_array_equal(goal.numpy(), made.goal[rows])
+    _, later = observations.draw(rows, generator(), torch.tensor([4, 1, 7]))
+    np.testing.assert_array_equal(later.numpy(), made.goal[[4, 1, 7]])
+    mean = np.concatenate([made.initial, made.goal]).mean(axis=0)
+    np.testing.assert_allclose(observations.mean.numpy(), mean, rtol=1e-5)
+
+
+def test_noise_is_measured_in_deviations_of_each_feature():
+    made = windows(copies=500)
+    observations = Observations(made, AugmentationConfig(noise=0.3), CPU)
+    initial, goal = observations.draw(torch.arange(len(made)), generator())
+    deviation = np.concatenate([made.initial, made.goal]).std(axis=0)
+    noises = [initial.numpy() - made.initial, goal.numpy() - made.goal]
+    for noise in noises:
+        np.testing.assert_allclose(noise.std(axis=0), 0.3 * deviation, rtol=0.06)
+        np.testing.assert_allclose(noise.mean(axis=0) / deviation, 0, atol=0.02)
+    assert abs(np.corrcoef(noises[0][:, 0], noises[1][:, 0])[0, 1]) < 0.06
+
+
+def test_swaps_stay_within_task_and_action():
+    made = windows()
+    observations = Observations(made, AugmentationConfig(swap=1.0), CPU)
+    sources = [
+        {row.tobytes(): index for index, row in enumerate(part)}
+        for part in (made.initial, made.goal)
+    ]
+    seen: list[dict[int, set[int]]] = [{row: set() for row in range(len(made))} for _ in range(2)]
+    for seed in range(60):
+        drawn = observations.draw(torch.arange(len(made)), generator(seed))
+        for part, source, members in zip(drawn, sources, seen, strict=True):
+            for row, observation in enumerate(part.numpy()):
+                members[row].add(source[observation.tobytes()])
+    for place, members in zip((1, 2), seen, strict=True):  # of ENDS: the first action, the last
+        for row, found in members.items():
+            alike = {
+                other
+                for other, end in enumerate(ENDS)
+                if (end[0], end[place]) == (ENDS[row][0], ENDS[row][place])
+            }
+            assert found == alike
+
+
+def test_a_goal_from_another_window_is_swapped_with_its_own_like():
+    made = windows()
+    observations = Observations(made, AugmentationConfig(swap=1.0), CPU)
+    drawn = {
+        observations.draw(torch.tensor([0]), generator(seed), torch.tensor([2]))[1]
+        .numpy()
+        .tobytes()
+        for seed in range(30)
+    }
+    assert drawn == {
+        made.goal[row].tobytes() for row in (1, 2)
+    }  # windows of task 0 that end with action 2
+
+
+@pytest.mark.parametrize("share", [0.25, 0.75])
+def test_share_of_swaps(share):
+    made = windows(copies=500)
+    initial, _ = Observations(made, AugmentationConfig(swap=share), CPU).draw(
+        torch.arange(len(made)), generator()
+    )
+    changed = (initial.numpy() != made.initial).any(axis=1).mean()
+    assert changed == pytest.approx(share, abs=0.03)
+
+
+def test_the_generator_decides():
+    observations = Observations(windows(), AugmentationConfig(noise=0.1, swap=0.5), CPU)
+    one, other, third = (
+        torch.stack(observations.draw(torch.arange(8), generator(seed))) for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, other)
+    assert not torch.equal(one, third)
+
+
+def slow_means(made: Windows, mean: np.ndarray, videos: set[int]) -> np.ndarray:
+    rows: dict[int, list[np.ndarray]] = {action: [] for action in range(5)}
+    for index in range(len(made)):
+        if int(made.video[index]) in videos:
+            for observation, action in (
+                (made.initial[index], made.actions[index, 0]),
+                (made.goal[index], made.actions[index, -1]),
+            ):
+                rows[int(action)].append(normalise(torch.from_numpy(observation - mean)).numpy())
+    return np.stack([np.mean(found, axis=0) if found else np.zeros(E) for found in rows.values()])
+
+
+def test_mean_observations_of_actions():
+    made = windows()
+    mean = made.initial.mean(axis=0)
+    means = ActionMeans(made, torch.from_numpy(mean))
+    np.testing.assert_allclose(
+        means.all().numpy(), slow_means(made, mean, {0, 1, 2, 3}), rtol=1e-4, atol=1e-6
+    )
+    assert not means.all()[4].any()  # ends no window
+    without = means.without(torch.tensor([2, 7]), 0.0, generator()).numpy()  # of the videos 1 and 3
+    np.testing.assert_allclose(without, slow_means(made, mean, {0, 2}), rtol=1e-4, atol=1e-6)
+
+
+def test_a_random_part_is_left_out_of_the_means():
+    made = windows()
+    means = ActionMeans(made, torch.zeros(E))
+    possible = [
+        slow_means(
+            made, np.zeros(E, np.float32), {video for video in range(1, 4) if number >> video & 1}
+        )
+        for number in range(0, 16, 2)
+    ]
+    found = set()
+    for seed in range(60):
+        drawn = means.without(torch.tensor([0]), 0.4, generator(seed)).numpy()
+        found.add(min(range(8), key=lambda index: np.abs(drawn - possible[index]).max()))
+        assert min(np.abs(drawn - option).max() for option in possible) < 1e-5
+    assert len(found) > 4
