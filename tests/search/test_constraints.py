@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.search.chain import Chain
-from cefito.search.constraints import Constraints, Feasible
+from cefito.search.constraints import Constraints
+from cefito.search.feasible import Feasible
 
 ACTIONS = (2, 3, 5, 8, 13)
 
@@ -236,13 +237,15 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
         (
             Constraints(pinned=((1, 3), (2, 5)), required=(2, 8)),
             r"no sequence of 3 of the 5 allowed actions satisfies all that is asked for "
-            r"\(action 3 at step 1; action 5 at step 2; action 2 required; action 8 required\); drop or change some of it",
+            r"\(action 3 at step 1; action 5 at step 2; action 2 required; action 8 required\); "
+            r"drop or change some of it",
         ),
         (
             Constraints(
                 pinned=((1, 3),), required=(2,), forbidden=(8,), before=((2, 3),), no_repeats=True
             ),
-            r"\(action 3 at step 1; action 2 required; action 8 forbidden; action 2 before 3; no repeats\)",
+            r"\(action 3 at step 1; action 2 required; action 8 forbidden; action 2 before 3; "
+            r"no repeats\)",
         ),
     ],
 )

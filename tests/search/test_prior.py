@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.files import load_tensors, write_tensors
-from cefito.search.prior import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID, NGramPrior
+from cefito.search.prior import NGramPrior
+from cefito.search.smoothing import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID
 
 ACTION_COUNT = 6
 ACTIONS = ((0, 1, 2), (5, 1, 3), (4,), (2, 5))  # in no order; task 3 never has windows
@@ -194,22 +195,6 @@ def test_a_sequence_with_an_action_not_allowed_has_no_probability():
     assert prior.log_probability(
         np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64)
     ).shape == (0,)
-
-
-@pytest.mark.parametrize("chosen", [None, (4, 0, 1)])
-def test_steps_follow_the_chain(chosen):
-    prior = SMALL.fit()
-    places = np.array(list(itertools.product(range(3), repeat=4)))
-    total = np.zeros(len(places))
-    for step in range(4):
-        after = prior.step_log_probabilities(0, places[:, :step], chosen)
-        assert after.shape == (81, 3)
-        total += after[np.arange(81), places[:, step]]
-    np.testing.assert_allclose(total, -prior.chain(0, 4, chosen).cost(places))
-    if chosen is None:
-        np.testing.assert_allclose(
-            total, prior.log_probability(places, np.zeros(81, dtype=np.int64))
-        )  # ids 0, 1, 2
 
 
 def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
@@ -551,10 +536,6 @@ def test_what_cannot_be_tuned(settings, message):
         (lambda prior: prior.log_probability(np.array([0, 1]), np.array([0, 0])), "shape"),
         (lambda prior: prior.log_probability(np.array([[0, 6]]), np.array([0])), "actions of type"),
         (lambda prior: prior.log_probability(np.array([[0, 1]]), np.array([4])), "tasks of type"),
-        (lambda prior: prior.step_log_probabilities(0, np.array([0, 1])), "prefixes"),
-        (lambda prior: prior.step_log_probabilities(0, np.array([[3]])), "prefixes"),
-        (lambda prior: prior.step_log_probabilities(0, np.array([[-1]])), "prefixes"),
-        (lambda prior: prior.step_log_probabilities(0, np.array([[0.0]])), "prefixes"),
     ],
 )
 def test_what_cannot_be_asked(call, message):

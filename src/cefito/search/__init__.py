@@ -19,8 +19,10 @@ from cefito.search.problem import (
     Watch,
 )
 from cefito.search.registry import SEARCHES, make_search
+from cefito.search.settings import SearchConfig
 
 __all__ = [
+    "SEARCHES",
     "AutoSearch",
     "BeamSearch",
     "Chain",
@@ -36,6 +38,7 @@ __all__ = [
     "Plans",
     "Problem",
     "Search",
+    "SearchConfig",
     "Watch",
     "make_search",
 ]

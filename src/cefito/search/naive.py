@@ -1,7 +1,4 @@
-"""The reference: every candidate evaluated by itself, in batches of full sequences.
-
-As the paper does (Sec. 3.3).
-"""
+"""The reference: every candidate evaluated by itself, as the paper does (Sec. 3.3)."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ __all__ = ["NaiveSearch"]
 
 
 class NaiveSearch:
-    """Enumeration of the allowed part of A^T by full forwards.
+    """Enumeration of the allowed part of A^T by full forwards of batches of candidates.
 
     Args:
         batch: Candidates a forward.
