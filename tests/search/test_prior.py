@@ -67,10 +67,7 @@ SMALL = Corpus(
 def reference(
     corpus: Corpus, task: int, actions, order: int, strengths, context: list[int]
 ) -> dict[int, float]:
-    """p(a | the actions so far, task), from the formulas of the module.
-
-    By counting words in dictionaries.
-    """
+    """The formulas of p(a | the actions so far, task), by counting words in dictionaries."""
 
     def counted(of, allowed):
         """Steps as (two before, before, action)."""
@@ -86,10 +83,7 @@ def reference(
         return found
 
     def rates(measure):
-        """Rate of what `measure` gives for (steps of the task, step).
-
-        A number or None for no part in it, in this task.
-        """
+        """Rate of what `measure` gives for (steps of the task, step); None has no part in it."""
         parts = {}
         for of, allowed in enumerate(ACTIONS):
             steps = counted(of, allowed)
@@ -213,10 +207,7 @@ def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
 
 
 def test_a_repeat_gets_the_share_estimated_for_the_task():
-    """0 is the most frequent action by far and never repeats at once in task 0.
-
-    1 often does in task 1.
-    """
+    """In task 0 the most frequent action, 0, never repeats at once; in task 1, 1 often does."""
     corpus = Corpus(
         [[0, 1, 0]] * 30 + [[0, 2, 0]] * 30 + [[1, 1, 1]] * 30 + [[1, 3, 5]], [0] * 60 + [1] * 31
     )
@@ -227,9 +218,8 @@ def test_a_repeat_gets_the_share_estimated_for_the_task():
     np.testing.assert_allclose(np.diag(pair), share, rtol=1e-3)
     single = np.exp(-corpus.fit(order=1, strengths=(1.0, 1e6, 1.0)).chain(0, 1).costs[0])
     assert single[0] > 4 * share
-    np.testing.assert_allclose(
-        pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3
-    )  # the others in proportion
+    # the others in proportion
+    np.testing.assert_allclose(pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3)
     assert np.diag(np.exp(-prior.chain(1, 2).costs[1])).min() > 3 * share
 
 
@@ -249,10 +239,7 @@ def test_a_return_gets_less_where_returns_are_rare():
 
 
 def test_orders_are_nested():
-    """Each order begins as the one below it.
-
-    And comes down to it where its level has infinite strength.
-    """
+    """Each order begins as the one below it and equals it where its level is infinitely strong."""
     one, two, three = (
         SMALL.fit(order=order, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs for order in (1, 2, 3)
     )
@@ -265,9 +252,8 @@ def test_orders_are_nested():
     np.testing.assert_allclose(
         SMALL.fit(order=3, strengths=(1.0, 2.0, 1e12)).chain(0, 3).costs[1], two[1], rtol=1e-9
     )
-    repeated = (
-        SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs[2][2, 2]
-    )  # 2 2 was never seen
+    # 2 2 was never seen
+    repeated = SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs[2][2, 2]
     np.testing.assert_allclose(repeated, two[2][2], rtol=1e-12)
 
 
@@ -277,9 +263,8 @@ def test_the_start_of_a_window_is_a_context():
         np.exp(-cost) for cost in corpus.fit(order=3, strengths=(1e-6,) * 3).chain(0, 3).costs
     )
     np.testing.assert_allclose(first, [0.75, 0.25, 0], atol=1e-5)
-    np.testing.assert_allclose(
-        second[0], [0, 2 / 3, 1 / 3], atol=1e-5
-    )  # as a pair anywhere it would be 2 : 2
+    # counted as pairs anywhere they would be 2 : 2
+    np.testing.assert_allclose(second[0], [0, 2 / 3, 1 / 3], atol=1e-5)
     np.testing.assert_allclose(third[1, 0], [0, 0, 1], atol=1e-5)
 
 
@@ -324,11 +309,8 @@ def test_pruned_by_hand():
     assert later.tolist() == [[inf, 0, inf], [0, 0, 0], [inf, inf, inf]]
     start, later, _ = SMALL.fit().pruned(0, 3, 1).costs
     assert start.tolist() == [0, 0, 0]
-    assert later.tolist() == [
-        [inf, 0, 0],
-        [0, 0, 0],
-        [inf, 0, inf],
-    ]  # after 2, 1 is the more frequent
+    # after 2, 1 is the more frequent
+    assert later.tolist() == [[inf, 0, 0], [0, 0, 0], [inf, 0, inf]]
     assert not any(cost.any() for cost in SMALL.fit().pruned(3, 3, 0).costs)
     assert len(SMALL.fit().pruned(0, 1, 0).costs) == 1
 
@@ -410,10 +392,8 @@ def test_tuned_finds_the_order_of_a_markov_chain(span):
 
 
 def test_tuned_is_the_best_of_what_one_change_reaches():
-    train, val = (
-        walks(5, 60, 4, 2),
-        walks(6, 60, 4, 2),
-    )  # where one round over the strengths is not enough
+    # where one round over the strengths is not enough
+    train, val = walks(5, 60, 4, 2), walks(6, 60, 4, 2)
 
     def score(order, strengths):
         return (

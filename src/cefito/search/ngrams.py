@@ -21,11 +21,11 @@ apart, and the others in proportion to the level below:
 
 A repeat gets a share ρ, the rate of a = c among the steps with a step before them. A return has its
 odds under p₂ multiplied by λ: a constant share would throw away what pairs tell of it (in COIN a
-quarter of all steps are returns, of few pairs). λ = odds(σ) / odds(σ'), where σ is the rate of a = d
-among the steps with two different actions before them, and σ' what pairs alone let expect, the mean
-of n(c, d) / n(c) over the same steps. All rates are taken over the counted steps of all tasks, as
-(k + ½) / (m + 1) for k of m steps, then for each task as (k + 20 · overall rate) / (m + 20). A
-single allowed action has all probability.
+quarter of all steps are returns, of few pairs). λ = odds(σ) / odds(σ'), where σ is the rate of
+a = d among the steps with two different actions before them, and σ' what pairs alone let expect,
+the mean of n(c, d) / n(c) over the same steps. All rates are taken over the counted steps of all
+tasks, as (k + ½) / (m + 1) for k of m steps, then for each task as (k + 20 · overall rate) /
+(m + 20). A single allowed action has all probability.
 
 The start of a window is a context of its own: the first step has p₂ with n(start, a) and b₂ = p₁,
 the second p₃ with n(start, c, a) and b₃ = p₂. Order 2 stops at p₂, order 1 at p₁, whatever went

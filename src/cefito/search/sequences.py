@@ -63,8 +63,8 @@ class SequenceEnergies:
     def _walk(self, query: NDArray[np.int64], sequences: NDArray[np.int64]) -> NDArray[np.float32]:
         """Energies of sequences sorted by query and actions."""
         device, horizon = self.field.device, self.field.horizon
-        # A node is a run of sequences that share a prefix of some length. `new` marks where nodes of
-        # a level begin, `parent` names for each sequence its node on the level above.
+        # A node is a run of sequences that share a prefix of some length. `new` marks where the
+        # nodes of a level begin, `parent` names for each sequence its node on the level above.
         new = np.r_[True, query[1:] != query[:-1]]
         parent = query
         prefixes = self.root

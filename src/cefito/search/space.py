@@ -100,7 +100,7 @@ class Space:
         return guide.cheapest(count, None if self.free else self.children)
 
     def scores(self, energies: Tensor, sequences: NDArray[np.int64]) -> Tensor | None:
-        """Scores of allowed sequences [n, T] of these energies [n]; None where scores are energies."""
+        """Scores of allowed sequences [n, T] of energies [n]; None where these are the scores."""
         if self.objective.pure:
             return None
         costs = 0.0 if self.objective.chain is None else self.objective.chain.cost(sequences)
