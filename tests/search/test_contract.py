@@ -7,6 +7,7 @@ numbers, so that they are equal to the bit, with many ties.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -228,21 +229,36 @@ def test_a_field_that_gives_no_numbers_has_plans_all_the_same(search):
     assert np.isinf(plans.energies).all()
 
 
-def test_on_a_network(name, search):
-    """Energies are those of full evaluations to rounding, and exact searches find the argmin."""
+def network(count: int) -> tuple[IncrementalField, list[Problem]]:
+    """A small field with random weights, and problems for it."""
     field = EnergyField(
         config=FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2, action_dim=6, init="fan_in"),
         observation_dim=12,
-        action_count=6,
+        action_count=8,
         horizon=3,
     )
     field.reset(torch.Generator().manual_seed(4))
-    incremental = IncrementalField(field.eval())
-    observations = np.random.default_rng(1).normal(size=(4, 2, 12)).astype(np.float32)
+    observations = np.random.default_rng(1).normal(size=(count, 2, 12)).astype(np.float32)
     problems = [
         replace(one, initial=initial, goal=goal)
         for one, (initial, goal) in zip(SEVERAL, observations, strict=False)
     ]
+    return IncrementalField(field.eval()), problems
+
+
+def test_threads_may_share_a_search_and_a_field(search):
+    field, problems = network(8)
+    alone = [search.search(field, [one], 3)[0] for one in problems]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda one: search.search(field, [one], 3)[0], 3 * problems))
+    for plans, others in zip(3 * alone, together, strict=True):
+        assert listed(plans) == listed(others)
+        assert (plans.exact, plans.evaluated) == (others.exact, others.evaluated)
+
+
+def test_on_a_network(search):
+    """Energies are those of full evaluations to rounding, and exact searches find the argmin."""
+    incremental, problems = network(4)
     best = make_search(SearchConfig(method="naive")).search(incremental, problems, 3)
     found = search.search(incremental, problems, 3)
     for one, plans, reference in zip(problems, found, best, strict=True):

@@ -1,6 +1,7 @@
 import itertools
 import math
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,6 +190,17 @@ def test_a_sequence_with_an_action_not_allowed_has_no_probability():
     assert prior.log_probability(
         np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64)
     ).shape == (0,)
+
+
+def test_threads_may_share_a_prior(monkeypatch):
+    """Even where so few tables are kept that each asks for what another has just dropped."""
+    monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 1)
+    prior, subsets = SMALL.fit(), list(itertools.combinations(range(ACTION_COUNT), 3))
+    expected = [SMALL.fit().chain(0, 3, actions).costs[2] for actions in subsets]
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda actions: prior.chain(0, 3, actions).costs[2], 20 * subsets))
+    for cost, other in zip(found, 20 * expected, strict=True):
+        np.testing.assert_array_equal(cost, other)
 
 
 def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():

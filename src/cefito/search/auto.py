@@ -54,10 +54,10 @@ class AutoSearch:
         """
         spaces = compiled(problems, field.horizon, top_k)  # refuses bad problems before any work
         affordable = [self.affordable(field, space.problem) for space in spaces]
-        found: dict[int, Plans] = {}
+        answers: dict[int, Plans] = {}
         searches: tuple[tuple[Search, bool], ...] = ((self.exhaustive, True), (self.guided, False))
         for search, within in searches:
             rows = [row for row, fits in enumerate(affordable) if fits == within]
             plans = search.search(field, [spaces[row] for row in rows], top_k, watch)
-            found.update(zip(rows, plans, strict=True))
-        return [found[row] for row in range(len(spaces))]
+            answers.update(zip(rows, plans, strict=True))
+        return [answers[row] for row in range(len(spaces))]

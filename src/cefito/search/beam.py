@@ -60,13 +60,13 @@ class BeamSearch:
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
-        found = []
+        answers = []
         for space in compiled(problems, field.horizon, top_k):
-            found.append(self._one(field, space, top_k, watch))
+            answers.append(self._solve(field, space, top_k, watch))
             watch.advance(1)
-        return found
+        return answers
 
-    def _one(
+    def _solve(
         self, field: IncrementalEnergies[Any], space: Space, top_k: int, watch: Watch
     ) -> Plans:
         energies = SequenceEnergies(field, [space], self.memory_mib)

@@ -155,9 +155,9 @@ class Chain:
         remaining = self.to_go()
         width = count
         while True:
-            found = self._kept(count, width, remaining, children)
-            if found.complete or width >= most:
-                return found
+            cheapest = self._kept(count, width, remaining, children)
+            if cheapest.complete or width >= most:
+                return cheapest
             width = min(4 * width, most)
 
     def _kept(

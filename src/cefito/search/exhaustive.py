@@ -88,7 +88,7 @@ class ExhaustiveSearch:
         for index, space in enumerate(spaces):
             groups[space.problem.actions, space.free].append(index)
         search = self._screened if self.screening else self._walked
-        found: dict[int, Plans] = {}
+        answers: dict[int, Plans] = {}
         for (actions, free), members in groups.items():
             leaves = len(actions) ** field.horizon
             each = field.bytes_per_child(field.horizon - 1, leaf=True, each=not free)
@@ -96,8 +96,8 @@ class ExhaustiveSearch:
             for first in range(0, len(members), together):
                 part = members[first : first + together]
                 plans = search(field, [spaces[index] for index in part], top_k, watch)
-                found.update(zip(part, plans, strict=True))
-        return [found[index] for index in range(len(problems))]
+                answers.update(zip(part, plans, strict=True))
+        return [answers[index] for index in range(len(problems))]
 
     def _walked(
         self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
@@ -113,7 +113,7 @@ class ExhaustiveSearch:
         with field.coarse():
             walk.run()
         energies = SequenceEnergies(field, spaces, self.memory_mib)
-        found = []
+        answers = []
         for query, (space, rough, sample) in enumerate(
             zip(spaces, walk.best, walk.samples, strict=True)
         ):
@@ -126,10 +126,10 @@ class ExhaustiveSearch:
                 # are counted once, the tokens of both.
                 (again,) = self._walked(field, [space], top_k, Watch(stop=watch.stop))
                 both = again.evaluated + replace(effort, leaves=0)
-                found.append(replace(again, evaluated=both))
+                answers.append(replace(again, evaluated=both))
                 continue
-            found.append(best.plans(space.problem, field.horizon, effort, exact=not walk.stopped))
-        return found
+            answers.append(best.plans(space.problem, field.horizon, effort, exact=not walk.stopped))
+        return answers
 
     def _room(self, field: IncrementalEnergies[Any]) -> int:
         """Bytes for each level, since every level on the way down holds a part of its own.

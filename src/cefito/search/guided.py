@@ -91,10 +91,10 @@ class GuidedSearch:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
         spaces = compiled(problems, field.horizon, top_k)
-        found: list[Plans] = []
+        answers: list[Plans] = []
         for first in range(0, len(spaces), _TOGETHER):
-            found += self._together(field, spaces[first : first + _TOGETHER], top_k, watch)
-        return found
+            answers += self._together(field, spaces[first : first + _TOGETHER], top_k, watch)
+        return answers
 
     def _together(
         self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch

@@ -32,11 +32,11 @@ class NaiveSearch:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
         return [
-            self._one(field, space, top_k, watch)
+            self._solve(field, space, top_k, watch)
             for space in compiled(problems, field.horizon, top_k)
         ]
 
-    def _one(self, field: Field, space: Space, top_k: int, watch: Watch) -> Plans:
+    def _solve(self, field: Field, space: Space, top_k: int, watch: Watch) -> Plans:
         problem, horizon = space.problem, field.horizon
         initial = torch.from_numpy(problem.initial).to(field.device)
         goal = torch.from_numpy(problem.goal).to(field.device)

@@ -28,6 +28,9 @@ __all__ = [
     "Problem",
     "Search",
     "Watch",
+    "places",
+    "ranks",
+    "working_bytes",
 ]
 
 CACHE_MIB = 64
