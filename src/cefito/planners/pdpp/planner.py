@@ -35,7 +35,7 @@ from cefito.training.augmentation import Observations
 from cefito.training.distributed import Processes
 from cefito.training.trainer import Term, TrainingResult
 
-__all__ = ["PdppModel", "PdppLoss", "PdppPlanner"]
+__all__ = ["PdppLoss", "PdppModel", "PdppPlanner"]
 
 _BLOCK = 512  # queries denoised at once
 

@@ -32,7 +32,7 @@ from cefito.training.augmentation import Observations
 from cefito.training.distributed import Processes
 from cefito.training.trainer import Term, TrainingResult
 
-__all__ = ["ViterbiModel", "ViterbiLoss", "ViterbiPlanner"]
+__all__ = ["ViterbiLoss", "ViterbiModel", "ViterbiPlanner"]
 
 _SAMPLE_SEED = 0  # of the fixed sample of validation windows
 
