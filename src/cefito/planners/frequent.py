@@ -110,7 +110,7 @@ class FrequentPlanner(BasePlanner):
     @property
     def observation_dim(self) -> int:
         """E, the features of an observation."""
-        return self.task_model.network.fc1.in_features
+        return self.task_model.observation_dim
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The classifier's prediction [N], or the given tasks."""

@@ -99,6 +99,11 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
             )
         )
 
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.network.fc1.in_features
+
     @torch.inference_mode()
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
         """Log p(task | observations), [N, |C|].
@@ -106,7 +111,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         Raises:
             RunError: Observations of another dimension.
         """
-        logits = self.network(*self.observations(queries, self.network.fc1.in_features))
+        logits = self.network(*self.observations(queries, self.observation_dim))
         return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
 
     def predict(self, queries: Queries) -> NDArray[np.int64]:
