@@ -145,11 +145,11 @@ def test_groups_stay_on_one_worker(processes):
 def test_workers_share_the_cores(monkeypatch):
     import torch
 
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
-    kept = values(make_executor("processes", workers=2).map(jobs.threads, range(2)))
-    assert kept == [(2, "2")] * 2
-    kept = values(make_executor("processes", workers=9).map(jobs.threads, [0]))
-    assert kept == [(5, "5")]  # no more workers than jobs
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert values(make_executor("processes", workers=2).map(jobs.threads, [0, 1])) == [(1, "1")] * 2
+    ((used, setting),) = values(make_executor("processes", workers=9).map(jobs.threads, [0]))
+    assert setting == "2"  # no more workers than jobs
+    assert used <= 2
 
 
 def test_what_cannot_travel_is_a_failure(processes, monkeypatch):
