@@ -1,4 +1,4 @@
-"""How long a study will take: a few steps of each training and a few plans of each row, scaled up."""
+"""How long a study will take: a few steps of each training and a few plans of each row, scaled."""
 
 from __future__ import annotations
 
