@@ -204,8 +204,8 @@ def test_scores_are_those_of_the_runs(finished, world):
 
 def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path, work):
     ours = made(world, finished)
-    assert cell(ours, "cefito-energy").run_folder(ours) == cell(ours, "cefito-guided").run(
-        ours, world
+    assert cell(ours, "cefito-energy").run_folder(ours) == cell(ours, "cefito-guided").run_folder(
+        ours
     )
     place = finished / "T2" / "seed0"
     assert sorted(path.name.split("-")[0] for path in (place / "runs").iterdir()) == [
