@@ -33,7 +33,7 @@ def download(
         sha256: SHA-256 that the file must have; otherwise the documented one, if any.
         json: Print JSON instead of a table or lines.
     """
-    from cefito.data import download as room
+    from cefito.data.downloads import catalogue as room
 
     if name is None:
         known = list(room.places().values())

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data import download as room
-from cefito.data import transfer
+from cefito.data.downloads import catalogue as room
+from cefito.data.downloads import transfer
 from cefito.data.downloads.catalogue import download, find_place, places
 from cefito.errors import ConfigError, DataError
 

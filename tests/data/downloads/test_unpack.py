@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cefito.data import unpack as room
+from cefito.data.downloads import unpack as room
 from cefito.data.downloads.unpack import unpack
 from cefito.errors import DataError
 
