@@ -10,8 +10,8 @@ from pathlib import Path
 
 import cefito
 from cefito.data import Taxonomy
-from cefito.search.settings import search_settings
 from cefito.search import Constraints
+from cefito.search.settings import search_settings
 
 
 def main(data: str, folder: str, *overrides: str) -> None:

@@ -140,8 +140,7 @@ def shared_data() -> Path:
             return place
     pytest.skip(
         "real annotations are not at hand: set CEFITO_SHARED_DATA to the folder that holds "
-        "crosstask/, coin/, "
-        "niv/ and captaincook4d/"
+        "crosstask/, coin/, niv/ and captaincook4d/"
     )
 
 

@@ -113,10 +113,8 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
         (
             ["unified-windows"],
             "unified-windows: no address is documented here. They come with the code of "
-            "ViterbiPlanNet (arXiv "
-            "2603.04265). Give its address with --address, or save it as unified-windows.archive "
-            "and call this "
-            "again to check and unpack it.",
+            "ViterbiPlanNet (arXiv 2603.04265). Give its address with --address, or save it as "
+            "unified-windows.archive and call this again to check and unpack it.",
         ),
         (
             ["s3d", "--address", "file:///etc/passwd"],
@@ -164,7 +162,9 @@ def test_interrupted(address, tmp_path, capsys, monkeypatch):
 
 def test_the_command_is_light():
     check = (
-        "from cefito.cli import main\nassert main(['data', 'download']) == 0\nimport sys\n"
+        "from cefito.cli import main\n"
+        "assert main(['data', 'download']) == 0\n"
+        "import sys\n"
         "assert not {'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
     )
     done = subprocess.run(

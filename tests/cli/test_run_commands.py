@@ -9,8 +9,8 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.sources.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.sources.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.planners.run import open_run
 from cefito.progress import silent
@@ -276,8 +276,7 @@ def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys
     dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
     warning = (
         "warning: tasks without training windows, which may use all actions that the taxonomy "
-        "lists for them: "
-        "1, 2 ('tyre')"
+        "lists for them: 1, 2 ('tyre')"
     )
     captured = succeeds(
         capsys,

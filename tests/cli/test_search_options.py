@@ -163,8 +163,8 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
         (["--pin", "1=80", "--pin", "1=81"], "step 1 is pinned to two actions"),
         (
             ["--pin", "1=0"],
-            "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; "
-            "choose among 80,",
+            "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; choose "
+            "among 80,",
         ),
         (["--require", "x"], "--require x: expected an action id."),
         (["--require", "500"], "unknown action 500; the run knows 0 to"),

@@ -127,8 +127,7 @@ def make_videos(folder):
 def write_table(path, taxonomy, videos):
     """The same annotations as a table of steps."""
     lines = [
-        f"{video['video_id']},{taxonomy['tasks'][video['task_id']]['name']},{list(ACTIONS)[action]},{start},{end},"
-        f"{video['split']}"
+        f"{video['video_id']},{taxonomy['tasks'][video['task_id']]['name']},{list(ACTIONS)[action]},{start},{end},{video['split']}"
         for video in videos
         for start, end, action in video["steps"]
     ]

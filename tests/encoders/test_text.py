@@ -336,8 +336,7 @@ def test_hub_that_cannot_be_reached(tmp_path, monkeypatch):
     )
     assert message.endswith(
         "Where there is a connection, run: hf download openai/clip-vit-base-patch32 --local-dir "
-        "FOLDER; "
-        "then copy FOLDER here and give it in place of the name."
+        "FOLDER; then copy FOLDER here and give it in place of the name."
     )
     assert "\n" not in message
     with pytest.raises(

@@ -68,8 +68,7 @@ def embed(
         if prompt is not None or layer is not None or revision is not None or normalise:
             raise ConfigError(
                 f"{encoder}: is a file of embeddings, which are taken as they are; --prompt, "
-                "--layer, --revision "
-                f"and --normalise do not go with it. Leave them out."
+                "--layer, --revision and --normalise do not go with it. Leave them out."
             )
         text, description = _from_file(path, actions=len(source.taxonomy.actions))
     else:

@@ -63,8 +63,7 @@ def evaluate(
         elif options != AS_TRAINED:
             raise ConfigError(
                 f"{run}: is a run of '{opened.method}', which does not search; leave out the "
-                "options of the "
-                "search."
+                "options of the search."
             )
         try:
             evaluation, path = evaluate_run(
@@ -84,8 +83,7 @@ def evaluate(
     )
     table(
         f"{evaluation['dataset']}, {split}, T = {evaluation['horizon']}, "
-        f"{evaluation['windows']:,}{of} windows, {task}; "
-        "per cent",
+        f"{evaluation['windows']:,}{of} windows, {task}; per cent",
         ("planner", *METRIC_COLUMNS),
         [[evaluation["planner"], *metric_cells(evaluation["metrics"])]],
     )
@@ -98,7 +96,7 @@ def evaluate(
     exact = "every search was exact" if evaluation["exact"] else "not every search was exact"
     talk(
         f"{evaluation['seconds_per_query']:.3f} s and "
-        f"{evaluation['token_forwards_per_query']:,.0f} token forwards a query; "
-        f"{exact}; kept in {path}"
+        f"{evaluation['token_forwards_per_query']:,.0f} token forwards a query; {exact}; kept in "
+        f"{path}"
     )
     return 0

@@ -40,8 +40,7 @@ def import_checkpoint(
     if kind == "cefito" and (taxonomy is None or action_text is None):
         raise ConfigError(
             "--kind cefito needs --taxonomy (taxonomy.json) and --action-text (a .npy file): a "
-            "checkpoint holds "
-            "neither names nor text embeddings of its actions."
+            "checkpoint holds neither names nor text embeddings of its actions."
         )
     if kind == "task-classifier" and any(
         given is not None for given in (taxonomy, action_text, classifier)

@@ -81,8 +81,8 @@ def query_from_observations(
         if not learned:
             raise ConfigError(
                 f"{run.folder}: does not say what the features it learned from were made with. "
-                "Name that encoder "
-                "with --encoder: s3d, clip, dinov2, or the folder of a model of pictures."
+                "Name that encoder with --encoder: s3d, clip, dinov2, or the folder of a model of "
+                "pictures."
             )
         if learned != "s3d" and "/" not in learned:  # it lay in a folder, and not on the hub
             raise ConfigError(
@@ -122,9 +122,8 @@ def query_from_observations(
         if not isinstance(encoder, Pictures):
             raise ConfigError(
                 f"the encoder {name} sees clips of videos, not pictures. Give --video FILE with "
-                "--start and "
-                "--end, or train on features of a model of pictures (cefito extract --encoder "
-                "clip)."
+                "--start and --end, or train on features of a model of pictures (cefito extract "
+                "--encoder clip)."
             )
         assert run.planner.field is not None
         initial, goal = observations_from_images(
@@ -141,8 +140,8 @@ def query_from_observations(
         )
     if not made_with:
         talk(
-            "the run does not say what its features were made with; plans make sense only if "
-            f"that was {name}"
+            "the run does not say what its features were made with; plans make sense only if that "
+            f"was {name}"
         )
     return Queries(initial=initial[None], goal=goal[None])
 

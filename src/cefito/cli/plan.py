@@ -83,8 +83,7 @@ def plan(
         if opened.method != "cefito":
             raise ConfigError(
                 f"{run}: is a run of '{opened.method}'; single plans are for those of cefito. "
-                "Score this one "
-                f"with cefito evaluate {run}."
+                f"Score this one with cefito evaluate {run}."
             )
         opened.planner.use(options.apply(opened.planner.config.search))
         if observe:

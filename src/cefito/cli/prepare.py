@@ -211,8 +211,8 @@ def _prepare(
 
     if observed.features is None and observed.videos is None:
         raise ConfigError(
-            "give --features, a folder with one file of features a video, or --videos, a folder "
-            "of videos."
+            "give --features, a folder with one file of features a video, or --videos, a folder of "
+            "videos."
         )
     if observed.videos is None and encoder != S3D_OF_BENCHMARKS:
         raise ConfigError(
@@ -240,8 +240,7 @@ def _prepare(
     else:
         table(
             f"{dataset.name}: {observed.seconds} s around each start and end, "
-            f"{dataset.observation_dim} numbers, "
-            f"{observed.precision}",
+            f"{dataset.observation_dim} numbers, {observed.precision}",
             ("what", "videos", "steps", "example"),
             summary_rows(dataset),
         )

@@ -85,8 +85,7 @@ def reproduce(
     opened = check_study(study, workers=workers)
     talk(
         f"{table}: {found.title}; {len(study.rows)} rows, T = "
-        f"{', '.join(map(str, study.horizons))}, {seeds} seeds. Needs "
-        f"{found.needs}."
+        f"{', '.join(map(str, study.horizons))}, {seeds} seeds. Needs {found.needs}."
     )
     if found.dataset and not opened.name.startswith(found.dataset):
         talk(f"The paper's table is of {found.dataset}; this data set is '{opened.name}'.")
@@ -97,8 +96,7 @@ def reproduce(
             seconds = estimate_seconds(study, progress=progress) / min(workers, len(places))
             talk(
                 f"{len(missing)} scores are missing; that takes about {_duration(seconds)} here, "
-                "less where training stops "
-                "early."
+                "less where training stops early."
             )
         problems = run_study(study, workers=workers, progress=progress)
     results = gather(study)

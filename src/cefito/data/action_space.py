@@ -72,7 +72,6 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
         if not rows[-1]:
             raise DataError(
                 f"task {task.id} ('{task.name}') has neither training windows nor actions in the "
-                "taxonomy. "
-                "Give it actions there or remove it."
+                "taxonomy. Give it actions there or remove it."
             )
     return ActionSpace(actions=tuple(rows), source=source, fallback=tuple(fallback))

@@ -159,8 +159,7 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         longest = max((len(dataset.videos[index].steps) for index in members), default=0)
         raise DataError(
             f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} "
-            f"({len(members)} videos, the "
-            f"longest has {longest} steps). "
+            f"({len(members)} videos, the longest has {longest} steps). "
             + ("Choose a shorter horizon." if longest else f"Mark some videos as '{split}'.")
         )
     rows = dataset.first_row[video] + np.asarray(start, dtype=np.int64)
@@ -230,9 +229,8 @@ def check_selection(train: Windows, val: Windows, selection: Selection) -> None:
         raise DataError("the windows to train on are test windows. Train on the training split.")
     if selection == "held-out" and val.split == "test":
         raise DataError(
-            "the windows to choose on are test windows. Choose on the validation split, or ask "
-            "for the selection "
-            "'published', which every table then says."
+            "the windows to choose on are test windows. Choose on the validation split, or ask for "
+            "the selection 'published', which every table then says."
         )
     shared = np.intersect1d(train.video, val.video)
     if len(shared):

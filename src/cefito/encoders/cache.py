@@ -75,8 +75,7 @@ class CachedText:
         except OSError as problem:
             raise ConfigError(
                 f"{self.folder}: the cache cannot be made ({problem.strerror}). Choose another "
-                "folder with "
-                f"--cache or go without: --no-cache."
+                "folder with --cache or go without: --no-cache."
             ) from problem
         keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
         stored = _read(path)

@@ -161,9 +161,8 @@ def _same_settings(target: Path, settings: dict[str, Any], *, taken: list[Path])
     if not path.exists():
         if taken:
             raise ConfigError(
-                f"{taken[0]}: is there, but {path}, which would say what it was made with, is "
-                "not. Choose "
-                f"another folder or move it away."
+                f"{taken[0]}: is there, but {path}, which would say what it was made with, is not. "
+                "Choose another folder or move it away."
             )
         _folder(target)
         write_json(path, settings)

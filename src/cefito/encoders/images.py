@@ -144,14 +144,12 @@ class PretrainedImages:
         ):
             raise DataError(
                 f"pictures: have shape {list(images.shape)} and type {images.dtype}; expected [B, "
-                "3, height, "
-                f"width] of floating-point numbers. Convert them."
+                "3, height, width] of floating-point numbers. Convert them."
             )
         if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
             raise DataError(
                 f"pictures: hold values from {float(images.min()):.4g} to "
-                f"{float(images.max()):.4g}; expected 0 to "
-                f"1. Divide 8-bit values by 255."
+                f"{float(images.max()):.4g}; expected 0 to 1. Divide 8-bit values by 255."
             )
         model = self._model
         config = model.config
@@ -286,10 +284,9 @@ def observations_from_images(
     if size % width or size // width % 2 == 0:
         raise ConfigError(
             f"the run takes observations of {size} numbers, a picture encoded by {own['model']} "
-            f"gives {width}; "
-            "expected as many, or an odd multiple for several seconds. Its data set was made "
-            "with another "
-            f"encoder: give that one with --encoder, or train on features of this one."
+            f"gives {width}; expected as many, or an odd multiple for several seconds. Its data "
+            "set was made with another encoder: give that one with --encoder, or train on features "
+            "of this one."
         )
     first, second = np.tile(vectors, size // width)
     return first, second
@@ -304,7 +301,7 @@ def _check_made_with(made_with: Mapping[str, Any], own: Mapping[str, Any]) -> No
             for about in (made_with, own)
         )
         raise ConfigError(
-            f"the run learned from features of {learned}, the pictures would be encoded by "
-            f"{mine}. Give the same "
-            f"model with --encoder, or extract features with this one and train on them."
+            f"the run learned from features of {learned}, the pictures would be encoded by {mine}. "
+            "Give the same model with --encoder, or extract features with this one and train on "
+            "them."
         )

@@ -78,8 +78,7 @@ class Preparation:
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise ConfigError(
                 f"{path}: does not say how pictures are prepared ({problem!r}). Expected size, "
-                "crop_size, "
-                f"resample 2 or 3, image_mean and image_std. Copy the file again."
+                "crop_size, resample 2 or 3, image_mean and image_std. Copy the file again."
             ) from problem
 
     def apply(self, images: Tensor) -> Tensor:

@@ -103,9 +103,8 @@ def find_pretrained(
         )
     if not _HUB_NAME.fullmatch(name):
         raise ConfigError(
-            f"{model}: no such folder, and no name of a model. Give one of {', '.join(known)}, "
-            "the folder of "
-            f"a model, or its name on the Hugging Face hub (OWNER/MODEL)."
+            f"{model}: no such folder, and no name of a model. Give one of {', '.join(known)}, the "
+            "folder of a model, or its name on the Hugging Face hub (OWNER/MODEL)."
         )
     folder = _fetch(
         name, revision, other="" if str(model) in known else "no such folder here, and it "
@@ -178,10 +177,9 @@ def _fetch(name: str, revision: str | None, *, other: str) -> Path:
         what = " ".join(str(problem).split())[:200]
         raise ConfigError(
             f"{name}{'@' + revision if revision else ''}: {other}could not be fetched from the "
-            "Hugging Face hub "
-            f"({type(problem).__name__}: {what}). Where there is a connection, run: hf download "
-            f"{name} --local-dir FOLDER; "
-            f"then copy FOLDER here and give it in place of the name."
+            f"Hugging Face hub ({type(problem).__name__}: {what}). Where there is a connection, "
+            f"run: hf download {name} --local-dir FOLDER; then copy FOLDER here and give it in "
+            "place of the name."
         ) from problem
     return folder
 
@@ -221,9 +219,8 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
     if report["missing_keys"]:
         names = sorted(report["missing_keys"])
         raise ConfigError(
-            f"{pretrained.place}: its weights lack {len(names)} tensors that {architecture} "
-            "needs, the first is "
-            f"{names[0]}. Give a folder that holds the whole model."
+            f"{pretrained.place}: its weights lack {len(names)} tensors that {architecture} needs, "
+            f"the first is {names[0]}. Give a folder that holds the whole model."
         )
     return (
         model.float().eval().requires_grad_(False).to(device)
@@ -284,6 +281,5 @@ def missing_package(problem: ImportError) -> ConfigError:
     package = problem.name or "transformers"
     return ConfigError(
         f"encoders need the package {package}, which is not installed or cannot be loaded "
-        f"({problem}). "
-        f"Install it: pip install cefito[text]"
+        f"({problem}). Install it: pip install cefito[text]"
     )

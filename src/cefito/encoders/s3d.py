@@ -167,8 +167,7 @@ class S3D(nn.Module):
         ):
             raise ConfigError(
                 f"S3D was given clips of shape {list(clips.shape)}; expected [B, 3, F, H, W] with "
-                "even F, H "
-                f"and W, such as 32, 224 and 224."
+                "even F, H and W, such as 32, 224 and 224."
             )
         x = self.conv1(_space_to_depth(clips))[:, :, 1:, 1:, 1:]
         x = _max_pool(x, (1, 3, 3), (1, 2, 2))
@@ -298,8 +297,7 @@ def _read(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as problem:
         raise RunError(
             f"{path}: holds other objects than tensors, which are never loaded, or is no PyTorch "
-            "checkpoint. "
-            f"{_WHERE}"
+            f"checkpoint. {_WHERE}"
         ) from problem
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as problem:
         reason = str(problem).split("\n")[0]

@@ -130,8 +130,7 @@ def open_encoder(
     ):
         raise ConfigError(
             f"unknown encoder '{name}'; expected s3d, {', '.join(IMAGE_MODELS)}, the folder of a "
-            "CLIP or DINOv2 "
-            f"model, or its name on the Hugging Face hub (OWNER/MODEL)."
+            "CLIP or DINOv2 model, or its name on the Hugging Face hub (OWNER/MODEL)."
         )
     if foreign:
         raise ConfigError(
@@ -145,8 +144,7 @@ def open_encoder(
             raise ConfigError(
                 "the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
                 "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d "
-                "FOLDER' and give "
-                "its path (--weights)."
+                "FOLDER' and give its path (--weights)."
             )
         frames = 32 if frames is None else frames
         sampling = Sampling(
@@ -265,10 +263,9 @@ def observations_from_video(
         if learned.get(name) != own.get(name):
             raise ConfigError(
                 f"{video}: would be encoded by {own.get('model')} with {name} = {own.get(name)}; "
-                "the planner "
-                f"learned from features of {learned.get('model')} with {name} = "
-                f"{learned.get(name)}. Use the "
-                f"same encoder, or extract features with this one and train on them."
+                f"the planner learned from features of {learned.get('model')} with {name} = "
+                f"{learned.get(name)}. Use the same encoder, or extract features with this one and "
+                "train on them."
             )
     if not start < end:
         raise ConfigError(

@@ -181,9 +181,8 @@ def test_a_step_beyond_can_be_an_error(store, source, tmp_path):
         prepare(source, features, tmp_path / "out", beyond="error")
     assert str(caught.value) == (
         f"{features / 'd.npy'}: step 0 (counted from 0) of video 'd' ends at 1.5 s, but there are "
-        "features of 1 s only. Leave "
-        "such steps out with --beyond drop, or take the published loader's way with --beyond "
-        "rewrite."
+        "features of 1 s only. Leave such steps out with --beyond drop, or take the published "
+        "loader's way with --beyond rewrite."
     )
     assert not (tmp_path / "out").exists()
 

@@ -144,8 +144,7 @@ def download(
     elif unpacked:
         raise DataError(
             f"{folder}: exists already, without the archive it came from. Choose another folder, "
-            "or remove it to "
-            f"fetch it anew."
+            "or remove it to fetch it anew."
         )
     else:
         found = _fetch(place, path, address, size, digest, progress)
@@ -171,8 +170,7 @@ def _fetch(
 ) -> str:
     remedy = (
         f"{place.by_hand} Give its address with --address, or save it as {path} and call this "
-        "again to "
-        f"check {'and unpack ' if place.unpack else ''}it."
+        f"again to check {'and unpack ' if place.unpack else ''}it."
     )
     if address is None:
         raise DataError(f"{place.name}: no address is documented here. {remedy}")

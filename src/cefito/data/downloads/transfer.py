@@ -85,8 +85,7 @@ def check_address(address: str) -> None:
     if not good:
         raise ConfigError(
             f"address {address!a}: expected one that begins with http:// or https://, without a "
-            "password, and "
-            f"with spaces and letters beyond ASCII written as %XX."
+            "password, and with spaces and letters beyond ASCII written as %XX."
         )
 
 
@@ -100,8 +99,7 @@ def need_space(folder: Path, needed: int, what: str) -> None:
     if needed > free:
         raise DataError(
             f"{folder}: {what} needs {needed / MIB:,.0f} MiB, but {free / MIB:,.0f} MiB are free. "
-            "Free some disk "
-            f"space or choose another folder."
+            "Free some disk space or choose another folder."
         )
 
 
@@ -153,8 +151,7 @@ def fetch(
             if size not in (None, total):
                 raise DataError(
                     f"{address}: announces {total:,} bytes, but {size:,} are documented: another "
-                    "file lies there "
-                    f"now. {remedy}"
+                    f"file lies there now. {remedy}"
                 )
             need_space(part.parent, (total or have) - have, title)
             if not have:
@@ -164,8 +161,7 @@ def fetch(
     except OSError as problem:
         raise DataError(
             f"{part}: could not be written ({problem.strerror or problem}); what came so far is "
-            "kept. Free some "
-            f"disk space or choose another folder, then call it again."
+            "kept. Free some disk space or choose another folder, then call it again."
         ) from problem
 
 
@@ -337,8 +333,7 @@ def _receive(
         forget(part)
         raise DataError(
             f"{part}: changed while it was loaded; is something else loading it too? It was "
-            "removed. Call it "
-            f"again."
+            "removed. Call it again."
         )
 
 
@@ -354,7 +349,6 @@ def _read(response: HTTPResponse, address: str, done: int, total: int | None) ->
 def _stopped(address: str, done: int, total: int | None, reason: str) -> DataError:
     whole = "an unknown number of" if total is None else f"{total:,}"
     return DataError(
-        f"{address}: the transfer stopped after {done:,} of {whole} bytes ({reason}); what came "
-        "is kept. Call it "
-        f"again: it goes on from there where the server allows it."
+        f"{address}: the transfer stopped after {done:,} of {whole} bytes ({reason}); what came is "
+        "kept. Call it again: it goes on from there where the server allows it."
     )

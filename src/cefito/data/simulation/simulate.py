@@ -295,8 +295,8 @@ def _reference(path: Path, annotations: Annotations) -> Figures | None:
         except (KeyError, TypeError, ValueError, IndexError) as problem:
             raise DataError(
                 f"{path}, line {number}: not a prediction for a window of these videos "
-                f"({problem!r}). Remove "
-                f"the line, or the whole file to simulate without reference figures."
+                f"({problem!r}). Remove the line, or the whole file to simulate without reference "
+                "figures."
             ) from problem
         true.append((video.task, taxonomy.to_shared[ends[0]], taxonomy.to_shared[ends[1]]))
     return _figures(np.array(predicted), np.array(true)) if predicted else None

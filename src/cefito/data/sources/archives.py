@@ -96,8 +96,8 @@ class FeatureArray:
             second = int(wanted[int(np.flatnonzero(~finite)[0])])
             raise FeatureError(
                 "NaN or infinity",
-                f"{self.path}: second {second} (row {second}, counted from 0) "
-                f"holds NaN, infinity or a number too large for float32. Extract the video again.",
+                f"{self.path}: second {second} (row {second}, counted from 0) holds NaN, infinity "
+                "or a number too large for float32. Extract the video again.",
             )
         return found
 
@@ -169,8 +169,8 @@ def open_features(path: Path) -> Iterator[FeatureArray]:
         else:
             raise FeatureError(
                 "unreadable",
-                f"{path}: neither a NumPy array nor an archive of arrays. Extract or "
-                f"copy it again.",
+                f"{path}: neither a NumPy array nor an archive of arrays. Extract or copy it "
+                "again.",
             )
 
 
@@ -181,8 +181,8 @@ def _member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
         names = ", ".join(repr(info.filename) for info in arrays[:4]) or "none"
         raise FeatureError(
             "unreadable",
-            f"{path}: has no member '{MEMBER}', or several, among its arrays ({names}). "
-            f"Save the features under the name frames_features.",
+            f"{path}: has no member '{MEMBER}', or several, among its arrays ({names}). Save the "
+            "features under the name frames_features.",
         )
     if named[0].flag_bits & 1:
         raise FeatureError(
@@ -198,14 +198,14 @@ def _array(path: Path, stream: IO[bytes], size: int) -> FeatureArray:
     if dtype.hasobject:
         raise FeatureError(
             "pickled",
-            f"{path}: the features are pickled objects, which are never loaded. Save them "
-            f"again as a plain floating-point array.",
+            f"{path}: the features are pickled objects, which are never loaded. Save them again as "
+            "a plain floating-point array.",
         )
     if dtype.kind != "f" or len(shape) != 2 or 0 in shape:
         raise FeatureError(
             "wrong shape",
-            f"{path}: holds {dtype} {list(shape)}; expected floating-point numbers "
-            f"[seconds, D]. Save one row a second.",
+            f"{path}: holds {dtype} {list(shape)}; expected floating-point numbers [seconds, D]. "
+            "Save one row a second.",
         )
     claimed = math.prod(shape) * dtype.itemsize
     if claimed > MAX_BYTES or shape[0] > MAX_ROWS or shape[1] > MAX_WIDTH:

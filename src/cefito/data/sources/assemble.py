@@ -83,8 +83,7 @@ def prepare(
     if seconds < 1 or seconds % 2 == 0 or workers < 1:
         raise ConfigError(
             f"seconds: {seconds}, workers: {workers}; expected an odd number of seconds and at "
-            "least one "
-            f"worker."
+            "least one worker."
         )
     if name is not None and not name.strip():
         raise DataError("name: is empty. Give the data set a name or leave the option out.")
@@ -106,9 +105,8 @@ def prepare(
         if not used:
             shutil.rmtree(work, ignore_errors=True)
             raise DataError(
-                f"{features}: none of the {len(source.annotations.videos)} videos can be used; "
-                "the first: "
-                f"{refused[0][2] if refused else 'there are none'}"
+                f"{features}: none of the {len(source.annotations.videos)} videos can be used; the "
+                f"first: {refused[0][2] if refused else 'there are none'}"
             )
         dataset = _write(
             target,
@@ -124,9 +122,8 @@ def prepare(
         return dataset
     except OSError as problem:
         raise DataError(
-            f"{target}: could not be written ({problem.strerror or problem}). Free some disk "
-            "space or choose "
-            f"another folder; what is finished is kept."
+            f"{target}: could not be written ({problem.strerror or problem}). Free some disk space "
+            "or choose another folder; what is finished is kept."
         ) from problem
     finally:
         if work.is_dir() and not any(work.iterdir()):
@@ -181,8 +178,8 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
                 (
                     job.video,
                     "no features",
-                    f"{job.path}: is that of '{longest[job.path]}', and there is no other "
-                    f"file for video '{job.video.video_id}'.",
+                    f"{job.path}: is that of '{longest[job.path]}', and there is no other file for "
+                    f"video '{job.video.video_id}'.",
                 )
             )
     kept = [(job, name) for job, name in found if len(name) == len(longest[job.path])]
@@ -190,8 +187,7 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
     notes = (
         [
             f"{len(parts)} videos have files that bear more than their names, the first is "
-            f"'{parts[0].video.video_id}' with "
-            f"{parts[0].path.name}."
+            f"'{parts[0].video.video_id}' with {parts[0].path.name}."
         ]
         if parts
         else []
@@ -218,8 +214,8 @@ def _usable(
                 (
                     job.video,
                     "wrong dimension",
-                    f"{job.path}: gives observations of {outcome.width} numbers, "
-                    f"most videos give {width}. Extract it with the same model.",
+                    f"{job.path}: gives observations of {outcome.width} numbers, most videos give "
+                    f"{width}. Extract it with the same model.",
                 )
             )
         else:
@@ -273,8 +269,8 @@ def _made_with(features: Path) -> dict[str, Any] | None:
     value = read_json(path, "Extract the features again, or remove this file.")
     if not isinstance(value, dict):
         raise DataError(
-            f"{path}: does not say what the features were made with. Extract them again, or "
-            "remove this file."
+            f"{path}: does not say what the features were made with. Extract them again, or remove "
+            "this file."
         )
     return value
 

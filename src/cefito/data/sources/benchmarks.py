@@ -24,10 +24,8 @@ __all__ = ["BENCHMARKS", "read_benchmark"]
 BENCHMARKS = ("crosstask", "coin", "niv")
 _FORMS = (
     "Known forms: a folder with taxonomy.json and videos.jsonl; window files of the unified "
-    "protocol (a JSON list of "
-    "windows with 'legal_range'); CrossTask's release (tasks_primary.txt and annotations/); "
-    "COIN's JSON (with "
-    "'database')."
+    "protocol (a JSON list of windows with 'legal_range'); CrossTask's release (tasks_primary.txt "
+    "and annotations/); COIN's JSON (with 'database')."
 )
 
 

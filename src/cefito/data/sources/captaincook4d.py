@@ -148,8 +148,7 @@ def _split(path: Path) -> dict[str, str]:
             if found.setdefault(str(recording), split) != split:
                 raise DataError(
                     f"{path}: recording '{recording}' is both in {found[str(recording)]} and in "
-                    f"{split}. Keep "
-                    f"it in one."
+                    f"{split}. Keep it in one."
                 )
     if not found:
         raise DataError(f"{path}: names no recordings. {_SPLIT_SHAPE}")

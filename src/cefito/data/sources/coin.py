@@ -148,14 +148,13 @@ def _agree(
             known = entries[number].name if 0 <= number < len(entries) else None
             if known is None or _letters(known) != _letters(name):
                 raise DataError(
-                    f"{path}: {kind} {number} is called '{name}', in the taxonomy it is "
-                    f"{known!r}. Give the taxonomy of these annotations, or none."
+                    f"{path}: {kind} {number} is called '{name}', in the taxonomy it is {known!r}. "
+                    "Give the taxonomy of these annotations, or none."
                 )
     for task, members in owned.items():
         extra = members - set(taxonomy.tasks[task].actions)
         if extra:
             raise DataError(
                 f"{path}: action {min(extra)} occurs in task {task}, for which the taxonomy does "
-                "not list it. "
-                f"Give the taxonomy of these annotations, or none."
+                "not list it. Give the taxonomy of these annotations, or none."
             )

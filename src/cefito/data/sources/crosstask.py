@@ -75,9 +75,8 @@ def read_release(folder: Path) -> Source:
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
         raise DataError(
-            f"{annotations}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. "
-            "Unpack the release "
-            f"again."
+            f"{annotations}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. Unpack "
+            "the release again."
         )
     notes = (
         (UNPUBLISHED,)
@@ -117,8 +116,7 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
         if len(steps) != int(block[3][1]) or not all(steps):
             raise DataError(
                 f"{path}, line {block[4][0]}: {len(steps)} names of steps where {block[3][1]} are "
-                "announced. "
-                f"{_BLOCKS}"
+                f"announced. {_BLOCKS}"
             )
         if block[0][1] in places:
             raise DataError(
@@ -173,8 +171,7 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
         if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
             raise DataError(
                 f"{place}: {line.strip()!r}; expected step,start,end with a step from 1 to "
-                f"{count}. Mend or "
-                f"remove the line."
+                f"{count}. Mend or remove the line."
             )
         found.append((int(cells[0]), cells[1], cells[2], place))
     return found

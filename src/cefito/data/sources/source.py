@@ -34,8 +34,7 @@ TEST_SHARE = 0.3
 SPLIT_SEED = 20260502
 UNPUBLISHED = (
     "The split is not that of the unified protocol; scores that shall stand beside published ones "
-    "need its window "
-    "files."
+    "need its window files."
 )
 """Said of annotations that come with another split than the one of published tables."""
 
