@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
-from cefito.cli.options import settings
+from cefito.cli.options import Flag, Settings, settings
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 
@@ -32,10 +30,8 @@ def compare(
     device: str = "auto",
     against: str | None = None,
     published: bool = True,
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
-    ] = (),
-    json: Annotated[bool, Parameter(negative="")] = False,
+    set_: Settings = (),
+    json: Flag = False,
 ) -> int:
     """Train and score planners on a prepared data set, and write their tables.
 

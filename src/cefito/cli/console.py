@@ -14,9 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cefito.progress import Advance
+
+if TYPE_CHECKING:
+    from cefito.data.prepared import PreparedDataset
 
 __all__ = [
     "log_warnings",
@@ -26,6 +30,7 @@ __all__ = [
     "stoppable",
     "table",
     "talk",
+    "wrote",
 ]
 
 PLAIN_INTERVAL = 10.0
@@ -36,6 +41,11 @@ def talk(message: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(message + "\n")
     sys.stderr.flush()
+
+
+def wrote(target: Path, dataset: PreparedDataset) -> None:
+    """Say that a data set was written."""
+    talk(f"wrote {target}: {dataset.name}, fingerprint {dataset.fingerprint[:12]}")
 
 
 def print_json(value: Any) -> None:

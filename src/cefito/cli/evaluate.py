@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
-from cefito.cli.options import AS_TRAINED, SearchOptions
+from cefito.cli.options import Flag
+from cefito.cli.search_options import AS_TRAINED, SearchOptions
 from cefito.errors import ConfigError
 
 __all__ = ["METRIC_COLUMNS", "evaluate", "metric_cells"]
@@ -28,12 +26,12 @@ def evaluate(
     /,
     *,
     split: str = "test",
-    oracle_task: Annotated[bool, Parameter(negative="")] = False,
+    oracle_task: Flag = False,
     sample: int | None = None,
     options: SearchOptions = AS_TRAINED,
     dataset: Path | None = None,
     device: str = "auto",
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> int:
     """Score a run: success rate, mean accuracy, IoU, task accuracy, cost.
 

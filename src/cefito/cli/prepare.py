@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import App, Parameter
 
-from cefito.cli.console import passing_progress, print_json, table, talk
+from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.extract import S3D_OF_BENCHMARKS, EncoderOptions, extract_folder
+from cefito.cli.options import Flag
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cefito.data.prepared import PreparedDataset
     from cefito.data.sources import Source
 
-__all__ = ["app", "wrote"]
+__all__ = ["app"]
 
 app = App(name="prepare", help="Turn annotations and features or videos into a prepared data set.")
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @Parameter(name="*")
@@ -184,11 +182,6 @@ def captaincook4d(
     from cefito.data.sources import read_captaincook4d
 
     _prepare(lambda: read_captaincook4d(annotations, split), out, observed, encoder)
-
-
-def wrote(target: Path, dataset: PreparedDataset) -> None:
-    """Say that a data set was written."""
-    talk(f"wrote {target}: {dataset.name}, fingerprint {dataset.fingerprint[:12]}")
 
 
 def _benchmark(

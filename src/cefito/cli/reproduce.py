@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from cefito.cli.compare import finish, first_seeds, numbers
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import settings
+from cefito.cli.options import Flag, Settings, settings
 from cefito.data.windows import Selection
 
 __all__ = ["reproduce"]
@@ -30,10 +27,8 @@ def reproduce(
     workers: int = 1,
     device: str = "auto",
     estimate: bool = True,
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
-    ] = (),
-    json: Annotated[bool, Parameter(negative="")] = False,
+    set_: Settings = (),
+    json: Flag = False,
 ) -> int:
     """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import settings
+from cefito.cli.options import Settings, settings
 from cefito.data.windows import Selection
 
 __all__ = ["train"]
@@ -25,9 +22,7 @@ def train(
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
-    ] = (),
+    set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
 

@@ -75,7 +75,8 @@ class CachedText:
         except OSError as problem:
             raise ConfigError(
                 f"{self.folder}: the cache cannot be made ({problem.strerror}). Choose another "
-                "folder with --cache or go without: --no-cache."
+                "folder or go without a cache.",
+                setting="cache",
             ) from problem
         keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
         stored = _read(path)

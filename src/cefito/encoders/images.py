@@ -285,8 +285,8 @@ def observations_from_images(
         raise ConfigError(
             f"the run takes observations of {size} numbers, a picture encoded by {own['model']} "
             f"gives {width}; expected as many, or an odd multiple for several seconds. Its data "
-            "set was made with another encoder: give that one with --encoder, or train on features "
-            "of this one."
+            "set was made with another encoder: give that one, or train on features of this one.",
+            setting="encoder",
         )
     first, second = np.tile(vectors, size // width)
     return first, second
@@ -302,6 +302,6 @@ def _check_made_with(made_with: Mapping[str, Any], own: Mapping[str, Any]) -> No
         )
         raise ConfigError(
             f"the run learned from features of {learned}, the pictures would be encoded by {mine}. "
-            "Give the same model with --encoder, or extract features with this one and train on "
-            "them."
+            "Give the same model, or extract features with this one and train on them.",
+            setting="encoder",
         )

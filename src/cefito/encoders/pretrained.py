@@ -87,8 +87,9 @@ def find_pretrained(
     if str(model) not in known and folder.exists():
         if revision is not None:
             raise ConfigError(
-                f"revision '{revision}': {model} is a folder, which has no revisions. Leave the "
-                "option out."
+                f"revision '{revision}': {model} is a folder, which has no revisions. Leave it "
+                "out.",
+                setting="revision",
             )
         if not folder.is_dir():
             raise ConfigError(

@@ -114,15 +114,15 @@ def open_encoder(
         device: A torch device.
 
     Raises:
-        ConfigError: No such encoder, s3d without weights, an option that belongs to another
+        ConfigError: No such encoder, s3d without weights, a setting that belongs to another
             encoder, numbers out of range; as `PretrainedImages`.
         RunError: As `load_s3d`.
     """
     of_s3d = {"weights": weights, "frames": frames, "rate": rate, "size": size}
     of_pictures = {"layer": layer, "revision": revision}
     foreign = [
-        option
-        for option, value in (of_pictures if name == "s3d" else of_s3d).items()
+        setting
+        for setting, value in (of_pictures if name == "s3d" else of_s3d).items()
         if value is not None
     ]
     if not (
@@ -135,7 +135,8 @@ def open_encoder(
     if foreign:
         raise ConfigError(
             f"{foreign[0]}: does not go with the encoder {name}, only with "
-            f"{'models of pictures' if name == 's3d' else 's3d'}. Leave it out."
+            f"{'models of pictures' if name == 's3d' else 's3d'}. Leave it out.",
+            setting=foreign[0],
         )
     if name == "s3d":
         from cefito.encoders.s3d import S3DEncoder
@@ -144,7 +145,8 @@ def open_encoder(
             raise ConfigError(
                 "the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
                 "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d "
-                "FOLDER' and give its path (--weights)."
+                "FOLDER' and give its path.",
+                setting="weights",
             )
         frames = 32 if frames is None else frames
         sampling = Sampling(

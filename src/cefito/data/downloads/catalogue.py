@@ -128,7 +128,7 @@ def download(
     """
     place = find_place(name)
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise ConfigError(f"SHA-256 {sha256!a}: expected 64 hexadecimal digits.")
+        raise ConfigError(f"SHA-256 {sha256!a}: expected 64 hexadecimal digits.", setting="sha256")
     size, digest = (place.bytes, place.sha256) if sha256 is None else (None, sha256.lower())
     address = address or place.address
     if address is not None:
@@ -169,11 +169,13 @@ def _fetch(
     progress: Progress,
 ) -> str:
     remedy = (
-        f"{place.by_hand} Give its address with --address, or save it as {path} and call this "
+        f"{place.by_hand} Give its address, or save it as {path} and call this "
         f"again to check {'and unpack ' if place.unpack else ''}it."
     )
     if address is None:
-        raise DataError(f"{place.name}: no address is documented here. {remedy}")
+        raise DataError(
+            f"{place.name}: no address is documented here. {remedy}", setting="address"
+        )
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -151,7 +151,8 @@ def fetch(
             if size not in (None, total):
                 raise DataError(
                     f"{address}: announces {total:,} bytes, but {size:,} are documented: another "
-                    f"file lies there now. {remedy}"
+                    f"file lies there now. {remedy}",
+                    setting="address",
                 )
             need_space(part.parent, (total or have) - have, title)
             if not have:
@@ -210,10 +211,12 @@ def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 
             raise _OtherVersion from problem
         reason = _REFUSALS.get(problem.code) or _said(problem.reason) or "it gives no reason"
         raise DataError(
-            f"{address}: the server answers {problem.code}, {reason}. {remedy}"
+            f"{address}: the server answers {problem.code}, {reason}. {remedy}", setting="address"
         ) from problem
     except (URLError, OSError, HTTPException, ValueError) as problem:
-        raise DataError(f"{address}: cannot be reached ({_reason(problem)}). {remedy}") from problem
+        raise DataError(
+            f"{address}: cannot be reached ({_reason(problem)}). {remedy}", setting="address"
+        ) from problem
     if response.status == 206 and begun:
         if _goes_on(response.headers, begun, have):
             return response
@@ -226,7 +229,7 @@ def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 
     else:
         return response
     response.close()
-    raise DataError(f"{address}: {complaint}. {remedy}")
+    raise DataError(f"{address}: {complaint}. {remedy}", setting="address")
 
 
 def _opener() -> request.OpenerDirector:

@@ -86,7 +86,9 @@ def prepare(
             "least one worker."
         )
     if name is not None and not name.strip():
-        raise DataError("name: is empty. Give the data set a name or leave the option out.")
+        raise DataError(
+            "name: is empty. Give the data set a name or leave it out.", setting="name"
+        )
     target = Path(target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")

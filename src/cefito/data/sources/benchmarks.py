@@ -59,14 +59,17 @@ def read_benchmark(benchmark: str, annotations: Path, *, taxonomy: Path | None =
 def _from_folder(benchmark: str, folder: Path, taxonomy: Path | None) -> Source:
     if (folder / "taxonomy.json").is_file() and (folder / "videos.jsonl").is_file():
         if taxonomy is not None:
-            raise DataError(f"{folder}: has a taxonomy.json of its own; leave --taxonomy out.")
+            raise DataError(
+                f"{folder}: has a taxonomy.json of its own; give no other one.", setting="taxonomy"
+            )
         return read_common(folder)
     release = find_release(folder)
     if release is not None:
         _only("crosstask", benchmark, release)
         if taxonomy is not None:
             raise DataError(
-                f"{release}: CrossTask's release has its own vocabulary; leave --taxonomy out."
+                f"{release}: CrossTask's release has its own vocabulary; give no other one.",
+                setting="taxonomy",
             )
         return read_release(release)
     files = [

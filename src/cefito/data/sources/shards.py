@@ -161,8 +161,8 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
             raise DataError(
                 f"{job.path}: step {outside[0]} (counted from 0) of video '{job.video.video_id}' "
                 f"ends at {step.end:g} s, but there are features of {features.rows} s only. Leave "
-                "such steps out with --beyond drop, or take the published loader's way with "
-                "--beyond rewrite."
+                "such steps out (drop), or take the published loader's way (rewrite).",
+                setting="beyond",
             )
         kept = kept_steps(steps, features.rows, recipe.beyond)
         if not kept:
@@ -187,8 +187,8 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
     if not np.isfinite(stored).all():
         raise FeatureError(
             "too large for float16",
-            f"{job.path}: holds numbers above 65504, which float16 cannot store. Prepare with "
-            "--precision float32.",
+            f"{job.path}: holds numbers above 65504, which float16 cannot store. Prepare in "
+            "precision float32.",
         )
     pair = stored[places.reshape(-1)].reshape(2, len(kept), recipe.seconds * rows.shape[1])
     return replace(blank, width=pair.shape[2], kept=tuple(kept), beyond=len(outside)), pair

@@ -83,8 +83,7 @@ def read_windows(
     if taxonomy is None:
         taxonomy = _taxonomy(windows, dataset)
         notes = (
-            "Window files hold no names of actions; give the vocabulary with --taxonomy to have "
-            "them.",
+            "Window files hold no names of actions; give a taxonomy.json to have them.",
         )
     videos = []
     for video, members in windows.items():
