@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cefito.cli.console import log_warnings, print_json, progress, table, talk
+from cefito.cli.console import log_warnings, print_json, table, talk
 from cefito.cli.options import Flag
+from cefito.cli.scores import METRIC_COLUMNS, metric_cells
 from cefito.cli.search_options import AS_TRAINED, SearchOptions
 from cefito.errors import ConfigError
 
-__all__ = ["METRIC_COLUMNS", "evaluate", "metric_cells"]
-
-METRIC_COLUMNS = ("SR", "mAcc", "mIoU", "top-5 SR", "task")
-"""Heads of a table of scores, per cent."""
-
-
-def metric_cells(metrics: dict[str, float]) -> list[str]:
-    """Cells of one row under `METRIC_COLUMNS`."""
-    names = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
-    return [f"{metrics[name]:.2f}" if name in metrics else "–" for name in names]
+__all__ = ["evaluate"]
 
 
 def evaluate(
@@ -55,14 +47,7 @@ def evaluate(
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
     with log_warnings():
-        opened = open_run(run, device=pick_device(device), progress=progress)
-        if opened.method == "cefito":
-            opened.planner.use(options.apply(opened.planner.config.search))
-        elif options != AS_TRAINED:
-            raise ConfigError(
-                f"{run}: is a run of '{opened.method}', which does not search; leave out the "
-                "options of the search."
-            )
+        opened = options.applied(open_run(run, device=pick_device(device)))
         try:
             evaluation, path = evaluate_run(
                 opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset

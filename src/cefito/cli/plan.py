@@ -82,7 +82,7 @@ def plan(
 
     place = pick_device(device)
     with log_warnings():
-        opened = options.applied(open_run(run, device=place, progress=passing_progress))
+        opened = options.applied(open_run(run, device=place))
         query, truth = find_query(
             opened,
             video=video,
@@ -107,7 +107,7 @@ def plan(
                 progress=passing_progress,
             )
     if json:
-        print_json(found.model_dump())
+        print_json(found.to_dict())
     else:
         _show(found, opened.taxonomy)
     return 0 if found.plans else 130  # only an interrupted search finds none
@@ -155,18 +155,23 @@ def _number(option: str, entry: str, part: str, expected: str) -> int:
 def _show(found: Answer, taxonomy: Taxonomy) -> None:
     task, plans, searched = found.task, found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
-    talk(f"task {task.id}: {task.name} ({task.source}{among})")
+    if task.id is not None:
+        talk(f"task {task.id}: {task.name} ({task.source}{among})")
     columns = {"energy": [f"{plan.energy:.4f}" for plan in plans]}
     if any(plan.score != plan.energy for plan in plans):
         columns["score"] = [f"{plan.score:.4f}" for plan in plans]
     if len({plan.task for plan in plans}) > 1:
-        columns["task"] = [f"{plan.task}: {taxonomy.tasks[plan.task].name}" for plan in plans]
+        columns["task"] = [_task_cell(plan.task, taxonomy) for plan in plans]
     columns["plan"] = [" → ".join(plan.names) for plan in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
     talk(_quality(found))
     if found.truth is not None:
         talk("annotated: " + " → ".join(found.truth.names))
+
+
+def _task_cell(task: int | None, taxonomy: Taxonomy) -> str:
+    return "" if task is None else f"{task}: {taxonomy.tasks[task].name}"
 
 
 def _quality(found: Answer) -> str:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from cefito.cli.console import log_warnings, progress, table, talk
-from cefito.cli.evaluate import METRIC_COLUMNS, metric_cells
+from cefito.cli.scores import METRIC_COLUMNS, metric_cells
 
 __all__ = ["quickstart"]
 

@@ -70,7 +70,12 @@ def _made() -> type[SearchOptions]:
         kind = Annotated[Optional[setting.annotation], parameter]  # noqa: UP045
         options.append((name, kind, field(default=None)))
     return make_dataclass(
-        "SearchOptions", options, bases=(SearchOptions,), frozen=True, kw_only=True
+        "SearchOptions",
+        options,
+        bases=(SearchOptions,),
+        namespace={"__module__": __name__, "__doc__": SearchOptions.__doc__},
+        frozen=True,
+        kw_only=True,
     )
 
 

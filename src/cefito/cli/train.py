@@ -71,9 +71,7 @@ def train(
         if not group.first:
             return
     chosen = "validation" if selection == "held-out" else "test"
-    for name, result in run.planner.results.items():
-        talk(
-            f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} "
-            + ", ".join(f"{value:.2f}" for value in result.scores)
-        )
+    for name, result in run.info.training.items():
+        scores = ", ".join(f"{value:.2f}" for value in result["scores"])
+        talk(f"{name}: best epoch {result['best_epoch']} of {result['epochs']}, {chosen} {scores}")
     talk(f"wrote {out}; score it with: cefito evaluate {out}")

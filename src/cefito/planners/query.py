@@ -203,7 +203,7 @@ def query_from_pictures(
 
 def _observed(run: Run) -> Mapping[str, Any]:
     """How the steps of the run's data set were observed; empty where it does not say."""
-    return run.info["dataset"].get("observed") or {}
+    return run.info.dataset.observed or {}
 
 
 def _encoder_name(run: Run, given: str | None, made_with: Mapping[str, Any]) -> str:
