@@ -113,7 +113,7 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
         (
             ["unified-windows"],
             "unified-windows: no address is documented here. They come with the code of "
-            "ViterbiPlanNet (arXiv 2603.04265). Give its address with --address, or save it as "
+            "ViterbiPlanNet (arXiv 2603.04265). Give its address, or save it as "
             "unified-windows.archive and call this again to check and unpack it.",
         ),
         (

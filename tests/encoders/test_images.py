@@ -367,7 +367,7 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
     assert str(caught.value) == (
         "the run learned from features of s3d (layer None, weights 000000000000), the pictures "
         f"would be encoded by clip (layer projected, weights {made_with['weights'][:12]}). Give "
-        "the same model with --encoder, or extract features with this one and train on them."
+        "the same model, or extract features with this one and train on them."
     )
 
 

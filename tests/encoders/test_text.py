@@ -379,7 +379,7 @@ def test_wrong_arguments(models, tmp_path):
         ({"batch_size": 0}, "batch size 0: expected a positive number of texts."),
         (
             {"revision": "main"},
-            "revision 'main': .*clip is a folder, which has no revisions. Leave the option out.",
+            "revision 'main': .*clip is a folder, which has no revisions. Leave it out.",
         ),
     ]:
         with pytest.raises(ConfigError, match=message):
@@ -596,7 +596,7 @@ def test_cache_that_cannot_be_made(tmp_path):
     encoder = Counting()
     with pytest.raises(
         ConfigError,
-        match=r"file/cache: the cache cannot be made \(Not a directory\).*--no-cache\.$",
+        match=r"file/cache: the cache cannot be made \(Not a directory\).*without a cache\.$",
     ):
         CachedText(encoder, folder=tmp_path / "file" / "cache").encode(["cut"])
     assert encoder.asked == []

@@ -29,8 +29,7 @@ from cefito.errors import ConfigError, DataError
 CONTENT = np.random.default_rng(0).integers(0, 256, 700_000, dtype=np.uint8).tobytes()
 HASH = hashlib.sha256(CONTENT).hexdigest()
 WHERE = (
-    "The project antoine77340/S3D_HowTo100M says where its s3d_howto100m.pth lies. Give its "
-    "address with --address"
+    "The project antoine77340/S3D_HowTo100M says where its s3d_howto100m.pth lies. Give its address"
 )
 
 

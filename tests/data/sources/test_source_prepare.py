@@ -181,8 +181,8 @@ def test_a_step_beyond_can_be_an_error(store, source, tmp_path):
         prepare(source, features, tmp_path / "out", beyond="error")
     assert str(caught.value) == (
         f"{features / 'd.npy'}: step 0 (counted from 0) of video 'd' ends at 1.5 s, but there are "
-        "features of 1 s only. Leave such steps out with --beyond drop, or take the published "
-        "loader's way with --beyond rewrite."
+        "features of 1 s only. Leave such steps out (drop), or take the published "
+        "loader's way (rewrite)."
     )
     assert not (tmp_path / "out").exists()
 
@@ -339,7 +339,7 @@ def test_everything_left_out_is_told(store, source, tmp_path, write_archive, fea
         told["c"][1]
         == "c.npy: gives observations of 15 numbers, most videos give 18. Extract it with the same model."
     )
-    assert told["h"][1].endswith("Prepare with --precision float32.")
+    assert told["h"][1].endswith("Prepare in precision float32.")
     assert str(tmp_path) not in json.dumps(dataset.provenance)
 
 

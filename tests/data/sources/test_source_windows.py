@@ -67,7 +67,7 @@ def test_windows_without_a_taxonomy(make_source, write_windows, tmp_path):
     assert taxonomy.tasks[1].actions == (2, 3, 4, 5)
     assert taxonomy.actions[4].name == "action 4"
     assert found.notes == (
-        "Window files hold no names of actions; give the vocabulary with --taxonomy to have them.",
+        "Window files hold no names of actions; give a taxonomy.json to have them.",
     )
     one = read_benchmark("niv", tmp_path / "windows" / "tiny_test_T3.json")
     assert {video.split for video in one.annotations.videos} == {"test"}
