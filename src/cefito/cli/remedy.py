@@ -31,7 +31,7 @@ def with_option(problem: CefitoError, app: App, argv: Sequence[str]) -> str:
 
 def _option(setting: str, app: App, argv: Sequence[str]) -> str:
     """The option of a setting of the library; empty where the command has none."""
-    options = {}
+    options: dict[str, str] = {}
     for argument in app.parse_commands(list(argv))[1][-1].assemble_argument_collection():
         for name in argument.names:
             if name.startswith("--"):

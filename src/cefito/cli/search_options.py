@@ -65,9 +65,8 @@ def _made() -> type[SearchOptions]:
         if name in _OF_TRAINING:
             continue
         option = _NAMES.get(name, "--" + name.replace("_", "-"))
-        parameter = Parameter(name=option, help=descriptions[name])
-        # Optional, because `setting | None` is not defined for all that an annotation can be
-        kind = Annotated[Optional[setting.annotation], parameter]  # noqa: UP045
+        parameter = Parameter(name=option, help=descriptions.get(name, ""))
+        kind = Annotated[Optional[setting.annotation], parameter]  # type: ignore[name-defined]  # noqa: UP045
         options.append((name, kind, field(default=None)))
     return make_dataclass(
         "SearchOptions",
