@@ -1,6 +1,6 @@
 """What all commands print with: results to stdout, talk and progress to stderr.
 
-Plain lines where no terminal is.
+Where there is no terminal, lines are plain.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def print_json(value: Any) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table to stdout: framed on a terminal, elsewhere lines of aligned columns.
+    """Write a table to stdout, never cut.
 
-    Two spaces apart, never cut.
+    On a terminal it is framed; elsewhere its columns are aligned, two spaces apart.
 
     Args:
         title: Line above it; empty for none.
@@ -207,10 +207,7 @@ def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Ad
 
 
 def _count(done: float, total: int | None) -> str:
-    """How much is done, of how much: pieces.
-
-    Or per cent where they are few and one of them is done in part.
-    """
+    """How much is done, of how much: pieces, or per cent of a few pieces done in part."""
     whole = round(done)
     if total is not None and total < 10 and abs(done - whole) > 1e-6:
         return f"{100 * done / total:.0f} %"

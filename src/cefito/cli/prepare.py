@@ -65,7 +65,7 @@ def custom(
 ) -> None:
     """Prepare your own annotated videos.
 
-    From a table or a folder of annotations, with features or videos.
+    They are a table or a folder of annotations, with features or videos.
 
     Args:
         source: CSV or Parquet with the columns video, task, step, start, end (seconds), and split
@@ -167,9 +167,9 @@ def captaincook4d(
     observed: Observed = _AS_GIVEN,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
-    """Prepare CaptainCook4D from its step annotations.
+    """Prepare CaptainCook4D from its step annotations and a folder of features or videos.
 
-    A split of its recordings and a folder of features or videos.
+    A split says which recordings are for training, validation and test.
 
     Args:
         annotations: The complete step annotations, JSON.

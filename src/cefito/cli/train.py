@@ -26,7 +26,7 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    Of CEFITO task classifier, proposal network and energy field.
+    That of CEFITO is a task classifier, a proposal network and an energy field.
 
     Repeat the command to go on after an interruption. Start it by torchrun to use several
     processes.

@@ -21,7 +21,7 @@ __all__ = ["pad_dataset"]
 def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> PreparedDataset:
     """Write a data set in which every video has at least T steps.
 
-    Copies of the first step, observations too, in front.
+    Copies of the first step, with its observations, stand in front of short videos.
 
     Args:
         dataset: An opened data set.

@@ -35,7 +35,7 @@ __all__ = [
 Selection = Literal["held-out", "published"]
 """Where epochs and weights are chosen.
 
-On the validation split, or on test as in published work (optimistic).
+That is the validation split, or test as in published work, which is optimistic.
 """
 
 HELD_OUT_SHARE = 0.1
@@ -187,9 +187,7 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
 def fitting_windows(
     dataset: PreparedDataset, *, horizon: int, selection: Selection = "held-out"
 ) -> tuple[Windows, Windows]:
-    """The windows that a planner is trained on.
-
-    And those that its epochs and weights are chosen on.
+    """The windows to train a planner on, and those to choose its epochs and weights on.
 
     Args:
         dataset: An opened data set.
@@ -217,9 +215,7 @@ def fitting_windows(
 
 
 def check_selection(train: Windows, val: Windows, selection: Selection) -> None:
-    """Refuse to choose anything on test windows, or on videos that are trained on.
-
-    Unless that is what was asked for.
+    """Refuse to choose on test windows or on videos of training, unless that is asked for.
 
     Raises:
         DataError: `val` holds test windows though `selection` is "held-out", or shares videos with

@@ -1,6 +1,6 @@
 """Features of many videos, one file a video.
 
-May be stopped at any moment and goes on when repeated.
+It may be stopped at any moment and goes on when repeated.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def extract_videos(
 ) -> Extraction:
     """Encode a video, or all videos below a folder, into one file `NAME.npy` a video.
 
-    Float32 [seconds, D].
+    Each holds float32 [seconds, D].
 
     Files appear only when complete, so an interrupted call can be repeated: what is there is kept.
     `extract.json` beside them says what they were made with.

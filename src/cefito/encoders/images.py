@@ -72,7 +72,7 @@ class ImageEncoder(Protocol):
 class PretrainedImages:
     """CLIP's vision model or DINOv2, from a folder or the hub.
 
-    Loaded when the first picture is encoded.
+    It is loaded when the first picture is encoded.
 
     Args:
         model: "clip", "dinov2", a folder as save_pretrained writes it, or a name on the hub.
@@ -106,10 +106,7 @@ class PretrainedImages:
         self.batch_size, self.device = batch_size, str(device)
 
     def describe(self) -> dict[str, Any]:
-        """Model, revision, digest of the weights, layer (and what it is).
-
-        How pictures are resized, cropped, normalised.
-        """
+        """Model, revision, digest of the weights, layer, and how pictures are prepared."""
         how = self.preparation
         sizes = {"resize": how.resize, "crop": how.crop}
         return {

@@ -1,6 +1,6 @@
-"""How an image model wants its pictures.
+"""How an image model wants its pictures resized, cropped and normalised.
 
-Resized, cropped and normalised as its preprocessor_config.json says, by torch alone.
+Its preprocessor_config.json says so; torch alone does it.
 
 The same is done to pictures of files and to frames of videos. What a picture becomes differs from
 Pillow's own resizing by its rounding to whole grey levels.

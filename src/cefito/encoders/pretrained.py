@@ -1,6 +1,6 @@
-"""Models that others trained: found in a folder or on the Hugging Face hub.
+"""Models that others trained, from a folder or the Hugging Face hub.
 
-And loaded whole or not at all.
+They are loaded whole or not at all.
 
 A model from the hub is a folder too, once its files are fetched; everything is loaded from folders.
 Weights are read from safetensors, or where a model has none from a torch file with `weights_only`;
@@ -70,9 +70,9 @@ class Pretrained:
 def find_pretrained(
     model: str | Path, *, known: dict[str, str], revision: str | None = None
 ) -> Pretrained:
-    """Find a model's files: in a folder, or on the hub (fetched once.
+    """Find a model's files, in a folder or on the hub.
 
-    Without a connection those fetched before).
+    From the hub they are fetched once; without a connection, those fetched before are taken.
 
     Args:
         model: A key of `known`, a folder, or a name on the hub ("openai/clip-vit-large-patch14").
@@ -137,7 +137,7 @@ def _digest(folder: Path) -> str:
 def weights_digest(folder: Path) -> str:
     """One hash over what a picture's vector depends on.
 
-    Weights and the description of how pictures are prepared.
+    That is the weights and the description of how pictures are prepared.
 
     Equal for a snapshot from the hub and a copy of it, whatever other files lie beside.
     """

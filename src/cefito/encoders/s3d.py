@@ -1,6 +1,6 @@
 """S3D-G, the video network trained on HowTo100M with MIL-NCE.
 
-Whose 512-d output is the benchmarks' observation of a second.
+Its 512-d output is the benchmarks' observation of a second.
 
 Layers and names are those of the released checkpoint `s3d_howto100m.pth` (project
 antoine77340/S3D_HowTo100M, Apache-2.0), which `load_s3d` reads; its text network is left out.
@@ -47,9 +47,9 @@ _SHOWN = 3  # names in an error
 
 
 class _Convolution(nn.Module):
-    """Convolution without bias, batch norm, ReLU; separable.
+    """Convolution without bias, batch norm, ReLU.
 
-    One over space, then one over time, each with its own.
+    A separable one is one over space and then one over time, each with its own.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ def _space_to_depth(clips: Tensor) -> Tensor:
 def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
     """Max pool in ceil mode over x padded with max(k − s, 0) zeros a dimension.
 
-    The smaller half in front.
+    The smaller half of them stands in front.
     """
     padding: list[int] = []
     for size, step in zip(

@@ -1,6 +1,6 @@
-"""Names of actions into vectors, by text encoders that others trained.
+"""Names of actions into vectors, by text encoders that others trained or from a file.
 
-CLIP (the paper's), Flan-T5, or a file.
+The encoders are CLIP (the paper's) and Flan-T5.
 
 The paper gives the field frozen CLIP ViT-B/32 embeddings of action names (Sec. 3.2, Supp. B) and
 compares Flan-T5-base (its Tab. 4). The authors' released embeddings are the end-of-text state after
@@ -58,7 +58,7 @@ class TextEncoder(Protocol):
     def describe(self) -> dict[str, Any]:
         """What decides the vectors: model, revision, layer, prompt, normalisation.
 
-        Plain values for JSON.
+        They are plain values for JSON.
         """
 
 

@@ -1,6 +1,6 @@
 """Videos into observations: one vector a second, or those around a moment.
 
-As the published benchmarks use them.
+The published benchmarks use them so.
 
 A file is read as a stream: what is held at a time are the clips of one batch, however long the
 video is. Encoders of pictures are encoders of clips of one frame.
@@ -159,7 +159,7 @@ def open_encoder(
 def record(encoder: VideoEncoder) -> dict[str, Any]:
     """What features are made with, as `extract.json` beside them says.
 
-    The encoder and its sampling, as read from JSON.
+    That is the encoder and its sampling, as read from JSON.
     """
     sampling = encoder.sampling
     value: dict[str, Any] = json.loads(

@@ -1,6 +1,6 @@
-"""Fetching what the project does not ship.
+"""Fetching what the project does not ship: weights, annotations and features.
 
-Weights, annotations and features, by a name that `places.json` knows.
+Each has a name that `places.json` knows.
 
 A file gets its name only when it is whole and has the documented size and hash, as far as these are
 documented.
@@ -173,9 +173,7 @@ def _fetch(
         f"again to check {'and unpack ' if place.unpack else ''}it."
     )
     if address is None:
-        raise DataError(
-            f"{place.name}: no address is documented here. {remedy}", setting="address"
-        )
+        raise DataError(f"{place.name}: no address is documented here. {remedy}", setting="address")
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -233,10 +233,7 @@ def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 
 
 
 def _opener() -> request.OpenerDirector:
-    """The web, and nothing else that urllib can open (files, FTP).
-
-    Also where a redirection leads.
-    """
+    """The web, also behind a redirection, and nothing else that urllib opens (files, FTP)."""
     opener = request.OpenerDirector()
     for handler in (
         request.ProxyHandler,
@@ -283,9 +280,9 @@ def _length(headers: Message) -> int | None:
 
 
 def _goes_on(headers: Message, begun: _Version, have: int) -> bool:
-    """Whether a part sent by the server begins where ours ends and is of the same version.
+    """Whether a part that the server sends goes on where ours ends.
 
-    As far as it says.
+    It must also be of the same version, as far as the server says.
     """
     found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers.get("Content-Range", "").strip())
     if found is None or int(found[1]) != have:

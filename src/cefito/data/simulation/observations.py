@@ -192,7 +192,7 @@ def action_looks(taxonomy: Taxonomy, knobs: ObservationKnobs, *, seed: int) -> N
 class _Camera:
     """The fixed map from hidden states to features.
 
-    A random projection of which a share is squashed.
+    It is a random projection of which a share is squashed.
     """
 
     def __init__(
@@ -237,10 +237,7 @@ def _directions(names: list[str], size: int, seed: int) -> NDArray[np.float32]:
 
 
 def _blocks(videos: tuple[Video, ...]) -> Iterator[tuple[int, list[Video], list[int]]]:
-    """Runs of videos of about `_BLOCK` steps.
-
-    The row of the first step, the videos, their indices.
-    """
+    """Runs of videos of about `_BLOCK` steps: row of the first step, videos, their indices."""
     first, rows, start = 0, 0, 0
     for index, video in enumerate(videos):
         rows += len(video.steps)
@@ -251,10 +248,7 @@ def _blocks(videos: tuple[Video, ...]) -> Iterator[tuple[int, list[Video], list[
 
 
 def _done(videos: list[Video], size: int, memory: float) -> NDArray[np.float32]:
-    """How fresh the trace of every action is before and after each step, [2, rows, size].
-
-    Values 0 to 1.
-    """
+    """How fresh the trace of every action is before and after each step, 0 to 1, [2, rows, size]."""
     rows = sum(len(video.steps) for video in videos)
     done = np.zeros((2, rows, size), dtype=np.float32)
     row = 0
@@ -275,10 +269,7 @@ def _shown(
     confusion: float,
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """The look of each step mixed with that of a neighbour, the step before or after it, [rows.
-
-    Hidden].
-    """
+    """The look of each step mixed with that of the step before or after it, [rows, hidden]."""
     own, other = [], []
     coins = iter(generator.random(sum(len(video.steps) for video in videos)) < 0.5)
     for video in videos:

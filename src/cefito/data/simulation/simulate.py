@@ -1,6 +1,6 @@
 """Simulated observations for annotations without features.
 
-Calibrated against models of real features.
+They are calibrated against models of real features.
 
 `simulate` writes a prepared data set whose taxonomy, videos and action text are those of the source
 and whose observations are simulated; its name says so. A probe measures what these observations
@@ -87,10 +87,7 @@ class Calibration:
     reference_train: Figures | None = None
 
     def rows(self) -> list[dict[str, str | float | None]]:
-        """One row a quantity: simulated and reference figures on test and on training windows.
-
-        Per cent.
-        """
+        """One row a quantity, per cent: simulated and reference, on test and training windows."""
         labels = {
             "task": "task",
             "first": "first action",
@@ -270,9 +267,9 @@ def _figures(predicted: NDArray[np.int64], true: NDArray[np.int64]) -> Figures:
 
 
 def _reference(path: Path, annotations: Annotations) -> Figures | None:
-    """Accuracy of predictions from real features, one {"video_id", "start", "horizon", "task".
+    """Accuracy of predictions from real features.
 
-    …} a line.
+    The file has one prediction a line: {"video_id", "start", "horizon", "task", …}.
 
     Lines of another horizon, or without `first_<K>` and `last_<K>` for a shared vocabulary of K
     names, are passed over.

@@ -1,6 +1,6 @@
-"""Feature files of one video: a NumPy array or an archive that holds one.
+"""Feature files of one video: a NumPy array, or an archive that holds one.
 
-Read without trusting what it says.
+They are read without trusting what they say.
 
 The published S3D features are `.npz` archives although their names end in `.npy`; the array is the
 member `frames_features.npy`, and other members may be pickled. Only that member is opened, its
@@ -75,9 +75,9 @@ class FeatureArray:
     _stream: IO[bytes]
 
     def read(self, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Read some rows; the whole file is passed through once.
+        """Read some rows.
 
-        So that damage anywhere in it is found.
+        The whole file is passed through once, so that damage anywhere in it is found.
 
         Args:
             wanted: Rows, ascending and distinct, each in [0, N), int64 [R].

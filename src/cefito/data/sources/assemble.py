@@ -86,9 +86,7 @@ def prepare(
             "least one worker."
         )
     if name is not None and not name.strip():
-        raise DataError(
-            "name: is empty. Give the data set a name or leave it out.", setting="name"
-        )
+        raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
     target = Path(target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
@@ -155,10 +153,7 @@ _Refused = tuple[Video, str, str]
 
 
 def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refused], list[str]]:
-    """Videos with their files, those without with the reason.
-
-    And what a user should know of the files.
-    """
+    """Videos with their files, those without with the reason, and notes on the files."""
     found: list[tuple[Job, str]] = []
     missing: list[_Refused] = []
     for video in source.annotations.videos:
@@ -200,9 +195,9 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
 def _usable(
     jobs: Sequence[Job], outcomes: Sequence[Outcome]
 ) -> tuple[list[tuple[Job, Outcome]], list[_Refused], int]:
-    """Videos that can be used, the others with the reason, and the commonest width.
+    """Videos that can be used, the others with the reason, and the width that all must have.
 
-    Which all must have.
+    That is the commonest width.
     """
     widths = Counter(outcome.width for outcome in outcomes if not outcome.reason)
     width = min(widths, key=lambda size: (-widths[size], size), default=0)

@@ -1,6 +1,4 @@
-"""The published benchmarks: CrossTask, COIN and NIV.
-
-In whichever public form their annotations are at hand.
+"""The published benchmarks CrossTask, COIN and NIV, in any public form of their annotations.
 
 Known forms, told apart by content: the window files of the unified protocol, CrossTask's release,
 COIN's JSON, and the common form (taxonomy.json and videos.jsonl).

@@ -1,6 +1,7 @@
-"""COIN's own JSON: {"database": {VIDEO: {"class", "recipe_type", "subset", "annotation".
+"""COIN's own JSON.
 
-[{"id", "segment", "label"}]}}}.
+Its form is {"database": {VIDEO: {"class", "recipe_type", "subset", "annotation": [{"id", "segment",
+"label"}]}}}.
 
 A task is a `recipe_type`, an action an `id`. Ids of actions that begin with 1 are lowered by 1;
 with a taxonomy, names are compared, so that a shift cannot go unnoticed. Ids that never occur keep

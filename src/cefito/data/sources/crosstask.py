@@ -1,6 +1,7 @@
-"""CrossTask as released: `tasks_primary.txt`, `annotations/TASK_VIDEO.csv`.
+"""CrossTask as released.
 
-And `videos_val.csv` with the test videos.
+That is `tasks_primary.txt`, `annotations/TASK_VIDEO.csv`, and `videos_val.csv` with the test
+videos.
 
 Actions belong to one task each, in the order of the file (133 of them); actions of equal names
 share an id in the second vocabulary (105).
@@ -27,10 +28,7 @@ _BLOCKS = (
 
 
 def find_release(folder: Path) -> Path | None:
-    """The folder that holds `tasks_primary.txt`: this one or one in it.
-
-    None where there is none.
-    """
+    """The folder that holds `tasks_primary.txt`, this one or one in it; None where there is none."""
     for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
         if (place / TASKS).is_file():
             return place

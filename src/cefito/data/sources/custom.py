@@ -58,9 +58,7 @@ def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> Pr
             f"videos.jsonl and {FEATURES_FILE}, or a table of steps."
         )
     if name is not None and not name.strip():
-        raise DataError(
-            "name: is empty. Give the data set a name or leave it out.", setting="name"
-        )
+        raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
     annotations = read_annotations(source)
     arrays = {
         key: _single(array)

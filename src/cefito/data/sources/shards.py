@@ -1,6 +1,6 @@
 """Observations of many videos, made in parallel and kept on disk in groups.
 
-So that a killed preparation goes on.
+A preparation that was killed goes on from these.
 
 A group (a shard) is one safetensors file named by a digest of all that decides its content:
 settings, steps, and the names, sizes and times of its feature files. So a shard that is there and

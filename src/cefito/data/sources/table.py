@@ -1,6 +1,6 @@
 """Your own annotations as one table, CSV or Parquet.
 
-A line a step, with columns video, task, step, start, end, and split.
+Each line is a step, with columns video, task, step, start, end, and split.
 
 Actions and taxonomy are derived from the names: equal names are one action, and a task owns the
 actions that occur in it. Steps of a video are put in the order of their start times. Names that
@@ -149,7 +149,7 @@ def _folded(name: str) -> str:
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Each line with its place, all cells as trimmed text.
 
-    Split is empty where there is no such column.
+    `split` is empty where there is no such column.
     """
     lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
     for place, row in lines:

@@ -1,6 +1,6 @@
-"""The window files of the unified protocol (and of PDPP).
+"""The window files of the unified protocol and of PDPP.
 
-Every window of T steps written out, videos put together again.
+They hold every window of T steps written out; from these the videos are put together again.
 
 A file is a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], …],
 "task_id"}, "instruction_len"}. NIV has no "vid"; there the name of the feature file is the video's.
@@ -82,9 +82,7 @@ def read_windows(
     notes: tuple[str, ...] = ()
     if taxonomy is None:
         taxonomy = _taxonomy(windows, dataset)
-        notes = (
-            "Window files hold no names of actions; give a taxonomy.json to have them.",
-        )
+        notes = ("Window files hold no names of actions; give a taxonomy.json to have them.",)
     videos = []
     for video, members in windows.items():
         steps = _video_steps(video, members)
@@ -104,9 +102,7 @@ def read_windows(
 
 
 def join_windows(windows: Sequence[Sequence[Step]]) -> tuple[Step, ...] | None:
-    """The sequence of which these are all runs of one length.
-
-    Or None where there is none or it is not certain.
+    """The sequence of which these are all runs of one length; None where that is not certain.
 
     Windows in the order of the video are joined as they stand; otherwise each is put behind the one
     on whose last steps it begins.
