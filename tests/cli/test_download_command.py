@@ -46,9 +46,8 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     licence, progress, wrote = captured.err.splitlines()
-    assert (
-        licence
-        == "s3d: Weights of the S3D video encoder, trained on HowTo100M (MIL-NCE); licence: Apache-2.0"
+    assert licence == (
+        "s3d: Weights of the S3D video encoder, trained on HowTo100M (MIL-NCE); licence: Apache-2.0"
     )
     assert progress.startswith("s3d_howto100m.pth, MiB: ")
     assert (

@@ -281,7 +281,8 @@ def test_one_of_the_pictures_is_broken(models, tmp_path):
     [
         (
             torch.rand(3, 8, 8),
-            r"pictures: have shape \[3, 8, 8\] and type torch.float32; expected \[B, 3, height, width\]",
+            r"pictures: have shape \[3, 8, 8\] and type torch.float32; expected \[B, 3, height, "
+            r"width\]",
         ),
         (torch.rand(1, 1, 8, 8), r"have shape \[1, 1, 8, 8\]"),
         (torch.rand(1, 3, 0, 8), r"have shape \[1, 3, 0, 8\]"),

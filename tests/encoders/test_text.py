@@ -641,7 +641,8 @@ def test_embeddings_from_files(tmp_path, kind):
     [
         (
             np.ones((2, 4)),
-            r"has shape \[2, 4\], but the data set has 3 actions; each takes one row of at least one number",
+            r"has shape \[2, 4\], but the data set has 3 actions; each takes one row of at least "
+            r"one number",
         ),
         (np.ones((3, 1, 4)), r"has shape \[3, 1, 4\], but the data set has 3 actions"),
         (np.ones((3, 0)), r"has shape \[3, 0\]"),

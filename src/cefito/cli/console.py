@@ -260,9 +260,8 @@ def stoppable(message: str) -> Iterator[Callable[[], bool]]:
     def ask(number: int, frame: object) -> None:  # noqa: ARG001
         asked.set()
         signal.signal(signal.SIGINT, old)
-        with suppress(
-            OSError
-        ):  # not by sys.stderr, which the interrupt may have found half-way through a write
+        # not by sys.stderr, which the interrupt may have found half-way through a write
+        with suppress(OSError):
             os.write(2, f"\n{message}\n".encode())
 
     if threading.current_thread() is not threading.main_thread() or old in (signal.SIG_IGN, None):

@@ -1,4 +1,4 @@
-"""The padding of other protocols: short videos are made as long as the horizon by copies of their first step in front.
+"""The padding of other protocols: short videos begin with copies of their first step.
 
 PDPP, KEPP and MTID plan such windows too; the unified protocol drops these videos, and so does this
 library unless a data set was padded. Success rates on padded and on unified windows are not

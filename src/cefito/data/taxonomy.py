@@ -15,7 +15,10 @@ from cefito.files import read_json
 
 __all__ = ["Action", "Task", "Taxonomy"]
 
-_REMEDY = 'Expected {"dataset", "tasks": [{"id", "name", "actions": [ids]}], "actions": [{"id", "name"}]}.'
+_REMEDY = (
+    'Expected {"dataset", "tasks": [{"id", "name", "actions": [ids]}], "actions": [{"id", '
+    '"name"}]}.'
+)
 
 
 @dataclass(frozen=True)

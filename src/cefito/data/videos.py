@@ -106,9 +106,8 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
             starts, a repeated video.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split(
-            "\n"
-        )  # splitlines() would also split at U+2028 inside a name
+        # splitlines() would also split at U+2028 inside a name
+        lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError as problem:
         raise DataError(
             f"{path}: no such file. Expected one JSON object a line, one line a video."

@@ -202,8 +202,12 @@ def fitting_windows(
     train = cut_windows(dataset, horizon=horizon, split="train")
     if selection == "held-out":
         return train, cut_windows(dataset, horizon=horizon, split="val")
-    own = any(video.split == "val" and video.in_protocol for video in dataset.videos)
-    held = [] if own else [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
+    annotated = any(video.split == "val" and video.in_protocol for video in dataset.videos)
+    held = (
+        []
+        if annotated
+        else [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
+    )
     if count_windows(held, horizon):  # the validation videos were taken from training
         val = cut_windows(dataset, horizon=horizon, split="val")
         both: dict[str, Any] = {

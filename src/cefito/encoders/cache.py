@@ -84,9 +84,8 @@ class CachedText:
         if missing:
             rows = self.encoder.encode(list(missing.values()))
             stored |= dict(zip(missing, rows, strict=True))
-            write_tensors(
-                path, _read(path) | stored
-            )  # read again: another process may have added some meanwhile
+            # read again: another process may have added some meanwhile
+            write_tensors(path, _read(path) | stored)
         return np.stack([stored[key] for key in keys])
 
     @property

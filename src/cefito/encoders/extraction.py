@@ -117,14 +117,14 @@ class _Share:
     """Turns seconds of one video into shares of it."""
 
     def __init__(self, advance: Advance, name: str) -> None:
-        self.advance, self.name, self.total, self.told = advance, name, 1, 0.0
+        self.advance, self.name, self.total, self.reported = advance, name, 1, 0.0
 
     def __call__(self, count: float = 1, *, note: str = "") -> None:  # noqa: ARG002
-        self.told += count / self.total
+        self.reported += count / self.total
         self.advance(count / self.total, note=self.name)
 
     def finish(self) -> None:
-        self.advance(1 - self.told, note=self.name)  # what was left out, and the rounding
+        self.advance(1 - self.reported, note=self.name)  # what was left out, and the rounding
 
 
 def _videos(source: Path) -> list[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Sampling", "VideoInfo", "clips", "probe"]
 
 _ALLOWED_LOSS = 2.0, 0.01
-"""A file is truncated where more is missing than so many seconds and this share of the announced length."""
+"""Most seconds, and most of the announced length, that a file which is not truncated may lack."""
 _LONGEST_FRAME = 3600.0
 """Seconds; a longer gap between two frames is a fault of the timestamps."""
 _REACH = 10
@@ -249,9 +249,8 @@ def _frames(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame
     if start > 0 and video.timed:
         reader = _decoded(video, start)
         first = None
-        with suppress(
-            DataError
-        ):  # a leap into the middle may fail where decoding from the start does not
+        # a leap into the middle may fail where decoding from the start does not
+        with suppress(DataError):
             first = next(reader, None)
         if first is not None and first[0] <= start:
             yield first
@@ -269,9 +268,8 @@ def _decoded(
         place = 0.0
         stream.thread_type = "AUTO"
         with _faults(video.path, lambda: f"cannot be decoded at second {max(place, 0):.1f}"):
-            if (
-                start is not None
-            ):  # a second earlier: some formats seek by decoding time, which runs ahead
+            if start is not None:
+                # a second earlier: some formats seek by decoding time, which runs ahead
                 ticks = (start - 1 + video.origin) / float(stream.time_base or Fraction(1))
                 container.seek(math.floor(ticks), stream=stream)
             for packet in container.demux(stream):

@@ -226,7 +226,8 @@ def load_image(path: Path | str) -> Tensor:
         ValueError,
         EOFError,
         struct.error,
-    ) as problem:  # SyntaxError: Pillow's, of broken PNGs
+    ) as problem:
+        # a SyntaxError is Pillow's, of broken PNGs
         raise DataError(
             f"{path}: cannot be read as a picture ({problem}). Make or copy it again."
         ) from problem
@@ -272,30 +273,34 @@ def observations_from_images(
             Transformers or Pillow is missing.
         DataError: A picture cannot be read; the message names it.
     """
-    own = encoder.describe()
+    described = encoder.describe()
     if made_with is not None:
-        _check_made_with(made_with, own)
+        _check_made_with(made_with, described)
     vectors = encode_pictures([initial, goal], encoder)
     width = vectors.shape[1]
     size = width if size is None else size
     if size % width or size // width % 2 == 0:
         raise ConfigError(
-            f"the run takes observations of {size} numbers, a picture encoded by {own['model']} "
-            f"gives {width}; expected as many, or an odd multiple for several seconds. Its data "
-            "set was made with another encoder: give that one, or train on features of this one.",
+            f"the run takes observations of {size} numbers, a picture encoded by "
+            f"{described['model']} gives {width}; expected as many, or an odd multiple for several "
+            "seconds. Its data set was made with another encoder: give that one, or train on "
+            "features of this one.",
             setting="encoder",
         )
     first, second = np.tile(vectors, size // width)
     return first, second
 
 
-def _check_made_with(made_with: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Compare weights and layer: the same model may lie in a folder here and have come from the hub there."""
-    if any(made_with.get(name) != own.get(name) for name in ("weights", "layer")):
+def _check_made_with(made_with: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+    """Refuse an encoder of other weights or another layer.
+
+    Names are not compared: a model may lie in a folder here and have come from the hub there.
+    """
+    if any(made_with.get(name) != described.get(name) for name in ("weights", "layer")):
         learned, mine = (
             f"{about.get('model', about.get('encoder'))} (layer {about.get('layer')}, weights "
             f"{str(about.get('weights'))[:12]})"
-            for about in (made_with, own)
+            for about in (made_with, described)
         )
         raise ConfigError(
             f"the run learned from features of {learned}, the pictures would be encoded by {mine}. "

@@ -92,9 +92,10 @@ class Preparation:
                 else _shorter_to(self.resize, *images.shape[-2:])
             )
             if size != tuple(images.shape[-2:]):
+                # clamped, because bicubic overshoots
                 images = torch.nn.functional.interpolate(
                     images, size=size, mode=self.resampling, align_corners=False, antialias=True
-                ).clamp(0, 1)  # bicubic overshoots
+                ).clamp(0, 1)
         if self.crop is not None:
             images = _centre(images, *self.crop)
         mean, std = (

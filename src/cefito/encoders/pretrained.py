@@ -172,9 +172,8 @@ def _fetch(name: str, revision: str | None, *, other: str) -> Path:
             )
             if any(folder.glob(weights)):
                 break
-    except (
-        Exception
-    ) as problem:  # the client's own errors, those of its HTTP library, and of the disk
+    except Exception as problem:
+        # the client's own errors, those of its HTTP library, and of the disk
         what = " ".join(str(problem).split())[:200]
         raise ConfigError(
             f"{name}{'@' + revision if revision else ''}: {other}could not be fetched from the "
@@ -210,9 +209,8 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
                 weights_only=True,
                 output_loading_info=True,
             )
-        except (
-            Exception
-        ) as problem:  # of transformers, safetensors, torch and pickle, of many types
+        except Exception as problem:
+            # of transformers, safetensors, torch and pickle, of many types
             raise ConfigError(
                 f"{pretrained.place}: no {architecture} could be loaded ({type(problem).__name__}: "
                 f"{' '.join(str(problem).split())[:200]}). Copy the model again."
@@ -223,9 +221,8 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
             f"{pretrained.place}: its weights lack {len(names)} tensors that {architecture} needs, "
             f"the first is {names[0]}. Give a folder that holds the whole model."
         )
-    return (
-        model.float().eval().requires_grad_(False).to(device)
-    )  # some are stored in half precision
+    # some are stored in half precision
+    return model.float().eval().requires_grad_(False).to(device)
 
 
 @contextmanager

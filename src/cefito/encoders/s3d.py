@@ -242,9 +242,8 @@ def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
     The smaller half of them stands in front.
     """
     padding: list[int] = []
-    for size, step in zip(
-        reversed(kernel), reversed(stride), strict=True
-    ):  # F.pad begins with the last dimension
+    # F.pad begins with the last dimension
+    for size, step in zip(reversed(kernel), reversed(stride), strict=True):
         cells = max(size - step, 0)
         padding += [cells // 2, cells - cells // 2]
     return F.max_pool3d(F.pad(x, padding), kernel, stride, ceil_mode=True)
@@ -288,9 +287,8 @@ def load_s3d(path: Path) -> S3D:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # about pickle protocols; a file that matters is refused
+            # about pickle protocols; a file that matters is refused
+            warnings.simplefilter("ignore")
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as problem:
         raise RunError(f"{path}: no such file. {_WHERE}") from problem

@@ -205,10 +205,8 @@ class PretrainedText:
                 f"{place}: its tokenizer ({len(tokenizer)} tokens) is not that of its model "
                 f"({known} tokens, with an end and a padding token). Copy the model again."
             )
-        if self.kind == "clip" and self._model.config.eos_token_id not in (
-            2,
-            tokenizer.eos_token_id,
-        ):  # 2: the highest id
+        ends = (2, tokenizer.eos_token_id)  # 2 stands for the highest id
+        if self.kind == "clip" and self._model.config.eos_token_id not in ends:
             raise ConfigError(
                 f"{place}: its model reads its vector at token {self._model.config.eos_token_id}, "
                 f"but its tokenizer ends texts with {tokenizer.eos_token_id}. Copy the model again."
@@ -220,9 +218,8 @@ class PretrainedText:
         import torch
 
         tokenizer = self._tokenizer
-        limit = getattr(
-            self._model.config, "max_position_embeddings", None
-        )  # T5 has none: its positions are relative
+        # T5 has none: its positions are relative
+        limit = getattr(self._model.config, "max_position_embeddings", None)
         with quiet_transformers():  # which would warn of long texts
             lists = tokenizer(prompts, add_special_tokens=True, truncation=False)["input_ids"]
         for prompt, ids in zip(prompts, lists, strict=True):

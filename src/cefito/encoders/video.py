@@ -39,13 +39,8 @@ __all__ = [
 BATCH = 4
 """Clips encoded at a time by default."""
 
-_DECIDING = (
-    "weights",
-    "layer",
-    "frames",
-    "rate",
-    "size",
-)  # a model may lie in a folder here and be from the hub there
+# what must be equal; not the name, for a model may lie in a folder here and be from the hub there
+_DECIDING = ("weights", "layer", "frames", "rate", "size")
 
 
 class VideoEncoder(Protocol):
@@ -259,15 +254,15 @@ def observations_from_video(
             another encoder.
         DataError: As `extract_features`.
     """
-    own = record(encoder)
-    learned = own if made_with is None else made_with
+    given = record(encoder)
+    learned = given if made_with is None else made_with
     for name in _DECIDING:
-        if learned.get(name) != own.get(name):
+        if learned.get(name) != given.get(name):
             raise ConfigError(
-                f"{video}: would be encoded by {own.get('model')} with {name} = {own.get(name)}; "
-                f"the planner learned from features of {learned.get('model')} with {name} = "
-                f"{learned.get(name)}. Use the same encoder, or extract features with this one and "
-                "train on them."
+                f"{video}: would be encoded by {given.get('model')} with {name} = "
+                f"{given.get(name)}; the planner learned from features of {learned.get('model')} "
+                f"with {name} = {learned.get(name)}. Use the same encoder, or extract features "
+                "with this one and train on them."
             )
     if not start < end:
         raise ConfigError(

@@ -123,7 +123,8 @@ def windows(make_source, write_windows, tmp_path):
     [
         (
             lambda w: w.pop(2),
-            r"window 1 \(counted from 0\): the 2 windows of video 'b' with 3 steps each do not overlap",
+            r"window 1 \(counted from 0\): the 2 windows of video 'b' with 3 steps each do not "
+            r"overlap",
         ),
         (
             lambda w: w[0]["id"]["legal_range"][1].pop(),

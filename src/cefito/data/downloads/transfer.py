@@ -339,9 +339,8 @@ def _receive(
 
 def _read(response: HTTPResponse, address: str, done: int, total: int | None) -> bytes:
     try:
-        return response.read1(
-            _BLOCK
-        )  # what has come, so that little is lost where the next never does
+        # what has come, so that little is lost where the next never does
+        return response.read1(_BLOCK)
     except (OSError, HTTPException) as problem:
         raise _stopped(address, done, total, _reason(problem)) from problem
 

@@ -126,9 +126,8 @@ class FeatureArray:
         return data
 
     def _finish(self) -> None:
-        if _guarded(
-            self.path, lambda: self._stream.read(1)
-        ):  # at the end an archive's checksum is compared
+        # at the end an archive's checksum is compared
+        if _guarded(self.path, lambda: self._stream.read(1)):
             raise _truncated(self.path, "there is more than its header says")
 
 
@@ -234,7 +233,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def _guarded(path: Path, read: Callable[[], _Result]) -> _Result:
-    """What `read` gives; whatever damaged or hostile files make it raise becomes an `FeatureError`."""
+    """What `read` gives; what damaged or hostile files make it raise becomes a `FeatureError`."""
     try:
         return read()
     except (EOFError, zlib.error, zipfile.BadZipFile, lzma.LZMAError) as problem:

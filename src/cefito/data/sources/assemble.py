@@ -132,11 +132,11 @@ def prepare(
 
 def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
     """What a preparation left out or changed, as rows of (what, videos, steps, example)."""
-    told = dataset.provenance["preparation"]
+    preparation = dataset.provenance["preparation"]
     rows: list[list[object]] = [
-        ["prepared", told["videos"]["prepared"], told["steps"]["prepared"], None]
+        ["prepared", preparation["videos"]["prepared"], preparation["steps"]["prepared"], None]
     ]
-    beyond = told["beyond"]
+    beyond = preparation["beyond"]
     if beyond["steps"]:
         what = {
             "drop": "steps beyond the features, dropped",
@@ -145,7 +145,7 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
         rows.append([what, len(beyond["videos"]), beyond["steps"], beyond["videos"][0]])
     return rows + [
         [f"left out: {entry['reason']}", len(entry["videos"]), entry["steps"], entry["example"]]
-        for entry in told["left_out"]
+        for entry in preparation["left_out"]
     ]
 
 
@@ -305,8 +305,10 @@ def _write(
                 "name": name or annotations.taxonomy.dataset,
                 "observation_dim": width,
                 "provenance": {
-                    "observations": f"features of {recipe.seconds} s around the rounded start and end of each step, concatenated, "
-                    f"stored as {recipe.precision}",
+                    "observations": (
+                        f"features of {recipe.seconds} s around the rounded start and end of each "
+                        f"step, concatenated, stored as {recipe.precision}"
+                    ),
                     "observed": {"seconds": recipe.seconds, "features": made_with},
                     "source": {"kind": source.form, "files": [path.name for path in source.files]},
                     "preparation": preparation,

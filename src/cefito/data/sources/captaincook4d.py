@@ -21,8 +21,8 @@ from cefito.files import read_json
 __all__ = ["read_captaincook4d"]
 
 _SHAPE = (
-    'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", "start_time", '
-    '"end_time"}]}}.'
+    'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", '
+    '"start_time", "end_time"}]}}.'
 )
 _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 

@@ -23,8 +23,8 @@ __all__ = ["is_coin", "read_coin"]
 
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
 _SHAPE = (
-    'Expected {"class", "recipe_type", "subset": "training" or "testing", "annotation": [{"id", "segment": [start, '
-    'end], "label"}]}.'
+    'Expected {"class", "recipe_type", "subset": "training" or "testing", "annotation": [{"id", '
+    '"segment": [start, end], "label"}]}.'
 )
 
 

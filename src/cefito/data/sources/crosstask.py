@@ -28,7 +28,7 @@ _BLOCKS = (
 
 
 def find_release(folder: Path) -> Path | None:
-    """The folder that holds `tasks_primary.txt`, this one or one in it; None where there is none."""
+    """The folder with `tasks_primary.txt`, this one or one in it; None where there is none."""
     for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
         if (place / TASKS).is_file():
             return place

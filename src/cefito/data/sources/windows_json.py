@@ -24,8 +24,8 @@ from cefito.errors import DataError
 __all__ = ["is_windows", "join_windows", "read_windows"]
 
 _SHAPE = (
-    'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], …], "task_id"}, '
-    '"instruction_len"}.'
+    'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], '
+    '…], "task_id"}, "instruction_len"}.'
 )
 
 
