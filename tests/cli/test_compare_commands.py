@@ -50,9 +50,9 @@ def call(capsys, *argv, code=0):
 
 @pytest.fixture
 def refused(capsys, tmp_path):
-    """Call the command line; it must exit with 2, say one line on stderr, nothing on stdout.
+    """Call the command line; it must exit with 2, say one line on stderr, and write nothing.
 
-    And write nothing.
+    Nothing goes to stdout either.
     """
 
     def refuse(*argv):
@@ -111,9 +111,8 @@ def test_compare(world, tmp_path, capsys):
     ]
     assert float(lines[2]["success_rate"]) == rates[2]
     before = snapshot(out / "T2")
-    again = call(
-        capsys, "compare", world.folder, "--out", out, *CHEAP, "--workers", "3"
-    )  # nothing is missing
+    # nothing is missing
+    again = call(capsys, "compare", world.folder, "--out", out, *CHEAP, "--workers", "3")
     assert again.out == captured.out
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text

@@ -1,6 +1,6 @@
-"""From pictures to a plan: features of a model of pictures.
+"""From pictures to a plan, with features of a model of pictures.
 
-A data set with one second an observation, two pictures.
+An observation of the data set is one second; a query is two pictures.
 """
 
 import json
@@ -48,9 +48,8 @@ def model(tmp_path_factory):
         )
     )
     for parameter in network.parameters():
-        parameter.data += 0.2 * torch.randn_like(
-            parameter
-        )  # as initialised, vectors are nearly equal
+        # as initialised, vectors are nearly equal
+        parameter.data += 0.2 * torch.randn_like(parameter)
     network.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(
         json.dumps(

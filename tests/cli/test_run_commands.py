@@ -78,9 +78,9 @@ def snapshot(folder):
 
 @pytest.fixture
 def fails(capsys, tmp_path):
-    """Call the command line; it must exit with 2, say one line on stderr, nothing on stdout.
+    """Call the command line; it must exit with 2, say one line on stderr, and write nothing.
 
-    And write nothing.
+    Nothing goes to stdout either.
     """
 
     def call(*argv):

@@ -58,9 +58,8 @@ def models(tmp_path_factory):
     )
     clip = transformers.CLIPModel(config)
     for parameter in clip.parameters():
-        parameter.data += 0.3 * torch.randn_like(
-            parameter
-        )  # as initialised, vectors are nearly equal
+        # as initialised, vectors are nearly equal
+        parameter.data += 0.3 * torch.randn_like(parameter)
     clip.save_pretrained(root / "clip")
     tokenizer.save_pretrained(root / "clip")
 
@@ -161,9 +160,8 @@ def test_clip_against_a_slow_reference(models, layer):
 
 @pytest.mark.parametrize("layer", ["pooled", "projected"])
 def test_clip_with_the_end_token_that_old_configurations_state(models, copied, layer):
-    folder = copied(
-        "clip"
-    )  # as openai's: the vector is read at the highest id, which is the end token's
+    # as openai's: the vector is read at the highest id, which is the end token's
+    folder = copied("clip")
     config = json.loads((folder / "config.json").read_text())
     config["text_config"]["eos_token_id"] = 2
     (folder / "config.json").write_text(json.dumps(config))
@@ -499,10 +497,11 @@ def test_text_that_is_too_long(models):
         match=r"'a b c .*': has 28 tokens; clip reads at most 24. Shorten the name or the prompt.",
     ):
         PretrainedText(models / "clip").encode(["cut", text])
+    # its positions are relative
     assert PretrainedText(models / "t5").encode([text * 5]).shape == (
         1,
         16,
-    )  # its positions are relative
+    )
 
 
 # the cache

@@ -60,7 +60,7 @@ def reproduce(
     from cefito.evaluation.results import gather
     from cefito.evaluation.study import Study, check_study, missing_cells, run_study
 
-    found = find_experiment(table)
+    experiment = find_experiment(table)
     study = experiment_study(
         table,
         Study(
@@ -79,11 +79,11 @@ def reproduce(
     )
     opened = check_study(study, workers=workers)
     talk(
-        f"{table}: {found.title}; {len(study.rows)} rows, T = "
-        f"{', '.join(map(str, study.horizons))}, {seeds} seeds. Needs {found.needs}."
+        f"{table}: {experiment.title}; {len(study.rows)} rows, T = "
+        f"{', '.join(map(str, study.horizons))}, {seeds} seeds. Needs {experiment.needs}."
     )
-    if found.dataset and not opened.name.startswith(found.dataset):
-        talk(f"The paper's table is of {found.dataset}; this data set is '{opened.name}'.")
+    if experiment.dataset and not opened.name.startswith(experiment.dataset):
+        talk(f"The paper's table is of {experiment.dataset}; this data set is '{opened.name}'.")
     with log_warnings():
         missing = missing_cells(study, opened)
         if missing and estimate:
@@ -96,7 +96,12 @@ def reproduce(
         problems = run_study(study, workers=workers, progress=progress)
     results = gather(study)
     code = finish(
-        results, out, found.against or None, problems, published=found.published, json=json
+        results,
+        out,
+        experiment.against or None,
+        problems,
+        published=experiment.published,
+        json=json,
     )
     for picture in draw_experiment(table, study, results) if not problems else []:
         talk(f"drew {picture}")

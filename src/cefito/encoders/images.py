@@ -220,13 +220,7 @@ def load_image(path: Path | str) -> Tensor:
         ) from problem
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as problem:
         raise DataError(f"{path}: is too large ({problem}). Make it smaller.") from problem
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-        struct.error,
-    ) as problem:
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as problem:
         # a SyntaxError is Pillow's, of broken PNGs
         raise DataError(
             f"{path}: cannot be read as a picture ({problem}). Make or copy it again."

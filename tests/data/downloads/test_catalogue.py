@@ -1,6 +1,6 @@
 """Downloads from a server of ours on this machine.
 
-Whole, continued, cut short, gone, and not what was expected.
+They come whole, continued, cut short, not at all, or are not what was expected.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """From annotations and feature files to a prepared data set.
 
-Beside a slow reference that looks at one step at a time.
+It is compared with a slow reference that looks at one step at a time.
 """
 
 import json
