@@ -305,10 +305,8 @@ def seen(clip):
     ("matrix", "expected"),
     [
         ((1, 0, 0, 0, 1, 0, 0, 0), ["red", "green", "grey", "blue"]),
-        (
-            (0, 1, 0, -1, 0, 0, 0, 0),
-            ["blue", "red", "green", "grey"],
-        ),  # a quarter clockwise: a phone held upright
+        # a quarter clockwise: a phone held upright
+        ((0, 1, 0, -1, 0, 0, 0, 0), ["blue", "red", "green", "grey"]),
         ((-1, 0, 0, 0, -1, 0, 0, 0), ["grey", "blue", "red", "green"]),
         ((0, -1, 0, 1, 0, 0, 0, 0), ["green", "grey", "blue", "red"]),
     ],
