@@ -204,9 +204,8 @@ def test_a_failure_is_told_and_mended_by_the_same_command(world, tmp_path, capsy
 
     entry = replace(registry.METHODS["nearest"], planner=Fails)
     monkeypatch.setitem(registry.METHODS, "fails", entry)
-    monkeypatch.setitem(
-        ROWS, "fails", replace(ROWS["nearest"], name="fails", title="fails", method="fails")
-    )
+    names = dict.fromkeys(("name", "title", "method"), "fails")
+    monkeypatch.setitem(ROWS, "fails", ROWS["nearest"].model_copy(update=names))
     command = [
         "compare",
         world.folder,
@@ -311,7 +310,7 @@ def test_reproduce_a_figure(world, tmp_path, capsys, cheap_experiments):
     )
     assert captured.err.splitlines()[-1] == f"drew {tmp_path / 'runtime.png'}"
     assert (tmp_path / "runtime.png").stat().st_size > 10_000
-    assert json.loads(captured.out) == read_results(tmp_path / "results.json")
+    assert json.loads(captured.out) == read_results(tmp_path / "results.json").to_dict()
     assert json.loads(captured.out)["horizons"] == [2, 3]
 
 
