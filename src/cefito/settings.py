@@ -44,9 +44,9 @@ def validated(kind: type[Settings], values: Mapping[str, Any], *, place: str) ->
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise ConfigError(
-            f"{place}: setting '{key}': {first['msg']} (got {first.get('input')!r}).", setting=key
-        ) from problem
+        got = "" if first["type"] == "missing" else f" (got {first['input']!r})"
+        message = f"{place}: setting '{key}': {first['msg']}{got}."
+        raise ConfigError(message, setting=key) from problem
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

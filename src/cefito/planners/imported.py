@@ -113,6 +113,8 @@ def import_field(
         )
         planner = _with_classifier(planner, network)
     info = RunInfo(
+        format_version=1,
+        method="cefito",
         dataset=DatasetReference(name=known.dataset, path="", fingerprint=""),
         horizon=field.horizon,
         seed=None,
@@ -122,6 +124,8 @@ def import_field(
         versions=versions(),
         finished=True,
         parameters=planner.describe().parameters,
+        training={},
+        tasks_without_training=(),
         imported=imported,
     )
     with new_folder(out) as folder:
