@@ -163,7 +163,7 @@ def test_the_energy_alone_has_no_chain_and_is_guided_by_the_prior():
 
 
 def test_no_weight_at_all():
-    """An energy that says nothing is divided all the same; a guide without terms prefers nothing."""
+    """An energy that says nothing is still divided by something; a guide of no terms is flat."""
     hypotheses = make(fitted=ObjectiveFit(guide=Weights(0.0)))
     (problem,) = hypotheses.problems(
         queries(), hypotheses.of(queries(1), 1), weights=Weights(energy=0.0, proposal=1.0)
@@ -313,7 +313,7 @@ def test_problems_are_compiled_where_constraints_can_be_satisfied():
 def test_a_query_without_any_task_left_is_refused():
     with pytest.raises(
         ConfigError,
-        match=r"^task 2 \('tyre'\): action 3 is required .* The next likely task cannot satisfy it "
+        match=r"^task 0 \('tea'\): action 3 is required .* The next likely task cannot satisfy it "
         r"either\.$",
     ):
         compiled_under(Constraints(required=(3, 0)), tasks=2)

@@ -38,7 +38,7 @@ def drawn(seed, weights, *, queries, candidates):
 
 
 def loss(weights, features, truth):
-    """Negative log-likelihood of a tensor of weights, with the ridge in deviations of the features."""
+    """Negative log-likelihood of a tensor of weights; the ridge is in the features' deviations."""
     scale = torch.from_numpy(np.concatenate(features).std(axis=0))
     value = _RIDGE / 2 * (weights * scale).square().sum()
     for part, true in zip(features, truth, strict=True):
