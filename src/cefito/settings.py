@@ -1,4 +1,4 @@
-"""The base of all settings, and presets: TOML files that say only where they depart from their base.
+"""The base of all settings, and presets: TOML files that say only where they leave their base.
 
 `[[variant]]` tables of a preset hold departures for one data set and horizon.
 """
