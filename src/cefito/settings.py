@@ -135,8 +135,9 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     result = dict(under)
     for key, part in over.items():
         old = result.get(key)
-        both = isinstance(part, Mapping) and isinstance(old, Mapping)
-        result[key] = _merged(old, part) if both else part
+        if isinstance(part, Mapping) and isinstance(old, Mapping):
+            part = _merged(old, part)
+        result[key] = part
     return result
 
 

@@ -470,9 +470,8 @@ def test_a_classifier_for_a_trained_run(world, tmp_path):
     assert changed.planner.proposal is not None
     assert changed.info.seed == 0
     assert changed.planner.fitted == trained.planner.fitted
-    assert (
-        trained.planner.predict_tasks(windows).tolist() != expected.tolist()
-    )  # it stays as it was
+    # the planner that was loaded before stays as it was
+    assert trained.planner.predict_tasks(windows).tolist() != expected.tolist()
     evaluate_run(changed, oracle_task=True, sample=3)  # no classifier has a part in these
     changed = import_classifier(path, trained.folder)
     _, scores = evaluate_run(changed)
@@ -502,7 +501,7 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
     chosen = windows.sample(3, SAMPLE_SEED)
     plans = run.planner.plan(Queries.from_windows(chosen, oracle_task=True), 1)
     right = np.mean(
-        [(one.actions[0] == row).all() for one, row in zip(plans, chosen.actions, strict=True)]
+        [(plan.actions[0] == row).all() for plan, row in zip(plans, chosen.actions, strict=True)]
     )
     assert scores.metrics["success_rate"] == pytest.approx(100 * right)
     assert (

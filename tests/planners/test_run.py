@@ -332,10 +332,7 @@ def stopping_after(steps):
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 6])
 def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
-    """Each training has 2 epochs of one step: classifier, proposal network, field.
-
-    Then the weights of the objective.
-    """
+    """Two epochs of one step for classifier, proposal network and field, then the objective."""
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
@@ -709,9 +706,8 @@ def test_a_method_without_settings_or_training(world, tmp_path):
         "windows.safetensors",
     }
     assert (run.info.parameters, run.info.training) == ({}, {})
-    train_run(
-        world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest"
-    )  # uses none of them
+    # it uses no settings, so others are no other run
+    train_run(world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest")
     with pytest.raises(RunError, match="holds a run with another method"):
         train_run(world, run.folder, config=CONFIG, horizon=3, seed=0, method="frequent")
 
@@ -792,9 +788,8 @@ def test_another_selection_is_another_run(frequent, world, tmp_path):
     (tmp_path / "run" / "run.json").unlink()
     shutil.rmtree(tmp_path / "copy" / "classifier")
     shutil.copytree(tmp_path / "run" / "classifier", tmp_path / "copy" / "classifier")
-    with pytest.raises(
-        RunError, match="cannot be resumed with these"
-    ):  # nor is its checkpoint taken for this one's
+    # nor is its checkpoint taken for this one's
+    with pytest.raises(RunError, match="cannot be resumed with these"):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, method="frequent")
 
 
@@ -815,9 +810,8 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
         "field",
         "proposal",
     }
-    assert all(
-        path.is_file() for path in second.folder.iterdir()
-    )  # checkpoints lie with the trainings
+    # checkpoints lie with the trainings
+    assert all(path.is_file() for path in second.folder.iterdir())
     assert second.info.training["task classifier"]["resumed"] is True
     steps.clear()
     train_run(world, tmp_path / "third", method="frequent", selection="published", **given)

@@ -178,10 +178,10 @@ def answer(
 def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[None]:
     """The task of each plan; where there is no plan, that of the query alone."""
     if plans.tasks is not None and len(plans):
-        return plans.tasks.tolist()
+        return [int(task) for task in plans.tasks]
     count = max(len(plans), 1)
     predicted = planner.predict_tasks(query)
-    return [None] * count if predicted is None else predicted.tolist() * count
+    return [None] * count if predicted is None else [int(predicted[0])] * count
 
 
 def _task_answer(task: int | None, taxonomy: Taxonomy, *, given: bool) -> TaskAnswer:
