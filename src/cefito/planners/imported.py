@@ -8,7 +8,8 @@ the shapes.
 
 An imported run plans by the energy alone (the released mean-square distance) over all sequences of
 the actions that the taxonomy lists for a task. It has no proposal network and no prior over
-sequences, for these are learned from windows, and no data set of its own: its `run.json` names none.
+sequences, for these are learned from windows, and no data set of its own, so that its `run.json`
+names none.
 """
 
 from __future__ import annotations
