@@ -7,8 +7,7 @@ The reference draws negatives in a Python loop and evaluates every candidate as 
 computes only goals in the last block; on CUDA under bf16 autocast. Both take the same batch of
 random observations, compute contrastive and auxiliary loss, and step AdamW.
 
-    python benchmarks/training.py [--steps 3] [--threads 2] [--device auto] \\
-        [--out benchmarks/results/training.json]
+    python benchmarks/training.py --threads 2 --out benchmarks/results/training.json
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ from cefito.errors import ConfigError
 from cefito.planners.base import Planner
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.chain.planner import ChainPlanner
+from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
@@ -42,6 +44,7 @@ class NoSettings(Frozen):
 
 METHODS: dict[str, Method] = {
     "cefito": Method(CefitoPlanner, CefitoSettings),
+    "chain": Method(ChainPlanner, ChainSettings),
     "viterbi": Method(ViterbiPlanner, ViterbiSettings),
     "pdpp": Method(PdppPlanner, PdppSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
