@@ -8,6 +8,7 @@ from typing import Any
 from cefito.errors import ConfigError
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
+from cefito.search.parts import parts_of
 from cefito.search.problem import IncrementalEnergies, Plans, Problem, Search, Watch
 from cefito.search.space import Space, compiled
 
@@ -43,7 +44,8 @@ class AutoSearch:
         """
         size, horizon = len(problem.actions), field.horizon
         tokens = 1 + 2 * sum(size**level for level in range(1, horizon + 1))
-        return bool(tokens * field.flops_per_token <= self.budget_gflop * 1e9)
+        each = sum(part.energies.flops_per_token for part in parts_of(field))
+        return bool(tokens * each <= self.budget_gflop * 1e9)
 
     def search(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.errors import ConfigError
+from cefito.search.joined import JoinedWalk
+from cefito.search.leaves import Leaves
+from cefito.search.parts import parts_of
 from cefito.search.problem import (
     Best,
     Effort,
@@ -87,9 +91,13 @@ class ExhaustiveSearch:
         for index, space in enumerate(spaces):
             alike[space.problem.actions, space.free].append(index)
         found: dict[int, Plans] = {}
+        last = field.horizon - 1
         for (actions, free), members in alike.items():
             leaves = len(actions) ** field.horizon
-            each = field.bytes_per_child(field.horizon - 1, leaf=True, each=not free)
+            each = max(
+                part.energies.bytes_per_child(last, leaf=True, each=not free)
+                for part in parts_of(field)
+            )
             together = max(1, self._room(field) // (leaves * each))
             for first in range(0, len(members), together):
                 group = members[first : first + together]
@@ -106,33 +114,59 @@ class ExhaustiveSearch:
     def _walked(
         self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
-        walk = _Walk(field, spaces, top_k, self._room(field), watch)
-        walk.run()
-        return walk.plans()
+        leaves = Leaves(spaces, top_k, watch)
+        tokens, stopped = self._walk(field, spaces, leaves, watch)
+        return leaves.plans(tokens, exact=not stopped)
 
     def _screened(
         self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
-        walk = _Walk(field, spaces, max(KEPT, 2 * top_k), self._room(field), watch, sampled=SAMPLED)
-        with field.coarse():
-            walk.run()
+        leaves = Leaves(spaces, max(KEPT, 2 * top_k), watch, sampled=SAMPLED)
+        with ExitStack() as stack:
+            for part in parts_of(field):
+                stack.enter_context(part.energies.coarse())
+            tokens, stopped = self._walk(field, spaces, leaves, watch)
         energies = SequenceEnergies(field, spaces, self.memory_mib)
         found = []
         for query, (space, rough, sample) in enumerate(
-            zip(spaces, walk.best, walk.samples, strict=True)
+            zip(spaces, leaves.best, leaves.samples, strict=True)
         ):
             best, complete = _rescored(space, rough, sample, top_k, partial(energies.of, query))
-            effort = Effort(
-                int(1 + 2 * walk.nodes[query] + energies.tokens[query]), int(walk.leaves[query])
-            )
-            if not complete and not walk.stopped:
+            effort = Effort(int(tokens[query] + energies.tokens[query]), int(leaves.count[query]))
+            if not complete and not stopped:
                 (again,) = self._walked(field, [space], top_k, Watch(stop=watch.stop))
                 found.append(
                     replace(again, evaluated=again.evaluated + replace(effort, leaves=0))
                 )  # the same leaves
                 continue
-            found.append(best.plans(space.problem, field.horizon, effort, exact=not walk.stopped))
+            found.append(best.plans(space.problem, field.horizon, effort, exact=not stopped))
         return found
+
+    def _walk(
+        self,
+        field: IncrementalEnergies[Any],
+        spaces: Sequence[Space],
+        leaves: Leaves,
+        watch: Watch,
+    ) -> tuple[NDArray[np.int64], bool]:
+        """Visit all leaves; the token forwards of each query [Q], and whether it was stopped."""
+        walk: JoinedWalk | _Walk
+        if len(parts_of(field)) == 1:
+            walk = _Walk(field, spaces, leaves, self._room(field), watch)
+            walk.run()
+            return 1 + 2 * walk.nodes, walk.stopped
+        energies = SequenceEnergies(field, spaces, self.memory_mib / 2)
+        walk = JoinedWalk(
+            energies,
+            leaves,
+            room=working_bytes(field.device, self.memory_mib / 2) // field.horizon,
+            most=max(
+                1, int(self.memory_mib * 2**20 / 2 / 4)
+            ),  # numbers of four bytes in half of it
+            watch=watch,
+        )
+        walk.run()
+        return energies.tokens, walk.stopped
 
     def _room(self, field: IncrementalEnergies[Any]) -> int:
         """Bytes for each level; every level on the way down holds its own part.
@@ -152,25 +186,16 @@ class _Walk:
         self,
         field: IncrementalEnergies[Any],
         spaces: Sequence[Space],
-        top_k: int,
+        leaves: Leaves,
         room: int,
         watch: Watch,
-        *,
-        sampled: int = 0,
     ) -> None:
-        self.field, self.spaces, self.room, self.watch = field, spaces, room, watch
+        self.field, self.spaces, self.found = field, spaces, leaves
+        self.room, self.watch = room, watch
         self.size, self.free, self.last = spaces[0].size, spaces[0].free, field.horizon - 1
         self.actions = torch.tensor(spaces[0].problem.actions, device=field.device)
-        self.best = [Best(top_k) for _ in spaces]
-        self.nodes, self.leaves = (
-            np.zeros(len(spaces), dtype=np.int64),
-            np.zeros(len(spaces), dtype=np.int64),
-        )
+        self.nodes = np.zeros(len(spaces), dtype=np.int64)
         self.stopped = False
-        self._stride = max(1, self.size**field.horizon // sampled) if sampled else 0
-        self.samples = [
-            Best(2 * sampled + 1) for _ in spaces
-        ]  # leaves at regular distances, whatever their score
 
     def run(self) -> None:
         """Visit all leaves."""
@@ -182,24 +207,8 @@ class _Walk:
             self._visit(root, np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
         else:
             self.stopped = True
-        if not self.stopped:  # what constraints saved
-            self.watch.advance(
-                len(self.spaces) - float(self.leaves.sum()) / self.size**self.field.horizon
-            )
-
-    def plans(self) -> list[Plans]:
-        """The plans of each query."""
-        return [
-            best.plans(
-                space.problem,
-                self.field.horizon,
-                Effort(token_forwards=1 + 2 * int(nodes), leaves=int(leaves)),
-                exact=not self.stopped,
-            )
-            for best, space, nodes, leaves in zip(
-                self.best, self.spaces, self.nodes, self.leaves, strict=True
-            )
-        ]
+        if not self.stopped:
+            self.found.finish()
 
     def _visit(
         self, prefixes: Any, query: NDArray[np.int64], rank: NDArray[np.int64], *, depth: int
@@ -223,7 +232,7 @@ class _Walk:
             own, ranks = own[parents], above[parents] * self.size + place
             self.nodes += np.bincount(own, minlength=len(self.spaces))
             if leaf:
-                self._collect(self._leaves(chunk, parents, place), own, ranks)
+                self.found.add(self._leaves(chunk, parents, place), own, ranks)
                 self.stopped = self.watch.stop()
             elif len(ranks):
                 self._visit(self._extended(chunk, parents, place), own, ranks, depth=depth + 1)
@@ -259,28 +268,6 @@ class _Walk:
         if self.free:
             return self.field.leaf_energy(prefixes, self.actions).flatten()
         return self.field.leaf_energy_each(prefixes, *self._each(parents, place))
-
-    def _collect(self, energies: Tensor, query: NDArray[np.int64], rank: NDArray[np.int64]) -> None:
-        energies = energies.float().cpu()
-        for one in np.unique(query):
-            first, behind = np.searchsorted(query, [one, one + 1])
-            space, part = self.spaces[one], energies[first:behind]
-            ranks = rank[first:behind]
-            scores = (
-                None
-                if space.objective.pure
-                else space.scores(part, places(ranks, self.size, self.last + 1))
-            )
-            self.best[one].add(part, torch.from_numpy(ranks), scores)
-            if self._stride:
-                chosen = torch.from_numpy(np.flatnonzero(ranks % self._stride == 0))
-                self.samples[one].add(
-                    part[chosen],
-                    torch.from_numpy(ranks)[chosen],
-                    None if scores is None else scores[chosen],
-                )
-            self.leaves[one] += behind - first
-            self.watch.advance((behind - first) / self.size ** (self.last + 1))
 
 
 def _rescored(

@@ -110,7 +110,9 @@ class GuidedSearch:
         self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
         energies = SequenceEnergies(field, spaces, self.memory_mib)
-        budget = self.budget_gflop * 1e9 / field.flops_per_token  # token forwards a query
+        parts = energies.parts
+        # token forwards a query, of each part
+        budget = self.budget_gflop * 1e9 / sum(part.energies.flops_per_token for part in parts)
         few = max(
             1, int(min(self.proposals, budget / (8 * field.horizon)))
         )  # a proposal costs at most 2T of them
@@ -126,7 +128,7 @@ class GuidedSearch:
                     np.split(values, np.cumsum([len(part) for part in wanted])[:-1]),
                     strict=True,
                 ):
-                    climbs[index].learn(part, int(energies.tokens[index]))
+                    climbs[index].learn(part, int(energies.tokens[index]) // len(parts))
             if watch.stop():
                 break
             still = [index for index in active if not climbs[index].done]
@@ -175,7 +177,7 @@ class _Climb:
     def learn(self, energies: NDArray[np.float64], spent: int) -> None:
         """Take in their energies and decide what comes next.
 
-        Given the token forwards spent so far.
+        Given the token forwards that each part has spent so far.
         """
         ranks = ranks_of(self.pending, self.space.size).tolist()
         scores = self.space.scores(torch.from_numpy(energies), self.pending)
