@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field import EnergyField, FieldConfig
+from cefito.field.distances import DISTANCES
 from cefito.field.predictor import Dropout
 from cefito.field.prefixes import PrefixTree
 
@@ -124,8 +125,9 @@ def test_the_mean_is_used_only_where_asked_for():
     assert torch.equal(field.centred(mean), torch.zeros(E))
 
 
-def test_gradient_where_the_goal_is_hit():
-    field = make(distance="l2")
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_gradient_where_the_goal_is_hit(distance):
+    field = make(distance=distance)
     point = torch.randn(2, E, requires_grad=True)
     field.distance(point, point.detach()).sum().backward()
     assert point.grad.isfinite().all()
@@ -139,7 +141,7 @@ def test_gradient_where_the_goal_is_hit():
     count=st.integers(1, 12),
     batch=st.integers(1, 3),
     depth=st.integers(1, 3),
-    distance=st.sampled_from(["l2", "mean_square"]),
+    distance=st.sampled_from(sorted(DISTANCES)),
     projection=st.sampled_from([0, 4]),
     skip=st.booleans(),
 )
@@ -182,12 +184,9 @@ def test_candidates_have_the_energies_and_gradients_of_the_plain_evaluation(
 def test_a_query_does_not_feel_its_neighbours():
     """In a batch a narrow tree is padded to the widest; the padding must not be seen."""
     field = make(actions=5)
-    rows = torch.tensor(
-        [
-            [[0, 0, index] for index in range(5)],  # one path
-            [[index, (index + 1) % 5, 0] for index in range(5)],
-        ]
-    )  # five
+    one_path = [[0, 0, index] for index in range(5)]
+    five_paths = [[index, (index + 1) % 5, 0] for index in range(5)]
+    rows = torch.tensor([one_path, five_paths])
     initial, goal = observations(2)
     alone = torch.cat(
         [field.candidate_energies(initial[[row]], goal[[row]], rows[[row]]) for row in (0, 1)]
@@ -225,59 +224,3 @@ def test_dropout_of_candidates():
     )
     assert torch.equal(one, other)
     assert not torch.allclose(one, plain)
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"skip": True}, {"distance": "mean_square", "goal_projection": 8, "centre": True}],
-)
-def test_one_hot_mixtures_have_the_energies_of_their_sequences(settings, frozen):
-    field = make(actions=6, **settings)
-    initial, goal = observations(20)
-    ids = torch.tensor([1, 2, 5])
-    places = torch.randint(3, (20, 3), generator=torch.Generator().manual_seed(2))
-    relaxed = (IncrementalField(field) if frozen else field).relaxed_energy(
-        initial, goal, ids, torch.nn.functional.one_hot(places, 3).float()
-    )
-    torch.testing.assert_close(
-        relaxed, field.energy(initial, goal, ids[places]), rtol=1e-6, atol=1e-6
-    )
-
-
-@pytest.mark.parametrize("settings", [{}, {"skip": True}, {"distance": "mean_square"}])
-def test_the_gradient_by_the_mixture_is_that_of_differences(settings):
-    field = make(actions=5, **settings)
-    initial, goal = observations(4)
-    ids, generator = torch.tensor([0, 2, 3, 4]), torch.Generator().manual_seed(2)
-    mixture = torch.rand(4, 3, 4, generator=generator).softmax(dim=-1).requires_grad_()
-    (gradient,) = torch.autograd.grad(
-        field.relaxed_energy(initial, goal, ids, mixture).sum(), [mixture]
-    )
-    for step, place in itertools.product(range(3), range(4)):
-        change = torch.zeros(4, 3, 4)
-        change[:, step, place] = 1e-2
-        with torch.no_grad():
-            up, down = (
-                field.relaxed_energy(initial, goal, ids, mixture + sign * change)
-                for sign in (1, -1)
-            )
-        torch.testing.assert_close(
-            gradient[:, step, place], (up - down) / 2e-2, rtol=2e-2, atol=2e-3
-        )
-
-
-def test_the_frozen_field_gives_gradients_and_leaves_none():
-    field = make()
-    initial, goal = observations(2)
-    frozen = IncrementalField(field)
-    with torch.no_grad():
-        mixture = torch.full((2, 3, 4), 0.25).requires_grad_()
-        energy = frozen.relaxed_energy(initial, goal, torch.arange(4), mixture)
-        (gradient,) = torch.autograd.grad(energy, [mixture], torch.ones(2))
-    assert gradient.isfinite().all()
-    assert gradient.any()
-    assert all(
-        parameter.grad is None and parameter.requires_grad for parameter in field.parameters()
-    )
-    assert 0 < frozen.bytes_per_mixture(4) < frozen.bytes_per_mixture(400)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field.distances import DISTANCES
 
 
 def make(
@@ -77,7 +78,7 @@ def every_energy(
     horizon=st.integers(1, 4),
     observation_dim=st.sampled_from([8, 16, 24]),
     depth=st.integers(1, 3),
-    distance=st.sampled_from(["l2", "mean_square"]),
+    distance=st.sampled_from(sorted(DISTANCES)),
     projection=st.sampled_from([0, 5]),
     centre=st.booleans(),
     skip=st.booleans(),
@@ -117,7 +118,7 @@ def test_the_walk_gives_the_energies_of_full_sequences(
     horizon=st.integers(1, 4),
     observation_dim=st.sampled_from([8, 16, 24]),
     depth=st.integers(1, 3),
-    distance=st.sampled_from(["l2", "mean_square"]),
+    distance=st.sampled_from(sorted(DISTANCES)),
     projection=st.sampled_from([0, 5]),
     centre=st.booleans(),
     skip=st.booleans(),

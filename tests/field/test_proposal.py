@@ -3,9 +3,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from cefito.field.settings import ProposalConfig
 from cefito.field.predictor import Dropout
 from cefito.field.proposal import ProposalNetwork
+from cefito.field.settings import ProposalConfig
 
 E, T, K = 9, 3, 5
 

@@ -1,6 +1,6 @@
-"""The energy field: a small causal transformer that predicts the goal observation an action sequence leads to.
+"""The energy field: a small causal transformer predicts the goal that a sequence leads to.
 
-The energy of a sequence is the distance between that prediction and the observed goal (paper, Sec.
+The energy of the sequence is the distance of that prediction from the observed goal (paper, Sec.
 3.2). `EnergyField` evaluates whole sequences; `IncrementalField` walks the tree of prefixes, so
 that sequences that begin alike share work.
 """

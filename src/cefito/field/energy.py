@@ -1,6 +1,6 @@
-"""The energy of an action sequence.
+"""The energy of an action sequence: how far the goal it leads to lies from the observed one.
 
-The distance between the goal it leads to and the observed goal (paper, Eqs. 1 and 4).
+Paper, Eqs. 1 and 4.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from cefito.field.distances import DISTANCES
 from cefito.field.predictor import Dropout, Predictor, normalise
 from cefito.field.prefixes import PrefixTree
 from cefito.field.settings import FieldConfig
@@ -18,7 +19,7 @@ __all__ = ["EnergyField", "GoalProjection"]
 class GoalProjection(nn.Module):
     """A residual MLP on the normalised goal, the identity when new.
 
-    Lets the field weigh what it can predict.
+    With it the field can give less weight to what it cannot predict.
     """
 
     def __init__(self, observation_dim: int, hidden: int) -> None:
@@ -95,11 +96,11 @@ class EnergyField(nn.Module):
             self.mean.copy_(mean)
 
     def centred(self, observation: Tensor) -> Tensor:
-        """Observation less the stored mean (zero unless configured), […, E]."""
+        """Observations less the stored mean, which is zero unless configured, […, E]."""
         return observation.float() - self.mean
 
     def target(self, goal: Tensor) -> Tensor:
-        """What the prediction is compared with: the normalised, perhaps projected, goal, […, E]."""
+        """What a prediction is compared with, […, E]: the goal, normalised, perhaps projected."""
         normed = normalise(self.centred(goal))
         return normed if self.goal_projection is None else self.goal_projection(normed).float()
 
@@ -108,10 +109,8 @@ class EnergyField(nn.Module):
         return self.from_squared((predicted.float() - target).square().sum(dim=-1))
 
     def from_squared(self, squared: Tensor) -> Tensor:
-        """The configured distance from the sum over E of the squared differences."""
-        if self.config.distance == "mean_square":
-            return squared / self.predictor.observation_dim
-        return squared.clamp_min(1e-12).sqrt()
+        """The configured distance, from the sum over E of the squared differences."""
+        return DISTANCES[self.config.distance](squared, self.predictor.observation_dim)
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """Energy of full sequences, each evaluated by itself; the reference of every faster path.
@@ -126,37 +125,10 @@ class EnergyField(nn.Module):
         """
         return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
 
-    def relaxed_energy(
-        self, initial: Tensor, goal: Tensor, actions: Tensor, mixture: Tensor
-    ) -> Tensor:
-        """Energy of mixtures of actions, what a search by gradients descends.
-
-        Equals `energy` where each step is one-hot.
-
-        The token of a step is the mixture's mean of the action tokens, and so is what the last
-        action adds to the goal. The paper names gradient-based inference without saying how; this
-        is the plainest relaxation of its field.
-
-        Args:
-            initial: Initial observations [B, E].
-            goal: Goal observations [B, E].
-            actions: Action ids [A] that are mixed.
-            mixture: Share of each action at each step [B, T, A], non-negative, adding up to one at
-                each step.
-
-        Returns:
-            Energies [B], float32, differentiable in the mixture.
-        """
-        return self.distance(
-            self.predictor.relaxed_goal(self.centred(initial), actions, mixture), self.target(goal)
-        )
-
     def candidate_energies(
         self, initial: Tensor, goal: Tensor, actions: Tensor, *, dropout: Dropout | None = None
     ) -> Tensor:
-        """Energies of M distinct candidates a query, differentiable.
-
-        Shared prefixes are evaluated once.
+        """Energies of M distinct candidates a query, differentiable, shared prefixes computed once.
 
         Each query's candidates form one packed token sequence, the tree of their prefixes, in which
         a token sees its ancestors only. The last block computes the goal tokens alone.

@@ -1,8 +1,7 @@
-"""The predictor P(x_s, a_1..a_T): a causal pre-norm transformer over [x_s, a_1, s_1, …, a_T.
+"""The predictor P(x_s, a_1..a_T) (paper, Sec. 3.2, Supp. A, B).
 
-G] (paper, Sec. 3.2, Supp. A, B).
-
-`s_t` and `g` are one learnable state-mask token. Parameter names follow the authors' checkpoints.
+A causal pre-norm transformer over the tokens [x_s, a_1, s_1, …, a_T, g], where all `s_t` and `g`
+are one learnable state-mask token. Parameter names follow the authors' checkpoints.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ def normalise(x: Tensor) -> Tensor:
 
 
 def positions(length: int, width: int) -> Tensor:
-    """Fixed sinusoidal positions [length, width].
-
-    The sines of all frequencies, then the cosines.
-    """
+    """Fixed sinusoidal positions [length, width]: sines of all frequencies, then the cosines."""
     half = width // 2
     frequency = torch.exp(-math.log(10_000.0) * torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
@@ -127,9 +123,7 @@ class Dropout:
 
 
 class Predictor(nn.Module):
-    """Predicts the states that an action sequence leads through.
-
-    And the actions between given states.
+    """Predicts the states that an action sequence leads through, and the actions between states.
 
     Args:
         config: Sizes and options.
@@ -159,8 +153,7 @@ class Predictor(nn.Module):
         if config.action_encoding in ("text", "observed") and action_vectors is None:
             raise ConfigError(
                 f"action_encoding = '{config.action_encoding}', but no vectors of the actions are "
-                "given. Prepare "
-                "the data set with action_text_features.npy or choose 'learned'."
+                "given. Prepare the data set with action_text_features.npy or choose 'learned'."
             )
         if action_vectors is not None and len(action_vectors) != action_count:
             raise ConfigError(
@@ -175,9 +168,8 @@ class Predictor(nn.Module):
         else:
             self.register_buffer("action_vectors", action_vectors.float())
         if config.action_encoding == "observed":
-            self.action_offsets = nn.Parameter(
-                torch.empty(action_count, width)
-            )  # tells actions apart that look alike
+            # tell actions apart whose mean observations look alike
+            self.action_offsets = nn.Parameter(torch.empty(action_count, width))
         if config.goal_skip:
             self.skip_scale = nn.Parameter(torch.ones(()))
         self._other_vectors: Tensor | None = None
@@ -220,10 +212,7 @@ class Predictor(nn.Module):
 
     @contextmanager
     def using(self, vectors: Tensor | None) -> Iterator[None]:
-        """Evaluate with other frozen vectors of the actions [K, W] for a while.
-
-        None changes nothing.
-        """
+        """Evaluate with other frozen vectors of the actions [K, W] for a while; None keeps them."""
         self._other_vectors = vectors
         try:
             yield
@@ -235,16 +224,11 @@ class Predictor(nn.Module):
         """The vectors of the actions in force, [K, W]."""
         return self.action_vectors if self._other_vectors is None else self._other_vectors
 
-    def action_tokens(self, actions: Tensor | None = None) -> Tensor:
-        """Token of each action of the vocabulary, or of those of given ids [A], without position.
-
-        [K or A, D].
-        """
-        tokens = self.action_embed(self.vectors if actions is None else self.vectors[actions])
+    def action_tokens(self) -> Tensor:
+        """Token of each action, without position, [K, D]."""
+        tokens = self.action_embed(self.vectors)
         if self.config.action_encoding == "observed":
-            tokens = tokens + (
-                self.action_offsets if actions is None else self.action_offsets[actions]
-            )
+            tokens = tokens + self.action_offsets
         return tokens  # type: ignore[no-any-return]
 
     def skip(self) -> Tensor | None:
@@ -289,34 +273,13 @@ class Predictor(nn.Module):
         return self.head(x[:, 2::2], actions)
 
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
-        """Predicted goal [B, E] (paper, Eq.
-
-        1); the plain reference of every faster path. Arguments as in `states`.
-        """
-        return self.states(initial, actions)[:, -1]
-
-    def relaxed_goal(self, initial: Tensor, actions: Tensor, mixture: Tensor) -> Tensor:
-        """Predicted goal where each step mixes actions.
-
-        Its token and its skip are the mixture's means of theirs.
+        """Predicted goal [B, E] (paper, Eq. 1), the plain reference of every faster path.
 
         Args:
             initial: Initial observations [B, E].
-            actions: Action ids [A].
-            mixture: Shares of the actions at each step [B, T, A].
-
-        Returns:
-            Predicted goals [B, E], differentiable in the mixture.
+            actions: Action ids [B, T].
         """
-        slots = self.state_mask_token.expand(len(mixture), mixture.shape[1], -1)
-        x = self._interleave(
-            self.state_token(initial), mixture @ self.action_tokens(actions), slots
-        )
-        for block in self.blocks[:-1]:
-            x = block(x)
-        goals = self.state_head(self.norm(self.blocks[-1](x, last=1)[:, 0]))
-        skip = self.skip()
-        return goals if skip is None else goals + mixture[:, -1] @ skip[actions]  # type: ignore[no-any-return]
+        return self.states(initial, actions)[:, -1]
 
     def reconstruct(
         self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None

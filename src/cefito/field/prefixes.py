@@ -57,9 +57,8 @@ class PrefixTree:
         node_actions, ancestors = [], []
         for level in range(horizon):
             if level == horizon - 1:
-                new = torch.ones_like(
-                    new
-                )  # a leaf a candidate, so that goals come out in sorted order
+                # a leaf a candidate, so that goals come out in sorted order
+                new = torch.ones_like(new)
             else:
                 new = new.clone()
                 new[:, 1:] |= ordered[:, 1:, level] != ordered[:, :-1, level]
@@ -109,10 +108,10 @@ class PrefixTree:
             path = self.ancestors[level]  # [B, width, level + 1], the last being the node itself
             above = [starts[upper] + path[..., upper] for upper in range(level)]
             above += [starts[upper] + widths[upper] + path[..., upper] for upper in range(level)]
-            own = starts[level] + torch.arange(width, device=device).expand(batch, -1)
+            action = starts[level] + torch.arange(width, device=device).expand(batch, -1)
             for first, seen in (
-                (starts[level], [*above, own]),
-                (starts[level] + width, [*above, own, own + width]),
+                (starts[level], [*above, action]),
+                (starts[level] + width, [*above, action, action + width]),
             ):
                 mask[:, first : first + width].scatter_(2, torch.stack(seen, dim=-1), True)
         return mask[:, None]

@@ -1,4 +1,7 @@
-"""The proposal network: which action is likely at each step between two observations (not in the paper)."""
+"""The proposal network: which actions are likely at each step between two observations.
+
+It is not in the paper.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,7 @@ __all__ = ["ProposalNetwork"]
 
 
 class ProposalNetwork(nn.Module):
-    """Logits of each step's action: a two-layer MLP on both observations.
-
-    And a linear path past it.
+    """Logits of each step's action: a two-layer MLP on both observations and a linear path past it.
 
     Both give each step a query, which is compared with one learned vector an action, shared by the
     steps. The observations show the first and the last action, which a linear map can recognise;
@@ -45,9 +46,9 @@ class ProposalNetwork(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform layers.
+        """Draw all weights anew: Kaiming-uniform layers, normal action vectors, zero biases.
 
-        Normal action vectors of about unit length, zero biases.
+        The action vectors are about of unit length.
         """
         for layer in (self.fc1, self.fc2, self.fc3, self.linear):
             nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)

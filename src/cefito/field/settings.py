@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
-__all__ = ["ClassifierConfig", "FieldConfig", "Frozen", "ProposalConfig"]
+from cefito.field.distances import DISTANCES
+from cefito.settings import Frozen
 
-
-class Frozen(BaseModel):
-    """Base of all settings: immutable, and unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+__all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig"]
 
 
 class FieldConfig(Frozen):
@@ -35,7 +32,7 @@ class FieldConfig(Frozen):
             state, so that the network predicts a departure from what the action usually leaves
             behind (paper: no). Needs "observed".
         distance: "l2" is the paper's norm, "mean_square" the released code's mean over the features
-            of the squared difference.
+            of the squared difference; see `cefito.field.distances`.
         centre: Subtract the training windows' mean observation before the layer norm (paper: no).
         goal_projection: Hidden width of a residual MLP on the normalised goal before the distance;
             0 is off, as in the paper.
@@ -50,9 +47,16 @@ class FieldConfig(Frozen):
     action_encoding: Literal["auto", "text", "learned", "observed"] = "auto"
     action_dim: int = Field(512, ge=1)
     goal_skip: bool = False
-    distance: Literal["l2", "mean_square"] = "l2"
+    distance: str = "l2"
     centre: bool = False
     goal_projection: int = Field(0, ge=0)
+
+    @field_validator("distance")
+    @classmethod
+    def _distance_is_known(cls, name: str) -> str:
+        if name not in DISTANCES:
+            raise ValueError(f"unknown distance '{name}'; expected one of {', '.join(DISTANCES)}")
+        return name
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> FieldConfig:
@@ -82,7 +86,9 @@ class ClassifierConfig(Frozen):
 
 
 class ProposalConfig(Frozen):
-    """The proposal network, which guesses each step's action from both observations (not in the paper).
+    """The proposal network, which guesses each step's action from both observations.
+
+    It is not in the paper.
 
     Attributes:
         hidden: Widths of the two hidden layers.

@@ -1,35 +1,55 @@
-"""Gradient search on small random fields, where everything can be enumerated."""
+"""The gradient search of benchmarks/gradient.py, on small random fields that can be enumerated."""
 
+from __future__ import annotations
+
+import importlib.util
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from cefito.errors import ConfigError
-from cefito.field import EnergyField, FieldConfig, IncrementalField
-from cefito.search import (
-    Chain,
-    Constraints,
-    ExhaustiveSearch,
-    GradientSearch,
-    Objective,
-    Problem,
-    Watch,
-    make_search,
-)
-from cefito.search.gradient import _expected, _possible, _tables
+from cefito.field import EnergyField, FieldConfig
+from cefito.search import Chain, Constraints, ExhaustiveSearch, Objective, Problem, Watch
 from cefito.search.space import Space
 
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gradient.py"
 E, ACTIONS = 6, (0, 1, 2, 4)
 
+_spec = importlib.util.spec_from_file_location("gradient", SCRIPT)
+assert _spec is not None
+assert _spec.loader is not None
+gradient = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(gradient)
+GradientSearch, RelaxedField = gradient.GradientSearch, gradient.RelaxedField
 
-def field(horizon: int = 3, seed: int = 0) -> IncrementalField:
-    config = FieldConfig(width=16, depth=2, heads=2, mlp_ratio=2.0, init="fan_in", action_dim=6)
+
+def field(
+    horizon: int = 3, seed: int = 0, *, skip: bool = False, **settings: object
+) -> RelaxedField:
+    config = FieldConfig(
+        width=16,
+        depth=2,
+        heads=2,
+        mlp_ratio=2.0,
+        init="fan_in",
+        action_dim=6,
+        goal_skip=skip,
+        action_encoding="observed" if skip else "auto",
+        **settings,
+    )
     generator = torch.Generator().manual_seed(seed)
-    plain = EnergyField(config=config, observation_dim=E, action_count=5, horizon=horizon)
+    plain = EnergyField(
+        config=config,
+        observation_dim=E,
+        action_count=5,
+        horizon=horizon,
+        action_vectors=torch.randn(5, E, generator=generator) if skip else None,
+    )
     plain.reset(generator)
-    return IncrementalField(plain.eval())
+    return RelaxedField(plain.eval())
 
 
 def problems(count: int, **settings: object) -> list[Problem]:
@@ -50,6 +70,43 @@ def chain(seed: int, horizon: int = 3, size: int = 4, *, forbid: float = 0.0) ->
             for cost in costs
         )
     )
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"skip": True}, {"distance": "mean_square", "goal_projection": 8}]
+)
+def test_one_hot_mixtures_have_the_energies_of_their_sequences(settings):
+    inside = field(**settings)
+    generator = torch.Generator().manual_seed(2)
+    initial, goal = torch.randn(2, 20, E, generator=generator)
+    ids, chosen = torch.tensor([1, 2, 4]), torch.randint(3, (20, 3), generator=generator)
+    relaxed = inside.relaxed_energy(
+        initial, goal, ids, torch.nn.functional.one_hot(chosen, 3).float()
+    )
+    torch.testing.assert_close(
+        relaxed, inside.field.energy(initial, goal, ids[chosen]), rtol=1e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("settings", [{}, {"skip": True}])
+def test_the_gradient_by_the_mixture_is_that_of_differences(settings):
+    inside, generator = field(**settings), torch.Generator().manual_seed(2)
+    initial, goal = torch.randn(2, 4, E, generator=generator)
+    ids = torch.tensor([0, 2, 3, 4])
+    mixture = torch.rand(4, 3, 4, generator=generator).softmax(dim=-1).requires_grad_()
+    (slope,) = torch.autograd.grad(
+        inside.relaxed_energy(initial, goal, ids, mixture).sum(), [mixture]
+    )
+    for step, place in itertools.product(range(3), range(4)):
+        change = torch.zeros(4, 3, 4)
+        change[:, step, place] = 1e-2
+        up, down = (
+            inside.relaxed_energy(initial, goal, ids, mixture.detach() + sign * change)
+            for sign in (1, -1)
+        )
+        torch.testing.assert_close(
+            slope[:, step, place], ((up - down) / 2e-2).detach(), rtol=2e-2, atol=2e-3
+        )
 
 
 def test_the_best_sequences_of_a_small_field_are_found():
@@ -123,10 +180,12 @@ def test_expected_costs_are_those_of_all_sequences():
     mixture = mixture / mixture.sum(dim=-1, keepdim=True)
     everything = np.array(list(itertools.product(range(4), repeat=3)))
     shares = mixture[0].double().numpy()[:, [0, 1, 2], everything].prod(axis=-1)
-    expected = _expected([torch.from_numpy(table) for table in _tables(spaces, 4)], mixture)
+    expected = gradient._expected(
+        [torch.from_numpy(table) for table in gradient._tables(spaces, 4)], mixture
+    )
     np.testing.assert_allclose(expected[0].numpy(), shares @ costs.cost(everything), rtol=1e-5)
     assert not expected[1].any()
-    assert _expected([], mixture) == 0
+    assert gradient._expected([], mixture) == 0
 
 
 @pytest.mark.parametrize(
@@ -165,7 +224,7 @@ def test_no_action_of_an_allowed_sequence_is_masked(seed):
     space = Space(one, 4)
     everything = np.array(list(itertools.product(range(4), repeat=4)))
     allowed = everything[space.allows(everything)]
-    possible = _possible(space)
+    possible = gradient._possible(space)
     assert possible[np.arange(4), allowed].all()
     assert possible[:, 1].any() == (1 not in constraints.forbidden)
     assert possible[1].sum() == 1 or not constraints
@@ -176,7 +235,7 @@ def test_dead_ends_are_masked():
     costs[2][3] = np.inf  # nothing follows place 3 at the second step
     costs[1][2, :3] = np.inf  # so that nothing follows place 2 at the first
     (one,) = problems(1, objective=Objective(chain=Chain(costs=tuple(costs))))
-    assert _possible(Space(one, 3)).tolist() == [
+    assert gradient._possible(Space(one, 3)).tolist() == [
         [True, True, False, True],
         [True, True, True, False],
         [True] * 4,
@@ -212,17 +271,6 @@ def test_effort_counts_the_descent():
         assert other.evaluated.token_forwards > 3 * 4 * 10 * 7
         assert other.evaluated.leaves <= 4 * (4 + 11)
         assert not other.exact
-
-
-def test_exact_where_everything_was_evaluated():
-    asked = problems(2, actions=(2, 3))
-    for plans, best in zip(
-        GradientSearch(restarts=1, steps=2, rounded=8).search(field(), asked, 8),
-        ExhaustiveSearch().search(field(), asked, 8),
-        strict=True,
-    ):
-        assert plans.exact
-        assert plans.actions.tolist() == best.actions.tolist()
 
 
 def test_watch():
@@ -264,18 +312,8 @@ def test_a_field_that_diverged():
     assert all(len(one) == 1 for one in plans)
 
 
-def test_settings():
-    assert isinstance(make_search("gradient", memory_mib=5), GradientSearch)
-    assert GradientSearch().search(field(), [], 1) == []
-    for wrong in (
-        {"restarts": 0},
-        {"steps": -1},
-        {"learning_rate": 0.0},
-        {"temperatures": (1.0, 0.0)},
-        {"rounded": 0},
-        {"memory_mib": 0.0},
-        {"spread": -1.0},
-    ):
+def test_bad_settings():
+    for wrong in ({"restarts": 0}, {"steps": -1}, {"learning_rate": 0.0}, {"spread": -1.0}):
         with pytest.raises(ConfigError, match="gradient search with"):
             GradientSearch(**wrong)
     with pytest.raises(ConfigError, match="top_k"):

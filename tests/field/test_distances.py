@@ -1,0 +1,99 @@
+"""Every distance of the registry is one that the fast evaluation of energies can use."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.errors import ConfigError
+from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.field.distances import DISTANCES
+from cefito.search import Problem, make_search
+from cefito.search.settings import SearchConfig
+from cefito.settings import validated
+
+SMALL = {"width": 16, "depth": 2, "heads": 2, "mlp_ratio": 2, "action_dim": 6, "init": "fan_in"}
+TOY = "toy"
+
+
+@pytest.fixture(params=[*DISTANCES, TOY])
+def distance(request, monkeypatch) -> str:
+    """The name of each distance, and of a toy one that is registered as any other is."""
+    if request.param == TOY:
+        monkeypatch.setitem(DISTANCES, TOY, lambda squared, dim: (squared / dim).log1p())
+    return request.param
+
+
+def make(distance: str) -> EnergyField:
+    generator = torch.Generator().manual_seed(5)
+    field = EnergyField(
+        config=FieldConfig(**SMALL, distance=distance),
+        observation_dim=24,
+        action_count=5,
+        horizon=3,
+    )
+    field.reset(generator)
+    return field.eval()
+
+
+@pytest.mark.parametrize("observation_dim", [1, 24, 1536])
+def test_it_never_falls_where_the_squared_distance_rises(distance, observation_dim):
+    squared = torch.cat([torch.zeros(1), torch.logspace(-12, 6, 400, dtype=torch.float32)])
+    found = DISTANCES[distance](squared, observation_dim)
+    assert found.shape == squared.shape
+    assert found.isfinite().all()
+    assert (found.diff() >= 0).all()
+    assert (found[squared > 1e-6].diff() > 0).all()  # and tells sequences apart
+
+
+def test_it_has_a_gradient_everywhere(distance):
+    squared = torch.tensor([[0.0, 1e-8], [1.0, 1e5]], requires_grad=True)
+    (gradient,) = torch.autograd.grad(DISTANCES[distance](squared, 24).sum(), [squared])
+    assert gradient.isfinite().all()
+
+
+def test_all_evaluations_agree_and_the_distance_is_in_the_energy(distance):
+    field, generator = make(distance), torch.Generator().manual_seed(1)
+    initial, goal = torch.randn(2, 2, 24, generator=generator)
+    sequences = torch.tensor(list(itertools.product(range(5), repeat=3)))
+    with torch.no_grad():
+        predicted = field.predictor.goal(initial.repeat_interleave(125, 0), sequences.repeat(2, 1))
+        squared = (predicted - field.target(goal).repeat_interleave(125, 0)).square().sum(dim=-1)
+        expected = DISTANCES[distance](squared, 24).view(2, 125)
+        packed = field.candidate_energies(initial, goal, sequences.expand(2, -1, -1))
+    torch.testing.assert_close(packed, expected, rtol=1e-5, atol=1e-6)
+    incremental, actions = IncrementalField(field), torch.arange(5)
+    prefixes = incremental.root(initial, goal)
+    for _ in range(2):
+        prefixes = incremental.extend(prefixes, actions)
+    walked = incremental.leaf_energy(prefixes, actions).view(2, 125)
+    torch.testing.assert_close(walked, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_it_can_be_searched(distance):
+    """The order of sequences is that of the squared distance, whatever the distance."""
+    generator = np.random.default_rng(0)
+    problems = [
+        Problem(initial=initial, goal=goal, actions=(0, 1, 3, 4))
+        for initial, goal in generator.normal(size=(3, 2, 24)).astype(np.float32)
+    ]
+    found, plain = (
+        make_search(SearchConfig(method="exhaustive")).search(
+            IncrementalField(make(name)), problems, 5
+        )
+        for name in (distance, "mean_square")
+    )
+    for plans, others in zip(found, plain, strict=True):
+        assert plans.exact
+        assert np.array_equal(plans.actions, others.actions)
+
+
+def test_an_unknown_distance():
+    with pytest.raises(
+        ConfigError, match="unknown distance 'cosine'; expected one of l2, mean_square"
+    ) as caught:
+        validated(FieldConfig, {"distance": "cosine"}, place="field")
+    assert caught.value.setting == "distance"
