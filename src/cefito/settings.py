@@ -19,9 +19,9 @@ __all__ = ["Frozen", "changed", "preset_names", "preset_values", "validated"]
 
 
 class Frozen(BaseModel):
-    """Base of all settings: immutable, and unknown keys are refused."""
+    """Base of all settings: immutable; unknown keys and numbers that are none are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 Settings = TypeVar("Settings", bound=Frozen)

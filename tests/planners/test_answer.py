@@ -8,9 +8,9 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners import Queries
 from cefito.planners.answer import answer, query_from_files, query_from_video
 from cefito.planners.run import train_run
-from cefito.search.settings import search_settings
-from cefito.search.constraints import Constraints
 from cefito.planners.settings import load_config
+from cefito.search.constraints import Constraints
+from cefito.search.settings import search_settings
 
 TINY = {
     "field.width": 16,

@@ -19,9 +19,9 @@ from cefito.planners import Queries
 from cefito.planners.answer import answer, query_from_video
 from cefito.planners.imported import import_classifier, import_field
 from cefito.planners.run import open_run, train_run
-from cefito.search.settings import search_settings
-from cefito.search import Constraints
 from cefito.planners.settings import load_config
+from cefito.search import Constraints
+from cefito.search.settings import search_settings
 
 D, HEADS, BLOCKS = 384, 6, 4
 E, K, TEXT, TASKS = 12, 8, 5, 3

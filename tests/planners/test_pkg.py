@@ -13,8 +13,8 @@ from cefito.errors import ConfigError, RunError
 from cefito.field.settings import ProposalConfig
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.networks import TrainingContext
+from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.pkg.settings import PkgConfig
 from cefito.planners.settings import RunConfig, load_config
 from cefito.training.settings import OptimiserConfig, TrainingConfig

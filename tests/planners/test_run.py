@@ -19,9 +19,9 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners import Queries
 from cefito.planners.run import open_run, train_run
+from cefito.planners.settings import load_config
 from cefito.runtime import pick_device
 from cefito.training import trainer
-from cefito.planners.settings import load_config
 
 TINY = {
     "field.width": 16,

@@ -1,8 +1,7 @@
 import pytest
 
 from cefito.errors import ConfigError
-from cefito.search.settings import changed_settings, option_name, search_settings
-from cefito.search.settings import SearchConfig
+from cefito.search.settings import SearchConfig, changed_settings, option_name, search_settings
 
 
 def test_settings_with_some_replaced():

@@ -1,19 +1,23 @@
-"""Planners: one method a file, behind one protocol; evaluation sees nothing else."""
+"""Planners: one method a file or folder, behind one protocol; evaluation sees nothing else."""
 
-from cefito.planners.base import Planner, Queries
+from cefito.planners.base import Abilities, BasePlanner, Description, Fitted, Planner, Queries
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pkg.planner import PkgPlanner
-from cefito.planners.registry import METHODS, make_planner
+from cefito.planners.registry import METHODS, find_method
 from cefito.planners.task_model import TaskModel
 from cefito.planners.viterbi.planner import ViterbiPlanner
 
 __all__ = [
     "METHODS",
+    "Abilities",
+    "BasePlanner",
     "CefitoPlanner",
+    "Description",
+    "Fitted",
     "FrequentPlanner",
     "NearestPlanner",
     "PdppPlanner",
@@ -23,5 +27,5 @@ __all__ = [
     "TaskModel",
     "TrainingContext",
     "ViterbiPlanner",
-    "make_planner",
+    "find_method",
 ]

@@ -113,7 +113,7 @@ class Description(Frozen):
 
 
 class Planner(Protocol):
-    """A fitted method: plans for queries, and is never changed, so that many threads can share it."""
+    """A fitted method: it plans for queries and is never changed, so many threads can share it."""
 
     abilities: ClassVar[Abilities]
 
@@ -210,7 +210,7 @@ class Fitted(Generic[AnyPlanner]):
 
 
 class BasePlanner:
-    """What planners without a search of their own have in common: they refuse what they cannot do."""
+    """What planners without a search of their own share: they refuse what they cannot do."""
 
     abilities: ClassVar[Abilities] = Abilities()
     name: str

@@ -66,7 +66,7 @@ class FrequentPlanner(BasePlanner):
 
     @classmethod
     def counted(cls, train: Windows, task_model: TaskModel) -> Self:
-        """A planner that counts training windows and predicts tasks by a classifier that is there."""
+        """A planner that counts training windows and predicts tasks by a trained classifier."""
         counts = {}
         for task in np.unique(train.tasks):
             counter = Counter(tuple(row) for row in train.actions[train.tasks == task].tolist())

@@ -1,4 +1,6 @@
-"""Weights of others as a run: the authors' checkpoints of energy field and task classifier become a run folder.
+"""Weights of others as a run.
+
+The authors' checkpoints of energy field and task classifier become a run folder.
 
 A checkpoint is what `torch.save` wrote, a dictionary. Of an energy field its entry `ema` (averaged
 weights, those that the authors evaluate) holds the tensors by their names, of a task classifier its
@@ -15,12 +17,11 @@ data set of its own: its `run.json` names none.
 from __future__ import annotations
 
 import pickle
-import platform
 import re
 import warnings
 import zipfile
 from collections.abc import Mapping
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,19 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.errors import DataError, RunError
 from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
+from cefito.field.incremental import IncrementalField
 from cefito.field.settings import ClassifierConfig
-from cefito.files import check_array, load_npy, new_folder, sha256, write_json
+from cefito.files import check_array, load_npy, new_folder, sha256
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.run import Run, open_run
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.run import (
+    DatasetReference,
+    Run,
+    RunInfo,
+    open_run,
+    versions,
+    write_run,
+)
 from cefito.planners.settings import RunConfig, load_config
 from cefito.planners.task_model import TaskModel
 from cefito.search.prior import NGramPrior
@@ -57,7 +67,7 @@ def import_field(
     taxonomy: Path,
     action_text: Path,
     classifier: Path | None = None,
-) -> Run[CefitoPlanner]:
+) -> Run:
     """Make a run folder of the authors' checkpoint of an energy field.
 
     Args:
@@ -81,49 +91,45 @@ def import_field(
                 f"{taxonomy}: task {task.id} ('{task.name}') has no actions. Give it some or "
                 "remove it."
             )
-    tensors, info = _read(checkpoint, "ema", _FIELD)
+    tensors, checkpoint_info = _read(checkpoint, "ema", _FIELD)
     field, config = _make_field(checkpoint, tensors, known, taxonomy, action_text)
-    planner = CefitoPlanner(config=config)
-    planner.field, planner.taxonomy = field.eval(), known
-    planner.space = ActionSpace(
+    space = ActionSpace(
         actions=tuple(task.actions for task in known.tasks), source="taxonomy", fallback=()
     )
+    planner = CefitoPlanner(
+        settings=config.settings(CefitoSettings),
+        taxonomy=known,
+        space=space,
+        incremental=IncrementalField(field.eval()),
+        prior=_no_prior(space, known),
+    )
     imported = {
-        _FIELD: info,
+        _FIELD: checkpoint_info,
         "action text": {"file": action_text.name, "sha256": sha256(action_text)},
     }
     if classifier is not None:
-        network, imported[_CLASSIFIER] = _read_classifier(classifier, planner)
-        _put(planner, network)
-    planner.hypotheses = planner.combined(prior=_no_prior(planner.space, known))
-    info = {
-        "format_version": 1,
-        "method": "cefito",
-        "dataset": {"name": known.dataset, "path": "", "fingerprint": ""},
-        "horizon": field.horizon,
-        "seed": None,
-        "selection": None,
-        "preset": config.preset,
-        "config": planner.config.model_dump(mode="json"),
-        "versions": {
-            "cefito": version("cefito"),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-        "finished": True,
-        "parameters": dict(planner.parameters),
-        "training": {},
-        "tasks_without_training": [],
-        "imported": imported,
-    }
+        network, imported[_CLASSIFIER] = _read_classifier(
+            classifier, observation_dim=planner.observation_dim, task_count=len(known.tasks)
+        )
+        planner = _with_classifier(planner, network)
+    info = RunInfo(
+        dataset=DatasetReference(name=known.dataset, path="", fingerprint=""),
+        horizon=field.horizon,
+        seed=None,
+        selection=None,
+        preset=config.preset,
+        config=config.model_dump(mode="json") | planner.settings.model_dump(mode="json"),
+        versions=versions(),
+        finished=True,
+        parameters=planner.describe().parameters,
+        imported=imported,
+    )
     with new_folder(out) as folder:
-        planner.save(folder)
-        write_json(folder / "run.json", info)
+        write_run(Run(folder=folder, planner=planner, info=info, taxonomy=known))
     return open_run(out)
 
 
-def import_classifier(checkpoint: Path, run: Path) -> Run[CefitoPlanner]:
+def import_classifier(checkpoint: Path, run: Path) -> Run:
     """Put the authors' checkpoint of a task classifier into a run, in the place of what it has.
 
     Weights of the objective that were fitted with another classifier stay as they are; they matter
@@ -137,39 +143,39 @@ def import_classifier(checkpoint: Path, run: Path) -> Run[CefitoPlanner]:
         RunError: No such run, one that holds scores made with another classifier, or a checkpoint
             as in `import_field`.
     """
-    opened: Run[Any] = open_run(run)
-    if not isinstance(opened.planner, CefitoPlanner):
+    opened = open_run(run)
+    planner = opened.planner
+    if not isinstance(planner, CefitoPlanner):
         raise RunError(
             f"{run}: is a run of '{opened.method}', which takes no classifier of CEFITO. Give a "
             "run of cefito."
         )
-    if scores := sorted(
-        path.name for path in run.glob("evaluation-*.json") if "oracle-task" not in path.name
-    ):
+    scores = sorted(path.name for path in run.glob("evaluation-*.json"))
+    if scores := [name for name in scores if "oracle-task" not in name]:
         raise RunError(
             f"{run}: holds scores that another classifier would belie ({scores[0]}). Move them "
             "away first."
         )
-    network, info = _read_classifier(checkpoint, opened.planner)
-    _put(opened.planner, network)
-    opened.planner.save(run)
-    opened.info.update(
-        {
-            "config": opened.planner.config.model_dump(mode="json"),
-            "parameters": dict(opened.planner.parameters),
-            "imported": {**opened.info.get("imported", {}), _CLASSIFIER: info},
+    network, checkpoint_info = _read_classifier(
+        checkpoint,
+        observation_dim=planner.observation_dim,
+        task_count=len(opened.taxonomy.tasks),
+    )
+    planner = _with_classifier(planner, network)
+    info = opened.info.model_copy(
+        update={
+            "config": opened.info.config | planner.settings.model_dump(mode="json"),
+            "parameters": planner.describe().parameters,
+            "imported": {**(opened.info.imported or {}), _CLASSIFIER: checkpoint_info},
         }
     )
-    write_json(run / "run.json", opened.info)
+    write_run(replace(opened, planner=planner, info=info))
     return open_run(run)
 
 
-def _put(planner: CefitoPlanner, network: TaskClassifier) -> None:
-    planner.config = planner.config.model_copy(update={"classifier": network.config})
-    planner.task_model = TaskModel(
-        config=network.config, training=planner.config.classifier_training
-    )
-    planner.task_model.network = network.eval()
+def _with_classifier(planner: CefitoPlanner, network: TaskClassifier) -> CefitoPlanner:
+    settings = planner.settings.model_copy(update={"classifier": network.config})
+    return replace(planner, settings=settings, task_model=TaskModel(network.eval()))
 
 
 def _no_prior(space: ActionSpace, taxonomy: Taxonomy) -> NGramPrior:
@@ -216,7 +222,7 @@ def _make_field(
         overrides={"field.action_encoding": "text"},
     ).model_copy(update={"preset": "imported"})
     field = EnergyField(
-        config=config.field,
+        config=config.settings(CefitoSettings).field,
         observation_dim=observation_dim,
         action_count=actions,
         horizon=horizon,
@@ -243,10 +249,10 @@ def _foreign(name: str) -> str:
 
 def _meta_field(observation_dim: int, actions: int, width: int, horizon: int) -> EnergyField:
     """A field without numbers, for its names and shapes."""
-    config = load_config("released", overrides={"field.action_encoding": "text"}).field
+    config = load_config("released", overrides={"field.action_encoding": "text"})
     with torch.device("meta"):
         return EnergyField(
-            config=config,
+            config=config.settings(CefitoSettings).field,
             observation_dim=observation_dim,
             action_count=actions,
             horizon=horizon,
@@ -263,17 +269,13 @@ def _shapes(field: EnergyField) -> dict[str, list[int]]:
     return shapes | {_POSITIONS: list(field.predictor.pos_embed.shape)}
 
 
-def _read_classifier(path: Path, planner: CefitoPlanner) -> tuple[TaskClassifier, dict[str, Any]]:
+def _read_classifier(
+    path: Path, *, observation_dim: int, task_count: int
+) -> tuple[TaskClassifier, dict[str, Any]]:
     """The classifier of a checkpoint, which must fit a planner's observations and tasks."""
-    assert planner.field is not None
-    assert planner.taxonomy is not None
     tensors, info = _read(path, "model", _CLASSIFIER)
     config = ClassifierConfig()  # the released widths, and raw observations
-    network = TaskClassifier(
-        config=config,
-        observation_dim=planner.field.predictor.observation_dim,
-        task_count=len(planner.taxonomy.tasks),
-    )
+    network = TaskClassifier(config=config, observation_dim=observation_dim, task_count=task_count)
     expected = {
         name: list(tensor.shape)
         for name, tensor in network.state_dict().items()

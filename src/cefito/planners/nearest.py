@@ -89,12 +89,12 @@ class NearestPlanner(BasePlanner):
     @property
     def horizon(self) -> int:
         """T, the actions of a plan."""
-        return self.actions.shape[1]
+        return int(self.actions.shape[1])
 
     @property
     def observation_dim(self) -> int:
         """E, the features of an observation."""
-        return self.pairs.shape[1] // 2
+        return int(self.pairs.shape[1]) // 2
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The task of the nearest window [N]."""

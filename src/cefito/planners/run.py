@@ -1,11 +1,8 @@
 """A run folder: a trained planner with all that is needed to repeat it.
 
-run.json                  method, data set (name, place, fingerprint), horizon, seed, selection,
-                          settings, versions, how the trainings went
-planner.json              of CEFITO: settings, action space, taxonomy, weights of the objectives
-*.safetensors, *.json     what the planner saves: of CEFITO field.safetensors (the energy field),
-                          classifier.safetensors, proposal.safetensors, and prior.safetensors
-                          (counts of the prior over sequences)
+run.json                  `RunInfo`: method, data set, settings, versions, how trainings went
+taxonomy.json             tasks and actions
+*.safetensors, *.json     what the planner saves
 classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them
 """
@@ -13,60 +10,155 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field, ValidationError
 
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Selection, check_selection, fitting_windows
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import Planner
-from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.networks import TrainingContext
-from cefito.planners.registry import find_method, make_planner
-from cefito.planners.settings import RunConfig
+from cefito.planners.registry import find_method
+from cefito.planners.settings import RunConfig, run_config
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
+from cefito.search.settings import SearchConfig
+from cefito.settings import Frozen, validated
 from cefito.training.distributed import Processes
 
-__all__ = ["Run", "open_run", "pick_device", "train_run"]
+__all__ = ["DatasetReference", "Run", "RunInfo", "open_run", "train_run", "versions"]
 
 _FILE = "run.json"
+_TAXONOMY = "taxonomy.json"
 
 
-AnyPlanner = TypeVar("AnyPlanner")
+class DatasetReference(Frozen):
+    """The data set of a run.
+
+    Attributes:
+        name: Its name.
+        path: Where it lay in training; empty for imported weights.
+        fingerprint: Its fingerprint; empty for imported weights.
+        observed: How its observations were made, as far as it says so.
+    """
+
+    name: str
+    path: str
+    fingerprint: str
+    observed: dict[str, Any] | None = None
+
+
+class RunInfo(Frozen):
+    """Content of `run.json`.
+
+    Attributes:
+        format_version: 1.
+        method: Name of the method.
+        dataset: What it was trained on.
+        horizon: T.
+        seed: Seed of everything drawn; None for imported weights.
+        selection: Where epochs and weights were chosen; None for imported weights.
+        preset: Name of the preset.
+        config: All settings.
+        versions: Of what it was made with.
+        finished: Whether the training has ended.
+        windows: Number of windows of each split that was used.
+        parameters: Learned numbers of each network, by its name.
+        training: How the training of each network went, by its name.
+        tasks_without_training: Tasks that had no training window.
+        imported: Files that weights were imported from.
+    """
+
+    format_version: Literal[1] = 1
+    method: str = "cefito"
+    dataset: DatasetReference
+    horizon: int
+    seed: int | None
+    selection: Selection | None = "held-out"
+    preset: str
+    config: dict[str, Any]
+    versions: dict[str, str] = Field(default_factory=dict)
+    finished: bool = False
+    windows: dict[str, int] = Field(default_factory=dict)
+    parameters: dict[str, int] = Field(default_factory=dict)
+    training: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    tasks_without_training: tuple[int, ...] = ()
+    imported: dict[str, Any] | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> RunInfo:
+        """Read it from a run folder.
+
+        Raises:
+            RunError: Missing, damaged, or of another version.
+        """
+        path = folder / _FILE
+        value = read_json(path, "Expected a run folder as cefito train makes it.", RunError)
+        try:
+            return cls.model_validate(value)
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise RunError(
+                f"{path}: not a run of this version ({place}: {first['msg']}). Train it again."
+            ) from problem
+
+    def write(self, folder: Path) -> None:
+        """Write it into a run folder."""
+        left_out = {"imported"} if self.imported is None else set()
+        write_json(folder / _FILE, self.model_dump(mode="json", exclude=left_out))
 
 
 @dataclass(frozen=True)
-class Run(Generic[AnyPlanner]):
+class Run:
     """A finished run.
 
     Attributes:
         folder: Where it lies.
-        planner: The trained planner; a `CefitoPlanner` unless the run is of another method.
+        planner: The trained planner.
         info: Content of `run.json`.
+        taxonomy: Tasks and actions that it knows.
     """
 
     folder: Path
-    planner: AnyPlanner
-    info: dict[str, Any]
+    planner: Planner
+    info: RunInfo
+    taxonomy: Taxonomy
 
     @property
     def method(self) -> str:
         """Name of the planner's method."""
-        return str(self.info.get("method", "cefito"))
+        return self.info.method
 
     @property
     def horizon(self) -> int:
         """T that it was trained for."""
-        return int(self.info["horizon"])
+        return self.info.horizon
+
+    @property
+    def trained_search(self) -> SearchConfig | None:
+        """Settings of the search that it was trained with; None where its method has no search."""
+        if not self.planner.abilities.search:
+            return None
+        return validated(SearchConfig, self.info.config.get("search", {}), place=str(self.folder))
+
+    def with_search(self, settings: SearchConfig) -> Run:
+        """The run with a planner that searches in another way; this one stays as it is.
+
+        Raises:
+            ConfigError: Its planner has no search to choose.
+        """
+        return replace(self, planner=self.planner.with_search(settings))
 
     def dataset(self, path: Path | None = None) -> PreparedDataset:
         """The data set the run was trained on, from where it lay then or from `path`.
@@ -79,22 +171,21 @@ class Run(Generic[AnyPlanner]):
                 weights.
             DataError: It cannot be opened.
         """
-        if not self.info["dataset"]["fingerprint"]:
+        trained = self.info.dataset
+        if not trained.fingerprint:
             return self._other_dataset(path)
-        place = path or Path(self.info["dataset"]["path"])
+        place = path or Path(trained.path)
         if path is None and not place.exists():
             raise RunError(
-                f"{self.folder}: its data set is no longer at {place}. Say where it is with "
-                "--dataset."
+                f"{self.folder}: its data set is no longer at {place}. Say where it is.",
+                setting="dataset",
             )
         dataset = open_dataset(place)
-        if dataset.fingerprint != self.info["dataset"]["fingerprint"]:
+        if dataset.fingerprint != trained.fingerprint:
             raise RunError(
                 f"{self.folder}: was made with another data set than {place} ('{dataset.name}', "
-                "fingerprint "
-                f"{dataset.fingerprint[:12]}…; the run has "
-                f"{self.info['dataset']['fingerprint'][:12]}…). "
-                "Give the one it was trained on, or train a new run."
+                f"fingerprint {dataset.fingerprint[:12]}…; the run has "
+                f"{trained.fingerprint[:12]}…). Give the one it was trained on, or train a new run."
             )
         return dataset
 
@@ -102,22 +193,18 @@ class Run(Generic[AnyPlanner]):
         """A data set for imported weights, whose ids mean what those of the run mean."""
         if path is None:
             raise RunError(
-                f"{self.folder}: was imported and has no data set of its own. Name one of the "
-                "same tasks and "
-                "actions with --dataset."
+                f"{self.folder}: was imported and has no data set of its own. Name one of the same "
+                "tasks and actions.",
+                setting="dataset",
             )
-        planner, dataset = self.planner, open_dataset(path)
-        assert isinstance(planner, CefitoPlanner)
-        assert planner.taxonomy is not None
-        for own, other in zip_longest(
-            _named(planner.taxonomy), _named(dataset.taxonomy), fillvalue="nothing"
-        ):
-            if own != other:
+        dataset = open_dataset(path)
+        pairs = zip_longest(_named(self.taxonomy), _named(dataset.taxonomy), fillvalue="nothing")
+        for ours, theirs in pairs:
+            if ours != theirs:
                 raise RunError(
                     f"{path}: its tasks and actions are not those that {self.folder} was imported "
-                    f"with: {other} "
-                    f"instead of {own}. Give another data set, or import with the taxonomy.json "
-                    "of this one."
+                    f"with: {theirs} instead of {ours}. Give another data set, or import with the "
+                    "taxonomy.json of this one."
                 )
         return dataset
 
@@ -130,59 +217,14 @@ def _named(taxonomy: Taxonomy) -> list[str]:
     ]
 
 
-def pick_device(name: str = "auto") -> torch.device:
-    """A device by its name; "auto" takes CUDA where there is one.
-
-    Raises:
-        RunError: CUDA is asked for and absent, or the name is unknown.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as problem:
-        raise RunError(f"unknown device '{name}'; expected auto, cpu or cuda.") from problem
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RunError(
-            "device 'cuda' was asked for, but PyTorch sees no GPU here. Use --device cpu."
-        )
-    return device
-
-
-@overload
-def train_run(
-    dataset: PreparedDataset,
-    folder: Path,
-    *,
-    config: RunConfig,
-    horizon: int,
-    seed: int,
-    method: Literal["cefito"] = "cefito",
-    selection: Selection = "held-out",
-    device: torch.device | None = None,
-    progress: Progress = silent,
-    group: Processes | None = None,
-    trainings: Path | None = None,
-    reuse: bool = False,
-) -> Run[CefitoPlanner]: ...
-
-
-@overload
-def train_run(
-    dataset: PreparedDataset,
-    folder: Path,
-    *,
-    config: RunConfig,
-    horizon: int,
-    seed: int,
-    method: str,
-    selection: Selection = "held-out",
-    device: torch.device | None = None,
-    progress: Progress = silent,
-    group: Processes | None = None,
-    trainings: Path | None = None,
-    reuse: bool = False,
-) -> Run[Planner]: ...
+def versions() -> dict[str, str]:
+    """What a run is made with."""
+    return {
+        "cefito": version("cefito"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def train_run(
@@ -199,7 +241,7 @@ def train_run(
     group: Processes | None = None,
     trainings: Path | None = None,
     reuse: bool = False,
-) -> Run[Any]:
+) -> Run:
     """Train a planner into a run folder, or go on where a killed training stopped.
 
     Args:
@@ -225,86 +267,86 @@ def train_run(
         RunError: The folder holds something else, or a run with another data set, settings or seed.
     """
     check_seed(seed)
-    group, found = group or Processes(), find_method(method)
-    info: dict[str, Any] = {
-        "format_version": 1,
-        "method": method,
-        "dataset": {
-            "name": dataset.name,
-            "path": str(dataset.folder.resolve()),
-            "fingerprint": dataset.fingerprint,
-            "observed": dataset.provenance.get("observed"),
-        },
-        "horizon": horizon,
-        "seed": seed,
-        "selection": selection,
-        "preset": config.preset,
-        "config": config.model_dump(mode="json"),
-        "versions": {
-            "cefito": version("cefito"),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-    }
+    group, entry = group or Processes(), find_method(method)
+    info = RunInfo(
+        method=method,
+        dataset=DatasetReference(
+            name=dataset.name,
+            path=str(dataset.folder.resolve()),
+            fingerprint=dataset.fingerprint,
+            observed=dataset.provenance.get("observed"),
+        ),
+        horizon=horizon,
+        seed=seed,
+        selection=selection,
+        preset=config.preset,
+        config=config.model_dump(mode="json"),
+        versions=versions(),
+    )
     train, val = fitting_windows(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
-    _claim(folder, {**info, "config": found.settings(config)})
-    if reuse and _finished(folder):
-        return open_run(folder, device=device, progress=progress)
+    _claim(folder, info)
+    if reuse and (folder / _FILE).exists() and RunInfo.read(folder).finished:
+        return open_run(folder, device=device)
     group.wait()
-    if (
-        group.first and not (folder / _FILE).exists()
-    ):  # a finished run stays one until its files are replaced
-        write_json(folder / _FILE, {**info, "finished": False})
-    planner = make_planner(
-        method,
-        config=config,
-        context=TrainingContext(
-            device=device or torch.device("cpu"),
-            folder=trainings or folder,
-            shared=trainings is not None,
-            key=dataset.fingerprint + ("" if selection == "held-out" else selection),
-            progress=progress,
-            group=group,
-        ),
+    if group.first and not (folder / _FILE).exists():  # a finished run stays until it is replaced
+        info.write(folder)
+    context = TrainingContext(
+        device=device or torch.device("cpu"),
+        folder=trainings or folder,
+        shared=trainings is not None,
+        key=dataset.fingerprint + ("" if selection == "held-out" else selection),
+        progress=progress,
+        group=group,
     )
-    planner.fit(train, val, seed=seed)
-    info |= {
-        "finished": True,
-        "windows": {"train": len(train), "val": len(val)},
-        "parameters": dict(planner.parameters),
-        "training": {name: vars(result) for name, result in planner.results.items()},
-    }
-    if isinstance(planner, CefitoPlanner):
-        assert planner.space is not None
-        info |= {"tasks_without_training": list(planner.space.fallback)}
+    settings = config.settings(entry.settings)
+    fitted = entry.planner.fit(train, val, settings=settings, seed=seed, context=context)
+    description = fitted.planner.describe()
+    info = info.model_copy(
+        update={
+            "finished": True,
+            "windows": {"train": len(train), "val": len(val)},
+            "parameters": description.parameters,
+            "training": {name: vars(result) for name, result in fitted.trainings.items()},
+            "tasks_without_training": description.tasks_without_training,
+        }
+    )
+    run = Run(folder=folder, planner=fitted.planner, info=info, taxonomy=train.taxonomy)
     if group.first:
-        planner.save(folder)
-        write_json(folder / _FILE, info)
+        write_run(run)
     group.wait()
-    return Run(folder=folder, planner=planner, info=info)
+    return run
 
 
-def _claim(folder: Path, info: dict[str, Any]) -> None:
+def write_run(run: Run) -> None:
+    """Write all files of a run into its folder, which exists."""
+    run.planner.save(run.folder)
+    write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
+    run.info.write(run.folder)
+
+
+def _claim(folder: Path, info: RunInfo) -> None:
     """Make the folder, or see that it holds a run of the very same settings."""
     path = folder / _FILE
     if path.exists():
-        old = read_json(path, "Remove the folder to train anew.", RunError)
-        if not isinstance(old, dict):
-            raise RunError(f"{path}: not a run of this version. Remove the folder to train anew.")
-        old = {"method": "cefito", "selection": "held-out", **old}
-        for key in ("method", "dataset", "horizon", "seed", "selection", "config"):
-            ours, theirs = info[key], old.get(key)
-            if key == "dataset" and isinstance(theirs, dict):
-                ours, theirs = ours["fingerprint"], theirs.get("fingerprint")
-            if key == "config":
-                theirs = _settings(theirs, old["method"])
+        try:
+            old = RunInfo.read(folder)
+        except RunError as problem:
+            raise RunError(
+                f"{path}: not a run of this version. Remove the folder to train anew."
+            ) from problem
+        for key, ours, theirs in (
+            ("method", info.method, old.method),
+            ("dataset", info.dataset.fingerprint, old.dataset.fingerprint),
+            ("horizon", info.horizon, old.horizon),
+            ("seed", info.seed, old.seed),
+            ("selection", info.selection, old.selection),
+            ("config", method_settings(info), method_settings(old)),
+        ):
             if ours != theirs:
                 raise RunError(
                     f"{folder}: holds a run with another {key}, which cannot be resumed with this "
-                    "one. Choose "
-                    "another folder or remove it."
+                    "one. Choose another folder or remove it."
                 )
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -315,54 +357,50 @@ def _claim(folder: Path, info: dict[str, Any]) -> None:
         raise RunError(f"{folder}: cannot be made ({problem.strerror}).") from problem
 
 
-def _finished(folder: Path) -> bool:
-    return (folder / _FILE).exists() and bool(
-        read_json(folder / _FILE, "", RunError).get("finished")
-    )
-
-
-def _settings(value: Any, method: str) -> dict[str, Any] | None:
-    """The settings that a run of some method depends on.
-
-    None where they are not those of this version.
-    """
+def method_settings(info: RunInfo) -> Mapping[str, Any] | None:
+    """The settings that a run's method reads; None where they are not those of this version."""
     try:
-        return find_method(method).settings(RunConfig.model_validate(value))
-    except ValueError:
+        settings = run_config(info.config, place=_FILE).settings(find_method(info.method).settings)
+    except CefitoError:
         return None
+    return settings.model_dump(mode="json")
 
 
-def open_run(
-    folder: Path | str, *, device: torch.device | None = None, progress: Progress = silent
-) -> Run[Any]:
+def open_run(folder: Path | str, *, device: torch.device | None = None) -> Run:
     """Open a finished run.
 
     Raises:
         RunError: No run, an unfinished one, or damaged files.
     """
     folder = Path(folder)
-    info = read_json(folder / _FILE, "Expected a run folder as cefito train makes it.", RunError)
-    if not isinstance(info, dict) or not info.get("finished"):
+    info = RunInfo.read(folder)
+    if not info.finished:
         raise RunError(
             f"{folder}: its training has not finished. Go on with it by the same cefito train "
             "command."
         )
     try:
-        config = RunConfig.model_validate(info["config"])
-        info["dataset"]["fingerprint"], info["dataset"]["path"], info["seed"], info["preset"]
-    except (KeyError, TypeError, ValueError, DataError) as problem:
-        raise RunError(
-            f"{folder / _FILE}: not a run of this version ({problem!r}). Train it again."
-        ) from problem
-    try:
-        planner = make_planner(
-            info.get("method", "cefito"),
-            config=config,
-            context=TrainingContext(device=device or torch.device("cpu"), progress=progress),
-        )
-    except ConfigError as problem:
+        entry = find_method(info.method)
+        settings = run_config(info.config, place="settings").settings(entry.settings)
+    except CefitoError as problem:
         raise RunError(
             f"{folder / _FILE}: not a run of this version ({problem}). Train it again."
         ) from problem
-    planner.load(folder)
-    return Run(folder=folder, planner=planner, info=info)
+    context = TrainingContext(device=device or torch.device("cpu"))
+    planner = entry.planner.load(folder, settings=settings, context=context)
+    return Run(folder=folder, planner=planner, info=info, taxonomy=_taxonomy(folder, info))
+
+
+def _taxonomy(folder: Path, info: RunInfo) -> Taxonomy:
+    """The taxonomy of a run; of runs of earlier versions, which hold none, that of the data set."""
+    path = folder / _TAXONOMY
+    if path.exists():
+        try:
+            return Taxonomy.read(path)
+        except DataError as problem:
+            raise RunError(f"{problem} Train the run again.") from problem
+    planner = folder / "planner.json"
+    if planner.exists():
+        value = read_json(planner, "Train the run again.", RunError)
+        return Taxonomy.from_dict(value.get("taxonomy"), place=str(planner))
+    return Taxonomy.read(Path(info.dataset.path) / _TAXONOMY)

@@ -21,6 +21,7 @@ from cefito.search.problem import (
 from cefito.search.registry import SEARCHES, make_search
 
 __all__ = [
+    "SEARCHES",
     "AutoSearch",
     "BeamSearch",
     "Chain",

@@ -12,9 +12,9 @@ from cefito.errors import ConfigError
 from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.hypotheses import FITTED_TASKS, Hypotheses, Hypothesis, merged, no_plans
 from cefito.planners.cefito.weights import OBJECTIVES, PAPER, TERMS, Weights
+from cefito.planners.settings import load_config
 from cefito.search import Constraints, Effort, ExhaustiveSearch, NGramPrior, Plans
 from cefito.search.space import Space
-from cefito.planners.settings import load_config
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 4), (0, 4))
 SEQUENCES = np.array([[0, 2, 5], [0, 2, 2], [2, 5, 0], [1, 2, 3], [3, 4, 1], [1, 2, 4], [0, 4, 0]])

@@ -1,4 +1,3 @@
-import copy
 import json
 import logging
 from dataclasses import replace
@@ -11,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.data.action_space import ActionSpace
-from cefito.data.sources.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.sources.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner
@@ -20,14 +19,16 @@ from cefito.field import IncrementalField
 from cefito.files import load_tensors, write_tensors
 from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.planner import _TOGETHER
-from cefito.search.settings import search_settings
-from cefito.planners.networks import TrainingContext
-from cefito.planners.cefito.validation import validation_problems
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.cefito.weights import OBJECTIVES, Weights
+from cefito.planners.networks import TrainingContext
+from cefito.planners.settings import load_config, preset_names
 from cefito.progress import silent
 from cefito.search import Constraints, ExhaustiveSearch, Problem
-from cefito.search.naive import NaiveSearch
-from cefito.planners.settings import load_config, preset_names
+from cefito.search.registry import SEARCHES, SearchEntry
+from cefito.search.settings import search_settings
+from cefito.training.distributed import Processes
 
 TINY = {
     "field.width": 16,
@@ -48,8 +49,22 @@ TINY = {
 }
 
 
-def tiny_config(preset="paper", **more):
-    return load_config(preset, overrides={**TINY, **more})
+def tiny_settings(preset="paper", **more):
+    return load_config(preset, overrides={**TINY, **more}).settings(CefitoSettings)
+
+
+def fit(splits, *, settings=None, seed=0, context=TrainingContext(), train=None):
+    return CefitoPlanner.fit(
+        splits["train"] if train is None else train,
+        splits["val"],
+        settings=settings or tiny_settings(),
+        seed=seed,
+        context=context,
+    )
+
+
+def load(folder):
+    return CefitoPlanner.load(folder, settings=tiny_settings())
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +82,7 @@ def splits(world):
 
 @pytest.fixture(scope="module")
 def planner(splits):
-    made = CefitoPlanner(config=tiny_config())
-    made.fit(splits["train"], splits["val"], seed=0)
-    return made
+    return fit(splits).planner
 
 
 def weights(planner):
@@ -105,9 +118,7 @@ def same_plans(left, right):
 
 def using(planner, **changes):
     """The same trained planner with other settings of the search."""
-    other = copy.copy(planner)
-    other.use(search_settings(planner.config.search, **changes))
-    return other
+    return planner.with_search(search_settings(planner.settings.search, **changes))
 
 
 @pytest.mark.parametrize("oracle", [False, True])
@@ -178,24 +189,20 @@ def test_top_k(planner, splits):
         for plan, whole in zip(planner.plan(queries, top_k), longest, strict=True):
             assert plan.actions.tolist() == whole.actions[:top_k].tolist()
     for top_k in (0, -1):
-        with pytest.raises(ConfigError, match=f"top_k is {top_k}"):
+        with pytest.raises(ConfigError, match=f"top_k {top_k}: expected at least 1"):
             planner.plan(queries, top_k)
 
 
-def test_another_search_and_progress(splits, planner, tmp_path):
+def test_another_search_and_progress(splits, planner):
     shown = []
 
     def progress(description, *, total=None):
         shown.append((description, total))
         return silent(description, total=total)
 
-    planner.save(tmp_path)
-    other = CefitoPlanner(
-        config=planner.config, search=NaiveSearch(), context=TrainingContext(progress=progress)
-    )
-    other.load(tmp_path)
     queries = Queries.from_windows(splits["test"]).subset([3, 1])
-    for ours, theirs in zip(planner.plan(queries, 3), other.plan(queries, 3), strict=True):
+    naive = using(planner, method="naive").plan(queries, 3, progress=progress)
+    for ours, theirs in zip(planner.plan(queries, 3), naive, strict=True):
         np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-4, atol=1e-6)
     assert shown == [("planning", 2)]
 
@@ -211,23 +218,9 @@ def test_observations_of_another_size(planner, splits, width):
             planner.plan(Queries(initial=wrong, goal=wrong, tasks=tasks), 1)
 
 
-def test_not_fitted(splits, tmp_path):
-    planner = CefitoPlanner(config=tiny_config())
-    for call in (
-        lambda: planner.plan(Queries.from_windows(splits["test"]), 1),
-        lambda: planner.save(tmp_path),
-        lambda: planner.horizon,
-        lambda: planner.predict_tasks(Queries.from_windows(splits["test"])),
-    ):
-        with pytest.raises(RunError, match=r"not been (fitted|trained)"):
-            call()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("preset", preset_names())
 def test_save_and_load_give_the_same_plans(preset, splits, tmp_path):
-    planner = CefitoPlanner(config=tiny_config(preset))
-    planner.fit(splits["train"], splits["val"], seed=0)
+    planner = fit(splits, settings=tiny_settings(preset)).planner
     planner.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "classifier.safetensors",
@@ -236,18 +229,15 @@ def test_save_and_load_give_the_same_plans(preset, splits, tmp_path):
         "prior.safetensors",
         "proposal.safetensors",
     ]
-    loaded = CefitoPlanner(config=load_config("paper"))
-    loaded.load(tmp_path)
-    assert loaded.config == planner.config
+    loaded = load(tmp_path)
+    assert loaded.settings == planner.settings
     assert loaded.horizon == planner.horizon == 3
     assert loaded.space == planner.space
     assert same_weights(planner, loaded)
     queries = Queries.from_windows(splits["test"])
     assert planner.predict_tasks(queries).tolist() == loaded.predict_tasks(queries).tolist()
     assert same_plans(planner.plan(queries, 2), loaded.plan(queries, 2))
-    assert loaded.hypotheses.weights == planner.hypotheses.weights
-    assert loaded.hypotheses.guide == planner.hypotheses.guide
-    assert loaded.hypotheses.tasks == planner.hypotheses.tasks
+    assert loaded.fitted == planner.fitted
     wide = {
         "objective": "fitted",
         "tasks": 3,
@@ -271,12 +261,11 @@ def test_action_text_comes_back_from_the_saved_planner(
     train, val, test = (
         cut_windows(dataset, horizon=3, split=split) for split in ("train", "val", "test")
     )
-    planner = CefitoPlanner(config=tiny_config(**{"field.action_encoding": encoding}))
-    planner.fit(train, val, seed=0)
+    settings = tiny_settings(**{"field.action_encoding": encoding})
+    planner = fit({"train": train, "val": val}, settings=settings).planner
     assert planner.field.predictor.learned_actions == (encoding == "learned")
     planner.save(tmp_path)
-    loaded = CefitoPlanner(config=tiny_config())
-    loaded.load(tmp_path)
+    loaded = load(tmp_path)
     assert loaded.field.predictor.learned_actions == (encoding == "learned")
     assert same_plans(
         planner.plan(Queries.from_windows(test), 3), loaded.plan(Queries.from_windows(test), 3)
@@ -287,9 +276,7 @@ def test_action_text_comes_back_from_the_saved_planner(
 
 
 def test_same_seed_same_weights_other_seed_others(planner, splits):
-    again, other = CefitoPlanner(config=tiny_config()), CefitoPlanner(config=tiny_config())
-    again.fit(splits["train"], splits["val"], seed=0)
-    other.fit(splits["train"], splits["val"], seed=1)
+    again, other = (fit(splits, seed=seed).planner for seed in (0, 1))
     assert same_weights(planner, again)
     ours, theirs = weights(planner), weights(other)
     for name in (
@@ -302,38 +289,30 @@ def test_same_seed_same_weights_other_seed_others(planner, splits):
 
 
 def test_key_and_folder_change_no_weight(planner, splits, tmp_path):
-    other = CefitoPlanner(
-        config=tiny_config(), context=TrainingContext(folder=tmp_path, key="whatever")
-    )
-    other.fit(splits["train"], splits["val"], seed=0)
-    assert same_weights(planner, other)
+    other = fit(splits, context=TrainingContext(folder=tmp_path, key="whatever"))
+    assert same_weights(planner, other.planner)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["classifier", "field", "proposal"]
-    foreign = CefitoPlanner(
-        config=tiny_config(), context=TrainingContext(folder=tmp_path, key="another data set")
-    )
     with pytest.raises(RunError, match="another data set, other settings or another seed"):
-        foreign.fit(splits["train"], splits["val"], seed=0)
+        fit(splits, context=TrainingContext(folder=tmp_path, key="another data set"))
 
 
 def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
-    planner = CefitoPlanner(config=tiny_config(**{"training.optimiser.epochs": 3}))
-    planner.fit(splits["train"], splits["val"], seed=0)
-    scores = planner._score(
-        planner.field,
-        *validation_problems(splits["val"], planner.space, windows=15, candidates=30),
-        planner.context.group,
+    fitted = fit(splits, settings=tiny_settings(**{"training.optimiser.epochs": 3}))
+    planner, result = fitted.planner, fitted.trainings["energy field"]
+    problems, actual = validation_problems(splits["val"], planner.space, windows=15, candidates=30)
+    scores = plan_scores(
+        planner.field, Processes(), problems=problems, actual=actual, memory_mib=64
     )
-    assert planner.result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
-    assert 1 <= planner.result.best_epoch <= planner.result.epochs == 3
+    assert result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
+    assert 1 <= result.best_epoch <= result.epochs == 3
     right = planner.predict_tasks(Queries.from_windows(splits["val"])) == splits["val"].tasks
-    assert planner.task_model.result.scores[0] == pytest.approx(100 * right.mean())
+    assert fitted.trainings["task classifier"].scores[0] == pytest.approx(100 * right.mean())
 
 
 def test_tasks_without_training_windows(splits, world, caplog):
     keep = np.flatnonzero(splits["train"].tasks != 4)
-    planner = CefitoPlanner(config=tiny_config())
     with caplog.at_level(logging.WARNING, logger="cefito"):
-        planner.fit(splits["train"].subset(keep), splits["val"], seed=0)
+        planner = fit(splits, train=splits["train"].subset(keep)).planner
     assert planner.space.fallback == (4,)
     assert caplog.messages == [
         "tasks without training windows, which may use all actions that the taxonomy lists for "
@@ -349,11 +328,9 @@ def test_tasks_without_training_windows(splits, world, caplog):
 
 def test_the_warning_about_many_tasks_is_short_and_comes_again_on_loading(splits, caplog, tmp_path):
     keep = np.flatnonzero(splits["train"].tasks < 6)
-    planner = CefitoPlanner(config=tiny_config())
     with caplog.at_level(logging.WARNING, logger="cefito"):
-        planner.fit(splits["train"].subset(keep), splits["val"], seed=0)
-        planner.save(tmp_path)
-        CefitoPlanner(config=tiny_config()).load(tmp_path)
+        fit(splits, train=splits["train"].subset(keep)).planner.save(tmp_path)
+        load(tmp_path)
     assert len(caplog.messages) == 2
     assert caplog.messages[0] == caplog.messages[1]
     assert "lists for them: 6, 6 ('" in caplog.messages[0]
@@ -363,13 +340,12 @@ def test_the_warning_about_many_tasks_is_short_and_comes_again_on_loading(splits
 
 def test_no_warning_where_every_task_is_trained_on(splits, caplog):
     with caplog.at_level(logging.WARNING, logger="cefito"):
-        CefitoPlanner(config=tiny_config()).fit(splits["train"], splits["val"], seed=0)
+        fit(splits)
     assert caplog.messages == []
 
 
 def test_actions_from_the_taxonomy(splits, world):
-    planner = CefitoPlanner(config=tiny_config(**{"search.actions": "taxonomy"}))
-    planner.fit(splits["train"], splits["val"], seed=0)
+    planner = fit(splits, settings=tiny_settings(**{"search.actions": "taxonomy"})).planner
     assert planner.space.actions == tuple(task.actions for task in world.taxonomy.tasks)
     assert planner.space.source == "taxonomy"
 
@@ -436,14 +412,14 @@ def test_planner_file_that_lacks_an_entry(planner, tmp_path, key):
     del value[key]
     (tmp_path / "planner.json").write_text(json.dumps(value))
     with pytest.raises(RunError, match=r"planner\.json.*Train the run again"):
-        CefitoPlanner(config=tiny_config()).load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"config": []},
-        {"config": {"preset": "small", "nonsense": 1}},
+        {"config": {"preset": "small", "field": {"nonsense": 1}}},
         {"taxonomy": []},
         {"taxonomy": {}},
         {"action_space": {"actions": 3}},
@@ -467,7 +443,7 @@ def test_planner_file_with_a_wrong_entry(planner, tmp_path, change):
     value = saved(planner, tmp_path)
     (tmp_path / "planner.json").write_text(json.dumps({**value, **change}))
     with pytest.raises(RunError, match=r"planner\.json"):
-        CefitoPlanner(config=tiny_config()).load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3", "null", "\x00"])
@@ -475,14 +451,14 @@ def test_planner_file_that_is_something_else(planner, tmp_path, content):
     planner.save(tmp_path)
     (tmp_path / "planner.json").write_text(content)
     with pytest.raises(RunError, match=r"planner\.json"):
-        CefitoPlanner(config=tiny_config()).load(tmp_path)
+        load(tmp_path)
 
 
 def test_weights_that_do_not_fit_the_planner_file(planner, tmp_path):
     value = saved(planner, tmp_path)
     (tmp_path / "planner.json").write_text(json.dumps({**value, "observation_dim": 9}))
     with pytest.raises(RunError, match=r"field\.safetensors"):
-        CefitoPlanner(config=tiny_config()).load(tmp_path)
+        load(tmp_path)
 
 
 def test_action_space_survives_json():
@@ -505,7 +481,7 @@ def test_missing_and_damaged_files_name_themselves(planner, tmp_path, name, cont
     planner.save(tmp_path)
     damaged(name, content, tmp_path)
     with pytest.raises(RunError, match=name.replace(".", r"\.") + ".*Train the run again"):
-        CefitoPlanner(config=tiny_config()).load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -531,7 +507,7 @@ def test_a_prior_of_something_else(planner, tmp_path, name, change):
     with pytest.raises(
         RunError, match=r"prior\.safetensors: not a prior of this version.*Train the run again"
     ):
-        CefitoPlanner(config=tiny_config()).load(tmp_path)
+        load(tmp_path)
 
 
 def sequences_of(planner, task):
@@ -547,7 +523,7 @@ def by_hand(planner, queries, row, task, energies, weights):
     logits = planner.proposal.logits(queries)[row].astype(np.float64)[:, list(allowed)]
     steps = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     log_q = steps[np.arange(3), np.searchsorted(allowed, sequences)].sum(axis=1)
-    log_p = planner.hypotheses.prior.log_probability(sequences, np.full(len(sequences), task))
+    log_p = planner.prior.log_probability(sequences, np.full(len(sequences), task))
     log_task = (
         0.0
         if queries.tasks is not None
@@ -577,10 +553,8 @@ FITTED = Weights(energy=2.0, prior=0.5, proposal=0.7, task=1.5)
 @pytest.fixture(scope="module")
 def weighted(planner):
     """The planner with weights of its fitted objective that all matter."""
-    other = copy.copy(planner)
-    other.hypotheses = copy.copy(planner.hypotheses)
-    other.hypotheses.weights = {**planner.hypotheses.weights, "fitted": FITTED}
-    return other
+    weights = {**planner.fitted.weights, "fitted": FITTED}
+    return replace(planner, fitted=replace(planner.fitted, weights=weights))
 
 
 def ambiguous(planner, splits):
@@ -665,7 +639,7 @@ def test_the_likelihood_leaves_the_energy_out(weighted, splits):
 
 def test_an_objective_without_the_prior_may_be_given_one(planner):
     alone = using(planner, objective="energy")
-    assert alone.weights == planner.hypotheses.weights["energy"]
+    assert alone.weights == planner.fitted.weights["energy"]
     assert using(planner, objective="energy", prior_weight=0.25).weights == replace(
         alone.weights, prior=0.25
     )
@@ -709,10 +683,12 @@ def test_several_tasks_are_searched(weighted, splits):
 
 def test_as_many_tasks_as_did_best_on_validation(weighted, splits):
     queries, _ = ambiguous(weighted, splits)
-    chosen = using(weighted, objective="fitted", tasks=0)
-    chosen.hypotheses = copy.copy(weighted.hypotheses)
     for tasks in (1, 2):
-        chosen.hypotheses.tasks = tasks
+        chosen = using(
+            replace(weighted, fitted=replace(weighted.fitted, tasks=tasks)),
+            objective="fitted",
+            tasks=0,
+        )
         assert same_plans(
             chosen.plan(queries, 3),
             using(weighted, objective="fitted", tasks=tasks).plan(queries, 3),
@@ -738,12 +714,11 @@ def test_another_method(planner, splits):
     other = using(
         planner, method="guided", proposals=4, refinements=0, actions="taxonomy", memory_mib=12.0
     )
-    assert planner.config.search.method == "exhaustive"
-    assert other.config.search == planner.config.search.model_copy(
+    assert planner.settings.search.method == "exhaustive"
+    assert other.settings.search == planner.settings.search.model_copy(
         update={"method": "guided", "proposals": 4, "refinements": 0, "memory_mib": 12.0}
     )
-    assert other.config.search.actions == "training" == other.space.source
-    assert type(other.search).__name__ == "GuidedSearch"
+    assert other.settings.search.actions == "training" == other.space.source
     for plans in other.plan(queries, 2):
         assert plans.evaluated.leaves == 4
         assert not plans.exact
@@ -808,7 +783,9 @@ def test_constraints_hold_for_every_plan(planner, splits):
         assert all(len(set(row)) == 3 for row in plans.actions.tolist())
 
 
-def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(planner, splits):
+def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
+    planner, splits, monkeypatch
+):
     """Even where only the last of the queries cannot."""
     queries = Queries.from_windows(splits["test"], oracle_task=True)
     action = planner.space.actions[queries.tasks[0]][0]
@@ -816,8 +793,8 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(plan
     bad = [
         row for row, task in enumerate(queries.tasks) if action not in planner.space.actions[task]
     ]
-    other = copy.copy(planner)
-    other._given_search = Untouched()
+    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(lambda _: Untouched()))
+    other = using(planner, method="untouched")
     with pytest.raises(ConfigError, match=f"action {action} is required"):
         other.plan(
             queries.subset([*fine[:2], bad[0]]), 1, constraints=Constraints(required=(action,))
@@ -831,10 +808,10 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(plan
             )
 
 
-def test_stopping_before_anything(planner, splits):
+def test_stopping_before_anything(planner, splits, monkeypatch):
     queries = Queries.from_windows(splits["test"]).subset(range(4))
-    other = copy.copy(planner)
-    other._given_search = Untouched()
+    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(lambda _: Untouched()))
+    other = using(planner, method="untouched")
     found = other.plan(queries, 3, stop=lambda: True)
     assert [(len(plans), plans.exact, plans.actions.shape) for plans in found] == [
         (0, False, (0, 3))
@@ -858,8 +835,8 @@ def test_stopping_on_the_way(weighted, splits, monkeypatch):
             calls.append(1)
             return ExhaustiveSearch().search(*arguments[:3])
 
-    several._given_search = Counting()
-    found = several.plan(queries, 3, stop=lambda: len(calls) >= len(queries))
+    monkeypatch.setitem(SEARCHES, "counting", SearchEntry(lambda _: Counting()))
+    found = using(several, method="counting").plan(queries, 3, stop=lambda: len(calls) >= len(queries))
     assert len(calls) == len(queries)  # of twice as many
     kinds = set()
     for ours, theirs in zip(found, whole, strict=True):

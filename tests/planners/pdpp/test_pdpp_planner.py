@@ -14,13 +14,13 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.pdpp.planner import PdppModel, PdppLoss, PdppPlanner, _best
-from cefito.planners.pdpp.network import PdppNetwork
 from cefito.planners.networks import TrainingContext
-from cefito.search.problem import Effort
+from cefito.planners.pdpp.network import PdppNetwork
+from cefito.planners.pdpp.planner import PdppLoss, PdppModel, PdppPlanner, _best
 from cefito.planners.settings import RunConfig, load_config
-from cefito.training.distributed import Processes
 from cefito.runtime import generator_for
+from cefito.search.problem import Effort
+from cefito.training.distributed import Processes
 
 TINY = {
     "pdpp.widths": "[16, 16]",

@@ -17,13 +17,13 @@ from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
 from cefito.planners.graph import transition_counts
 from cefito.planners.networks import TrainingContext
-from cefito.planners.viterbi.planner import ViterbiLoss, ViterbiPlanner
+from cefito.planners.settings import RunConfig, load_config
 from cefito.planners.viterbi.layer import k_best, log_marginals, transition_probabilities
 from cefito.planners.viterbi.network import ViterbiNetwork
+from cefito.planners.viterbi.planner import ViterbiLoss, ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiConfig
-from cefito.planners.settings import RunConfig, load_config
-from cefito.training.distributed import Processes
 from cefito.runtime import generator_for
+from cefito.training.distributed import Processes
 
 SMALL = {
     "hidden": 24,

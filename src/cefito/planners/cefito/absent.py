@@ -1,9 +1,8 @@
-"""What stands in for the networks that imported weights come without.
-
-A trained run has them all.
-"""
+"""What stands in for the networks that imported weights come without."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,27 +24,27 @@ class NoTaskModel:
             RunError: Always.
         """
         raise RunError(
-            "this run was imported without a task classifier, so tasks must be given: --task ID "
-            "for a plan, "
-            "--oracle-task for scores. Or add one: cefito import-checkpoint FILE --kind "
-            "task-classifier --out RUN."
+            "this run was imported without a task classifier, so tasks must be given. Or add one: "
+            "cefito import-checkpoint FILE --kind task-classifier --out RUN.",
+            setting="task",
         )
 
 
+@dataclass(frozen=True)
 class NoProposals:
     """In the place of a proposal network: every action is equally likely at every step.
 
-    Args:
+    Attributes:
         horizon: T.
         action_count: K.
     """
 
-    def __init__(self, horizon: int, action_count: int) -> None:
-        self._shape = (horizon, action_count)
+    horizon: int
+    action_count: int
 
     def logits(self, queries: Queries) -> NDArray[np.float32]:
         """Zeros, [N, T, K]."""
-        return np.zeros((len(queries), *self._shape), dtype=np.float32)
+        return np.zeros((len(queries), self.horizon, self.action_count), dtype=np.float32)
 
 
 def check_settings(settings: SearchConfig) -> None:
@@ -56,9 +55,8 @@ def check_settings(settings: SearchConfig) -> None:
     """
     if settings.objective != "energy" or settings.pruning >= 0 or settings.prior_weight > 0:
         raise ConfigError(
-            "this run was imported without training data, so it has neither a prior over "
-            "sequences nor a "
-            "proposal network. Plan with the energy alone: --objective energy, without --pruning "
-            "and "
-            "--prior-weight."
+            "this run was imported without training data, so it has neither a prior over sequences "
+            "nor a proposal network. Plan with the objective 'energy', without pruning and a "
+            "weight of the prior.",
+            setting="objective",
         )

@@ -1,15 +1,13 @@
-"""CEFITO: a task classifier restricts the actions, an energy field scores sequences.
-
-A search finds the best ones.
-"""
+"""CEFITO: a task classifier restricts actions, an energy field scores sequences, a search plans."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -18,330 +16,270 @@ from numpy.typing import NDArray
 from cefito.data.action_space import ActionSpace, action_space
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, DataError, RunError
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
-from cefito.files import load_tensors, read_json, write_json, write_tensors
-from cefito.planners.base import Queries
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    Abilities,
+    Description,
+    Fitted,
+    Queries,
+    check_queries,
+)
 from cefito.planners.cefito.absent import NoProposals, NoTaskModel, check_settings
-from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis, feasible, merged, no_plans
-from cefito.planners.cefito.validation import validation_problems
-from cefito.planners.cefito.weights import OBJECTIVES, Weights
-from cefito.planners.networks import TrainingContext, parameters_of, results_of
+from cefito.planners.cefito.fitting import fit_objective
+from cefito.planners.cefito.hypotheses import (
+    Hypotheses,
+    Hypothesis,
+    compiled_problems,
+    merged,
+    no_plans,
+)
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.cefito.validation import plan_scores, validation_problems
+from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
+from cefito.planners.networks import TrainingContext
 from cefito.planners.proposal_model import ProposalModel
-from cefito.planners.settings import RunConfig
 from cefito.planners.task_model import TaskModel
-from cefito.runtime import generator_for
+from cefito.progress import Progress, silent
+from cefito.runtime import Stream, generator_for
 from cefito.search.constraints import Constraints
-from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Plans, Problem, Search, Watch
+from cefito.search.problem import Plans, Watch
 from cefito.search.registry import make_search
 from cefito.search.settings import SearchConfig
+from cefito.search.space import Space
 from cefito.training.augmentation import ActionMeans
-from cefito.training.checkpoint import load_weights
-from cefito.training.distributed import Processes
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["CefitoPlanner"]
+__all__ = ["CefitoPlanner", "new_field"]
 
 logger = logging.getLogger(__name__)
-_TITLE = "energy field"
-_REMEDY = "Train the run again (cefito train)."
+FIELD = "energy field"
 _TOGETHER = 64  # most queries handed to the search at once
 _CANDIDATES = (
     500_000  # and fewer where they have more candidates than this, so that progress is seen
 )
 
 
+@dataclass(frozen=True, kw_only=True)
 class CefitoPlanner:
-    """The paper's planner: task classifier, energy field and search.
+    """The paper's planner: task classifier, energy field and search, and what goes beyond it.
 
-    And what goes beyond it, as configured.
-
-    Args:
-        config: All settings of the run.
-        context: Where it is trained; checkpoints and metrics go into `classifier/`, `proposal/` and
-            `field/` of its folder.
-        search: Another search than the configured one.
+    Attributes:
+        settings: All of its settings.
+        taxonomy: Tasks and actions.
+        space: Actions of each task.
+        incremental: The trained energy field, as searches walk it.
+        prior: Prior over sequences.
+        fitted: Weights of the objectives, as fitted.
+        task_model: Predicts tasks; None where tasks must be given.
+        proposal: Proposes actions; None where every action is equally likely.
     """
 
-    def __init__(
-        self,
+    abilities: ClassVar[Abilities] = Abilities(constraints=True, search=True)
+    name: ClassVar[str] = "CEFITO"
+    settings: CefitoSettings
+    taxonomy: Taxonomy
+    space: ActionSpace
+    incremental: IncrementalField
+    prior: NGramPrior
+    fitted: ObjectiveFit = NOTHING_FITTED
+    task_model: TaskModel | None = None
+    proposal: ProposalModel | None = None
+
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
         *,
-        config: RunConfig,
+        settings: CefitoSettings,
+        seed: int,
         context: TrainingContext = TrainingContext(),
-        search: Search | None = None,
-    ) -> None:
-        self.config, self.context, self.device = config, context, torch.device(context.device)
-        self._given_search = search
-        self.task_model = TaskModel(
-            config=config.classifier,
-            training=config.classifier_training,
-            context=context.part("classifier"),
-        )
-        self.proposal = ProposalModel(
-            config=config.proposal,
-            training=config.proposal_training,
-            context=context.part("proposal"),
-        )
-        self.field: EnergyField | None = None
-        self.hypotheses: Hypotheses | None = None
-        self.space: ActionSpace | None = None
-        self.taxonomy: Taxonomy | None = None
-        self.result: TrainingResult | None = None
-        self._incremental: IncrementalField | None = None
-
-    @property
-    def name(self) -> str:
-        """What it is called in tables."""
-        return "CEFITO"
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Those of the field's predictor, the task classifier and the proposal network."""
-        field, _ = self._ready()
-        fitted = (network for network in (self.task_model, self.proposal) if network.fitted)
-        return parameters_of(*fitted) | {_TITLE: field.predictor.parameter_count()}
-
-    @property
-    def results(self) -> dict[str, TrainingResult]:
-        """How its trainings went."""
-        own = {} if self.result is None else {_TITLE: self.result}
-        return results_of(self.task_model, self.proposal) | own
-
-    @property
-    def horizon(self) -> int:
-        """T of the trained field."""
-        return self._ready()[0].horizon
-
-    @property
-    def search(self) -> Search:
-        """The search in use."""
-        settings = self.config.search
-        return self._given_search or make_search(
-            settings.method,
-            memory_mib=settings.memory_mib,
-            budget_gflop=settings.budget_gflop,
-            proposals=settings.proposals,
-            starts=settings.starts,
-            refinements=settings.refinements,
-            width=settings.width,
-            diversity=settings.diversity,
-        )
-
-    def use(self, settings: SearchConfig) -> None:
-        """Search in another way from now on; where actions come from stays as it was trained.
-
-        Args:
-            settings: All settings of the search.
-        """
-        kept = settings.model_copy(update={"actions": self.config.search.actions})
-        self.config = self.config.model_copy(update={"search": kept})
-
-    def fit(self, train_windows: Windows, val: Windows, *, seed: int) -> None:
-        """Train task classifier, proposal network and field.
-
-        And fit the prior and the weights of the objective.
+    ) -> Fitted[Self]:
+        """Train the networks, fit the prior and the weights of the objective.
 
         The networks keep the epoch that does best on the validation windows; the weights are fitted
         on these.
 
         Args:
-            train_windows: Training windows.
+            train: Training windows.
             val: Validation windows.
+            settings: All settings.
             seed: Seed of everything drawn.
+            context: Where it is trained; checkpoints and metrics go into `classifier/`, `proposal/`
+                and `field/` of its folder.
 
         Raises:
             SamplingError: Too few sequences for the negatives asked for.
             RunError: A checkpoint in the folder belongs to another training.
         """
-        self.taxonomy = train_windows.taxonomy
-        self.space = action_space(train_windows, self.config.search.actions)
-        self._warn_fallback()
-        self.task_model.fit(train_windows, val, seed=seed)
-        observed = torch.from_numpy(
-            np.concatenate([train_windows.initial, train_windows.goal]).mean(axis=0)
+        space = action_space(train, settings.search.actions)
+        _warn_fallback(space, train.taxonomy)
+        actions = dict(enumerate(space.actions))
+        task_model, task_result = TaskModel.fit(
+            train, val, settings=settings, seed=seed, context=context
         )
-        field = self._new_field(
-            train_windows.initial.shape[1],
-            train_windows.horizon,
-            self._action_vectors(train_windows, observed),
-        )
-        field.reset(generator_for("cpu", seed, 3), mean=observed)
-        field.to(self.device)
-        training = self.config.training
-        problems = validation_problems(
+        proposal, proposal_result = ProposalModel.fit(
+            train,
             val,
-            self.space,
-            windows=training.stopping.windows,
-            candidates=training.stopping.candidates,
-        )
-        objective = FieldLoss(
-            field=field,
-            train=train_windows,
-            actions=dict(enumerate(self.space.actions)),
-            config=training,
-            score=lambda trained, group: self._score(trained, *problems, group),
-        )
-        self.proposal.fit(
-            train_windows, val, actions=dict(enumerate(self.space.actions)), seed=seed
-        )
-        self.result = self.context.part("field").train(
-            _TITLE,
-            objective,
-            training,
+            config=settings.proposal,
+            training=settings.proposal_training,
+            actions=actions,
             seed=seed,
-            settings=[
-                train_windows.horizon,
-                self.config.field.model_dump(),
-                training.model_dump(),
-                self.config.search.actions,
-            ],
+            context=context.part("proposal"),
         )
-        self.field, self._incremental = field.eval(), IncrementalField(field)
+        field, field_result = _fit_field(
+            train, val, space=space, settings=settings, seed=seed, context=context.part("field")
+        )
         prior = NGramPrior.tuned(
-            train_windows.actions,
-            train_windows.tasks,
-            action_count=len(self.taxonomy.actions),
-            actions=self.space.actions,
+            train.actions,
+            train.tasks,
+            action_count=len(train.taxonomy.actions),
+            actions=space.actions,
             val_sequences=val.actions,
             val_tasks=val.tasks,
         )
-        self.hypotheses = self.combined(prior=prior)
-        with self.context.progress("fitting the objective", total=1) as advance:
-            self.hypotheses.fit(
-                self._incremental,
+        planner = cls(
+            settings=settings,
+            taxonomy=train.taxonomy,
+            space=space,
+            incremental=IncrementalField(field),
+            prior=prior,
+            task_model=task_model,
+            proposal=proposal,
+        )
+        with context.progress("fitting the objective", total=1) as advance:
+            fitted = fit_objective(
+                planner.hypotheses,
+                planner.incremental,
                 val,
-                windows=self.config.search.fitting_windows,
-                memory_mib=self.config.search.memory_mib,
+                windows=settings.search.fitting_windows,
+                memory_mib=settings.search.memory_mib,
             )
             advance()
+        trainings = {
+            TaskModel.title: task_result,
+            ProposalModel.title: proposal_result,
+            FIELD: field_result,
+        }
+        return Fitted(replace(planner, fitted=fitted), trainings)
 
-    def combined(self, *, prior: NGramPrior, **fitted: Any) -> Hypotheses:
-        """What is asked of the networks, out of those that there are.
-
-        Imported weights come without some.
+    @classmethod
+    def load(
+        cls, folder: Path, *, settings: CefitoSettings, context: TrainingContext = TrainingContext()
+    ) -> Self:
+        """The planner that was saved in a folder.
 
         Args:
-            prior: Prior over sequences.
-            fitted: What else `Hypotheses` takes.
+            folder: The folder.
+            settings: Replaced by those in the folder.
+            context: Where it runs.
+
+        Raises:
+            RunError: Missing or damaged files.
         """
-        assert self.field is not None
-        assert self.space is not None
+        del settings
+        from cefito.planners.cefito.files import read_planner
+
+        planner = cls(**read_planner(folder, device=context.device))
+        _warn_fallback(planner.space, planner.taxonomy)
+        return planner
+
+    def save(self, folder: Path) -> None:
+        """Write weights, action space, taxonomy and settings."""
+        from cefito.planners.cefito.files import write_planner
+
+        write_planner(self, folder)
+
+    @property
+    def horizon(self) -> int:
+        """T of the trained field."""
+        return self.field.horizon
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.field.predictor.observation_dim
+
+    @property
+    def networks(self) -> tuple[TaskModel | ProposalModel, ...]:
+        """The networks beside the field, as far as it has them."""
+        return tuple(network for network in (self.task_model, self.proposal) if network is not None)
+
+    @property
+    def field(self) -> EnergyField:
+        """The trained energy field."""
+        return self.incremental.field
+
+    @property
+    def hypotheses(self) -> Hypotheses:
+        """What makes problems of queries, with stand-ins for networks that it lacks."""
         predictor = self.field.predictor
-        task_model = self.task_model if self.task_model.fitted else NoTaskModel()
-        proposal = (
-            self.proposal
-            if self.proposal.fitted
-            else NoProposals(predictor.horizon, predictor.action_count)
-        )
         return Hypotheses(
-            space=self.space, task_model=task_model, prior=prior, proposal=proposal, **fitted
+            space=self.space,
+            task_model=self.task_model or NoTaskModel(),
+            prior=self.prior,
+            proposal=self.proposal or NoProposals(predictor.horizon, predictor.action_count),
+            fitted=self.fitted,
         )
 
-    def _action_vectors(self, windows: Windows, mean: torch.Tensor) -> torch.Tensor | None:
-        """Frozen vectors of the actions, as configured; None where they are learned."""
-        if self.config.field.action_encoding == "observed":
-            return ActionMeans(
-                windows, mean if self.config.field.centre else torch.zeros_like(mean)
-            ).all()
+    @property
+    def tasks(self) -> int:
+        """How many of a query's likeliest tasks are searched."""
+        return self.settings.search.tasks or self.fitted.tasks
+
+    @property
+    def weights(self) -> Weights:
+        """Weights of the objective in force."""
+        settings, fitted = self.settings.search, self.fitted
+        likelihood = settings.objective == "likelihood"
+        weights = fitted.guide if likelihood else fitted.weights[settings.objective]
+        if self.tasks == 1:
+            weights = replace(weights, task=0.0)  # the same for every plan
         return (
-            None
-            if windows.action_text is None
-            else torch.from_numpy(windows.action_text.astype(np.float32))
+            weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
         )
 
-    def _new_field(
-        self, observation_dim: int, horizon: int, action_vectors: torch.Tensor | None
-    ) -> EnergyField:
-        assert self.taxonomy is not None
-        return EnergyField(
-            config=self.config.field,
-            observation_dim=observation_dim,
-            horizon=horizon,
-            action_count=len(self.taxonomy.actions),
-            action_vectors=action_vectors,
+    def describe(self) -> Description:
+        """Its networks, search and weights, and where the actions of tasks come from."""
+        parameters = {network.title: network.parameters for network in self.networks}
+        return Description(
+            name=self.name,
+            parameters=parameters | {FIELD: self.field.predictor.parameter_count()},
+            search=self.settings.search,
+            weights=vars(self.weights),
+            tasks=self.tasks,
+            actions_from=self.space.source,
+            tasks_without_training=self.space.fallback,
         )
 
-    def _score(
-        self,
-        field: EnergyField,
-        problems: list[Problem],
-        actual: NDArray[np.int64],
-        group: Processes,
-    ) -> Mapping[str, float]:
-        """Success rate and mean accuracy, per cent, of plans for validation problems.
+    def with_search(self, settings: SearchConfig) -> Self:
+        """A planner that searches in another way.
 
-        Shared out over the processes.
+        Where actions come from stays as it was trained.
         """
-        mine = group.share(torch.arange(len(problems))).tolist()
-        search = ExhaustiveSearch(memory_mib=self.config.search.memory_mib)
-        plans = search.search(IncrementalField(field), [problems[index] for index in mine], 1)
-        right = (
-            np.array([plan.actions[0] for plan in plans]).reshape(-1, actual.shape[1])
-            == actual[mine]
-        )
-        sums = torch.tensor(
-            [right.all(axis=1).sum(), right.mean(axis=1).sum()],
-            dtype=torch.float64,
-            device=self.device,
-        )
-        success, accuracy = (100 * group.sum(sums) / len(problems)).tolist()
-        return {"success_rate": success, "mean_accuracy": accuracy}
-
-    def _warn_fallback(self) -> None:
-        if self.space and self.space.fallback:
-            assert self.taxonomy is not None
-            names = [
-                f"{task} ('{self.taxonomy.tasks[task].name}')" for task in self.space.fallback[:3]
-            ]
-            logger.warning(
-                "tasks without training windows, which may use all actions that the taxonomy "
-                "lists for them: "
-                "%d, %s%s",
-                len(self.space.fallback),
-                ", ".join(names),
-                ", …" if len(self.space.fallback) > len(names) else "",
-            )
-
-    def _ready(self) -> tuple[EnergyField, Hypotheses]:
-        if self.field is None or self.hypotheses is None:
-            raise RunError("this planner has not been fitted; call fit or load first.")
-        return self.field, self.hypotheses
+        kept = settings.model_copy(update={"actions": self.settings.search.actions})
+        return replace(self, settings=self.settings.model_copy(update={"search": kept}))
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The classifier's prediction [N], or the given tasks.
 
         Where several tasks are searched, plans name their own.
         """
-        _, hypotheses = self._ready()
-        return np.array([one.task for one in hypotheses.of(queries, 1)], dtype=np.int64)
-
-    @property
-    def weights(self) -> Weights:
-        """Weights of the objective in force."""
-        _, hypotheses = self._ready()
-        settings = self.config.search
-        weights = (
-            hypotheses.guide
-            if settings.objective == "likelihood"
-            else hypotheses.weights[settings.objective]
-        )
-        if (settings.tasks or hypotheses.tasks) == 1:
-            weights = replace(weights, task=0.0)  # the same for every plan
-        return (
-            weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
-        )
+        tasks = [hypothesis.task for hypothesis in self.hypotheses.of(queries, 1)]
+        return np.array(tasks, dtype=np.int64)
 
     def plan(
         self,
         queries: Queries,
         top_k: int,
         *,
-        constraints: Constraints = Constraints(),
+        constraints: Constraints = UNCONSTRAINED,
         stop: Callable[[], bool] | None = None,
+        progress: Progress = silent,
     ) -> list[Plans]:
         """The best sequences among those of each query's likeliest tasks.
 
@@ -350,153 +288,141 @@ class CefitoPlanner:
             top_k: Plans a query; fewer where there are not so many sequences.
             constraints: What every plan must satisfy.
             stop: Asked now and then; once it says so, the best met so far is returned.
+            progress: Shows progress.
 
         Raises:
-            RunError: Not fitted, observations of another dimension, or no task given and no
-                classifier to predict it.
+            RunError: Observations of another dimension, or no task given and no classifier to
+                predict it.
             ConfigError: No sequence of any likely task satisfies the constraints, or settings that
                 imported weights cannot follow.
         """
-        field, hypotheses = self._ready()
-        if queries.initial.shape[1] != field.predictor.observation_dim:
-            raise RunError(
-                f"observations have {queries.initial.shape[1]} features; this run was trained on "
-                f"{field.predictor.observation_dim}."
-            )
-        if self._incremental is None:
-            self._incremental = IncrementalField(field)
-        settings = self.config.search
-        if not self.proposal.fitted:
+        check_queries(self, queries, top_k, constraints)
+        settings = self.settings.search
+        if self.proposal is None:
             check_settings(settings)
-        tasks = hypotheses.of(queries, settings.tasks or hypotheses.tasks)
-        problems = hypotheses.problems(
+        tasks = self.hypotheses.of(queries, self.tasks)
+        problems = self.hypotheses.problems(
             queries,
             tasks,
             weights=self.weights,
             constraints=constraints,
             pruning=settings.pruning if settings.pruning >= 0 else None,
         )
-        if constraints or settings.pruning >= 0:
-            tasks, problems = feasible(tasks, problems, field.horizon, len(queries))
-        order = sorted(
-            range(len(tasks)), key=lambda row: tasks[row].task
-        )  # those of one task together
-        found: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
-        search = self.search
-        with self.context.progress("planning", total=len(problems)) as advance:
+        tasks, spaces = compiled_problems(
+            tasks, problems, horizon=self.horizon, queries=len(queries), taxonomy=self.taxonomy
+        )
+        return self._searched(len(queries), tasks, spaces, top_k, stop, progress)
+
+    def _searched(
+        self,
+        queries: int,
+        tasks: list[Hypothesis],
+        spaces: list[Space],
+        top_k: int,
+        stop: Callable[[], bool] | None,
+        progress: Progress,
+    ) -> list[Plans]:
+        """Search compiled problems, a batch after the other, and merge those of each query."""
+        order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # a task's together
+        parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(queries)]
+        search = make_search(self.settings.search)
+        with progress("planning", total=len(spaces)) as advance:
             watch = Watch(advance=advance, stop=stop) if stop else Watch(advance=advance)
             while order and not (stop and stop()):
-                largest = len(problems[order[0]].actions) ** field.horizon
+                largest = spaces[order[0]].size ** self.horizon
                 together = max(1, min(_TOGETHER, _CANDIDATES // largest))
                 rows, order = order[:together], order[together:]
-                for row, plans in zip(
-                    rows,
-                    search.search(self._incremental, [problems[row] for row in rows], top_k, watch),
-                    strict=True,
-                ):
-                    found[tasks[row].query].append((tasks[row], plans))
+                batch = [spaces[row] for row in rows]
+                plans = search.search(self.incremental, batch, top_k, watch)
+                for row, part in zip(rows, plans, strict=True):
+                    parts[tasks[row].query].append((tasks[row], part))
         missed = {tasks[row].query for row in order}  # stopped before all their tasks were searched
-        best = [merged(parts, top_k) if parts else no_plans(field.horizon) for parts in found]
+        best = [merged(part, top_k) if part else no_plans(self.horizon) for part in parts]
         return [
             replace(plans, exact=plans.exact and query not in missed)
             for query, plans in enumerate(best)
         ]
 
-    def save(self, folder: Path) -> None:
-        """Write weights, action space, taxonomy and settings."""
-        field, hypotheses = self._ready()
-        assert self.taxonomy is not None
-        write_tensors(folder / "field.safetensors", field.state_dict())
-        networks = (self.task_model, self.proposal)
-        for network in networks:
-            if network.fitted:
-                network.save(folder)
-        write_tensors(folder / "prior.safetensors", hypotheses.prior.to_arrays())
-        write_json(
-            folder / "planner.json",
-            {
-                "planner": "cefito",
-                "horizon": field.horizon,
-                "observation_dim": field.predictor.observation_dim,
-                "learned_actions": field.predictor.learned_actions,
-                "config": self.config.model_dump(mode="json"),
-                "action_space": hypotheses.space.to_dict(),
-                "taxonomy": self.taxonomy.to_dict(),
-                "weights": {name: vars(weights) for name, weights in hypotheses.weights.items()},
-                "guide": vars(hypotheses.guide),
-                "tasks": hypotheses.tasks,
-                "lacks": [network.title for network in networks if not network.fitted],
-            },
-        )
 
-    def load(self, folder: Path) -> None:
-        """Read them back; the settings in the folder replace those given.
-
-        Raises:
-            RunError: Missing or damaged files.
-        """
-        path = folder / "planner.json"
-        value = read_json(path, _REMEDY, RunError)
-        tensors, _ = load_tensors(folder / "field.safetensors", "pt", _REMEDY, RunError)
-        self.config = saved_config(value, folder)
-        try:
-            self.taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(path))
-            self.space = ActionSpace.from_dict(value["action_space"])
-            vectors = None if value["learned_actions"] else tensors.get("predictor.action_vectors")
-            field = self._new_field(value["observation_dim"], value["horizon"], vectors)
-            lacks = list(value.get("lacks", []))
-        except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as problem:
-            raise RunError(
-                f"{path}: not a planner of this version ({problem!r}). {_REMEDY}"
-            ) from problem
-        load_weights(field, tensors, str(folder / "field.safetensors"))
-        self.field, self._incremental = field.to(self.device).eval(), None
-        self.task_model = TaskModel(
-            config=self.config.classifier,
-            training=self.config.classifier_training,
-            context=self.context,
-        )
-        self.proposal = ProposalModel(
-            config=self.config.proposal,
-            training=self.config.proposal_training,
-            context=self.context,
-        )
-        for network in (self.task_model, self.proposal):
-            if network.title not in lacks:
-                network.load(folder)
-        arrays, _ = load_tensors(folder / "prior.safetensors", "np", _REMEDY, RunError)
-        try:
-            prior = NGramPrior.from_arrays(arrays)
-        except (TypeError, ValueError, ConfigError) as problem:
-            raise RunError(
-                f"{folder / 'prior.safetensors'}: not a prior of this version ({problem!r}). "
-                f"{_REMEDY}"
-            ) from problem
-        try:
-            self.hypotheses = self.combined(
-                prior=prior,
-                weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES},
-                guide=Weights(**value["guide"]),
-                tasks=int(value["tasks"]),
-            )
-        except (KeyError, TypeError, ValueError, ConfigError) as problem:
-            raise RunError(
-                f"{path}: weights of another version ({problem!r}). {_REMEDY}"
-            ) from problem
-        self._warn_fallback()
+def _fit_field(
+    train: Windows,
+    val: Windows,
+    *,
+    space: ActionSpace,
+    settings: CefitoSettings,
+    seed: int,
+    context: TrainingContext,
+) -> tuple[EnergyField, TrainingResult]:
+    """Train the field; it keeps the epoch whose plans for validation windows are best."""
+    observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
+    field = new_field(
+        settings,
+        observation_dim=train.initial.shape[1],
+        action_count=len(train.taxonomy.actions),
+        horizon=train.horizon,
+        action_vectors=_action_vectors(train, settings, observed),
+    )
+    field.reset(generator_for("cpu", seed, Stream.FIELD), mean=observed)
+    field.to(context.device)
+    training = settings.training
+    problems, actual = validation_problems(
+        val, space, windows=training.stopping.windows, candidates=training.stopping.candidates
+    )
+    loss = FieldLoss(
+        field=field,
+        train=train,
+        actions=dict(enumerate(space.actions)),
+        config=training,
+        score=partial(
+            plan_scores, problems=problems, actual=actual, memory_mib=settings.search.memory_mib
+        ),
+    )
+    determining: list[Any] = [
+        train.horizon,
+        settings.field.model_dump(),
+        training.model_dump(),
+        settings.search.actions,
+    ]
+    result = context.train(FIELD, loss, training, seed=seed, settings=determining)
+    return field.eval(), result
 
 
-def saved_config(value: dict[str, Any], folder: Path) -> RunConfig:
-    """The settings that a planner was saved with.
+def _warn_fallback(space: ActionSpace, taxonomy: Taxonomy) -> None:
+    if not space.fallback:
+        return
+    names = [f"{task} ('{taxonomy.tasks[task].name}')" for task in space.fallback[:3]]
+    logger.warning(
+        "tasks without training windows, which may use all actions that the taxonomy lists for "
+        "them: %d, %s%s",
+        len(space.fallback),
+        ", ".join(names),
+        ", …" if len(space.fallback) > len(names) else "",
+    )
 
-    Raises:
-        RunError: They are not those of this version.
-    """
-    from pydantic import ValidationError
 
-    try:
-        return RunConfig.model_validate(value["config"])
-    except (KeyError, TypeError, ValidationError) as problem:
-        raise RunError(
-            f"{folder / 'planner.json'}: settings of another version ({problem}). {_REMEDY}"
-        ) from problem
+def _action_vectors(
+    windows: Windows, settings: CefitoSettings, mean: torch.Tensor
+) -> torch.Tensor | None:
+    """Frozen vectors of the actions, as configured; None where they are learned."""
+    if settings.field.action_encoding == "observed":
+        return ActionMeans(windows, mean if settings.field.centre else torch.zeros_like(mean)).all()
+    text = windows.action_text
+    return None if text is None else torch.from_numpy(text.astype(np.float32))
+
+
+def new_field(
+    settings: CefitoSettings,
+    *,
+    observation_dim: int,
+    action_count: int,
+    horizon: int,
+    action_vectors: torch.Tensor | None,
+) -> EnergyField:
+    """An untrained field."""
+    return EnergyField(
+        config=settings.field,
+        observation_dim=observation_dim,
+        horizon=horizon,
+        action_count=action_count,
+        action_vectors=action_vectors,
+    )

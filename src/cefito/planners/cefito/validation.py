@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows
+from cefito.field.energy import EnergyField
+from cefito.field.incremental import IncrementalField
+from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.problem import Problem
+from cefito.training.distributed import Processes
 
-__all__ = ["validation_problems"]
+__all__ = ["plan_scores", "validation_problems"]
 
 
 def validation_problems(
@@ -41,3 +48,34 @@ def validation_problems(
             Problem(initial=sample.initial[row], goal=sample.goal[row], actions=allowed)
         )
     return problems, sample.actions
+
+
+def plan_scores(
+    field: EnergyField,
+    group: Processes,
+    *,
+    problems: Sequence[Problem],
+    actual: NDArray[np.int64],
+    memory_mib: float,
+) -> Mapping[str, float]:
+    """Success rate and mean accuracy, per cent, of plans for validation problems.
+
+    Args:
+        field: The field, searched exhaustively by its energy alone.
+        group: The processes that share the problems out.
+        problems: Validation problems.
+        actual: Their true sequences [N, T].
+        memory_mib: Memory bound of the search.
+    """
+    rows = group.share(torch.arange(len(problems))).tolist()
+    search = ExhaustiveSearch(memory_mib=memory_mib)
+    plans = search.search(IncrementalField(field), [problems[row] for row in rows], 1)
+    best = np.array([plan.actions[0] for plan in plans]).reshape(-1, actual.shape[1])
+    right = best == actual[rows]
+    sums = torch.tensor(
+        [right.all(axis=1).sum(), right.mean(axis=1).sum()],
+        dtype=torch.float64,
+        device=next(field.parameters()).device,
+    )
+    success, accuracy = (100 * group.sum(sums) / len(problems)).tolist()
+    return {"success_rate": success, "mean_accuracy": accuracy}

@@ -5,15 +5,23 @@ A log-linear model of the true sequence among candidates, fitted on validation w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 
-__all__ = ["OBJECTIVES", "PAPER", "TERMS", "Weights", "fit_weights"]
+__all__ = [
+    "NOTHING_FITTED",
+    "OBJECTIVES",
+    "PAPER",
+    "TERMS",
+    "ObjectiveFit",
+    "Weights",
+    "fit_weights",
+]
 
 TERMS = ("energy", "prior", "proposal", "task")
 OBJECTIVES = {"energy": ("energy", "task"), "prior": ("energy", "prior", "task"), "fitted": TERMS}
@@ -24,7 +32,10 @@ _STEPS = 100
 
 @dataclass(frozen=True)
 class Weights:
-    """score = energy · E − prior · log p(sequence | task) − proposal · Σ log q(step) − task · log p(task), lower is better.
+    """Weights of the terms of the score, of which the lowest is best.
+
+    score = energy · E − prior · log p(sequence | task) − proposal · Σ log q(step)
+            − task · log p(task)
 
     Attributes:
         energy: Of the energy; one over the temperature.
@@ -53,13 +64,40 @@ PAPER = Weights()
 """The energy alone (paper, Eq. 4)."""
 
 
+@dataclass(frozen=True)
+class ObjectiveFit:
+    """What was fitted on validation windows, beside the networks.
+
+    Attributes:
+        weights: Weights of each objective in `OBJECTIVES`.
+        guide: Weights of the guide; its energy weight does not matter.
+        tasks: How many tasks to search.
+
+    Raises:
+        ConfigError: Less than one task to search.
+    """
+
+    weights: Mapping[str, Weights] = field(default_factory=lambda: dict.fromkeys(OBJECTIVES, PAPER))
+    guide: Weights = Weights(energy=0.0, prior=1.0, proposal=1.0)
+    tasks: int = 1
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1:
+            raise ConfigError(f"{self.tasks} tasks to search; expected at least 1.")
+
+
+NOTHING_FITTED = ObjectiveFit()
+"""The paper's energy, one task, and a guide that weighs prior and proposals alike."""
+
+
 def fit_weights(
     features: Sequence[NDArray[np.float64]], truth: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Non-negative weights w under which p(candidate) ∝ exp(−features · w) makes the true candidates likeliest.
+    """Non-negative weights w that make the true candidates likeliest.
 
-    The likelihood is concave in w and is maximised by projected Newton steps, with a small ridge; a
-    term that would get a negative weight gets none.
+    A candidate's probability is ∝ exp(−features · w). The likelihood is concave in w and is
+    maximised by projected Newton steps, with a small ridge; a term that would get a negative weight
+    gets none.
 
     Args:
         features: For each query the features of its candidates [n, F].

@@ -1,4 +1,4 @@
-"""Settings of PDPP; the defaults are the published sizes, as `paper.toml` repeats them."""
+"""Settings of PDPP; the defaults are the published ones, repeated in `paper.toml`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.task_model import ClassifierSettings
 from cefito.settings import Frozen
-from cefito.training.settings import (
-    EmaConfig,
-    OptimiserConfig,
-    StoppingConfig,
-    TrainingConfig,
-)
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["PdppConfig", "PdppSettings"]
 
 
 class PdppConfig(Frozen):
-    """PDPP (projected diffusion): task, actions and observations as one matrix over time.
-
-    Denoised by a temporal U-Net.
+    """PDPP: a matrix of task, actions and observations over time, denoised by a temporal U-Net.
 
     Attributes:
         widths: Channels of the U-Net's levels, multiples of 8; no more levels than the horizon has

@@ -1,4 +1,4 @@
-"""Settings of PKG; the defaults are the published sizes, as `paper.toml` repeats them."""
+"""Settings of PKG; its sizes are not published, and `paper.toml` repeats the defaults."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ __all__ = ["PkgConfig", "PkgSettings"]
 
 
 class PkgConfig(Frozen):
-    """Procedural knowledge graph: a step model for the first and the last action.
-
-    The likeliest path between them.
+    """Procedural knowledge graph: the likeliest path between a predicted first and last action.
 
     Attributes:
         network: The step model.

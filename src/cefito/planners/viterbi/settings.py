@@ -1,4 +1,4 @@
-"""Settings of ViterbiPlanNet; the defaults are the published sizes, as `paper.toml` repeats them."""
+"""Settings of ViterbiPlanNet; the defaults are the published ones, repeated in `paper.toml`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from cefito.settings import Frozen
-from cefito.training.settings import (
-    OptimiserConfig,
-    StoppingConfig,
-    TrainingConfig,
-)
+from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["ViterbiConfig", "ViterbiSettings"]
 
 
 class ViterbiConfig(Frozen):
-    """ViterbiPlanNet (arXiv 2603.04265).
-
-    Emissions decoded by a differentiable Viterbi layer over the knowledge graph.
+    """ViterbiPlanNet (arXiv 2603.04265): emissions decoded by a differentiable Viterbi layer.
 
     Attributes:
         hidden: Width of the observation encoder's first layer.

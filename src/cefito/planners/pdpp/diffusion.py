@@ -1,0 +1,127 @@
+"""What is diffused: a plan as a matrix over time, its noising, sampling and projection.
+
+The matrix of a plan is [T, C + K + E]: in every row the task as one-hot, the action as one-hot, and
+the observation, which is the initial one in row 1, the goal in row T and zero between. Task and
+observations are given. Whatever is done to a matrix, it is projected afterwards: its task and
+observation blocks become the given ones again. Only the actions are predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["Diffusion", "Projection"]
+
+_CLOSEST = 0.999  # most of the signal's variance that one diffusion step may take
+_OFFSET = 0.008  # of the cosine schedule
+
+
+class Diffusion:
+    """Gaussian diffusion of which the clean matrix is predicted.
+
+    It has the cosine schedule and a deterministic sampler. Times count from 0, the clean matrix, to
+    `steps`, almost pure noise.
+
+    Args:
+        steps: S, diffusion steps in training.
+        sampling: Steps of the sampler.
+
+    Attributes:
+        steps: S.
+        times: The sampler's times, uniform, from S down to 0, [sampling + 1].
+        signal: Share of the signal in the variance at each time, float64 [S + 1].
+    """
+
+    def __init__(self, *, steps: int, sampling: int) -> None:
+        self.steps = steps
+        self.times = [round(steps * left / sampling) for left in range(sampling, -1, -1)]
+        # Nichol and Dhariwal (2021), Eq. 17: f(t) = cos²((t/S + s) / (1 + s) · π/2), each step
+        # bounded
+        time = torch.arange(steps + 1, dtype=torch.float64) / steps
+        angle = (time + _OFFSET) / (1 + _OFFSET) * math.pi / 2
+        share = angle.cos().square()
+        taken = (1 - share[1:] / share[:-1]).clamp(max=_CLOSEST)
+        self.signal = torch.cat([torch.ones(1, dtype=torch.float64), (1 - taken).cumprod(dim=0)])
+
+    def noised(self, clean: Tensor, noise: Tensor, times: Tensor) -> Tensor:
+        """Matrices [B, …] with noise at given times [B]: √ᾱ · clean + √(1 − ᾱ) · noise."""
+        signal = self.signal.to(clean.device)[times].view(-1, *(1,) * (clean.ndim - 1))
+        return signal.sqrt().to(clean.dtype) * clean + (1 - signal).sqrt().to(clean.dtype) * noise
+
+    def sample(
+        self,
+        predict: Callable[[Tensor, int], Tensor],
+        noise: Tensor,
+        project: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """Denoise by DDIM with η = 0 (Song et al. 2021, Eq. 12); nothing is drawn or clipped.
+
+        Args:
+            predict: Predicts the clean matrices [B, …] from noised ones [B, …] at a time.
+            noise: What to start from [B, …].
+            project: Applied to the noise, to every prediction and after every step.
+
+        Returns:
+            The matrices at time 0, [B, …].
+        """
+        x = project(noise)
+        for now, after in pairwise(self.times):
+            clean = project(predict(x, now))
+            here, there = float(self.signal[now]), float(self.signal[after])
+            rest = (x - math.sqrt(here) * clean) / math.sqrt(1 - here)
+            x = project(math.sqrt(there) * clean + math.sqrt(1 - there) * rest)
+        return x
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What is given of plans: the tasks, and the observations of the first and the last row.
+
+    Attributes:
+        given: Matrices with the task and observation blocks filled in, zero elsewhere,
+            [B, T, C + K + E].
+        actions: The columns of the action block.
+    """
+
+    given: Tensor
+    actions: slice
+
+    @classmethod
+    def build(
+        cls,
+        tasks: Tensor,
+        initial: Tensor,
+        goal: Tensor,
+        *,
+        task_count: int,
+        action_count: int,
+        horizon: int,
+    ) -> Projection:
+        """The projection onto tasks [B] and observations [B, E].
+
+        At T = 1 the goal stands where the initial one stood.
+        """
+        one_hot = F.one_hot(tasks, task_count).to(initial.dtype)[:, None].expand(-1, horizon, -1)
+        between = initial.new_zeros(len(tasks), horizon, action_count + initial.shape[1])
+        between[:, 0, action_count:] = initial
+        between[:, -1, action_count:] = goal
+        return cls(
+            given=torch.cat([one_hot, between], dim=2),
+            actions=slice(task_count, task_count + action_count),
+        )
+
+    def __call__(self, matrix: Tensor) -> Tensor:
+        """The matrices [B, T, C + K + E] with the given task and observation blocks."""
+        return self.filled(matrix[..., self.actions])
+
+    def filled(self, actions: Tensor) -> Tensor:
+        """The given matrices with this action block [B, T, K]."""
+        before, after = self.given[..., : self.actions.start], self.given[..., self.actions.stop :]
+        return torch.cat([before, actions, after], dim=-1)

@@ -1,0 +1,118 @@
+"""The temporal U-Net of PDPP."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cefito.field.predictor import positions
+
+__all__ = ["TemporalUNet"]
+
+
+class TemporalUNet(nn.Module):
+    """A U-Net over time with two residual blocks a level.
+
+    Time shrinks by one from level to level, by convolutions of width 2 and stride 1, and grows back
+    likewise. Each level going up takes the features of the level of the same length going down
+    beside its own.
+
+    Args:
+        columns: D, columns of the matrices.
+        widths: Channels of the levels.
+        steps: S, the last time.
+    """
+
+    times: Tensor
+
+    def __init__(self, *, columns: int, widths: tuple[int, ...], steps: int) -> None:
+        super().__init__()
+        first, last = widths[0], widths[-1]
+        self.register_buffer("times", positions(steps + 1, first), persistent=False)
+        self.time = nn.Sequential(
+            nn.Linear(first, 4 * first), nn.Mish(), nn.Linear(4 * first, first), nn.Mish()
+        )
+        self.down = nn.ModuleList(_Level(*pair, first) for pair in pairwise((columns, *widths)))
+        self.shrink = nn.ModuleList(nn.Conv1d(width, width, 2) for width in widths[:-1])
+        self.middle = _Level(last, last, first)
+        self.up = nn.ModuleList(
+            _Level(2 * deep, shallow, first) for shallow, deep in reversed(list(pairwise(widths)))
+        )
+        self.grow = nn.ModuleList(
+            nn.ConvTranspose1d(width, width, 2) for width in reversed(widths[:-1])
+        )
+        self.end = nn.Sequential(_Unit(2 * first, first), nn.Conv1d(first, columns, 1))
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw all weights anew: Kaiming-uniform, zero biases.
+
+        The second convolution of every block is zero. So is the last layer (not published), for
+        almost all of a plan is zero: from random weights training takes several times as long to
+        get as far.
+        """
+        for module in self.modules():
+            if isinstance(module, (nn.Conv1d, nn.ConvTranspose1d, nn.Linear)):
+                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for module in self.modules():
+            if isinstance(module, _Block):
+                nn.init.zeros_(module.second.convolution.weight)
+        for parameter in self.end[-1].parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, matrix: Tensor, times: Tensor) -> Tensor:
+        """[B, T, D] at times [B] → [B, T, D]; T must be at least the number of levels."""
+        time = self.time(self.times[times])
+        x, left = matrix.transpose(1, 2), []
+        for place, level in enumerate(self.down):
+            x = level(x if place == 0 else self.shrink[place - 1](x), time)
+            left.append(x)
+        x = self.middle(x, time)
+        for level, grow in zip(self.up, self.grow, strict=True):
+            x = grow(level(torch.cat([x, left.pop()], dim=1), time))
+        return self.end(torch.cat([x, left.pop()], dim=1)).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class _Unit(nn.Module):
+    """Convolution of width 3, group norm, Mish."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(inputs, width, 3, padding=1)
+        # published: 32 groups at widths of 256 and more; narrower levels keep 8 channels a group,
+        # so that a single position still has something to be normalised over
+        self.norm = nn.GroupNorm(math.gcd(32, width // 8), width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.mish(self.norm(self.convolution(x)))
+
+
+class _Block(nn.Module):
+    """Two units with the time added between them, and a path past them."""
+
+    def __init__(self, inputs: int, width: int, time: int) -> None:
+        super().__init__()
+        self.first, self.second = _Unit(inputs, width), _Unit(width, width)
+        self.time = nn.Linear(time, width)
+        self.past = nn.Identity() if inputs == width else nn.Conv1d(inputs, width, 1)
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        return self.second(self.first(x) + self.time(time)[:, :, None]) + self.past(x)  # type: ignore[no-any-return]
+
+
+class _Level(nn.Module):
+    """Two residual blocks."""
+
+    def __init__(self, inputs: int, width: int, time: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([_Block(inputs, width, time), _Block(width, width, time)])
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x, time)
+        return x
