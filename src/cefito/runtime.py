@@ -12,7 +12,14 @@ from cefito.errors import ConfigError, RunError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SimulationStream", "Stream", "check_seed", "generator_for", "pick_device"]
+__all__ = [
+    "SimulationStream",
+    "Stream",
+    "check_seed",
+    "derived_seed",
+    "generator_for",
+    "pick_device",
+]
 
 
 @unique
@@ -30,6 +37,7 @@ class Stream(IntEnum):
     PROPOSALS = 5
     VITERBI = 6
     PDPP = 8
+    FIELD_PARTS = 10
 
 
 @unique
@@ -48,8 +56,12 @@ def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:
     """A generator seeded by all of `parts` (seed, perhaps epoch, stream)."""
     import torch
 
-    seed = int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    return torch.Generator(device=device).manual_seed(seed)
+    return torch.Generator(device=device).manual_seed(derived_seed(*parts))
+
+
+def derived_seed(*parts: int) -> int:
+    """A seed that all of `parts` determine (seed, stream, what is drawn)."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def check_seed(seed: int) -> None:
