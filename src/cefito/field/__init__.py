@@ -9,7 +9,7 @@ sequences from their end, and members trained from other seeds.
 from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
-from cefito.field.joint import IncrementalJoint, JointField, incremental, make_field
+from cefito.field.joint import IncrementalJoint, JointField, incremental_field, make_field
 from cefito.field.predictor import Predictor
 from cefito.field.settings import ClassifierConfig, FieldConfig
 
@@ -22,6 +22,6 @@ __all__ = [
     "JointField",
     "Predictor",
     "TaskClassifier",
-    "incremental",
+    "incremental_field",
     "make_field",
 ]

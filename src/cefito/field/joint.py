@@ -26,7 +26,7 @@ __all__ = [
     "IncrementalPart",
     "JointField",
     "PartName",
-    "incremental",
+    "incremental_field",
     "make_field",
     "named_parts",
     "parameter_count",
@@ -190,6 +190,6 @@ def parameter_count(field: EnergyField | JointField) -> int:
     return sum(part.predictor.parameter_count() for _, part in named_parts(field))
 
 
-def incremental(field: EnergyField | JointField) -> IncrementalField | IncrementalJoint:
+def incremental_field(field: EnergyField | JointField) -> IncrementalField | IncrementalJoint:
     """A field frozen for search."""
     return IncrementalJoint(field) if isinstance(field, JointField) else IncrementalField(field)

@@ -151,7 +151,7 @@ class ExhaustiveSearch:
     ) -> tuple[NDArray[np.int64], bool]:
         """Visit all leaves; the token forwards of each query [Q], and whether it was stopped."""
         walk: JoinedWalk | _Walk
-        if len(parts_of(field)) == 1:
+        if parts_of(field)[0].energies is field:  # its own only part
             walk = _Walk(field, spaces, leaves, self._room(field), watch)
             walk.run()
             return 1 + 2 * walk.nodes, walk.stopped

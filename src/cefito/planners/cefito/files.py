@@ -18,7 +18,7 @@ import torch
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
-from cefito.field.joint import incremental, make_field
+from cefito.field.joint import incremental_field, make_field
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import OBJECTIVES, ObjectiveFit, Weights
@@ -101,7 +101,7 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
         "settings": settings,
         "taxonomy": taxonomy,
         "space": space,
-        "incremental": incremental(field.to(device).eval()),
+        "incremental": incremental_field(field.to(device).eval()),
         "prior": _prior(folder),
         "fitted": fitted,
         "task_model": (

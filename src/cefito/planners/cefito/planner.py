@@ -16,7 +16,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
-from cefito.field.joint import IncrementalJoint, JointField, incremental, parameter_count
+from cefito.field.joint import IncrementalJoint, JointField, incremental_field, parameter_count
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
@@ -140,7 +140,7 @@ class CefitoPlanner:
             settings=settings,
             taxonomy=train.taxonomy,
             space=space,
-            incremental=incremental(field),
+            incremental=incremental_field(field),
             prior=prior,
             task_model=task_model,
             proposal=proposal,
