@@ -1,11 +1,9 @@
-"""Runtime and token forwards a query against the horizon.
+"""Runtime and token forwards a query against the horizon, for a `paper`-size field.
 
-As in the paper's figure of inference time, for a `paper`-size field.
-
-The size of the action set is that of each test window's true task; every distinct size is measured
-once on a random field and weighted by how many windows have it. Naive and exact search are timed up
-to a number of token forwards and extrapolated beyond by their own rate (marked hollow in the
-picture); guided search is always run in full.
+As in the paper's figure of inference time. The size of the action set is that of each test window's
+true task; every distinct size is measured once on a random field and weighted by how many windows
+have it. Naive and exact search are timed up to a number of token forwards and extrapolated beyond
+by their own rate (marked hollow in the picture); guided search is always run in full.
 
     python benchmarks/horizon.py DATASET --horizons 3 4 5 6 --out benchmarks/results/horizon.json
 """

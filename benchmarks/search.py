@@ -1,16 +1,17 @@
-"""Searches against the naive reference.
-
-Time, token forwards, memory and agreement with the exact argmin, all in one run.
+r"""Searches against the naive reference: time, token forwards, memory, agreement with the argmin.
 
 Random fields of the `paper` size over |A| actions, where everything is timed against batched full
 forwards of all candidates (extrapolated from a sample of candidates where marked); and trained
 fields of run folders, where guided and beam search are compared with the exact argmin on windows of
-the data set, with the true and with the predicted task.
+the data set, with the true and with the predicted task. All is measured in one run.
 
     python benchmarks/search.py --quick --json
-    python benchmarks/search.py --sizes 5 8 11 --horizons 3 4 5 6 --out benchmarks/results/search.json
-    python benchmarks/search.py --sizes --run runs/T5 runs/T6 --windows 200 --out benchmarks/results/search-trained.json
-    python benchmarks/search.py --sizes --run runs/T6 --windows 200 --effort --out benchmarks/results/search-effort.json
+    python benchmarks/search.py --sizes 5 8 11 --horizons 3 4 5 6 \
+        --out benchmarks/results/search.json
+    python benchmarks/search.py --sizes --run runs/T5 runs/T6 --windows 200 \
+        --out benchmarks/results/search-trained.json
+    python benchmarks/search.py --sizes --run runs/T6 --windows 200 --effort \
+        --out benchmarks/results/search-effort.json
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from cefito.data import cut_windows
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field import EnergyField, IncrementalField
 from cefito.planners import Queries
-from cefito.planners.run import open_run
-from cefito.runtime import pick_device
 from cefito.planners.cefito.weights import PAPER
+from cefito.planners.run import open_run
+from cefito.planners.settings import load_config
+from cefito.runtime import generator_for, pick_device
 from cefito.search import (
     BeamSearch,
     ExhaustiveSearch,
@@ -43,8 +45,6 @@ from cefito.search import (
     Problem,
     Search,
 )
-from cefito.planners.settings import load_config
-from cefito.runtime import generator_for
 
 OBSERVATION, TEXT, ACTIONS = 1536, 512, 133
 # beyond this many token forwards exact search of a `paper`-size field takes minutes on a CPU
@@ -63,10 +63,7 @@ def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
 
 
 def random_field(horizon: int, device: torch.device, seed: int = 0) -> EnergyField:
-    """A `paper`-size field with new weights, ten times as large as at the start of training.
-
-    So that energies differ.
-    """
+    """A `paper`-size field with new weights, three times as large, so that energies differ."""
     generator = generator_for("cpu", seed)
     field = EnergyField(
         config=load_config("paper").field,
@@ -90,10 +87,7 @@ def random_problem(size: int, seed: int = 0) -> Problem:
 
 
 def naive_seconds(field: IncrementalField, problem: Problem, sample: int) -> tuple[float, bool]:
-    """Seconds that batched full forwards of all candidates take.
-
-    Whether extrapolated from a sample of candidates.
-    """
+    """Seconds that full forwards of all candidates take, and whether extrapolated from a sample."""
     total = len(problem.actions) ** field.horizon
     count = min(sample, total)
     generator = np.random.default_rng(0)
@@ -123,9 +117,8 @@ def on_random_fields(
         ExhaustiveSearch().search(field, [random_problem(3)], 5)
         for size in sizes:
             problem, exact = random_problem(size), ExhaustiveSearch()
-            repeats = range(
-                5 if size**horizon <= 4096 else 1
-            )  # short ones wobble: the median of several, in turn with exact
+            # short ones wobble: the median of several, naive and exact in turn
+            repeats = range(5 if size**horizon <= 4096 else 1)
             seconds, extrapolated = naive_seconds(field, problem, sample)
             row: dict[str, Any] = {
                 "horizon": horizon,
@@ -200,12 +193,12 @@ def peak_mib(device: torch.device) -> float:
 def on_trained_field(
     folder: Path, windows: int, split: str, device: torch.device, limit: float
 ) -> dict[str, Any]:
-    """Guided and beam search against the exact argmin on a fixed sample of windows of at most `limit` candidates."""
+    """Guided and beam search against the exact argmin.
+
+    They are compared on a fixed sample of the windows that have at most `limit` candidates.
+    """
     run = open_run(folder, device=device)
     planner, dataset = run.planner, run.dataset()
-    assert planner.hypotheses is not None
-    assert planner.field is not None
-    assert planner.space is not None
     horizon, field = planner.horizon, IncrementalField(planner.field)
     everything = cut_windows(dataset, horizon=horizon, split=split)
     likeliest = planner.task_model.predict(Queries.from_windows(everything))
@@ -270,9 +263,9 @@ def on_trained_field(
 def effort_on_trained_field(
     folder: Path, windows: int, split: str, device: torch.device
 ) -> dict[str, Any]:
-    """Token forwards of guided search on a fixed sample of all windows.
+    """Token forwards of guided search beside those of an exact one.
 
-    Beside those that an exact search would take.
+    They are counted on a fixed sample of all windows.
     """
     run = open_run(folder, device=device)
     planner, dataset = run.planner, run.dataset()
@@ -310,10 +303,7 @@ def effort_on_trained_field(
 
 
 def exact_tokens(actions: int, horizon: int) -> int:
-    """Token forwards of the exact search.
-
-    Two for each node of the tree of prefixes, one for the initial observation.
-    """
+    """Token forwards of exact search: two a node of the tree, one for the initial observation."""
     return 1 + 2 * sum(actions**length for length in range(1, horizon + 1))
 
 

@@ -51,10 +51,7 @@ def test_widths_can_be_set():
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("normalise", [False, True])
 def test_logits_by_hand(normalise, centre):
-    """fc2(fc1(x)) without activation between, ReLU, fc3, ReLU, mean over the two observations.
-
-    Fc4.
-    """
+    """By hand: fc2(fc1(x)) without activation between, ReLU, fc3, ReLU, mean, fc4."""
     classifier = make(normalise=normalise, centre=centre)
     if centre:
         classifier.mean.copy_(torch.arange(E))

@@ -71,10 +71,7 @@ def test_a_goal_sees_its_own_path_and_nothing_else(case):
 @settings(deadline=None, max_examples=100)
 @given(batches())
 def test_every_token_sees_what_it_would_in_its_own_sequence(case):
-    """x_s, the pairs of its ancestors, itself and, of a state, its action.
-
-    So 2t + 2 tokens, or 2t + 3.
-    """
+    """A token sees x_s, the pairs of its ancestors, itself and, if it is a state, its action."""
     rows, actions = case
     tree = PrefixTree.build(rows, action_count=actions)
     seen = tree.mask()[:, 0].sum(dim=2)

@@ -35,7 +35,7 @@ class Node:
 class DummyField:
     """Any function of (initial, goal, sequence), which records what is asked of it.
 
-    `error` is added while it is coarse.
+    While it is coarse, `error` is added.
     """
 
     horizon: int
@@ -43,12 +43,10 @@ class DummyField:
     child_bytes: int = 1
     flops_per_token: int = 1000
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    children: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # (depth, number computed at once)
-    nodes: list[tuple[float, float, Ids]] = field(
-        default_factory=list
-    )  # prefixes computed, full sequences too
+    # (depth, number) of children computed at once
+    children: list[tuple[int, int]] = field(default_factory=list)
+    # prefixes computed, full sequences too
+    nodes: list[tuple[float, float, Ids]] = field(default_factory=list)
     roots: int = 0
     error: Callable[[float, float, Ids], float] | None = None
     coarse_nodes: int = 0  # of `nodes`, those computed while coarse
@@ -145,10 +143,7 @@ def _nothing(initial: float, goal: float, sequence: Ids) -> float:
 
 
 class Impatient:
-    """A watch that says stop when it is asked for the n-th time, counted from 0.
-
-    And adds up what is advanced.
-    """
+    """A watch that adds up what is advanced, and says stop once it was asked so many times."""
 
     def __init__(self, patience: float = float("inf")) -> None:
         self.patience, self.asked, self.advanced = patience, 0, 0.0
@@ -240,9 +235,9 @@ def assert_consistent(plans: Plans, all_of_them: Sequence[tuple[float, Ids, floa
 
 @st.composite
 def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int = 4) -> Chain:
-    """Whole numbers as costs, so that sums are exact.
+    """Chains of all orders with whole numbers as costs, a fifth of them infinite if wanted.
 
-    All orders, a fifth of the costs infinite if wanted.
+    Sums of whole numbers are exact.
     """
     generator = np.random.default_rng(draw(st.integers(0, 10**6)))
     costs = []
@@ -255,10 +250,7 @@ def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int =
 
 @st.composite
 def constraint_sets(draw, horizon: int, actions: Ids) -> Constraints:
-    """Constraints without a mistake that has a message of its own.
-
-    But perhaps without a valid sequence.
-    """
+    """Constraints whose mistake, if any, is only that no sequence satisfies them."""
     action = st.sampled_from(actions)
     pair = st.tuples(action, action).filter(lambda ids: ids[0] != ids[1])
     return Constraints(
@@ -272,10 +264,7 @@ def constraint_sets(draw, horizon: int, actions: Ids) -> Constraints:
 
 @st.composite
 def problems_of(draw, horizon: int, actions: Ids, *, goal: int = 0) -> Problem:
-    """A problem with or without constraints, finite or infinite costs, temperature.
-
-    Offset and a guide of its own.
-    """
+    """A problem with or without constraints, costs, a temperature, an offset and a guide."""
     size = len(actions)
     kind = draw(st.sampled_from([None, "finite", "infinite"]))
     chain = None if kind is None else draw(chains(horizon, size, infinite=kind == "infinite"))

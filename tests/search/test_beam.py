@@ -74,10 +74,7 @@ def test_invariants(data, horizon, actions, width, diversity, top_k):
     ],
 )
 def test_diversity_keeps_families_apart(diversity, kept, best):
-    """Prefixes are scored with zeros behind them.
-
-    The best sequence lies below the second family.
-    """
+    """The best sequence begins as the second family does, which looks worse at first."""
     energies = {
         (0, 0, 0): 0.0,
         (1, 0, 0): 5.0,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.search import Chain
-from cefito.search.constraints import Feasible
+from cefito.search.feasible import Feasible
 
 from .conftest import chain_cost, chains, constraint_sets, satisfies
 

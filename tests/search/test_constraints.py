@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -7,27 +8,12 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.search.chain import Chain
-from cefito.search.constraints import Constraints, Feasible
+from cefito.search.constraints import Constraints
+from cefito.search.feasible import Feasible
+
+from .conftest import satisfies
 
 ACTIONS = (2, 3, 5, 8, 13)
-
-
-def satisfies(sequence: tuple[int, ...], constraints: Constraints) -> bool:
-    """The meaning of constraints, word for word, on action ids."""
-    for step, action in constraints.pinned:
-        if sequence[step - 1] != action:
-            return False
-    for action in constraints.required:
-        if action not in sequence:
-            return False
-    for action in constraints.forbidden:
-        if action in sequence:
-            return False
-    for first, second in constraints.before:
-        for one, other in itertools.product(range(len(sequence)), repeat=2):
-            if sequence[one] == first and sequence[other] == second and one > other:
-                return False
-    return not constraints.no_repeats or len(set(sequence)) == len(sequence)
 
 
 def brute(
@@ -47,10 +33,7 @@ def prefixes_of(sequences: list[tuple[int, ...]], length: int) -> list[tuple[int
 
 @st.composite
 def cases(draw):
-    """Constraints without a mistake that has a message of its own.
-
-    But perhaps without a valid sequence.
-    """
+    """Constraints whose mistake, if any, is only that no sequence satisfies them."""
     size = draw(st.integers(1, 5))
     actions = ACTIONS[:size]
     horizon = draw(st.integers(1, 5 if size < 5 else 4))
@@ -161,10 +144,7 @@ def test_everything_agrees_with_brute_force(case):
     horizon=st.integers(3, 4),
 )
 def test_scarce_actions_agree_with_brute_force(before, last, required, horizon):
-    """Without repeats, and with most actions ordered.
-
-    The steps between required ones are hard to fill.
-    """
+    """No repeats and most actions ordered: steps between required ones are hard to fill."""
     pinned = () if last is None else ((horizon, last),)
     check_against_brute_force(
         Constraints(pinned=pinned, required=tuple(required), before=tuple(before), no_repeats=True),
@@ -236,13 +216,15 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
         (
             Constraints(pinned=((1, 3), (2, 5)), required=(2, 8)),
             r"no sequence of 3 of the 5 allowed actions satisfies all that is asked for "
-            r"\(action 3 at step 1; action 5 at step 2; action 2 required; action 8 required\); drop or change some of it",
+            r"\(action 3 at step 1; action 5 at step 2; action 2 required; action 8 required\); "
+            r"drop or change some of it",
         ),
         (
             Constraints(
                 pinned=((1, 3),), required=(2,), forbidden=(8,), before=((2, 3),), no_repeats=True
             ),
-            r"\(action 3 at step 1; action 2 required; action 8 forbidden; action 2 before 3; no repeats\)",
+            r"\(action 3 at step 1; action 2 required; action 8 forbidden; action 2 before 3; "
+            r"no repeats\)",
         ),
     ],
 )
@@ -263,19 +245,31 @@ def test_actions_that_are_not_allowed_may_be_forbidden_and_ordered():
     assert feasible.children(np.array([[0, 1]])).tolist() == [[True] * 5]
 
 
-@pytest.mark.parametrize(
-    "constraints",
-    [
-        Constraints(pinned=((1, 2),)),
-        Constraints(required=(0,)),
-        Constraints(forbidden=(0,)),
-        Constraints(before=((0, 1),)),
-        Constraints(no_repeats=True),
-    ],
-)
-def test_truth_tells_whether_anything_is_asked_for(constraints):
-    assert constraints
+EXAMPLES = {
+    "pinned": Constraints(pinned=((1, 2),)),
+    "required": Constraints(required=(5,)),
+    "forbidden": Constraints(forbidden=(5,)),
+    "before": Constraints(before=((2, 5),)),
+    "no_repeats": Constraints(no_repeats=True),
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Constraints)])
+def test_every_constraint_is_whole(name):
+    """A new one needs an example here, a meaning in `satisfies`, words, and `Feasible`."""
+    assert name in EXAMPLES, f"add an example of '{name}' to EXAMPLES"
+    example = EXAMPLES[name]
+    others = {field.name: field.default for field in fields(Constraints) if field.name != name}
+    assert all(getattr(example, other) == empty for other, empty in others.items())
+    assert example
+    assert example.summary(), f"say in Constraints.summary what '{name}' asks for"
+    assert 0 < len(brute(example, ACTIONS[:3], 3)) < 3**3, f"give '{name}' a meaning in `satisfies`"
+    check_against_brute_force(example, ACTIONS[:3], 3)
+
+
+def test_nothing_is_asked_for():
     assert not Constraints()
+    assert Constraints().summary() == ""
 
 
 def test_counts_of_large_sets():
@@ -286,9 +280,8 @@ def test_counts_of_large_sets():
         np.arange(993, 1001).astype(object)
     )
     assert Feasible(Constraints(required=(7,)), actions, 8).count() == 40**8 - 39**8
-    everywhere = tuple(
-        itertools.combinations(range(100), 2)
-    )  # ascending; more kinds than a number of 64 bits holds
+    # ascending orders of all pairs: states that a number of 64 bits does not hold
+    everywhere = tuple(itertools.combinations(range(100), 2))
     assert (
         Feasible(Constraints(before=everywhere, no_repeats=True), range(100), 3).count()
         == 100 * 99 * 98 // 6
@@ -317,10 +310,7 @@ HARD = {
 
 @pytest.mark.parametrize("name", HARD)
 def test_many_prefixes_at_the_largest_size(name):
-    """Descends from the root by random walks.
-
-    Which must all end validly though they see no further than one step.
-    """
+    """Random walks from the root see no further than one step, yet all of them end validly."""
     feasible = Feasible(HARD[name], range(40), 8)
     generator = np.random.default_rng(3)
     walks = np.zeros((20_000, 0), dtype=np.int64)

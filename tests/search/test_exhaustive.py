@@ -92,10 +92,7 @@ def test_plans_are_those_of_a_sorted_list_of_everything(
     batch=st.sampled_from([1, 7, 4096]),
 )
 def test_all_searches_agree(data, horizon, top_k, count, equal, memory, batch):
-    """With constraints, costs, infinite ones too, and guides.
-
-    One answer, known from a list of everything.
-    """
+    """One answer, known from a list of everything, under constraints, costs and guides."""
     sets = st.sampled_from([(3, 8)] if equal else [(4,), (2, 9), (0, 3, 7), (1, 2, 5)])
     problems = [
         data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
@@ -201,14 +198,10 @@ def test_memory_must_be_positive(memory):
     sparse=st.booleans(),
 )
 def test_memory_bound_is_kept(horizon, size, queries, bound, sparse):
-    """Levels together never hold more than the bound.
-
-    Or one prefix's children where the bound is less than that.
-    """
+    """Levels together never hold more than the bound, or than one prefix's children need."""
     dummy = DummyField(horizon, scrambled, child_bytes=10)
-    constraints = (
-        Constraints(before=((0, 99),), forbidden=(100,)) if sparse else Constraints()
-    )  # forbid nothing
+    nothing_forbidden = Constraints(before=((0, 99),), forbidden=(100,))
+    constraints = nothing_forbidden if sparse else Constraints()
     problems = [problem(goal, range(size), constraints=constraints) for goal in range(queries)]
     ExhaustiveSearch(memory_mib=bound / 2**20).search(dummy, problems, 1)
     for depth in range(horizon):
@@ -297,10 +290,7 @@ def make_field(
 
 
 def train_briefly(made: EnergyField, generator: torch.Generator) -> None:
-    """Some steps towards goals that are a sum of what the actions do.
-
-    Each a little less than the next.
-    """
+    """Train a little towards goals that are weighted sums of what the actions do."""
     effect = torch.randn(8, made.predictor.observation_dim, generator=generator)
     weight = torch.arange(1.0, made.horizon + 1)
     optimiser = torch.optim.Adam(made.parameters(), lr=3e-3)
@@ -389,10 +379,7 @@ def test_exhaustive_equals_naive(horizon, distance, observation_dim, projection,
 def test_exhaustive_equals_naive_for_any_bound(
     seed, horizon, observation_dim, distance, parents, top_k, sets
 ):
-    """Bounds for so many prefixes of the last level but one put chunk boundaries anywhere.
-
-    Inside queries too.
-    """
+    """Bounds for a number of prefixes put the ends of chunks anywhere, inside queries too."""
     made = make_field(
         seed, horizon=horizon, observation_dim=observation_dim, distance=distance, projection=0
     )

@@ -120,10 +120,7 @@ def test_additive_energies_are_solved_from_the_worst_start(
     horizon=st.integers(2, 5), size=st.integers(2, 5), seed=st.integers(0, 10**6), data=st.data()
 )
 def test_one_interaction_is_solved_from_a_bad_start(horizon, size, seed, data):
-    """Where the other steps matter more.
-
-    All combinations of the two are among the best estimates.
-    """
+    """All combinations of the two are among the best estimates where other steps matter more."""
     generator = np.random.default_rng(seed)
     first, second = sorted(
         data.draw(st.lists(st.integers(0, horizon - 1), min_size=2, max_size=2, unique=True))
@@ -158,10 +155,7 @@ def test_combinations_reach_what_single_changes_and_swaps_do_not():
 
 
 def test_combinations_are_estimated_under_the_whole_objective():
-    """Ones are better all together; twos have the lowest energy but are dear.
-
-    And a quarter of it is what counts.
-    """
+    """Ones are better all together; twos have the lowest energy, a quarter of which counts."""
     chain = Chain(
         costs=(
             np.array([0.0, 3.0, 10.0]),
@@ -197,10 +191,7 @@ def near(start: tuple[int, ...], size: int) -> set[tuple[int, ...]]:
 @settings(deadline=None, max_examples=40)
 @given(start=st.tuples(*[st.integers(0, 3)] * 4), starts=st.integers(1, 3))
 def test_neighbours_of_the_best_are_single_changes_and_swaps(start, starts):
-    """The proposals are those next to `start`.
-
-    The better ones under the field, by action ids, are the starts.
-    """
+    """The starts are the better ones of the proposals, which lie around `start`, ties by ids."""
     guide = costly([[float(place != wanted) for place in range(4)] for wanted in start])
     dummy = DummyField(4, lambda _, __, row: float(row != start))
     search = GuidedSearch(proposals=13, starts=starts, refinements=1, rounds=1)
@@ -218,10 +209,7 @@ def test_neighbours_of_the_best_are_single_changes_and_swaps(start, starts):
 
 
 def test_a_guide_proposes_and_nothing_more():
-    """Scores hold the objective's chain alone.
-
-    And what the guide finds unlikely is still taken where it is better.
-    """
+    """Only the objective's chain is in the scores; what the guide finds unlikely may be best."""
     chain, guide = costly([[0, 5], [0, 5]]), costly([[100, 0], [100, 0]])
     one = problem(0, [3, 8], objective=Objective(chain=chain), guide=guide)
     dummy = DummyField(2, lambda *_: 1.0)

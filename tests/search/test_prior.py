@@ -1,6 +1,7 @@
 import itertools
 import math
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.files import load_tensors, write_tensors
-from cefito.search.prior import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID, NGramPrior
+from cefito.search.prior import NGramPrior
+from cefito.search.smoothing import DEFAULT_ORDER, DEFAULT_STRENGTHS, GRID
 
 ACTION_COUNT = 6
 ACTIONS = ((0, 1, 2), (5, 1, 3), (4,), (2, 5))  # in no order; task 3 never has windows
@@ -66,10 +68,7 @@ SMALL = Corpus(
 def reference(
     corpus: Corpus, task: int, actions, order: int, strengths, context: list[int]
 ) -> dict[int, float]:
-    """p(a | the actions so far, task), from the formulas of the module.
-
-    By counting words in dictionaries.
-    """
+    """The formulas of p(a | the actions so far, task), by counting words in dictionaries."""
 
     def counted(of, allowed):
         """Steps as (two before, before, action)."""
@@ -85,10 +84,7 @@ def reference(
         return found
 
     def rates(measure):
-        """Rate of what `measure` gives for (steps of the task, step).
-
-        A number or None for no part in it, in this task.
-        """
+        """Rate of what `measure` gives for (steps of the task, step); None has no part in it."""
         parts = {}
         for of, allowed in enumerate(ACTIONS):
             steps = counted(of, allowed)
@@ -196,20 +192,15 @@ def test_a_sequence_with_an_action_not_allowed_has_no_probability():
     ).shape == (0,)
 
 
-@pytest.mark.parametrize("chosen", [None, (4, 0, 1)])
-def test_steps_follow_the_chain(chosen):
-    prior = SMALL.fit()
-    places = np.array(list(itertools.product(range(3), repeat=4)))
-    total = np.zeros(len(places))
-    for step in range(4):
-        after = prior.step_log_probabilities(0, places[:, :step], chosen)
-        assert after.shape == (81, 3)
-        total += after[np.arange(81), places[:, step]]
-    np.testing.assert_allclose(total, -prior.chain(0, 4, chosen).cost(places))
-    if chosen is None:
-        np.testing.assert_allclose(
-            total, prior.log_probability(places, np.zeros(81, dtype=np.int64))
-        )  # ids 0, 1, 2
+def test_threads_may_share_a_prior(monkeypatch):
+    """Even where so few tables are kept that each asks for what another has just dropped."""
+    monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 1)
+    prior, subsets = SMALL.fit(), list(itertools.combinations(range(ACTION_COUNT), 3))
+    expected = [SMALL.fit().chain(0, 3, actions).costs[2] for actions in subsets]
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda actions: prior.chain(0, 3, actions).costs[2], 20 * subsets))
+    for cost, other in zip(found, 20 * expected, strict=True):
+        np.testing.assert_array_equal(cost, other)
 
 
 def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
@@ -228,10 +219,7 @@ def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
 
 
 def test_a_repeat_gets_the_share_estimated_for_the_task():
-    """0 is the most frequent action by far and never repeats at once in task 0.
-
-    1 often does in task 1.
-    """
+    """In task 0 the most frequent action, 0, never repeats at once; in task 1, 1 often does."""
     corpus = Corpus(
         [[0, 1, 0]] * 30 + [[0, 2, 0]] * 30 + [[1, 1, 1]] * 30 + [[1, 3, 5]], [0] * 60 + [1] * 31
     )
@@ -242,9 +230,8 @@ def test_a_repeat_gets_the_share_estimated_for_the_task():
     np.testing.assert_allclose(np.diag(pair), share, rtol=1e-3)
     single = np.exp(-corpus.fit(order=1, strengths=(1.0, 1e6, 1.0)).chain(0, 1).costs[0])
     assert single[0] > 4 * share
-    np.testing.assert_allclose(
-        pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3
-    )  # the others in proportion
+    # the others in proportion
+    np.testing.assert_allclose(pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3)
     assert np.diag(np.exp(-prior.chain(1, 2).costs[1])).min() > 3 * share
 
 
@@ -264,10 +251,7 @@ def test_a_return_gets_less_where_returns_are_rare():
 
 
 def test_orders_are_nested():
-    """Each order begins as the one below it.
-
-    And comes down to it where its level has infinite strength.
-    """
+    """Each order begins as the one below it and equals it where its level is infinitely strong."""
     one, two, three = (
         SMALL.fit(order=order, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs for order in (1, 2, 3)
     )
@@ -280,9 +264,8 @@ def test_orders_are_nested():
     np.testing.assert_allclose(
         SMALL.fit(order=3, strengths=(1.0, 2.0, 1e12)).chain(0, 3).costs[1], two[1], rtol=1e-9
     )
-    repeated = (
-        SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs[2][2, 2]
-    )  # 2 2 was never seen
+    # 2 2 was never seen
+    repeated = SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs[2][2, 2]
     np.testing.assert_allclose(repeated, two[2][2], rtol=1e-12)
 
 
@@ -292,9 +275,8 @@ def test_the_start_of_a_window_is_a_context():
         np.exp(-cost) for cost in corpus.fit(order=3, strengths=(1e-6,) * 3).chain(0, 3).costs
     )
     np.testing.assert_allclose(first, [0.75, 0.25, 0], atol=1e-5)
-    np.testing.assert_allclose(
-        second[0], [0, 2 / 3, 1 / 3], atol=1e-5
-    )  # as a pair anywhere it would be 2 : 2
+    # counted as pairs anywhere they would be 2 : 2
+    np.testing.assert_allclose(second[0], [0, 2 / 3, 1 / 3], atol=1e-5)
     np.testing.assert_allclose(third[1, 0], [0, 0, 1], atol=1e-5)
 
 
@@ -339,11 +321,8 @@ def test_pruned_by_hand():
     assert later.tolist() == [[inf, 0, inf], [0, 0, 0], [inf, inf, inf]]
     start, later, _ = SMALL.fit().pruned(0, 3, 1).costs
     assert start.tolist() == [0, 0, 0]
-    assert later.tolist() == [
-        [inf, 0, 0],
-        [0, 0, 0],
-        [inf, 0, inf],
-    ]  # after 2, 1 is the more frequent
+    # after 2, 1 is the more frequent
+    assert later.tolist() == [[inf, 0, 0], [0, 0, 0], [inf, 0, inf]]
     assert not any(cost.any() for cost in SMALL.fit().pruned(3, 3, 0).costs)
     assert len(SMALL.fit().pruned(0, 1, 0).costs) == 1
 
@@ -425,10 +404,8 @@ def test_tuned_finds_the_order_of_a_markov_chain(span):
 
 
 def test_tuned_is_the_best_of_what_one_change_reaches():
-    train, val = (
-        walks(5, 60, 4, 2),
-        walks(6, 60, 4, 2),
-    )  # where one round over the strengths is not enough
+    # where one round over the strengths is not enough
+    train, val = walks(5, 60, 4, 2), walks(6, 60, 4, 2)
 
     def score(order, strengths):
         return (
@@ -551,10 +528,6 @@ def test_what_cannot_be_tuned(settings, message):
         (lambda prior: prior.log_probability(np.array([0, 1]), np.array([0, 0])), "shape"),
         (lambda prior: prior.log_probability(np.array([[0, 6]]), np.array([0])), "actions of type"),
         (lambda prior: prior.log_probability(np.array([[0, 1]]), np.array([4])), "tasks of type"),
-        (lambda prior: prior.step_log_probabilities(0, np.array([0, 1])), "prefixes"),
-        (lambda prior: prior.step_log_probabilities(0, np.array([[3]])), "prefixes"),
-        (lambda prior: prior.step_log_probabilities(0, np.array([[-1]])), "prefixes"),
-        (lambda prior: prior.step_log_probabilities(0, np.array([[0.0]])), "prefixes"),
     ],
 )
 def test_what_cannot_be_asked(call, message):

@@ -82,10 +82,7 @@ def test_best_is_a_stable_sort_however_it_is_fed(energies, scores, top_k, cuts, 
 
 
 def test_energies_that_are_no_numbers_come_last():
-    """A field that diverged in training still gives plans, so that its validation scores are bad.
-
-    Not an exception.
-    """
+    """A field that diverged in training has plans all the same, and bad validation scores."""
     best = Best(2)
     best.add(torch.tensor([torch.nan, 3.0, torch.nan, 1.0]), torch.arange(4))
     assert best.plans(problem(0, (0, 1)), 2, Effort(0, 4), exact=True).actions.tolist() == [

@@ -1,3 +1,5 @@
+"""Searches by their names and settings, and the one that chooses between two."""
+
 import pytest
 
 from cefito.errors import ConfigError
@@ -8,8 +10,11 @@ from cefito.search import (
     ExhaustiveSearch,
     GuidedSearch,
     NaiveSearch,
+    SearchConfig,
     make_search,
 )
+from cefito.search.registry import SEARCHES
+from cefito.search.settings import changed_settings, search_settings
 
 from .conftest import DummyField, everything, listed, problem, scrambled
 
@@ -81,38 +86,80 @@ def test_nothing_to_search():
 def test_bad_budget(budget):
     with pytest.raises(ConfigError, match="GFLOP; expected a number of at least 0"):
         auto(budget)
-    with pytest.raises(ConfigError, match="GFLOP"):
-        make_search("auto", budget_gflop=budget)
+
+
+def made_by(method: str, **settings: float):
+    return make_search(SearchConfig(method=method, **settings))
 
 
 def test_make_search():
-    made = make_search(memory_mib=7, budget_gflop=3, proposals=5, starts=2, refinements=4)
+    made = made_by("auto", memory_mib=7, budget_gflop=3, proposals=5, starts=2, refinements=4)
     assert isinstance(made, AutoSearch)
     assert (made.budget_gflop, made.exhaustive.memory_mib, made.guided.memory_mib) == (3, 7, 7)
     assert (made.guided.proposals, made.guided.starts, made.guided.refinements) == (5, 2, 4)
-    exhaustive = make_search("exhaustive", memory_mib=7)
+    exhaustive = made_by("exhaustive", memory_mib=7)
     assert isinstance(exhaustive, ExhaustiveSearch)
     assert exhaustive.memory_mib == 7
-    guided = make_search("guided", proposals=9, starts=3, refinements=2, memory_mib=7)
+    guided = made_by("guided", proposals=9, starts=3, refinements=2, memory_mib=7)
     assert isinstance(guided, GuidedSearch)
     assert (guided.proposals, guided.starts, guided.refinements, guided.memory_mib) == (9, 3, 2, 7)
-    beam = make_search("beam", width=3, diversity=0.5, memory_mib=7)
+    beam = made_by("beam", width=3, diversity=0.5, memory_mib=7)
     assert isinstance(beam, BeamSearch)
     assert (beam.width, beam.diversity, beam.memory_mib) == (3, 0.5, 7)
-    assert isinstance(make_search("naive"), NaiveSearch)
+    assert isinstance(made_by("naive"), NaiveSearch)
+
+
+def test_settings_are_changed_and_checked():
+    config = SearchConfig(method="guided", proposals=9, tasks=3)
+    assert search_settings(config) == config
+    assert search_settings(config, method=None, starts=None) == config
+    changed = search_settings(config, method="beam", width=5)
+    assert changed == SearchConfig(method="beam", proposals=9, tasks=3, width=5)
+    assert changed_settings(changed, config) == {"method": "beam", "width": 5}
+    assert changed_settings(config, config) == {}
 
 
 @pytest.mark.parametrize(
-    ("method", "wrong", "message"),
+    ("overrides", "setting", "message"),
     [
-        ("best", {}, "unknown search 'best'; expected auto, exhaustive"),
-        ("auto", {"proposals": 0}, "guided search with 0 proposals"),
-        ("guided", {"refinements": -1}, "-1 refinements"),
-        ("beam", {"width": 0}, "beam search of width 0"),
-        ("beam", {"diversity": -0.5}, "diversity -0.5"),
-        ("exhaustive", {"memory_mib": 0}, "memory bound of 0 MiB"),
+        ({"method": "best"}, "method", "unknown search 'best'; expected one of auto, exhaustive"),
+        ({"proposals": 0}, "proposals", "'proposals': Input should be greater than or equal to 1"),
+        ({"method": "beam", "diversity": -0.5}, "diversity", "greater than or equal to 0"),
+        ({"memory_mib": 0}, "memory_mib", "greater than 0"),
+        ({"budget_gflop": float("nan")}, "budget_gflop", "greater than or equal to 0"),
+        ({"witdh": 3}, "witdh", "Extra inputs are not permitted"),
+        ({"method": "beam", "proposals": 3}, "proposals", "'beam' .* 'proposals'.* auto, guided"),
+        ({"method": "naive", "memory_mib": 3}, "memory_mib", "'naive' .* 'memory_mib'"),
     ],
 )
-def test_bad_settings(method, wrong, message):
+def test_bad_settings(overrides, setting, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        search_settings(SearchConfig(), **overrides)
+    assert caught.value.setting == setting
+
+
+def test_settings_that_every_search_heeds_are_never_refused():
+    """What is not of how to search belongs to the planner, whatever the search."""
+    for method in SEARCHES:
+        changed = search_settings(SearchConfig(), method=method, tasks=2, objective="prior")
+        assert (changed.tasks, changed.objective) == (2, "prior")
+
+
+@pytest.mark.parametrize(
+    ("search", "wrong", "message"),
+    [
+        (GuidedSearch, {"proposals": 0}, "guided search with 0 proposals"),
+        (GuidedSearch, {"refinements": -1}, "-1 refinements"),
+        (BeamSearch, {"width": 0}, "beam search of width 0"),
+        (BeamSearch, {"diversity": -0.5}, "diversity -0.5"),
+        (ExhaustiveSearch, {"memory_mib": 0}, "memory bound of 0 MiB"),
+    ],
+)
+def test_searches_refuse_what_they_cannot_use(search, wrong, message):
     with pytest.raises(ConfigError, match=message):
-        make_search(method, **wrong)
+        search(**wrong)
+
+
+def test_an_unknown_search_cannot_be_made():
+    with pytest.raises(ConfigError, match="unknown search 'best'; expected one of auto, exhaust"):
+        made_by("best")

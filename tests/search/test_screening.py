@@ -78,10 +78,7 @@ def random_problems(seed, sets, **more):
 
 
 def assert_same(ours, theirs):
-    """The same plans, but where neighbours' scores are equal to rounding.
-
-    And energies in single precision.
-    """
+    """The same plans to rounding: neighbours may change places, energies are single precision."""
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=2e-5)
     np.testing.assert_allclose(ours.energies, theirs.energies, rtol=2e-5)
     assert len({tuple(row) for row in ours.actions.tolist()}) == len(ours)
@@ -164,10 +161,7 @@ def test_screening_of_other_objectives(kind):
 
 
 def test_the_exact_order_comes_back_from_a_wrong_one(monkeypatch):
-    """The best by coarse energy are others, yet the plans are exact.
-
-    And few leaves are evaluated again.
-    """
+    """Others are best by coarse energy, yet plans are exact and few leaves evaluated twice."""
     limits(monkeypatch, 200)
     monkeypatch.setattr(module, "SAMPLED", 40)
     error = off_by(0.5)
@@ -210,10 +204,7 @@ def test_an_error_twice_as_large_as_any_that_was_sampled_is_within_the_margin(mo
     memory=st.sampled_from([60, 10**6]),
 )
 def test_screening_is_exact_for_whatever_problems(data, horizon, top_k, count, most, kept, memory):
-    """With chains, constraints, temperatures.
-
-    Where errors are small, where they hide everything, however few are kept.
-    """
+    """Whether errors are small or hide everything, and however few leaves are kept."""
     sets = st.sampled_from([(4,), (0, 3, 7), (0, 1, 2, 5, 6)])
     problems = [
         data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
@@ -224,9 +215,8 @@ def test_screening_is_exact_for_whatever_problems(data, horizon, top_k, count, m
     dummy = DummyField(horizon, spread, error=off_by(most))
     with pytest.MonkeyPatch.context() as patch:
         limits(patch, kept)
-        patch.setattr(
-            module, "SAMPLED", 100_000
-        )  # all leaves tell of their errors, so that there is no luck in it
+        # all leaves tell of their errors, so that there is no luck in it
+        patch.setattr(module, "SAMPLED", 100_000)
         found = ExhaustiveSearch(memory_mib=memory / 2**20, screening=True).search(
             dummy, problems, top_k
         )
@@ -237,10 +227,7 @@ def test_screening_is_exact_for_whatever_problems(data, horizon, top_k, count, m
 
 
 def test_too_many_within_the_margin(monkeypatch):
-    """No more than eight leaves are kept, and errors are as large as the energies.
-
-    All is searched again, and counted.
-    """
+    """Eight leaves are kept and errors are as large as energies: all is searched again."""
     limits(monkeypatch, 8)
     one = problem(0, range(5))
     dummy = DummyField(3, spread, error=off_by(30.0))

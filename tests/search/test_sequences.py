@@ -16,10 +16,7 @@ SETS = ((0, 1), (2, 5, 7), (4,), (1, 2, 3, 6))
 
 @st.composite
 def wanted(draw):
-    """A horizon, queries by their allowed actions.
-
-    And a multiset of their sequences in any order.
-    """
+    """A horizon, the actions that queries allow, and a multiset of their sequences in any order."""
     horizon = draw(st.integers(1, 4))
     sets = draw(st.lists(st.sampled_from(SETS), min_size=1, max_size=3))
     rows = draw(

@@ -142,10 +142,7 @@ def test_what_can_be_searched():
 
 
 def test_more_sequences_than_can_be_numbered():
-    """Searches tell sequences apart by numbers of 64 bits.
-
-    Which 778 actions and seven steps exceed.
-    """
+    """Searches number sequences by 64 bits, too few for 778 actions and seven steps."""
     Space(problem(0, range(500)), 7)
     with pytest.raises(ConfigError, match="778 actions and 7 steps"):
         Space(problem(0, range(778)), 7)

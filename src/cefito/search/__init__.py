@@ -19,6 +19,7 @@ from cefito.search.problem import (
     Watch,
 )
 from cefito.search.registry import SEARCHES, make_search
+from cefito.search.settings import SearchConfig
 
 __all__ = [
     "SEARCHES",
@@ -37,6 +38,7 @@ __all__ = [
     "Plans",
     "Problem",
     "Search",
+    "SearchConfig",
     "Watch",
     "make_search",
 ]

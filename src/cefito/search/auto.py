@@ -1,4 +1,4 @@
-"""Exact while that is affordable, guided beyond."""
+"""Exact search where that is affordable, guided search elsewhere."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ __all__ = ["AutoSearch"]
 
 
 class AutoSearch:
-    """Exhaustive search for problems whose token forwards fit a budget.
-
-    Guided search for the others.
+    """Exhaustive search for problems that fit a budget of operations, guided for the others.
 
     Args:
         exhaustive: The exact search.
@@ -38,10 +36,7 @@ class AutoSearch:
         self.exhaustive, self.guided, self.budget_gflop = exhaustive, guided, budget_gflop
 
     def affordable(self, field: IncrementalEnergies[Any], problem: Problem) -> bool:
-        """Whether an exact search of the problem fits the budget.
-
-        What constraints save is not counted.
-        """
+        """Whether an exact search of a problem fits the budget, were it not for constraints."""
         size, horizon = len(problem.actions), field.horizon
         tokens = 1 + 2 * sum(size**level for level in range(1, horizon + 1))
         each = sum(part.energies.flops_per_token for part in parts_of(field))
@@ -60,11 +55,11 @@ class AutoSearch:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
         spaces = compiled(problems, field.horizon, top_k)  # refuses bad problems before any work
-        exact = [self.affordable(field, space.problem) for space in spaces]
-        found: dict[int, Plans] = {}
+        affordable = [self.affordable(field, space.problem) for space in spaces]
+        answers: dict[int, Plans] = {}
         searches: tuple[tuple[Search, bool], ...] = ((self.exhaustive, True), (self.guided, False))
-        for search, chosen in searches:
-            rows = [row for row, one in enumerate(exact) if one == chosen]
+        for search, within in searches:
+            rows = [row for row, fits in enumerate(affordable) if fits == within]
             plans = search.search(field, [spaces[row] for row in rows], top_k, watch)
-            found.update(zip(rows, plans, strict=True))
-        return [found[row] for row in range(len(spaces))]
+            answers.update(zip(rows, plans, strict=True))
+        return [answers[row] for row in range(len(spaces))]

@@ -1,6 +1,6 @@
-"""Beam search: prefixes are kept by the score of the full sequence that the guide thinks they become.
+"""Beam search: prefixes are kept by the score of the sequence that they are likely to become.
 
-The field predicts the goal of full sequences only; a prefix is therefore completed by the cheapest
+The field predicts the goal of full sequences only. A prefix is therefore completed by the cheapest
 continuation under the guide, and the objective of that sequence is the prefix's score. With a width
 that drops nothing this is exhaustive search.
 """
@@ -44,8 +44,7 @@ class BeamSearch:
         if width < 1 or not diversity >= 0 or not memory_mib > 0:
             raise ConfigError(
                 f"beam search of width {width}, diversity {diversity} and {memory_mib} MiB; "
-                "expected at least 1, "
-                "at least 0 and more than 0."
+                "expected at least 1, at least 0 and more than 0."
             )
         self.width, self.diversity, self.memory_mib = width, diversity, memory_mib
 
@@ -61,13 +60,13 @@ class BeamSearch:
         Raises:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
-        found = []
+        answers = []
         for space in compiled(problems, field.horizon, top_k):
-            found.append(self._one(field, space, top_k, watch))
+            answers.append(self._solve(field, space, top_k, watch))
             watch.advance(1)
-        return found
+        return answers
 
-    def _one(
+    def _solve(
         self, field: IncrementalEnergies[Any], space: Space, top_k: int, watch: Watch
     ) -> Plans:
         energies = SequenceEnergies(field, [space], self.memory_mib)
@@ -78,6 +77,8 @@ class BeamSearch:
             if step and watch.stop():
                 exact = False
                 break
+            # Every child of every prefix kept, each completed to a full sequence. Completions meet
+            # often, among children and with those of earlier steps: each is evaluated once.
             parents, place = np.nonzero(space.children(prefixes))
             prefixes = np.concatenate([prefixes[parents], place[:, None]], axis=1)
             full = guide.completions(prefixes, None if space.free else space.children)
@@ -91,22 +92,21 @@ class BeamSearch:
             seen.add(rank[new], values if scores is None else scores.numpy())
             if step < field.horizon - 1 and len(prefixes) > self.width:
                 exact = False
-                # a prefix whose completion is forbidden stays behind those whose completion is not
-                prefixes = prefixes[
-                    self._kept(np.where(allowed, seen.scores(rank), np.inf), parents)
-                ]
+                # A prefix whose completion is forbidden may still become an allowed sequence; it
+                # comes after all those whose completion is allowed.
+                standing = np.where(allowed, seen.scores(rank), np.inf)
+                prefixes = prefixes[self._kept(standing, parents)]
         effort = Effort(token_forwards=int(energies.tokens[0]), leaves=int(energies.leaves[0]))
         return best.plans(space.problem, field.horizon, effort, exact=exact)
 
     def _kept(self, scores: NDArray[np.float64], parents: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the best prefixes, in their order."""
         if self.diversity:
+            # by parent and score; a prefix's place in its family is the number of better siblings
             order = np.lexsort((scores, parents))
-            first = np.searchsorted(
-                parents[order], parents[order]
-            )  # where each one's family begins
+            family = np.searchsorted(parents[order], parents[order])
             scores = scores.copy()
-            scores[order] += self.diversity * (np.arange(len(order)) - first)
+            scores[order] += self.diversity * (np.arange(len(order)) - family)
         return np.sort(scores.argsort(kind="stable")[: self.width])
 
 

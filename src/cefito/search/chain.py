@@ -1,7 +1,7 @@
 """Costs of sequences that add up along a chain, and the exact k cheapest sequences under them.
 
-A prior over sequences and the logits of single steps both have this form, so they can be summed,
-pruned and searched alike.
+A prior over sequences and the logits of single steps both have this form, so that they can be
+summed, pruned and searched in the same way.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ class Chain:
             if not 1 <= cost.ndim <= min(step + 1, 3) or set(cost.shape) != {self.size}:
                 raise ConfigError(
                     f"chain: costs of step {step + 1} have shape {list(cost.shape)}; expected one "
-                    "to "
-                    f"{min(step + 1, 3)} axes of {self.size}."
+                    f"to {min(step + 1, 3)} axes of {self.size}."
                 )
 
     @classmethod
@@ -74,9 +73,8 @@ class Chain:
         return len(self.costs[0])
 
     def __add__(self, other: Chain) -> Chain:
-        return Chain(
-            costs=tuple(_added(one, two) for one, two in zip(self.costs, other.costs, strict=True))
-        )
+        pairs = zip(self.costs, other.costs, strict=True)
+        return Chain(costs=tuple(_added(left, right) for left, right in pairs))
 
     def __mul__(self, factor: float) -> Chain:
         """All costs times a factor; what is forbidden stays forbidden."""
@@ -107,15 +105,13 @@ class Chain:
         return np.asarray(sum(self.step(step, sequences) for step in range(self.horizon)))
 
     def to_go(self) -> list[NDArray[np.float64]]:
-        """For each number t of actions done, 0..T, the least cost of all that follow.
+        """The least cost of all that follows, for each number t of actions done, 0..T.
 
-        Given the last min(t, 2) actions.
+        Each is a table over the last min(t, 2) of these actions.
         """
         remaining = [np.zeros((self.size,) * min(self.horizon, 2))]
         for step in range(self.horizon - 1, -1, -1):
-            known = min(
-                step, 2
-            )  # actions before this step that its best continuation may depend on
+            known = min(step, 2)  # actions before this step that its best continuation depends on
             after = remaining[0]  # given the last min(step + 1, 2) actions, this step's among them
             total = _spread(self.costs[step], known + 1) + _spread(after, known + 1)
             remaining.insert(0, np.broadcast_to(total, (self.size,) * (known + 1)).min(axis=-1))
@@ -124,13 +120,14 @@ class Chain:
     def completions(
         self, prefixes: NDArray[np.int64], children: Children | None = None
     ) -> NDArray[np.int64]:
-        """Full sequences [n, T] that begin with prefixes [n, t] and are cheap.
-
-        The cheapest, unless `children` forbids some.
+        """A cheap full sequence for each prefix; the cheapest, unless `children` forbids it.
 
         Args:
-            prefixes: Prefixes.
+            prefixes: Prefixes [n, t].
             children: Which actions may follow prefixes [n, t], as [n, A]; at least one after each.
+
+        Returns:
+            Full sequences [n, T].
         """
         remaining = self.to_go()
         while prefixes.shape[1] < self.horizon:
@@ -158,9 +155,9 @@ class Chain:
         remaining = self.to_go()
         width = count
         while True:
-            found = self._kept(count, width, remaining, children)
-            if found.complete or width >= most:
-                return found
+            cheapest = self._kept(count, width, remaining, children)
+            if cheapest.complete or width >= most:
+                return cheapest
             width = min(4 * width, most)
 
     def _kept(
@@ -182,9 +179,9 @@ class Chain:
             order = possible[total[possible].argsort(kind="stable")]
             if len(order) > keep:
                 bound = min(bound, float(total[order[keep]]))
-            order = (
-                np.sort(order[:keep]) if step < self.horizon - 1 else order[:keep]
-            )  # in the order of ids, for ties
+            order = order[:keep]
+            if step < self.horizon - 1:
+                order = np.sort(order)  # by action ids, so that later ties fall in their order
             prefixes = np.concatenate(
                 [prefixes[order // self.size], (order % self.size)[:, None]], axis=1
             )
@@ -198,9 +195,9 @@ def _spread(cost: NDArray[np.float64], axes: int) -> NDArray[np.float64]:
     return cost.reshape((1,) * (axes - cost.ndim) + cost.shape)
 
 
-def _added(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
-    axes = max(one.ndim, two.ndim)
-    return _spread(one, axes) + _spread(two, axes)
+def _added(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    axes = max(left.ndim, right.ndim)
+    return _spread(left, axes) + _spread(right, axes)
 
 
 def _ahead(remaining: NDArray[np.float64], prefixes: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,28 +1,25 @@
-"""What a user asks of a plan (steps known already, actions that must or must not occur, orders).
+"""What a user asks of a plan: steps known already, actions that must or must not occur, orders.
 
-Held to exactly by a search.
+Searches hold to it exactly. To add a constraint:
 
-A prefix is worth following only if some valid sequence begins with it. That is decided on states,
-not on prefixes: actions with the same part in the constraints are interchangeable and form a kind,
-and all that matters of a prefix is how many actions of each kind may still follow and which
-required ones are missing.
+1. Here: a field of `Constraints`, its words in `Constraints.summary`, and in `check` a message for
+   each mistake that a glance can show.
+2. In `feasible`: what it means for a full sequence (`Feasible.valid`), and what must be remembered
+   of a prefix to tell whether it can still be met (the states). Where nothing new must be
+   remembered, as for forbidden actions, a change of `Feasible.__init__` is all.
+3. In the tests an example of it and its meaning word for word; `tests/search/test_constraints.py`
+   and `tests/search/conftest.py` say where. Searches and command line take it from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 
-__all__ = ["Constraints", "Feasible"]
-
-CHUNK = 1 << 16  # states unpacked at a time
+__all__ = ["Constraints", "check"]
 
 
 @dataclass(frozen=True)
@@ -44,321 +41,31 @@ class Constraints:
     no_repeats: bool = False
 
     def __bool__(self) -> bool:
-        return bool(
-            self.pinned or self.required or self.forbidden or self.before or self.no_repeats
-        )
+        return any(getattr(self, field.name) for field in fields(self))
+
+    def summary(self) -> str:
+        """All that is asked for, in words."""
+        parts = [
+            *(f"action {action} at step {step}" for step, action in self.pinned),
+            *(f"action {action} required" for action in self.required),
+            *(f"action {action} forbidden" for action in self.forbidden),
+            *(f"action {first} before {second}" for first, second in self.before),
+        ]
+        return "; ".join([*parts, "no repeats"] if self.no_repeats else parts)
 
 
-class Feasible:
-    """The sequences that satisfy constraints, for one set of allowed actions and one horizon.
-
-    Sequences are given by the places of their actions in the set, not by ids.
+def check(constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
+    """Refuse what a glance shows to be wrong, with a message for each mistake.
 
     Args:
-        constraints: What a sequence must satisfy. To forbid or order an action that is not allowed
-            anyway does nothing.
-        actions: Allowed action ids, ascending, without repeats.
+        constraints: What is asked for.
+        actions: Allowed action ids.
         horizon: T.
 
     Raises:
-        ConfigError: The constraints name an action or step that does not exist, contradict each
-            other, or no sequence at all satisfies them.
+        ConfigError: The constraints name an action or step that does not exist, or contradict each
+            other.
     """
-
-    def __init__(self, constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
-        _check(constraints, actions, horizon)
-        place = {action: index for index, action in enumerate(actions)}
-        self.constraints, self.horizon, self.size = constraints, horizon, len(place)
-        self._once = constraints.no_repeats
-        self._pinned_places = {step - 1: place[action] for step, action in constraints.pinned}
-        self._required_places = [place[action] for action in sorted(set(constraints.required))]
-        usable = set(actions) - set(constraints.forbidden)
-        self._usable = np.array([action in usable for action in actions])
-        self._closes = np.zeros(
-            (self.size, self.size), dtype=np.bool_
-        )  # [one, other]: other may not come after one
-        for first, second in constraints.before:
-            if {first, second} <= usable:
-                self._closes[place[second], place[first]] = True
-        self._compile_kinds()
-        self._known: dict[tuple[int, bool, tuple[int, ...]], bool] = {}
-        if not self._completable(0, self._start[None])[0]:
-            raise ConfigError(
-                f"no sequence of {horizon} of the {self.size} allowed actions satisfies all that "
-                "is asked for "
-                f"({_told(constraints)}); drop or change some of it."
-            )
-
-    def _compile_kinds(self) -> None:
-        """Group actions into kinds, and lay out states.
-
-        Open actions of each kind, then flags of missing required ones.
-        """
-        named = {*self._required_places, *self._pinned_places.values()}
-        signatures: list[object] = [
-            index
-            if index in named
-            else (self._closes[index].tobytes(), self._closes[:, index].tobytes())
-            if usable
-            else None
-            for index, usable in enumerate(self._usable)
-        ]
-        samples = [
-            signatures.index(signature) for signature in dict.fromkeys(signatures)
-        ]  # one action of each kind
-        in_order = _acyclic(
-            self._closes[np.ix_(samples, samples)].T
-        )  # so that trying kinds by number rarely goes astray
-        samples = [
-            samples[kind] for kind in in_order + sorted(set(range(len(samples))) - set(in_order))
-        ]
-        number = {signatures[sample]: kind for kind, sample in enumerate(samples)}
-        self._kind = np.array([number[signature] for signature in signatures])  # of each action
-        self._kinds = len(samples)
-        self._required = self._kind[self._required_places]
-        self._pinned = {step: int(self._kind[index]) for step, index in self._pinned_places.items()}
-        self._pinned_from = [
-            {kind for step, kind in self._pinned.items() if step >= done}
-            for done in range(self.horizon + 1)
-        ]
-        self._unpinned_from = [
-            sum(step not in self._pinned for step in range(done, self.horizon))
-            for done in range(self.horizon + 1)
-        ]
-
-        sizes = np.bincount(self._kind, weights=self._usable, minlength=self._kinds).astype(
-            np.int64
-        )
-        self._start = np.concatenate([sizes, np.ones(len(self._required), dtype=np.int64)])
-        closes = self._closes[np.ix_(samples, samples)]
-        self._keep = np.concatenate(
-            [~closes, np.arange(self._kinds)[:, None] != self._required], axis=1
-        ).astype(np.int64)
-        self._keep_rows: list[list[int]] = self._keep.tolist()
-        self._named = np.isin(samples, list(named))
-        unrelated = np.flatnonzero(~self._named & ~(closes | closes.T)[self._named].any(axis=0))
-        self._free = unrelated[
-            _acyclic(closes[np.ix_(unrelated, unrelated)].T)
-        ]  # any set of these kinds can be put in order
-        radix = [1]
-        for most in self._start.tolist():
-            radix.append(radix[-1] * (most + 1))
-        self._radix = np.array(radix[:-1], dtype=np.int64 if radix[-1] < 1 << 61 else object)
-
-    def valid(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of the full sequences of places [M, T] satisfy the constraints, as [M]."""
-        valid = np.asarray(self._usable[sequences].all(axis=1))
-        for step, index in self._pinned_places.items():
-            valid &= sequences[:, step] == index
-        for index in self._required_places:
-            valid &= (sequences == index).any(axis=1)
-        closes = self._closes | np.eye(self.size, dtype=np.bool_) if self._once else self._closes
-        for later in range(1, self.horizon):
-            for earlier in range(later):
-                valid &= ~closes[sequences[:, earlier], sequences[:, later]]
-        return valid
-
-    def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which actions lead on to a valid sequence.
-
-        Args:
-            prefixes: Places [n, t] with t < T; a valid sequence must begin with each.
-
-        Returns:
-            For each prefix and action whether a valid sequence begins with both [n, A].
-        """
-        done = prefixes.shape[1]
-        states = np.broadcast_to(self._start, (len(prefixes), len(self._start)))
-        for step in range(done):
-            states = self._followed(states, self._kind[prefixes[:, step]])
-        possible = states[:, : self._kinds] > 0
-        states = states if self._once else self._reduced(states)
-        _, first, inverse = np.unique(self._packed(states), return_index=True, return_inverse=True)
-        states = states[first]
-        completable = np.zeros((len(states), self._kinds), dtype=np.bool_)
-        for kind in self._next_kinds(done):
-            completable[:, kind] = self._completable(done + 1, self._followed(states, kind))
-        result: NDArray[np.bool_] = (possible & completable[inverse.reshape(-1)])[:, self._kind]
-        if self._once:
-            np.put_along_axis(result, prefixes, False, axis=1)
-        return result
-
-    def count(self) -> int:
-        """The number of valid sequences.
-
-        States are merged after each step but the last two. They are few, unless orders tie many
-        actions to each other and the
-        horizon is long: forty actions in a row of orders and eight steps make millions.
-        """
-        exact = np.dtype(np.int64 if self.size**self.horizon < 1 << 62 else object)
-        states, ways = self._packed(self._start[None]), np.ones(1, dtype=exact)
-        if self.horizon == 1:
-            return int(self._endings(self._start[None])[0])
-        for done in range(self.horizon - 2):
-            merged = [
-                (self._packed(rows), counts) for rows, counts in self._continued(done, states, ways)
-            ]
-            states, inverse = np.unique(
-                np.concatenate([rows for rows, _ in merged]), return_inverse=True
-            )
-            ways = np.zeros(len(states), dtype=exact)
-            np.add.at(ways, inverse.reshape(-1), np.concatenate([counts for _, counts in merged]))
-        parts = self._continued(self.horizon - 2, states, ways)
-        return sum(int((self._endings(rows) * counts).sum()) for rows, counts in parts)
-
-    def _next_kinds(self, done: int) -> list[int]:
-        return [self._pinned[done]] if done in self._pinned else list(range(self._kinds))
-
-    def _followed(self, states: NDArray[np.int64], kinds: Any) -> NDArray[np.int64]:
-        """States [n, S] after an action of one kind, or of a kind each [n]."""
-        states = states.copy()
-        if self._once:
-            rows = np.arange(len(states))
-            states[rows, kinds] = np.maximum(states[rows, kinds] - 1, 0)
-        states *= self._keep[kinds]
-        return states
-
-    def _reduced(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """States without what is open among kinds that are neither pinned nor required."""
-        states = states.copy()
-        states[:, : self._kinds] *= self._named
-        return states
-
-    def _packed(self, states: NDArray[np.int64]) -> NDArray[Any]:
-        """One number for each state, of any size if need be."""
-        packed: NDArray[Any] = states.astype(self._radix.dtype) @ self._radix
-        return packed
-
-    def _completable(self, done: int, states: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether valid sequences pass through states [n, S] after so many steps, as [n]."""
-        reduced = self._reduced(states)
-        spare = np.ones(len(states), dtype=np.bool_)
-        if self._once:
-            unpinned = np.array(
-                [kind not in self._pinned_from[done] for kind in self._required.tolist()],
-                dtype=np.bool_,
-            )
-            fillers = self._unpinned_from[done] - states[:, self._kinds :][:, unpinned].sum(axis=1)
-            spare = states[:, self._free].sum(axis=1) >= fillers
-        states = np.where(spare[:, None], reduced, states)
-        _, first, inverse = np.unique(
-            2 * self._packed(states) + spare, return_index=True, return_inverse=True
-        )
-        known = [
-            self._decided(done, flag, tuple(state))
-            for flag, state in zip(spare[first].tolist(), states[first].tolist(), strict=True)
-        ]
-        return np.array(known, dtype=np.bool_)[inverse.reshape(-1)]
-
-    def _decided(self, done: int, spare: bool, state: tuple[int, ...]) -> bool:
-        key = (done, spare, state)
-        if key not in self._known:
-            self._known[key] = self._decide(done, spare, state)
-        return self._known[key]
-
-    def _decide(self, done: int, spare: bool, state: tuple[int, ...]) -> bool:
-        """Whether a valid sequence passes through a state.
-
-        Args:
-            done: Steps done.
-            spare: Whether steps that no pinned or required action needs can be filled without harm.
-                Where actions may repeat, the one before does; otherwise enough free ones must be
-                open. The state then holds named kinds only.
-            state: Open actions of each kind, flags of missing required ones.
-        """
-        pinned = self._pinned_from[done]
-        missing = [
-            kind
-            for kind, flag in zip(self._required.tolist(), state[self._kinds :], strict=True)
-            if flag and kind not in pinned
-        ]
-        fillers = self._unpinned_from[done] - len(missing)
-        if fillers < 0 or not all(state[kind] for kind in (*missing, *pinned)):
-            return False
-        if done == self.horizon or (spare and not missing and not pinned):
-            return True
-        if done in self._pinned:
-            return self._leads_on(done, spare, state, self._pinned[done])
-        if spare:
-            return any(self._leads_on(done, spare, state, kind) for kind in sorted(missing)) or (
-                fillers > 0 and self._decided(done + 1, spare, state)
-            )
-        if sum(state[: self._kinds]) < self.horizon - done:
-            return False
-        return any(
-            self._leads_on(done, spare, state, kind)
-            for kind in range(self._kinds)
-            if state[kind] and (kind in missing or (fillers > 0 and kind not in pinned))
-        )
-
-    def _leads_on(self, done: int, spare: bool, state: tuple[int, ...], kind: int) -> bool:
-        after = [value * keep for value, keep in zip(state, self._keep_rows[kind], strict=True)]
-        after[kind] -= self._once
-        if spare:
-            return self._decided(done + 1, spare, tuple(after))
-        return bool(self._completable(done + 1, np.array([after], dtype=np.int64))[0])
-
-    def _continued(
-        self, done: int, states: NDArray[Any], ways: NDArray[Any]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """The states [m, S] that follow packed ones [n] by one action, not yet merged.
-
-        And in how many ways each is reached.
-        """
-        left = self.horizon - done - 1
-        for begin in range(0, len(states), CHUNK):
-            packed = states[begin : begin + CHUNK, None]
-            rows = (packed // self._radix % (self._start + 1)).astype(np.int64)
-            for kind in self._next_kinds(done):
-                some = np.flatnonzero(rows[:, kind])
-                after = self._followed(rows[some], kind)
-                missing = after[:, self._kinds :]
-                hopeful = (missing.sum(axis=1) <= left) & (missing <= after[:, self._required]).all(
-                    axis=1
-                )
-                yield (
-                    after[hopeful],
-                    (ways[begin : begin + CHUNK][some] * rows[some, kind])[hopeful],
-                )
-
-    def _endings(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """In how many ways the last action can follow states [n, S]."""
-        missing = states[:, self._kinds :]
-        last = (
-            np.isin(np.arange(self._kinds), self._next_kinds(self.horizon - 1))
-            * states[:, : self._kinds]
-        )
-        wanted = (last[:, self._required] * missing).sum(axis=1)
-        return np.select(
-            [missing.sum(axis=1) == 0, missing.sum(axis=1) == 1], [last.sum(axis=1), wanted], 0
-        )
-
-
-def _acyclic(before: NDArray[np.bool_]) -> list[int]:
-    """The numbers that neither stand in a circle nor come after one.
-
-    In an order that respects `before` [n, n].
-    """
-    order: list[int] = []
-    left = np.ones(len(before), dtype=np.bool_)
-    while (ready := left & ~before[left].any(axis=0)).any():
-        order += np.flatnonzero(ready).tolist()
-        left &= ~ready
-    return order
-
-
-def _told(constraints: Constraints) -> str:
-    parts = [
-        *(f"action {action} at step {step}" for step, action in constraints.pinned),
-        *(f"action {action} required" for action in constraints.required),
-        *(f"action {action} forbidden" for action in constraints.forbidden),
-        *(f"action {first} before {second}" for first, second in constraints.before),
-    ]
-    return "; ".join([*parts, "no repeats"] if constraints.no_repeats else parts)
-
-
-def _check(constraints: Constraints, actions: Sequence[int], horizon: int) -> None:
-    """Refuse what a glance shows to be wrong, with a message of its own for each mistake."""
     _check_pinned(constraints, horizon)
     required = set(constraints.required)
     named = required | {action for _, action in constraints.pinned}
@@ -388,25 +95,24 @@ def _check(constraints: Constraints, actions: Sequence[int], horizon: int) -> No
 
 
 def _check_pinned(constraints: Constraints, horizon: int) -> None:
-    at: dict[int, int] = {}
+    pinned: dict[int, int] = {}
     for step, action in constraints.pinned:
         if not 1 <= step <= horizon:
             raise ConfigError(
                 f"action {action} is pinned to step {step}, which does not exist; "
                 f"steps are counted from 1 to {horizon}."
             )
-        if at.setdefault(step, action) != action:
+        if pinned.setdefault(step, action) != action:
             raise ConfigError(
-                f"step {step} is pinned to two actions, {at[step]} and {action}; keep one."
+                f"step {step} is pinned to two actions, {pinned[step]} and {action}; keep one."
             )
     if constraints.no_repeats:
-        for action in at.values():
-            steps = sorted(step for step in at if at[step] == action)
+        for action in pinned.values():
+            steps = sorted(step for step in pinned if pinned[step] == action)
             if len(steps) > 1:
                 raise ConfigError(
                     f"action {action} is pinned to steps {', '.join(map(str, steps))} although no "
-                    "action may "
-                    f"repeat; keep one or allow repeats."
+                    "action may repeat; keep one or allow repeats."
                 )
 
 

@@ -87,12 +87,14 @@ class ExhaustiveSearch:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
         spaces = compiled(problems, field.horizon, top_k)
-        alike: dict[tuple[tuple[int, ...], bool], list[int]] = defaultdict(list)
+        # Queries that allow the same actions, all of them freely or none, can be walked together.
+        groups: dict[tuple[tuple[int, ...], bool], list[int]] = defaultdict(list)
         for index, space in enumerate(spaces):
-            alike[space.problem.actions, space.free].append(index)
-        found: dict[int, Plans] = {}
+            groups[space.problem.actions, space.free].append(index)
+        search = self._screened if self.screening else self._walked
+        answers: dict[int, Plans] = {}
         last = field.horizon - 1
-        for (actions, free), members in alike.items():
+        for (actions, free), members in groups.items():
             leaves = len(actions) ** field.horizon
             each = max(
                 part.energies.bytes_per_child(last, leaf=True, each=not free)
@@ -100,16 +102,10 @@ class ExhaustiveSearch:
             )
             together = max(1, self._room(field) // (leaves * each))
             for first in range(0, len(members), together):
-                group = members[first : first + together]
-                search = self._screened if self.screening else self._walked
-                found.update(
-                    zip(
-                        group,
-                        search(field, [spaces[index] for index in group], top_k, watch),
-                        strict=True,
-                    )
-                )
-        return [found[index] for index in range(len(problems))]
+                part = members[first : first + together]
+                plans = search(field, [spaces[index] for index in part], top_k, watch)
+                answers.update(zip(part, plans, strict=True))
+        return [answers[index] for index in range(len(problems))]
 
     def _walked(
         self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
@@ -127,20 +123,21 @@ class ExhaustiveSearch:
                 stack.enter_context(part.energies.coarse())
             tokens, stopped = self._walk(field, spaces, leaves, watch)
         energies = SequenceEnergies(field, spaces, self.memory_mib)
-        found = []
+        answers = []
         for query, (space, rough, sample) in enumerate(
             zip(spaces, leaves.best, leaves.samples, strict=True)
         ):
             best, complete = _rescored(space, rough, sample, top_k, partial(energies.of, query))
             effort = Effort(int(tokens[query] + energies.tokens[query]), int(leaves.count[query]))
             if not complete and not stopped:
+                # Too many leaves within the margin: once more in full precision. The same leaves
+                # are counted once, the tokens of both.
                 (again,) = self._walked(field, [space], top_k, Watch(stop=watch.stop))
-                found.append(
-                    replace(again, evaluated=again.evaluated + replace(effort, leaves=0))
-                )  # the same leaves
+                both = again.evaluated + replace(effort, leaves=0)
+                answers.append(replace(again, evaluated=both))
                 continue
-            found.append(best.plans(space.problem, field.horizon, effort, exact=not stopped))
-        return found
+            answers.append(best.plans(space.problem, field.horizon, effort, exact=not stopped))
+        return answers
 
     def _walk(
         self,
@@ -160,27 +157,22 @@ class ExhaustiveSearch:
             energies,
             leaves,
             room=working_bytes(field.device, self.memory_mib / 2) // field.horizon,
-            most=max(
-                1, int(self.memory_mib * 2**20 / 2 / 4)
-            ),  # numbers of four bytes in half of it
+            most=max(1, int(self.memory_mib * 2**20 / 2 / 4)),  # four bytes each, in half of it
             watch=watch,
         )
         walk.run()
         return energies.tokens, walk.stopped
 
     def _room(self, field: IncrementalEnergies[Any]) -> int:
-        """Bytes for each level; every level on the way down holds its own part.
+        """Bytes for each level, since every level on the way down holds a part of its own.
 
-        On a CPU all of them fit the cache.
+        On a CPU all of them together fit the cache.
         """
         return working_bytes(field.device, self.memory_mib) // field.horizon
 
 
 class _Walk:
-    """One walk of the trees of some queries that allow the same actions.
-
-    All of them freely or none.
-    """
+    """One walk of the trees of some queries that allow the same actions, all freely or none."""
 
     def __init__(
         self,
@@ -200,10 +192,8 @@ class _Walk:
     def run(self) -> None:
         """Visit all leaves."""
         if not self.watch.stop():
-            count, root = (
-                len(self.spaces),
-                self.field.root(*observations(self.spaces, self.field.device)),
-            )
+            count = len(self.spaces)
+            root = self.field.root(*observations(self.spaces, self.field.device))
             self._visit(root, np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
         else:
             self.stopped = True
@@ -213,49 +203,49 @@ class _Walk:
     def _visit(
         self, prefixes: Any, query: NDArray[np.int64], rank: NDArray[np.int64], *, depth: int
     ) -> None:
-        """Visit all leaves below prefixes, given the query and the rank of each.
+        """Visit all leaves below prefixes, in chunks whose children fit the room of a level.
 
-        Those of a query stand together.
+        Args:
+            prefixes: n prefixes, those of a query together.
+            query: The query of each [n].
+            rank: The rank of each among the prefixes of its length [n].
+            depth: Their length.
         """
         leaf = depth == self.last
-        step = max(
-            1,
-            self.room
-            // (self.size * self.field.bytes_per_child(depth, leaf=leaf, each=not self.free)),
-        )
+        each = self.field.bytes_per_child(depth, leaf=leaf, each=not self.free)
+        step = max(1, self.room // (self.size * each))
         for start in range(0, len(prefixes), step):
             if self.stopped:
                 return
             chunk = prefixes.narrow(start, min(step, len(prefixes) - start))
-            own, above = query[start : start + step], rank[start : start + step]
-            parents, place = self._children(own, above, depth)
-            own, ranks = own[parents], above[parents] * self.size + place
-            self.nodes += np.bincount(own, minlength=len(self.spaces))
+            queries, above = query[start : start + step], rank[start : start + step]
+            parents, place = self._children(queries, above, depth)
+            queries, ranks = queries[parents], above[parents] * self.size + place
+            self.nodes += np.bincount(queries, minlength=len(self.spaces))
             if leaf:
-                self.found.add(self._leaves(chunk, parents, place), own, ranks)
+                self.found.add(self._leaves(chunk, parents, place), queries, ranks)
                 self.stopped = self.watch.stop()
             elif len(ranks):
-                self._visit(self._extended(chunk, parents, place), own, ranks, depth=depth + 1)
+                self._visit(self._extended(chunk, parents, place), queries, ranks, depth=depth + 1)
 
     def _children(
         self, query: NDArray[np.int64], rank: NDArray[np.int64], depth: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Parent and place of every child to compute."""
         if self.free:
-            return np.repeat(np.arange(len(rank)), self.size), np.tile(
-                np.arange(self.size), len(rank)
-            )
+            everything = np.arange(len(rank) * self.size)
+            return everything // self.size, everything % self.size
         above = places(rank, self.size, depth)
         allowed = np.concatenate(
-            [self.spaces[one].children(above[query == one]) for one in np.unique(query)]
+            [self.spaces[row].children(above[query == row]) for row in np.unique(query)]
         )
         parents, place = np.nonzero(allowed)
         return parents, place
 
     def _each(self, parents: NDArray[np.int64], place: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        return torch.from_numpy(parents).to(self.field.device), self.actions[
-            torch.from_numpy(place).to(self.field.device)
-        ]
+        device = self.field.device
+        actions = self.actions[torch.from_numpy(place).to(device)]
+        return torch.from_numpy(parents).to(device), actions
 
     def _extended(self, prefixes: Any, parents: NDArray[np.int64], place: NDArray[np.int64]) -> Any:
         if self.free:
@@ -277,9 +267,17 @@ def _rescored(
     top_k: int,
     evaluate: Callable[[NDArray[np.int64]], NDArray[np.float64]],
 ) -> tuple[Best, bool]:
-    """The best by full precision; and whether no other leaf can be among them.
+    """The best leaves by full precision, of those with low coarse scores and a sample of all.
 
-    As far as the margin holds.
+    Args:
+        space: The query.
+        rough: Leaves of lowest coarse score.
+        sample: Leaves at regular distances, with coarse scores too.
+        top_k: How many are asked for.
+        evaluate: Energies of sequences in full precision.
+
+    Returns:
+        The best, and whether no leaf outside `rough` can be among them as far as the margin holds.
     """
     ranks = torch.cat([rough.ranks, sample.ranks])
     coarse = torch.cat([rough.scores, sample.scores])
@@ -288,6 +286,8 @@ def _rescored(
     energy = fine.clone()
     wanted = torch.zeros(len(ranks), dtype=torch.bool)
     wanted[:top_k] = wanted[len(rough) :] = True
+    # Every leaf evaluated in both precisions shows an error; the largest, with some safety, bounds
+    # what the others may hide. Larger errors widen the margin and add leaves, until none is new.
     while (wanted & ~known).any():
         new = (wanted & ~known).nonzero().flatten()
         sequences = places(ranks[new].numpy(), space.size, space.horizon)

@@ -1,6 +1,4 @@
-"""Guided search: the likeliest sequences, re-scored by the field.
-
-Then improved until nothing near is better.
+"""Guided search: the likeliest sequences, re-scored by the field and improved by local changes.
 
 1. The K cheapest sequences under the problem's guide (a prior over sequences, step logits, their
    sum), exactly; sequences spread over the enumeration where there is no guide.
@@ -9,7 +7,7 @@ Then improved until nothing near is better.
 3. The neighbours of the best tell, to first order, what the energy of any combination of changes
    would be: the P sequences that are best under that estimate plus the exact chain are evaluated
    next, which covers changes of two and more steps.
-4. Again from 2, until nothing new is wanted.
+4. Again from 2, until nothing new is wanted: nothing near is better.
 """
 
 from __future__ import annotations
@@ -71,17 +69,11 @@ class GuidedSearch:
         ):
             raise ConfigError(
                 f"guided search with {proposals} proposals, {starts} starts, {refinements} "
-                f"refinements, {rounds} "
-                f"rounds, {budget_gflop} GFLOP and {memory_mib} MiB; expected at least 1, 1, 0 "
-                "and 0, the "
-                "others positive."
+                f"refinements, {rounds} rounds, {budget_gflop} GFLOP and {memory_mib} MiB; "
+                "expected at least 1, 1, 0 and 0, the others positive."
             )
-        self.proposals, self.starts, self.refinements, self.rounds = (
-            proposals,
-            starts,
-            refinements,
-            rounds,
-        )
+        self.proposals, self.starts = proposals, starts
+        self.refinements, self.rounds = refinements, rounds
         self.budget_gflop, self.memory_mib = budget_gflop, memory_mib
 
     def search(
@@ -91,9 +83,7 @@ class GuidedSearch:
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:
-        """Good sequences of each problem, at most `top_k`.
-
-        Exact where all allowed ones were evaluated.
+        """Good sequences of each problem, at most `top_k`; exact where all allowed were evaluated.
 
         At least `top_k` sequences are taken from the guide, however few proposals are set.
 
@@ -101,10 +91,10 @@ class GuidedSearch:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
         spaces = compiled(problems, field.horizon, top_k)
-        found: list[Plans] = []
+        answers: list[Plans] = []
         for first in range(0, len(spaces), _TOGETHER):
-            found += self._together(field, spaces[first : first + _TOGETHER], top_k, watch)
-        return found
+            answers += self._together(field, spaces[first : first + _TOGETHER], top_k, watch)
+        return answers
 
     def _together(
         self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
@@ -113,22 +103,18 @@ class GuidedSearch:
         parts = energies.parts
         # token forwards a query, of each part
         budget = self.budget_gflop * 1e9 / sum(part.energies.flops_per_token for part in parts)
-        few = max(
-            1, int(min(self.proposals, budget / (8 * field.horizon)))
-        )  # a proposal costs at most 2T of them
-        climbs = [_Climb(space, self, max(few, top_k), budget) for space in spaces]
+        # A quarter of the budget for the proposals, each of which costs at most 2T token forwards.
+        affordable = max(1, int(min(self.proposals, budget / (8 * field.horizon))))
+        climbs = [_Climb(space, self, max(affordable, top_k), budget) for space in spaces]
         active = list(range(len(climbs)))
         while active:
             wanted = [climbs[index].wanted() for index in active]
             query = np.repeat(active, [len(part) for part in wanted])
             if len(query):
                 values = energies(query, np.concatenate(wanted))
-                for index, part in zip(
-                    active,
-                    np.split(values, np.cumsum([len(part) for part in wanted])[:-1]),
-                    strict=True,
-                ):
-                    climbs[index].learn(part, int(energies.tokens[index]) // len(parts))
+                shares = np.split(values, np.cumsum([len(part) for part in wanted])[:-1])
+                for index, share in zip(active, shares, strict=True):
+                    climbs[index].learn(share, int(energies.tokens[index]) // len(parts))
             if watch.stop():
                 break
             still = [index for index in active if not climbs[index].done]
@@ -144,40 +130,44 @@ class _Climb:
     """The state of one query's search: what was evaluated, and what is wanted next."""
 
     def __init__(self, space: Space, settings: GuidedSearch, proposals: int, budget: float) -> None:
-        self.space, self.settings, self.rounds, self.budget = (
-            space,
-            settings,
-            settings.rounds,
-            budget,
-        )
+        self.space, self.settings, self.budget = space, settings, budget
+        self.rounds_left = settings.rounds
         # token forwards of all neighbours of a sequence: each step's other actions and what follows
         # them
         self.around = space.size * space.horizon * (space.horizon + 1)
-        self.energy: dict[int, float] = {}  # by rank
+        self.energy: dict[int, float] = {}  # of every sequence evaluated, by rank
         self.score: dict[int, float] = {}
-        guide, allowed = space.guide, space.objective.chain or Chain.free(space.horizon, space.size)
-        cheapest = space.cheapest(guide, proposals)
-        if not len(cheapest.costs):  # the guide forbids all that is allowed
-            guide, cheapest = allowed, space.cheapest(allowed, proposals)
-        whole = guide is allowed or all(np.isfinite(cost).all() for cost in guide.costs)
-        self.everything = whole and cheapest.complete and cheapest.bound == np.inf
-        self.pending = cheapest.sequences
-        if not self.everything and all((cost == cost.flat[0]).all() for cost in guide.costs):
-            self.pending = _spread(
-                space, cheapest.sequences
-            )  # no guide: the first in order say little
         self.surrounded: set[int] = set()  # ranks whose neighbours were evaluated
         self.combined: set[int] = set()  # ranks whose changes were combined
         self.done = False
+        self._propose(proposals)
+
+    def _propose(self, proposals: int) -> None:
+        """Begin with the guide's cheapest sequences."""
+        space = self.space
+        guide, allowed = space.guide, space.objective.chain or Chain.free(space.horizon, space.size)
+        cheapest = space.cheapest(guide, proposals)
+        if not len(cheapest.costs):  # the guide forbids all that is allowed: go by the costs alone
+            guide, cheapest = allowed, space.cheapest(allowed, proposals)
+        # Are these all there are? Only if the guide itself forbids nothing that is allowed.
+        whole = guide is allowed or all(np.isfinite(cost).all() for cost in guide.costs)
+        self.everything = whole and cheapest.complete and cheapest.bound == np.inf
+        self.pending = cheapest.sequences
+        # A guide under which all cost the same gives the first sequences by ids, which are much
+        # alike; spread out they see more of the field.
+        if not self.everything and all((cost == cost.flat[0]).all() for cost in guide.costs):
+            self.pending = _spread(space, cheapest.sequences)
 
     def wanted(self) -> NDArray[np.int64]:
         """Sequences to evaluate next [M, T], none of them evaluated before."""
         return self.pending
 
     def learn(self, energies: NDArray[np.float64], spent: int) -> None:
-        """Take in their energies and decide what comes next.
+        """Take in the energies of what was wanted and decide what comes next.
 
-        Given the token forwards that each part has spent so far.
+        Args:
+            energies: Energies [M].
+            spent: Token forwards that each part has spent on this query so far.
         """
         ranks = ranks_of(self.pending, self.space.size).tolist()
         scores = self.space.scores(torch.from_numpy(energies), self.pending)
@@ -189,27 +179,36 @@ class _Climb:
         self.done = not len(self.pending)
 
     def _next(self, left: float) -> NDArray[np.int64]:
+        """Sequences to evaluate next, none where the climb has ended.
+
+        Args:
+            left: Token forwards that may still be spent.
+        """
         wanted = self.pending[:0]
-        if left < self.around / 2:
+        if self.everything or not self.settings.refinements or left < self.around / 2:
             return wanted
-        while not (self.everything or len(wanted)) and self.settings.refinements and self.rounds:
+        # What a round asks for may all be known already; then the next round begins at once.
+        while not len(wanted) and self.rounds_left:
             best = nsmallest(self.settings.starts, self.score, key=self._standing)
-            new = [rank for rank in best if rank not in self.surrounded][
-                : max(1, int(left / self.around / 4))
-            ]
-            if new:
-                self.surrounded.update(new)
+            # Neighbours of the best come first, of all starts at once so that the network sees
+            # large batches. One round takes at most a quarter of what is left, so that it can be
+            # spent on better starts if the neighbours turn out better.
+            starts = [rank for rank in best if rank not in self.surrounded]
+            starts = starts[: max(1, int(left / self.around / 4))]
+            if starts:
+                self.surrounded.update(starts)
                 wanted = np.concatenate(
-                    [_neighbours(self._sequence(rank), self.space.size) for rank in new]
+                    [_neighbours(self._sequence(rank), self.space.size) for rank in starts]
                 )
+            # With all single changes of the best known, their sums estimate what several changes
+            # at once would give: a way out of a local optimum.
             elif best[0] not in self.combined:
                 self.combined.add(best[0])
-                wanted = self.space.cheapest(
-                    self._estimate(best[0]), self.settings.refinements
-                ).sequences
+                estimate = self._estimate(best[0])
+                wanted = self.space.cheapest(estimate, self.settings.refinements).sequences
             else:
                 break
-            self.rounds -= 1
+            self.rounds_left -= 1
             wanted = self._unseen(wanted)
         return wanted
 
@@ -217,40 +216,38 @@ class _Climb:
         return self.score[rank], rank
 
     def _sequence(self, rank: int) -> NDArray[np.int64]:
-        sequence: NDArray[np.int64] = places(np.array([rank]), self.space.size, self.space.horizon)[
-            0
-        ]
-        return sequence
+        (sequence,) = places(np.array([rank]), self.space.size, self.space.horizon)
+        return np.asarray(sequence)
 
     def _unseen(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The allowed ones that were not evaluated before, each once, in the order of ids."""
         ranks, first = np.unique(ranks_of(sequences, self.space.size), return_index=True)
         sequences = sequences[first[[rank not in self.energy for rank in ranks.tolist()]]]
         return sequences if self.space.free else sequences[self.space.allows(sequences)]
 
     def _estimate(self, rank: int) -> Chain:
-        """The objective with energies estimated from single changes of one sequence."""
+        """The objective, with energies estimated to first order from single changes of a sequence.
+
+        The energy of several changes is taken to differ from the sequence's by the sum of what each
+        change alone does. Such an estimate is a chain, whose cheapest sequences are found exactly.
+        """
         size, horizon, sequence = self.space.size, self.space.horizon, self._sequence(rank)
         costs = []
         for step in range(horizon):
             power = size ** (horizon - 1 - step)
-            others = [
+            changed = [
                 self.energy.get(rank + (place - int(sequence[step])) * power)
                 for place in range(size)
             ]
-            worst = max(
-                one for one in others if one is not None
-            )  # a change not allowed by itself may be in company
-            energies = np.array([worst if one is None else one for one in others])
-            base = min(
-                self.energy[rank], np.finfo(np.float64).max
-            )  # infinite where the field diverged
+            # A change that is not allowed by itself was not evaluated, but may be allowed together
+            # with others. It is thought to be as bad as the worst that was.
+            worst = max(energy for energy in changed if energy is not None)
+            energies = np.array([worst if energy is None else energy for energy in changed])
+            # infinite where the field diverged, and ∞ − ∞ is no cost
+            base = min(self.energy[rank], np.finfo(np.float64).max)
             costs.append((energies - base) / self.space.objective.temperature)
-        estimate = Chain(costs=tuple(costs))
-        return (
-            estimate
-            if self.space.objective.chain is None
-            else estimate + self.space.objective.chain
-        )
+        estimate, chain = Chain(costs=tuple(costs)), self.space.objective.chain
+        return estimate if chain is None else estimate + chain
 
     def _exact(self) -> bool:
         whole = self.space.free and len(self.energy) == self.space.size**self.space.horizon
@@ -271,11 +268,10 @@ class _Climb:
 def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:
     """As many allowed sequences as are given, spread evenly over the enumeration.
 
-    Filled up with those given.
+    Where too few of those are allowed, the given ones fill up.
     """
-    golden = (
-        np.sqrt(5) - 1
-    ) / 2  # its multiples modulo one leave no gap for long (Weyl's sequence)
+    # the multiples of the golden ratio modulo one leave no gap for long (Weyl's sequence)
+    golden = (np.sqrt(5) - 1) / 2
     ranks = (np.arange(1, len(first) + 1) * golden % 1 * space.size**space.horizon).astype(np.int64)
     sequences = places(ranks, space.size, space.horizon)
     both = np.concatenate([sequences[space.allows(sequences)], first])
@@ -284,7 +280,7 @@ def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _neighbours(sequence: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """All sequences that differ from one [T] in one step, or by a swap of two steps, [M, T]."""
+    """All sequences [M, T] that differ from a sequence [T] in one step or by a swap of two."""
     horizon = len(sequence)
     changed = np.repeat(sequence[None], horizon * size, axis=0)
     changed[np.arange(horizon * size), np.repeat(np.arange(horizon), size)] = np.tile(

@@ -1,7 +1,4 @@
-"""The reference: every candidate evaluated by itself, in batches of full sequences.
-
-As the paper does (Sec. 3.3).
-"""
+"""The reference: every candidate evaluated by itself, as the paper does (Sec. 3.3)."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ __all__ = ["NaiveSearch"]
 
 
 class NaiveSearch:
-    """Enumeration of the allowed part of A^T by full forwards.
+    """Enumeration of the allowed part of A^T by full forwards of batches of candidates.
 
     Args:
         batch: Candidates a forward.
@@ -35,11 +32,11 @@ class NaiveSearch:
             ConfigError: A problem that no search could solve, or top_k below 1.
         """
         return [
-            self._one(field, space, top_k, watch)
+            self._solve(field, space, top_k, watch)
             for space in compiled(problems, field.horizon, top_k)
         ]
 
-    def _one(self, field: Field, space: Space, top_k: int, watch: Watch) -> Plans:
+    def _solve(self, field: Field, space: Space, top_k: int, watch: Watch) -> Plans:
         problem, horizon = space.problem, field.horizon
         initial = torch.from_numpy(problem.initial).to(field.device)
         goal = torch.from_numpy(problem.goal).to(field.device)

@@ -1,12 +1,11 @@
-"""The formulas of the prior: counts of steps, and smoothed probabilities of a step after none.
+"""The formulas of the prior: counts of steps, and smoothed probabilities of a step.
 
-One or two others.
-
-Let n(…) count steps of the task's training windows, only those whose action is among the A allowed
-ones, s₁, s₂, s₃ be the strengths of the three levels, and d, c, a the actions of three consecutive
-steps of a window. Each level is interpolated with the one below it, the mean of a Dirichlet
-posterior (MacKay and Peto 1995, "A hierarchical Dirichlet language model"; Witten and Bell 1991 is
-the case of a strength that differs by context):
+The probability of a step depends on none, one or two steps before it. Let n(…) count steps of the
+task's training windows, only those whose action is among the A allowed ones, s₁, s₂, s₃ be the
+strengths of the three levels, and d, c, a the actions of three consecutive steps of a window. Each
+level is interpolated with the one below it, the mean of a Dirichlet posterior (MacKay and Peto
+1995, "A hierarchical Dirichlet language model"; Witten and Bell 1991 is the case of a strength that
+differs by context):
 
     p₁(a)       = (n(a) + s₁ / A) / (n() + s₁)
     p₂(a | c)   = (n(c, a) + s₂ b₂(a | c)) / (n(c) + s₂)
@@ -21,13 +20,12 @@ apart, and the others in proportion to the level below:
                                                                       all p₂(a | c) where d = c
 
 A repeat gets a share ρ, the rate of a = c among the steps with a step before them. A return has its
-odds under p₂ multiplied
-by λ: a constant share would throw away what pairs tell of it (in COIN a quarter of all steps are
-returns, of few pairs). λ = odds(σ) / odds(σ'), where σ is the rate of a = d among the steps with
-two different actions before them, and σ' what pairs alone let expect, the mean of n(c, d) / n(c)
-over the same steps. All rates are taken over the counted steps of all tasks, as (k + ½) / (m + 1)
-for k of m steps, then for each task as (k + 20 · overall rate) / (m + 20). With a single allowed
-action, all probability is its own.
+odds under p₂ multiplied by λ: a constant share would throw away what pairs tell of it (in COIN a
+quarter of all steps are returns, of few pairs). λ = odds(σ) / odds(σ'), where σ is the rate of
+a = d among the steps with two different actions before them, and σ' what pairs alone let expect,
+the mean of n(c, d) / n(c) over the same steps. All rates are taken over the counted steps of all
+tasks, as (k + ½) / (m + 1) for k of m steps, then for each task as (k + 20 · overall rate) /
+(m + 20). A single allowed action has all probability.
 
 The start of a window is a context of its own: the first step has p₂ with n(start, a) and b₂ = p₁,
 the second p₃ with n(start, c, a) and b₃ = p₂. Order 2 stops at p₂, order 1 at p₁, whatever went
@@ -38,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,6 +44,7 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = ["START", "Ids", "Levels", "Reals", "Strengths", "Tally", "Task"]
 
 START = -1  # in the place of an action: before the window
+RATE_STRENGTH = 20.0  # steps that the rate over all tasks weighs in that of one task
 
 Ids = NDArray[np.int64]
 Reals = NDArray[np.float64]
@@ -82,9 +82,11 @@ class Tally:
             self._sums[name] = np.append(keys, np.iinfo(np.int64).max), sums
 
     def __call__(self, name: str, *ids: ArrayLike) -> Reals:
-        """Counts of steps by task and what `name` says: "" nothing else, "dca" the whole event.
+        """Counts of steps by task and what `name` says.
 
-        Ids broadcast.
+        Args:
+            name: "" for nothing else, "dca" for the whole event.
+            ids: The task and what `name` says, in this order; ids broadcast.
         """
         keys, sums = self._sums[name]
         wanted = self._key(*ids)
@@ -117,6 +119,58 @@ class Levels:
     returns: Reals
     order: int
     strengths: Strengths
+
+    @classmethod
+    def counted(
+        cls,
+        events: Ids,
+        counts: Ids,
+        *,
+        sizes: Sequence[int],
+        action_count: int,
+        order: int,
+        strengths: Strengths,
+    ) -> Levels:
+        """From the steps counted in training windows.
+
+        Args:
+            events: Task, action two steps before, action before and action of steps to allowed
+                actions [M, 4], `START` before the window.
+            counts: How often each was seen [M].
+            sizes: A of each task [C].
+            action_count: K, the number of actions of all tasks.
+            order: Level at which the formulas stop.
+            strengths: s₁, s₂, s₃.
+        """
+        tally = Tally(events, counts, action_count + 1)
+        task, d, c, a = events.T
+        after, between = c != START, (d != START) & (d != c)
+        # What pairs alone let expect of each return: σ' is its mean.
+        expected = tally("ca", task, c, d) / tally("c", task, c)
+
+        def rates(hits: NDArray[Any], among: NDArray[np.bool_]) -> Reals:
+            number, total = (
+                np.bincount(task, weights=counts * part, minlength=len(sizes))
+                for part in (hits * among, among)
+            )
+            overall = (number.sum() + 0.5) / (total.sum() + 1)
+            return np.asarray((number + RATE_STRENGTH * overall) / (total + RATE_STRENGTH))
+
+        return cls(
+            tally=tally,
+            sizes=np.array(sizes, dtype=np.int64),
+            repeats=rates(c == a, after),
+            returns=_odds(rates(d == a, between)) / _odds(rates(expected, between)),
+            order=order,
+            strengths=strengths,
+        )
+
+    def log_probability(self, sequences: Ids, tasks: Ids) -> Reals:
+        """Log-probabilities [n] of sequences of allowed actions [n, T] of the given tasks [n]."""
+        columns = list(sequences.T)
+        return np.asarray(
+            sum(np.log(self.step(step, tasks, columns)) for step in range(len(columns)))
+        )
 
     def step(self, step: int, task: Task, sequences: Sequence[Ids]) -> Reals:
         """Probability of the action of a step, given the actions of all steps up to it."""
@@ -177,3 +231,7 @@ class Levels:
     def _interpolated(self, level: int, count: Reals, total: Reals, below: Reals) -> Reals:
         strength = self.strengths[level - 1]
         return np.asarray((count + strength * below) / (total + strength))
+
+
+def _odds(rate: Reals) -> Reals:
+    return rate / (1 - rate)

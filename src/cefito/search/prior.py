@@ -1,7 +1,7 @@
 """A prior over sequences given the task: smoothed n-grams of actions, counted in training windows.
 
-The formulas stand in `ngrams`; here they are counted, tuned on validation windows, and made into
-chains that a search can use.
+The formulas stand in `ngrams`, how smoothing is chosen in `smoothing`. Here training windows are
+counted, and chains made of the counts that a search can use.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 from cefito.errors import ConfigError
 from cefito.search.chain import Chain
 from cefito.search.ngrams import START, Ids, Levels, Reals, Strengths, Tally
+from cefito.search.smoothing import (
+    DEFAULT_ORDER,
+    DEFAULT_STRENGTHS,
+    GRID,
+    check_choices,
+    chosen_smoothing,
+)
 
-__all__ = ["DEFAULT_ORDER", "DEFAULT_STRENGTHS", "GRID", "NGramPrior"]
+__all__ = ["NGramPrior"]
 
-DEFAULT_ORDER = 3
-DEFAULT_STRENGTHS = (3.0, 10.0, 10.0)
-GRID = (0.3, 1.0, 3.0, 10.0, 30.0)
-RATE_STRENGTH = 20.0  # steps that the rate over all tasks weighs in that of one task
-TABLES_KEPT = 256
+TABLES_KEPT = 256  # tasks and sets of actions whose costs are kept
 
 
 class NGramPrior:
@@ -51,8 +54,7 @@ class NGramPrior:
         if len(strengths) != 3 or not all(0 < strength < np.inf for strength in strengths):
             raise ConfigError(
                 f"prior: strengths are {list(strengths)}; expected three positive numbers, for "
-                "single actions, "
-                "pairs and triples."
+                "single actions, pairs and triples."
             )
         self.order, self.action_count = order, action_count
         self.strengths: Strengths = (float(strengths[0]), float(strengths[1]), float(strengths[2]))
@@ -63,7 +65,16 @@ class NGramPrior:
         self._allowed = np.zeros((len(self.actions), action_count), dtype=np.bool_)
         for task, row in enumerate(self.actions):
             self._allowed[task, list(row)] = True
-        self._levels = self._make_levels()
+        counted = self._allowed[events[:, 0], events[:, 3]]
+        self._levels = Levels.counted(
+            events[counted],
+            counts[counted],
+            sizes=[len(row) for row in self.actions],
+            action_count=action_count,
+            order=order,
+            strengths=self.strengths,
+        )
+        # Tables are made when they are first asked for, perhaps by several threads at once.
         self._tables: dict[tuple[int, tuple[int, ...]], tuple[Reals, ...]] = {}
 
     @classmethod
@@ -124,12 +135,11 @@ class NGramPrior:
         orders: Sequence[int] = (1, 2, 3),
         grid: Sequence[float] = GRID,
     ) -> NGramPrior:
-        """Count training windows, and choose order and strengths by the mean log-likelihood of validation windows.
+        """Count training windows, and choose order and strengths by validation windows.
 
-        For each order the strengths are improved one by one, from the defaults, until none changes.
-        Validation windows with an action that their task does not allow say nothing, since no
-        setting gives them a probability; without any others the defaults stay. Ties go to the lower
-        order and to the value met first.
+        Those are chosen under which the validation windows are likeliest (`chosen_smoothing`).
+        Windows with an action that their task does not allow say nothing, since no setting gives
+        them a probability; without any others the defaults stay.
 
         Args:
             sequences: Actions of training windows [N, T].
@@ -145,17 +155,7 @@ class NGramPrior:
             ConfigError: As `fit`, for either set of windows but that there may be no validation
                 windows; or nothing usable to choose from.
         """
-        if (
-            not orders
-            or not set(orders) <= {1, 2, 3}
-            or not grid
-            or not all(0 < value < np.inf for value in grid)
-        ):
-            raise ConfigError(
-                f"prior: cannot choose from orders {list(orders)} and strengths {list(grid)}; "
-                "expected one or "
-                "more of 1, 2, 3 and one or more positive numbers."
-            )
+        check_choices(orders, grid)
         fitted = cls.fit(
             sequences, tasks, action_count=action_count, actions=actions, order=max(orders)
         )
@@ -163,36 +163,24 @@ class NGramPrior:
             val_sequences, val_tasks, action_count, len(actions)
         )
         usable = fitted._allowed[val_tasks[:, None], val_sequences].all(axis=1)
-        if not usable.any():
-            return fitted._with(
-                DEFAULT_ORDER if DEFAULT_ORDER in orders else max(orders), DEFAULT_STRENGTHS
-            )
-        rows, row_tasks = val_sequences[usable], val_tasks[usable]
-
-        def score(order: int, strengths: Strengths) -> float:
-            levels = replace(fitted._levels, order=order, strengths=strengths)
-            return float(_log_probability(levels, rows, row_tasks).mean())
-
-        best, chosen = -np.inf, (DEFAULT_ORDER, DEFAULT_STRENGTHS)
-        for order in sorted(orders):
-            strengths, highest, changed = DEFAULT_STRENGTHS, score(order, DEFAULT_STRENGTHS), True
-            while changed:
-                changed = False
-                for level in range(order):
-                    for value in grid:
-                        other: Any = (*strengths[:level], value, *strengths[level + 1 :])
-                        if (likelihood := score(order, other)) > highest:
-                            strengths, highest, changed = other, likelihood, True
-            if highest > best:
-                best, chosen = highest, (order, strengths)
-        return fitted._with(*chosen)
+        order, strengths = chosen_smoothing(
+            fitted._levels, val_sequences[usable], val_tasks[usable], orders=orders, grid=grid
+        )
+        return cls(
+            events=fitted._events,
+            counts=fitted._counts,
+            actions=fitted.actions,
+            action_count=action_count,
+            order=order,
+            strengths=strengths,
+        )
 
     def log_probability(
         self, sequences: NDArray[np.integer[Any]], tasks: NDArray[np.integer[Any]]
     ) -> Reals:
         """Log-probabilities [n] of sequences [n, T] of the given tasks [n].
 
-        −∞ where the task does not allow an action.
+        They are −∞ where the task does not allow an action.
 
         Raises:
             ConfigError: Arrays of another shape or kind, or ids out of range.
@@ -200,40 +188,14 @@ class NGramPrior:
         sequences, tasks = _check_sequences(sequences, tasks, self.action_count, len(self.actions))
         result = np.full(len(sequences), -np.inf)
         usable = self._allowed[tasks[:, None], sequences].all(axis=1)
-        result[usable] = _log_probability(self._levels, sequences[usable], tasks[usable])
+        result[usable] = self._levels.log_probability(sequences[usable], tasks[usable])
         return result
-
-    def step_log_probabilities(
-        self, task: int, prefix: NDArray[np.integer[Any]], actions: tuple[int, ...] | None = None
-    ) -> Reals:
-        """Log-probabilities [n, A] of every action after prefixes [n, t] of one task.
-
-        Args:
-            task: Task id.
-            prefix: Places of actions in `actions`, as in `Chain`, not their ids.
-            actions: As in `chain`.
-
-        Raises:
-            ConfigError: As `chain`, prefixes of another shape, or places out of range.
-        """
-        prefix = np.asarray(prefix)
-        size = len(self.actions_of(task, actions))
-        if (
-            prefix.ndim != 2
-            or prefix.dtype.kind not in "iu"
-            or (prefix.size and not 0 <= prefix.min() <= prefix.max() < size)
-        ):
-            raise ConfigError(
-                f"prior: prefixes have shape {list(prefix.shape)} and type {prefix.dtype}; "
-                "expected two axes of "
-                f"places of actions, 0 to {size - 1}."
-            )
-        return -self.chain(task, prefix.shape[1] + 1, actions).children(prefix.astype(np.int64))
 
     def chain(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> Chain:
         """−log p of sequences of one task.
 
-        The tables of a task are kept; steps from the third on share one, of A³ numbers for order 3.
+        The tables of the last tasks asked for are kept; steps from the third on share one, of A³
+        numbers for order 3.
 
         Args:
             task: Task id.
@@ -251,11 +213,13 @@ class NGramPrior:
         """
         _check_horizon(horizon)
         ids = self.actions_of(task, actions)
-        if (task, ids) not in self._tables:
-            if len(self._tables) >= TABLES_KEPT:
-                del self._tables[next(iter(self._tables))]
-            self._tables[task, ids] = self._make_tables(task, ids)
-        tables = self._tables[task, ids]
+        tables = self._tables.get((task, ids))
+        if tables is None:
+            tables = self._make_tables(task, ids)
+            too_many = max(0, len(self._tables) + 1 - TABLES_KEPT)
+            for oldest in list(self._tables)[:too_many]:
+                self._tables.pop(oldest, None)
+            self._tables[task, ids] = tables
         return Chain(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
 
     def pruned(
@@ -355,41 +319,6 @@ class NGramPrior:
             strengths=strengths.tolist(),
         )
 
-    def _with(self, order: int, strengths: Strengths) -> NGramPrior:
-        return NGramPrior(
-            events=self._events,
-            counts=self._counts,
-            actions=self.actions,
-            action_count=self.action_count,
-            order=order,
-            strengths=strengths,
-        )
-
-    def _make_levels(self) -> Levels:
-        counted = self._allowed[self._events[:, 0], self._events[:, 3]]
-        events, counts = self._events[counted], self._counts[counted]
-        tally = Tally(events, counts, self.action_count + 1)
-        task, d, c, a = events.T
-        after, between = c != START, (d != START) & (d != c)
-        expected = tally("ca", task, c, d) / tally("c", task, c)
-
-        def rates(hits: NDArray[Any], among: NDArray[np.bool_]) -> Reals:
-            number, total = (
-                np.bincount(task, weights=counts * part, minlength=len(self.actions))
-                for part in (hits * among, among)
-            )
-            overall = (number.sum() + 0.5) / (total.sum() + 1)
-            return np.asarray((number + RATE_STRENGTH * overall) / (total + RATE_STRENGTH))
-
-        return Levels(
-            tally=tally,
-            sizes=np.array([len(row) for row in self.actions], dtype=np.int64),
-            repeats=rates(c == a, after),
-            returns=_odds(rates(d == a, between)) / _odds(rates(expected, between)),
-            order=self.order,
-            strengths=self.strengths,
-        )
-
     def _levels_of(self, task: int, actions: tuple[int, ...]) -> Levels:
         """The levels for one task with other actions in the place of its allowed ones."""
         if actions == self.actions[task]:
@@ -415,22 +344,8 @@ class NGramPrior:
         return tuple(tables)
 
 
-def _log_probability(levels: Levels, sequences: Ids, tasks: Ids) -> Reals:
-    columns = list(sequences.T)
-    return np.asarray(
-        sum(np.log(levels.step(step, tasks, columns)) for step in range(len(columns)))
-    )
-
-
-def _odds(rate: Reals) -> Reals:
-    return rate / (1 - rate)
-
-
 def _kept(seen: NDArray[np.bool_], likelihood: Reals, extra: int) -> Reals:
-    """Zero for what was seen and the likeliest `extra` others of each row.
-
-    Infinite for the rest.
-    """
+    """Zero for what was seen and each row's likeliest `extra` others, infinite for the rest."""
     order = np.where(seen, -np.inf, -likelihood).argsort(axis=-1, kind="stable")
     rank = order.argsort(axis=-1, kind="stable")
     return np.where(rank < seen.sum(axis=-1, keepdims=True) + extra, 0.0, np.inf)
@@ -467,14 +382,12 @@ def _check_sequences(
     if sequences.ndim != 2 or not sequences.shape[1] or tasks.shape != sequences.shape[:1]:
         raise ConfigError(
             f"prior: sequences have shape {list(sequences.shape)} and tasks {list(tasks.shape)}; "
-            "expected "
-            "[N, T] with T of at least 1, and [N]."
+            "expected [N, T] with T of at least 1, and [N]."
         )
     for ids, count, what in ((sequences, action_count, "actions"), (tasks, task_count, "tasks")):
         if ids.dtype.kind not in "iu" or not _within(ids, 0, count):
             raise ConfigError(
                 f"prior: {what} of type {ids.dtype} with ids out of range or not whole; expected "
-                "whole numbers "
-                f"from 0 to {count - 1}."
+                f"whole numbers from 0 to {count - 1}."
             )
     return sequences.astype(np.int64), tasks.astype(np.int64)

@@ -28,6 +28,9 @@ __all__ = [
     "Problem",
     "Search",
     "Watch",
+    "places",
+    "ranks",
+    "working_bytes",
 ]
 
 CACHE_MIB = 64
@@ -38,10 +41,7 @@ Enough for large matrix products, little enough not to leave the caches far behi
 
 
 def working_bytes(device: torch.device, memory_mib: float) -> int:
-    """What a search may have in work at once.
-
-    Its memory bound, on a CPU no more than `CACHE_MIB`.
-    """
+    """What a search may have in work at once: its memory bound, on a CPU at most `CACHE_MIB`."""
     return int((min(memory_mib, CACHE_MIB) if device.type == "cpu" else memory_mib) * 2**20)
 
 
@@ -73,10 +73,7 @@ class Field(Protocol):
 
 
 class IncrementalEnergies(Field, Protocol[StateT]):
-    """A field that also walks the tree of prefixes.
-
-    See `cefito.field.IncrementalField` for the shapes.
-    """
+    """A field that also walks the tree of prefixes; see `cefito.field.IncrementalField`."""
 
     def root(self, initial: Tensor, goal: Tensor, /) -> StateT:
         """The empty prefixes of Q queries [Q, E]."""
@@ -91,10 +88,7 @@ class IncrementalEnergies(Field, Protocol[StateT]):
         """Chosen prefixes [m], each continued by an action of its own [m]."""
 
     def leaf_energy_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> Tensor:
-        """Energies [m] of the sequences that end chosen prefixes [m].
-
-        Each by an action of its own [m].
-        """
+        """Energies [m] of sequences that end chosen prefixes [m] by actions of their own [m]."""
 
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
         """Memory that one child of a prefix of this depth takes; `each` if by `extend_each`."""
@@ -109,7 +103,9 @@ class IncrementalEnergies(Field, Protocol[StateT]):
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised: energy / temperature + cost of the chain + offset. The default is the paper's, the energy alone.
+    """What is minimised: energy / temperature + cost of the chain + offset.
+
+    The default is the paper's, the energy alone.
 
     Attributes:
         temperature: Divides the energy.
@@ -236,9 +232,9 @@ class Search(Protocol):
 
 
 class Best:
-    """The k best sequences met so far, by score.
+    """The k best sequences met so far, by score and then by rank.
 
-    Then by rank (the place in the enumeration by action ids).
+    The rank of a sequence is its place in the enumeration by action ids.
     """
 
     def __init__(self, top_k: int) -> None:
@@ -251,13 +247,15 @@ class Best:
         return len(self.ranks)
 
     def add(self, energies: Tensor, ranks: Tensor, scores: Tensor | None = None) -> None:
-        """Take in sequences of distinct ranks [M] with their energies [M] and, where they differ.
+        """Take in sequences.
 
-        Scores [M].
+        Args:
+            energies: Their energies [M].
+            ranks: Their ranks [M], all different and none taken in before.
+            scores: Their scores [M]; None where these are the energies.
         """
-        energies = energies.nan_to_num(
-            nan=torch.inf, posinf=torch.inf
-        )  # of a field that diverged in training
+        # A field that diverged in training gives no numbers; its sequences come last.
+        energies = energies.nan_to_num(nan=torch.inf, posinf=torch.inf)
         scores = energies if scores is None else scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
         if len(scores) > self.top_k:
             bound = scores.topk(self.top_k, largest=False).values[-1]

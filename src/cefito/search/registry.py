@@ -1,4 +1,8 @@
-"""Every search by its name. Whoever adds one registers it here, and nowhere else."""
+"""Every search by its name.
+
+Whoever adds one registers it here and nowhere else; a setting of its own is a field of
+`SearchConfig`. `tests/search/test_contract.py` then holds it to what every search promises.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +26,14 @@ class SearchEntry:
     """A way to search.
 
     Attributes:
-        make: Makes it from all settings.
-        reads: Those settings that it, and not every search, makes use of.
+        make: Makes it from the settings.
+        reads: Settings that it reads, of those that say how to search; others are refused with it.
+        exact: Whether it proves its answer whatever the problem, unless it is stopped.
     """
 
     make: Callable[[SearchConfig], Search]
     reads: tuple[str, ...] = ()
+    exact: bool = False
 
 
 def _exhaustive(settings: SearchConfig) -> ExhaustiveSearch:
@@ -64,15 +70,15 @@ def _naive(settings: SearchConfig) -> NaiveSearch:  # noqa: ARG001
 _GUIDED = ("proposals", "starts", "refinements")
 SEARCHES: dict[str, SearchEntry] = {
     "auto": SearchEntry(_auto, ("memory_mib", "budget_gflop", *_GUIDED)),
-    "exhaustive": SearchEntry(_exhaustive, ("memory_mib",)),
+    "exhaustive": SearchEntry(_exhaustive, ("memory_mib",), exact=True),
     "guided": SearchEntry(_guided, ("memory_mib", *_GUIDED)),
     "beam": SearchEntry(_beam, ("memory_mib", "width", "diversity")),
-    "naive": SearchEntry(_naive),
+    "naive": SearchEntry(_naive, exact=True),
 }
-"""All searches. New ones are added here only."""
+"""All searches by the names that `SearchConfig.method` takes. New ones are added here only."""
 
 
-def make_search(settings: SearchConfig = SearchConfig(method="auto")) -> Search:
+def make_search(settings: SearchConfig) -> Search:
     """The search that settings ask for.
 
     Raises:

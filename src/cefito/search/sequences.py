@@ -43,7 +43,7 @@ class SequenceEnergies:
     ) -> NDArray[np.float64]:
         """Energies [M] of sequences of places [M, T] of the given queries [M].
 
-        Not a number counts as infinite.
+        An energy that is not a number counts as infinite.
         """
         energies = np.zeros(len(query))
         for part in self.parts:
@@ -90,27 +90,20 @@ class SequenceEnergies:
     ) -> NDArray[np.float32]:
         """Energies of sequences sorted by query and actions, in the order that the part reads."""
         field, device, horizon = part.energies, part.energies.device, part.energies.horizon
-        new = np.r_[True, query[1:] != query[:-1]]  # where a node of the level above begins
+        # A node is a run of sequences that share a prefix of some length. `new` marks where the
+        # nodes of a level begin, `parent` names for each sequence its node on the level above.
+        new = np.r_[True, query[1:] != query[:-1]]
         parent = query
         prefixes = self._root(part)
         for depth in range(horizon):
             new = new | np.r_[True, sequences[1:, depth] != sequences[:-1, depth]]
             if depth == horizon - 1:
-                new = np.ones_like(new)
+                new = np.ones_like(new)  # a leaf for each sequence, given twice or not
             nodes = np.flatnonzero(new)
-            ids = np.array(
-                [
-                    self.spaces[one].problem.actions[place]
-                    for one, place in zip(
-                        query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True
-                    )
-                ],
-                dtype=np.int64,
-            )
-            parents, actions = (
-                torch.from_numpy(parent[nodes]).to(device),
-                torch.from_numpy(ids).to(device),
-            )
+            chosen = zip(query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True)
+            ids = [self.spaces[row].problem.actions[place] for row, place in chosen]
+            parents = torch.from_numpy(parent[nodes]).to(device)
+            actions = torch.tensor(ids, dtype=torch.int64, device=device)
             np.add.at(self.tokens, query[nodes], 2)
             if depth == horizon - 1:
                 energies: NDArray[np.float32] = (

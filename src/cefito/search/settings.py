@@ -1,4 +1,4 @@
-"""Settings of the search, how they are changed for one call, and names for what was changed."""
+"""Settings of the search, how they are changed for one call, and what differs between two."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class SearchConfig(Frozen):
         memory_mib: Memory bound of the search, MiB.
         method: "exhaustive" (paper), "guided", "beam", "naive", or "auto": exhaustive
             while it fits the budget, else guided; see `cefito.search.registry`.
-        budget_gflop: Of "auto": most operations of an exhaustive search, 10⁹.
+        budget_gflop: Of "auto": most operations that an exhaustive search may take, 10⁹.
         proposals: Of "guided": likeliest sequences that are re-scored.
         starts: Of "guided": best sequences whose neighbours are evaluated.
         refinements: Of "guided": combinations of changes evaluated a round.
         width: Of "beam": prefixes kept.
         diversity: Of "beam": what each better sibling adds to a prefix's score.
-        objective: "energy" alone (paper), with the "prior" over sequences, or "fitted": with the
-            prior and the proposal network's step probabilities, or these two without the energy
-            ("likelihood", to see what the energy adds). Weights, also of the task's probability,
-            are those that fit the validation split best.
+        objective: "energy" alone (paper), "prior" for the energy with the prior over sequences,
+            "fitted" for both with the proposal network's step probabilities, or "likelihood" for
+            these two without the energy, to see what it adds. Weights, also of the task's
+            probability, are those that fit the validation split best.
         tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation
             split.
         pruning: Allow only transitions seen in training windows of the task and so many likely
@@ -62,17 +62,17 @@ def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
         overrides: Values by the name of the setting; None keeps what there is.
 
     Raises:
-        ConfigError: An unknown setting, a value that it cannot have, or one that the chosen search
-            makes no use of; `setting` is its name.
+        ConfigError: An unknown setting, a value that it cannot have, or a setting that the chosen
+            search does not read; `setting` is its name.
     """
     from cefito.search.registry import SEARCHES, find_search
 
     given = {name: value for name, value in overrides.items() if value is not None}
     settings = validated(SearchConfig, {**config.model_dump(), **given}, place="search")
-    read = find_search(settings.method).reads
+    chosen = find_search(settings.method)
     for name in given:
         readers = [method for method, entry in SEARCHES.items() if name in entry.reads]
-        if readers and name not in read:
+        if readers and name not in chosen.reads:
             raise ConfigError(
                 f"search '{settings.method}' makes no use of the setting '{name}'; of use it is "
                 f"to {', '.join(readers)}.",
@@ -81,12 +81,12 @@ def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
     return settings
 
 
-def changed_settings(config: SearchConfig, own: SearchConfig) -> dict[str, Any]:
-    """The settings in which a configuration differs from another one, in the order of the fields.
+def changed_settings(config: SearchConfig, usual: SearchConfig) -> dict[str, Any]:
+    """The settings in use that differ from the usual ones, in the order of the fields.
 
     Args:
         config: The settings in use.
-        own: Those that are not worth telling.
+        usual: The usual ones, such as those that a run was trained with.
     """
-    before = own.model_dump()
+    before = usual.model_dump()
     return {name: value for name, value in config.model_dump().items() if value != before[name]}

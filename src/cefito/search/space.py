@@ -1,7 +1,4 @@
-"""A problem compiled for a search.
-
-Which sequences it allows, and what they cost besides their energy.
-"""
+"""A problem compiled for a search: what it allows, and what that costs besides the energy."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from torch import Tensor
 
 from cefito.errors import ConfigError
 from cefito.search.chain import Chain, Cheapest
-from cefito.search.constraints import Feasible
+from cefito.search.feasible import Feasible
 from cefito.search.problem import Problem
 
 __all__ = ["Space", "compiled", "observations"]
@@ -22,6 +19,8 @@ __all__ = ["Space", "compiled", "observations"]
 
 class Space:
     """The sequences of a problem, by the places of their actions among the allowed ones.
+
+    A search takes it in the place of the problem, which is then not compiled again.
 
     Args:
         problem: The problem.
@@ -43,8 +42,7 @@ class Space:
         if self.size**horizon > 1 << 63:
             raise ConfigError(
                 f"{self.size} actions and {horizon} steps make more sequences than 64 bits can "
-                "number. Allow "
-                "fewer actions or plan fewer steps."
+                "number. Allow fewer actions or plan fewer steps."
             )
         self.objective = problem.objective
         if not self.objective.temperature > 0:
@@ -56,8 +54,7 @@ class Space:
             if chain is not None and (chain.size, chain.horizon) != (self.size, horizon):
                 raise ConfigError(
                     f"the {name}'s chain is for {chain.size} actions and {chain.horizon} steps; "
-                    "expected "
-                    f"{self.size} and {horizon}."
+                    f"expected {self.size} and {horizon}."
                 )
         self._feasible = (
             Feasible(problem.constraints, problem.actions, horizon) if problem.constraints else None
@@ -70,8 +67,7 @@ class Space:
         if forbidding and not len(self.cheapest(Chain.free(horizon, self.size), 1).costs):
             raise ConfigError(
                 "no sequence of the allowed actions satisfies the constraints and has a finite "
-                "cost. Allow more "
-                "transitions or drop a constraint."
+                "cost. Allow more transitions or drop a constraint."
             )
 
     @property
@@ -104,10 +100,7 @@ class Space:
         return guide.cheapest(count, None if self.free else self.children)
 
     def scores(self, energies: Tensor, sequences: NDArray[np.int64]) -> Tensor | None:
-        """Scores of allowed sequences [n, T] of these energies [n].
-
-        None where they are the energies.
-        """
+        """Scores of allowed sequences [n, T] of energies [n]; None where these are the scores."""
         if self.objective.pure:
             return None
         costs = 0.0 if self.objective.chain is None else self.objective.chain.cost(sequences)
