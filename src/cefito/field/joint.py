@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
+from cefito.field.predictor import Predictor
 from cefito.field.settings import FieldConfig
 
 __all__ = [
@@ -93,14 +94,14 @@ class JointField(nn.Module):
         return dict(zip(self.names, self._parts, strict=True))  # type: ignore[arg-type]
 
     @property
-    def predictor(self) -> nn.Module:
+    def predictor(self) -> Predictor:
         """The predictor of the first part, which tells the sizes of all."""
-        return self._parts[0].predictor  # type: ignore[return-value]
+        return self.parts[PartName()].predictor
 
     @property
     def horizon(self) -> int:
         """T, the number of actions of a sequence."""
-        return self._parts[0].horizon  # type: ignore[return-value]
+        return self.predictor.horizon
 
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         """Energies [B] of full sequences; see `EnergyField.energy`."""
@@ -121,7 +122,9 @@ class JointField(nn.Module):
             for tensor, value in part.state_dict().items()
         }
 
-    def load_state_dict(self, tensors: Mapping[str, Tensor], *_: Any, **__: Any) -> Any:
+    def load_state_dict(  # type: ignore[override]
+        self, tensors: Mapping[str, Tensor], *_: Any, **__: Any
+    ) -> None:
         """Take over tensors by their names in a file."""
         for name, part in self.parts.items():
             own = part.state_dict()

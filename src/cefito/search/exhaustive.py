@@ -24,7 +24,7 @@ from torch import Tensor
 from cefito.errors import ConfigError
 from cefito.search.joined import JoinedWalk
 from cefito.search.leaves import Leaves
-from cefito.search.parts import parts_of
+from cefito.search.parts import Searchable, parts_of
 from cefito.search.problem import (
     Best,
     Effort,
@@ -74,7 +74,7 @@ class ExhaustiveSearch:
 
     def search(
         self,
-        field: IncrementalEnergies[Any],
+        field: Searchable,
         problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
@@ -108,14 +108,14 @@ class ExhaustiveSearch:
         return [answers[index] for index in range(len(problems))]
 
     def _walked(
-        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
         leaves = Leaves(spaces, top_k, watch)
         tokens, stopped = self._walk(field, spaces, leaves, watch)
         return leaves.plans(tokens, exact=not stopped)
 
     def _screened(
-        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
         leaves = Leaves(spaces, max(KEPT, 2 * top_k), watch, sampled=SAMPLED)
         with ExitStack() as stack:
@@ -141,15 +141,16 @@ class ExhaustiveSearch:
 
     def _walk(
         self,
-        field: IncrementalEnergies[Any],
+        field: Searchable,
         spaces: Sequence[Space],
         leaves: Leaves,
         watch: Watch,
     ) -> tuple[NDArray[np.int64], bool]:
         """Visit all leaves; the token forwards of each query [Q], and whether it was stopped."""
         walk: JoinedWalk | _Walk
-        if parts_of(field)[0].energies is field:  # its own only part
-            walk = _Walk(field, spaces, leaves, self._room(field), watch)
+        first = parts_of(field)[0].energies
+        if first is field:  # its own only part
+            walk = _Walk(first, spaces, leaves, self._room(field), watch)
             walk.run()
             return 1 + 2 * walk.nodes, walk.stopped
         energies = SequenceEnergies(field, spaces, self.memory_mib / 2)
@@ -163,7 +164,7 @@ class ExhaustiveSearch:
         walk.run()
         return energies.tokens, walk.stopped
 
-    def _room(self, field: IncrementalEnergies[Any]) -> int:
+    def _room(self, field: Searchable) -> int:
         """Bytes for each level, since every level on the way down holds a part of its own.
 
         On a CPU all of them together fit the cache.

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import nsmallest
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,8 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 from cefito.search.chain import Chain
-from cefito.search.problem import Best, Effort, IncrementalEnergies, Plans, Problem, Watch, places
+from cefito.search.parts import Searchable
+from cefito.search.problem import Best, Effort, Plans, Problem, Watch, places
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
@@ -78,7 +78,7 @@ class GuidedSearch:
 
     def search(
         self,
-        field: IncrementalEnergies[Any],
+        field: Searchable,
         problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
@@ -97,7 +97,7 @@ class GuidedSearch:
         return answers
 
     def _together(
-        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
         energies = SequenceEnergies(field, spaces, self.memory_mib)
         parts = energies.parts

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, cast
 
 from torch import Tensor
 
 from cefito.search.problem import Field, IncrementalEnergies
 
-__all__ = ["Part", "Parted", "Whole", "parts_of"]
+__all__ = ["Part", "Parted", "Searchable", "Whole", "parts_of", "root_of"]
 
 
 class Part(Protocol):
@@ -49,9 +49,13 @@ class Whole:
     weight: float = 1.0
 
 
-def parts_of(field: IncrementalEnergies[Any] | Parted) -> Sequence[Part]:
+Searchable = IncrementalEnergies[Any] | Parted
+"""What a search takes: a field that walks the tree of prefixes, or one made of such."""
+
+
+def parts_of(field: Searchable) -> Sequence[Part]:
     """The parts of a field; one where it is not made of several."""
-    return field.parts() if _parted(field) else (Whole(field),)  # type: ignore[arg-type]
+    return field.parts() if _parted(field) else (Whole(cast("IncrementalEnergies[Any]", field)),)
 
 
 def root_of(part: Part, initial: Tensor, goal: Tensor) -> Any:

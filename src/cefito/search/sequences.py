@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.search.parts import Part, parts_of, root_of
-from cefito.search.problem import IncrementalEnergies, working_bytes
+from cefito.search.parts import Part, Searchable, parts_of, root_of
+from cefito.search.problem import working_bytes
 from cefito.search.space import Space, observations
 
 __all__ = ["SequenceEnergies"]
@@ -30,9 +30,7 @@ class SequenceEnergies:
         leaves: Sequences evaluated for each query so far [Q].
     """
 
-    def __init__(
-        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], memory_mib: float
-    ) -> None:
+    def __init__(self, field: Searchable, spaces: Sequence[Space], memory_mib: float) -> None:
         self.parts, self.spaces, self.memory_mib = parts_of(field), spaces, memory_mib
         self.tokens = np.zeros(len(spaces), dtype=np.int64)
         self.leaves = np.zeros(len(spaces), dtype=np.int64)
