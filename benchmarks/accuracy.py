@@ -1,21 +1,19 @@
-"""Accuracy of CEFITO under several objectives beside two simple planners.
+"""Accuracy of CEFITO under several objectives beside two simple methods.
 
-Seeds, chosen on validation, scored on test.
+Epochs and weights are chosen on the validation split, scores are of the test split. Each seed is
+trained into its own run folder below --work and resumed from there; its scores are kept there too,
+so that seeds can be run side by side and gathered by one more call with all of them. Objectives,
+searched with the predicted task, the first, the third and the fifth also with the true one:
 
-Each seed is trained into its own run folder below --work and resumed from there; its scores are
-kept there too, so that seeds can be run side by side and gathered by one more call with all of
-them. Objectives, searched with the predicted task, the first, the third and the fifth also with the
-true one:
+    energy             the paper's: the energy alone, the likeliest task
+    + prior            the energy and the prior over sequences, weights fitted on the validation
+                       split, the likeliest task
+    + steps            the same and the proposal network's step probabilities
+    + tasks            the same over as many likely tasks as did best on the validation split
+    no energy          prior and step probabilities without the energy, weights fitted without it
+    no energy + tasks  the same over several tasks
 
-    energy      the paper's: the energy alone, the likeliest task
-    + prior     the energy and the prior over sequences, weights fitted on the validation split, the
-                likeliest task
-    + steps     the same and the proposal network's step probabilities
-    + tasks     the same over as many likely tasks as did best on the validation split
-    no energy   prior and step probabilities without the energy, weights fitted without it; no
-                energy + tasks over several tasks
-
-    python benchmarks/accuracy.py DATASET --horizon 3 --seeds 0 1 2 --out benchmarks/results/NAME.json
+    python benchmarks/accuracy.py DATASET --horizon 3 --out benchmarks/results/NAME.json
 """
 
 from __future__ import annotations
@@ -34,12 +32,15 @@ from cefito.data import cut_windows, open_dataset
 from cefito.data.windows import Windows
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.runs import SAMPLE_SEED
+from cefito.evaluation.score import successes
 from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
-from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner
+from cefito.planners.networks import TrainingContext
+from cefito.planners.registry import find_method
 from cefito.planners.run import open_run, train_run
-from cefito.runtime import pick_device
 from cefito.planners.settings import load_config
+from cefito.runtime import pick_device
+from cefito.search.settings import SearchConfig
 from cefito.training.log import read_metrics
 
 METRICS = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
@@ -53,16 +54,14 @@ VARIANTS = {
 }
 
 
-def set_objective(planner: CefitoPlanner, variant: str, method: str) -> None:
-    """Make a planner minimise one of the objectives."""
-    planner.use(
-        planner.config.search.model_copy(
-            update={
-                "objective": VARIANTS[variant],
-                "method": method,
-                "tasks": 0 if variant.endswith("tasks") else 1,
-            }
-        )
+def objective(trained: SearchConfig, variant: str, method: str) -> SearchConfig:
+    """Settings of a search that minimises one of the objectives."""
+    return trained.model_copy(
+        update={
+            "objective": VARIANTS[variant],
+            "method": method,
+            "tasks": 0 if variant.endswith("tasks") else 1,
+        }
     )
 
 
@@ -70,48 +69,43 @@ def score(
     folder: Path, test: Windows, method: str, exact_energy: bool, result: dict[str, Any]
 ) -> dict[str, Any]:
     """Metrics of every objective that `result` lacks, and the success of each window."""
+    run = open_run(folder)
+    assert run.trained_search is not None
     for variant in VARIANTS:
         for oracle in (False, True):
             name = f"{variant}, {'true' if oracle else 'predicted'} task"
             if name in result or (oracle and (variant == "+ prior" or variant.endswith("tasks"))):
                 continue
-            planner = open_run(folder, progress=progress).planner
-            set_objective(
-                planner, variant, "exhaustive" if exact_energy and variant == "energy" else method
+            how = "exhaustive" if exact_energy and variant == "energy" else method
+            planner = run.planner.with_search(objective(run.trained_search, variant, how))
+            evaluation, plans = evaluate_planner(
+                planner, test, oracle_task=oracle, progress=progress
             )
-            evaluation, plans = evaluate_planner(planner, test, oracle_task=oracle)
-            success = [
-                bool((plan.actions[0] == actual).all())
-                for plan, actual in zip(plans, test.actions, strict=True)
-            ]
+            description = planner.describe()
             result[name] = {
-                **{name: evaluation.metrics[name] for name in METRICS},
+                **{metric: evaluation.metrics[metric] for metric in METRICS},
                 "exact": evaluation.exact,
                 "seconds_per_query": evaluation.seconds_per_query,
                 "leaves_per_query": evaluation.leaves_per_query,
                 "token_forwards_per_query": evaluation.token_forwards_per_query,
-                "weights": vars(planner.weights),
-                "tasks": planner.config.search.tasks
-                or (planner.hypotheses.tasks if planner.hypotheses else 1),
-                "success": [int(one) for one in success],
+                "weights": description.weights,
+                "tasks": description.tasks,
+                "success": successes(plans, test).astype(int).tolist(),
             }
     return result
 
 
 def difference(
-    one: NDArray[np.float64], other: NDArray[np.float64], video: NDArray[np.int64]
+    first: NDArray[np.float64], second: NDArray[np.float64], video: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Difference of success rates [seeds, N].
-
-    90 % intervals by t over seeds and by a bootstrap over videos.
-    """
-    found = paired_difference(one, other, video)
-    assert found.seeds is not None
+    """Difference of success rates [seeds, N], with intervals over seeds and over videos."""
+    paired = paired_difference(first, second, video)
+    assert paired.seeds is not None
     return {
-        "mean": found.mean,
-        "half_width_90": found.seeds.half_width,
-        "seeds": list(found.seeds.values),
-        "bootstrap_90": [found.low, found.high],
+        "mean": paired.mean,
+        "half_width_90": paired.seeds.half_width,
+        "seeds": list(paired.seeds.values),
+        "bootstrap_90": [paired.low, paired.high],
     }
 
 
@@ -165,8 +159,8 @@ def main() -> None:
         runs.append(
             {
                 "seed": seed,
-                "parameters": run.info["parameters"],
-                "training": run.info["training"],
+                "parameters": run.info.parameters,
+                "training": run.info.training,
                 "epoch_seconds": mean(line["train_seconds"] for line in lines),
                 "scores": scores,
             }
@@ -176,9 +170,20 @@ def main() -> None:
             + json.dumps({name: round(value["success_rate"], 2) for name, value in scores.items()})
         )
         if not simple:
-            for planner in (NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)):
-                planner.fit(splits["train"], splits["val"], seed=seed)
-                simple[planner.name] = evaluate_planner(planner, test)[0].to_dict()["metrics"]
+            # the task classifier, which is trained already, is taken from the run folder
+            context = TrainingContext(
+                device=pick_device(given.device), folder=folder, key=dataset.fingerprint
+            )
+            for name in ("nearest", "frequent"):
+                method = find_method(name)
+                planner = method.planner.fit(
+                    splits["train"],
+                    splits["val"],
+                    settings=config.settings(method.settings),
+                    seed=seed,
+                    context=context,
+                ).planner
+                simple[planner.name] = evaluate_planner(planner, test)[0].metrics
     summary: dict[str, Any] = {}
     against: dict[str, Any] = {}
     for name in runs[0]["scores"]:
@@ -192,12 +197,12 @@ def main() -> None:
             for metric, part in values.items()
         }
         base = "energy, true task" if "true" in name else "energy, predicted task"
-        one, other = (
-            np.array([run["scores"][key]["success"] for run in runs], dtype=float)
-            for key in (name, base)
-        )
         if name != base:
-            against[f"{name}, less {base}"] = difference(one, other, test.video)
+            success = [
+                np.array([run["scores"][key]["success"] for run in runs], dtype=float)
+                for key in (name, base)
+            ]
+            against[f"{name}, less {base}"] = difference(success[0], success[1], test.video)
     for run in runs:
         for value in run["scores"].values():
             del value["success"]

@@ -35,6 +35,7 @@ from torch import Tensor
 from cefito.data import cut_windows
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, IncrementalField
+from cefito.planners.run import open_run
 from cefito.search import Chain, Effort, ExhaustiveSearch, GuidedSearch, Plans, Problem, Search
 from cefito.search.problem import Best, Watch
 from cefito.search.problem import ranks as ranks_of
@@ -492,8 +493,6 @@ def measured(field: RelaxedField, problems: list[Problem], search: Search) -> di
 
 
 def main() -> None:
-    from cefito.planners.run import open_run
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--dataset", type=Path, help="where the run's data set lies now")
@@ -503,8 +502,7 @@ def main() -> None:
     torch.set_num_threads(1)
     run = open_run(given.run)
     planner = run.planner
-    space, prior = planner.hypotheses.space, planner.hypotheses.prior
-    horizon = planner.field.horizon
+    space, prior, horizon = planner.space, planner.prior, planner.horizon
     val = cut_windows(run.dataset(given.dataset), horizon=horizon, split="val").sample(
         given.queries, 0
     )

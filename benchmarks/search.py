@@ -199,7 +199,7 @@ def on_trained_field(
     """
     run = open_run(folder, device=device)
     planner, dataset = run.planner, run.dataset()
-    horizon, field = planner.horizon, IncrementalField(planner.field)
+    horizon, field = planner.horizon, planner.incremental
     everything = cut_windows(dataset, horizon=horizon, split=split)
     likeliest = planner.task_model.predict(Queries.from_windows(everything))
     sizes = np.array([len(actions) for actions in planner.space.actions], dtype=float)
@@ -225,7 +225,7 @@ def on_trained_field(
     known: dict[Any, Plans] = {}  # a task predicted rightly is not searched again
     for oracle in (True, False):
         queries = Queries.from_windows(sample, oracle_task=oracle)
-        for name, weights in (("energy", PAPER), ("fitted", planner.hypotheses.weights["fitted"])):
+        for name, weights in (("energy", PAPER), ("fitted", planner.fitted.weights["fitted"])):
             problems = planner.hypotheses.problems(
                 queries, planner.hypotheses.of(queries, 1), weights=weights
             )
@@ -269,10 +269,8 @@ def effort_on_trained_field(
     """
     run = open_run(folder, device=device)
     planner, dataset = run.planner, run.dataset()
-    field, everything = (
-        IncrementalField(planner.field),
-        cut_windows(dataset, horizon=planner.horizon, split=split),
-    )
+    field = planner.incremental
+    everything = cut_windows(dataset, horizon=planner.horizon, split=split)
     result: dict[str, Any] = {
         "run": folder.name,
         "dataset": dataset.name,
@@ -283,7 +281,7 @@ def effort_on_trained_field(
     }
     for oracle in (True, False):
         queries = Queries.from_windows(everything.sample(windows, SAMPLE_SEED), oracle_task=oracle)
-        for name, weights in (("energy", PAPER), ("fitted", planner.hypotheses.weights["fitted"])):
+        for name, weights in (("energy", PAPER), ("fitted", planner.fitted.weights["fitted"])):
             problems = planner.hypotheses.problems(
                 queries, planner.hypotheses.of(queries, 1), weights=weights
             )

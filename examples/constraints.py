@@ -1,6 +1,6 @@
-"""Plan one test query with constraints and over several tasks, in Python.
+"""Plan a test query with constraints and over several tasks.
 
-Python examples/constraints.py DATA RUN.
+To run it: python examples/constraints.py DATA RUN
 """
 
 from __future__ import annotations
@@ -10,46 +10,44 @@ from pathlib import Path
 
 import cefito
 from cefito.data import Taxonomy
-from cefito.search.settings import search_settings
+from cefito.data.action_space import action_space
 from cefito.search import Constraints
+from cefito.search.settings import search_settings
 
 
 def main(data: str, folder: str, *overrides: str) -> None:
-    """Train (or go on training) a run, then plan a test window freely, with what is known of it.
-
-    And over three tasks.
-    """
+    """Train (or go on training) a run; plan a window freely, constrained, and over three tasks."""
     dataset = cefito.open_dataset(data)
     config = cefito.load_config("small", overrides=dict(entry.split("=", 1) for entry in overrides))
-    planner = cefito.train_run(dataset, Path(folder), config=config, horizon=3, seed=0).planner
+    run = cefito.train_run(dataset, Path(folder), config=config, horizon=3, seed=0)
+    train = cefito.cut_windows(dataset, horizon=3, split="train")
     test = cefito.cut_windows(dataset, horizon=3, split="test")
-    assert planner.space is not None
 
     # a window of three different actions, all known to its task from training
-    row = next(
+    known = action_space(train, "training").actions
+    window = next(
         row
         for row, (actions, task) in enumerate(
             zip(test.actions.tolist(), test.tasks.tolist(), strict=True)
         )
-        if len(set(actions)) == 3 and set(actions) <= set(planner.space.actions[task])
+        if len(set(actions)) == 3 and set(actions) <= set(known[task])
     )
-    first, second, last = test.actions[row].tolist()
-    one = test.subset([row])
-    print("annotated: " + " → ".join(dataset.taxonomy.names(one.actions[0])))
+    first, second, last = test.actions[window].tolist()
+    chosen = test.subset([window])
+    print("annotated: " + " → ".join(dataset.taxonomy.names(chosen.actions[0])))
 
-    given = cefito.Queries.from_windows(one, oracle_task=True)
-    show("free", planner.plan(given, top_k=3)[0], dataset.taxonomy)
-    known = Constraints(
+    of_its_task = cefito.Queries.from_windows(chosen, oracle_task=True)
+    show("free", run.planner.plan(of_its_task, top_k=3)[0], dataset.taxonomy)
+    constraints = Constraints(
         pinned=((1, first),), required=(last,), before=((second, last),), no_repeats=True
     )
-    show("constrained", planner.plan(given, top_k=3, constraints=known)[0], dataset.taxonomy)
+    plans = run.planner.plan(of_its_task, top_k=3, constraints=constraints)[0]
+    show("constrained", plans, dataset.taxonomy)
 
-    planner.use(search_settings(planner.config.search, tasks=3))
-    show(
-        "several tasks",
-        planner.plan(cefito.Queries.from_windows(one), top_k=3)[0],
-        dataset.taxonomy,
-    )
+    assert run.trained_search is not None
+    several = run.with_search(search_settings(run.trained_search, tasks=3))
+    plans = several.planner.plan(cefito.Queries.from_windows(chosen), top_k=3)[0]
+    show("several tasks", plans, dataset.taxonomy)
 
 
 def show(title: str, plans: cefito.Plans, taxonomy: Taxonomy) -> None:

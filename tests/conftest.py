@@ -130,7 +130,7 @@ def tiny_dataset(make_source: Callable[..., Path], tmp_path: Path) -> PreparedDa
 def shared_data() -> Path:
     """The folder of real annotations (crosstask, coin, niv, captaincook4d).
 
-    Skips where it is absent.
+    The test is skipped where it is absent.
     """
     root = Path(__file__).resolve().parents[1]
     places = [Path(os.environ[name]) for name in ("CEFITO_SHARED_DATA",) if name in os.environ]
@@ -140,8 +140,7 @@ def shared_data() -> Path:
             return place
     pytest.skip(
         "real annotations are not at hand: set CEFITO_SHARED_DATA to the folder that holds "
-        "crosstask/, coin/, "
-        "niv/ and captaincook4d/"
+        "crosstask/, coin/, niv/ and captaincook4d/"
     )
 
 

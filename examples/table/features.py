@@ -1,6 +1,6 @@
 """Make SIMULATED features for the videos of steps.csv.
 
-One file a video, one row of 16 numbers a second.
+Each video has one file, one row of 16 numbers a second.
 
 While a step is done, rows look like that step, with noise; between two steps like neither. For
 videos of your own, extract real features instead, for example with `cefito extract`.

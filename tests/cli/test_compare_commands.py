@@ -17,8 +17,8 @@ from cefito.evaluation.reproduce import EXPERIMENTS
 from cefito.evaluation.results import read_results
 from cefito.evaluation.rows import ROWS
 from cefito.planners import methods
-from cefito.planners.registry import Method
 from cefito.planners.nearest import NearestPlanner
+from cefito.planners.registry import Method
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
 TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
@@ -50,9 +50,9 @@ def call(capsys, *argv, code=0):
 
 @pytest.fixture
 def refused(capsys, tmp_path):
-    """Call the command line; it must exit with 2, say one line on stderr, nothing on stdout.
+    """Call the command line; it must exit with 2, say one line on stderr, and write nothing.
 
-    And write nothing.
+    Nothing goes to stdout either.
     """
 
     def refuse(*argv):
@@ -111,9 +111,8 @@ def test_compare(world, tmp_path, capsys):
     ]
     assert float(lines[2]["success_rate"]) == rates[2]
     before = snapshot(out / "T2")
-    again = call(
-        capsys, "compare", world.folder, "--out", out, *CHEAP, "--workers", "3"
-    )  # nothing is missing
+    # nothing is missing
+    again = call(capsys, "compare", world.folder, "--out", out, *CHEAP, "--workers", "3")
     assert again.out == captured.out
     assert snapshot(out / "T2") == before
     assert (out / "tables.md").read_text() == text
@@ -232,8 +231,8 @@ def test_a_failure_is_told_and_mended_by_the_same_command(world, tmp_path, capsy
     path = tmp_path / "out" / "T2" / "seed1" / "cells" / "fails.json"
     assert (
         "failed: fails, T = 2, seed 1: ValueError: out of luck. This is a defect of the planner; "
-        "the others are not "
-        f"concerned. Its traceback is kept in {path}. Repeat the command once it is mended."
+        f"the others are not concerned. Its traceback is kept in {path}. Repeat the command once "
+        "it is mended."
     ) in captured.err.splitlines()
     assert "error: fails, T = 2, seed 1 failed" in captured.err.splitlines()
     assert "Traceback" not in captured.err

@@ -46,9 +46,8 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     captured = capsys.readouterr()
     assert captured.out == ""
     licence, progress, wrote = captured.err.splitlines()
-    assert (
-        licence
-        == "s3d: Weights of the S3D video encoder, trained on HowTo100M (MIL-NCE); licence: Apache-2.0"
+    assert licence == (
+        "s3d: Weights of the S3D video encoder, trained on HowTo100M (MIL-NCE); licence: Apache-2.0"
     )
     assert progress.startswith("s3d_howto100m.pth, MiB: ")
     assert (
@@ -113,10 +112,8 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
         (
             ["unified-windows"],
             "unified-windows: no address is documented here. They come with the code of "
-            "ViterbiPlanNet (arXiv "
-            "2603.04265). Give its address with --address, or save it as unified-windows.archive "
-            "and call this "
-            "again to check and unpack it.",
+            "ViterbiPlanNet (arXiv 2603.04265). Give its address, or save it as "
+            "unified-windows.archive and call this again to check and unpack it.",
         ),
         (
             ["s3d", "--address", "file:///etc/passwd"],
@@ -164,7 +161,9 @@ def test_interrupted(address, tmp_path, capsys, monkeypatch):
 
 def test_the_command_is_light():
     check = (
-        "from cefito.cli import main\nassert main(['data', 'download']) == 0\nimport sys\n"
+        "from cefito.cli import main\n"
+        "assert main(['data', 'download']) == 0\n"
+        "import sys\n"
         "assert not {'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
     )
     done = subprocess.run(

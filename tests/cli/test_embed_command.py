@@ -245,8 +245,8 @@ def test_provenance_of_another_form_is_no_obstacle(tiny_dataset, tmp_path, capsy
 
 def test_a_field_takes_the_new_text(tiny_dataset, t5, tmp_path, capsys):
     from cefito.data.windows import cut_windows
-    from cefito.field.settings import FieldConfig
     from cefito.field.predictor import Predictor
+    from cefito.field.settings import FieldConfig
 
     call(capsys, tiny_dataset.folder, "--encoder", t5, "--out", tmp_path / "out")
     windows = cut_windows(open_dataset(tmp_path / "out"), horizon=3, split="train")

@@ -124,10 +124,12 @@ def test_import_then_plan(source, tmp_path, capsys):
     code, _, said = plan(source, run, capsys)
     assert code == 2
     assert said.count("\n") == 1
-    assert "imported without a task classifier, so tasks must be given: --task ID" in said
+    assert "imported without a task classifier, so tasks must be given" in said
+    assert said.endswith(" (--task)\n")
     code, _, said = plan(source, run, capsys, "--task", "0", "--objective", "fitted")
     assert code == 2
     assert "neither a prior over sequences nor a proposal network" in said
+    assert said.endswith(" (--objective)\n")
 
     assert (
         main(

@@ -1,6 +1,6 @@
-"""From pictures to a plan: features of a model of pictures.
+"""From pictures to a plan, with features of a model of pictures.
 
-A data set with one second an observation, two pictures.
+An observation of the data set is one second; a query is two pictures.
 """
 
 import json
@@ -48,9 +48,8 @@ def model(tmp_path_factory):
         )
     )
     for parameter in network.parameters():
-        parameter.data += 0.2 * torch.randn_like(
-            parameter
-        )  # as initialised, vectors are nearly equal
+        # as initialised, vectors are nearly equal
+        parameter.data += 0.2 * torch.randn_like(parameter)
     network.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(
         json.dumps(
@@ -151,10 +150,9 @@ def test_two_pictures(model, tmp_path, capsys):
                 [entry[key] for entry in annotated["plans"]], rel=1e-4
             )
 
-    assert (
-        "does not say what the features it learned from were made with. Name that encoder with "
-        "--encoder" in call("plan", silent, *pictures, code=2)
-    )
+    said = call("plan", silent, *pictures, code=2)
+    assert "does not say what the features it learned from were made with. Name that" in said
+    assert said.endswith(" (--encoder)\n")
     assert f"learned from features of the model '{model.name}'. Give its folder" in call(
         "plan", run, *pictures, code=2
     )

@@ -142,7 +142,7 @@ def test_prepare_options(make_source, feature_folder, tmp_path, capsys):
     dataset = open_dataset(target)
     assert (dataset.name, dataset.observation_dim, dataset.start.dtype) == ("Mine", 4, np.float32)
     assert main([*argv, "--out", str(tmp_path / "other"), "--beyond", "error"]) == 2
-    assert "Leave such steps out with --beyond drop" in one_line(capsys.readouterr().err)
+    assert "Leave such steps out (drop)" in one_line(capsys.readouterr().err)
     assert not (tmp_path / "other").exists()
 
 

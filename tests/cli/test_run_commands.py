@@ -9,11 +9,10 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.sources.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.sources.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.planners.run import open_run
-from cefito.progress import silent
 
 SETTINGS = {
     "field.width": 16,
@@ -79,9 +78,9 @@ def snapshot(folder):
 
 @pytest.fixture
 def fails(capsys, tmp_path):
-    """Call the command line; it must exit with 2, say one line on stderr, nothing on stdout.
+    """Call the command line; it must exit with 2, say one line on stderr, and write nothing.
 
-    And write nothing.
+    Nothing goes to stdout either.
     """
 
     def call(*argv):
@@ -138,11 +137,12 @@ def test_train(world, tmp_path, capsys):
         lines[-1] == f"wrote {tmp_path / 'run'}; score it with: cefito evaluate {tmp_path / 'run'}"
     )
     opened = open_run(tmp_path / "run")
-    assert (opened.info["seed"], opened.planner.horizon) == (5, 2)
-    assert opened.planner.config.preset == "paper"
-    assert opened.planner.config.field.width == 16
-    assert opened.planner.config.classifier.hidden == (8, 16, 8)
-    assert opened.planner.config.training.optimiser.epochs == 1
+    assert (opened.info.seed, opened.planner.horizon) == (5, 2)
+    assert opened.info.preset == "paper"
+    settings = opened.planner.settings
+    assert settings.field.width == 16
+    assert settings.classifier.hidden == (8, 16, 8)
+    assert settings.training.optimiser.epochs == 1
     again = succeeds(
         capsys,
         "train",
@@ -181,10 +181,12 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
         "--set",
         " training.loss.kind = softmax ",
     )
-    config = open_run(tmp_path / "run").planner.config
-    assert config.preset == "own"
-    assert (config.field.width, config.field.distance, config.field.centre) == (24, "l2", True)
-    assert config.training.loss.kind == "softmax"
+    opened = open_run(tmp_path / "run")
+    settings = opened.planner.settings
+    assert opened.info.preset == "own"
+    assert (settings.field.width, settings.field.distance) == (24, "l2")
+    assert settings.field.centre is True
+    assert settings.training.loss.kind == "softmax"
 
 
 @pytest.mark.parametrize(
@@ -276,8 +278,7 @@ def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys
     dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
     warning = (
         "warning: tasks without training windows, which may use all actions that the taxonomy "
-        "lists for them: "
-        "1, 2 ('tyre')"
+        "lists for them: 1, 2 ('tyre')"
     )
     captured = succeeds(
         capsys,
@@ -371,7 +372,7 @@ def test_evaluate_json(argv, name, run, world, capsys):
         "actions_from",
         "dataset",
     } <= set(value)
-    assert value["search"] == open_run(run).planner.config.search.model_dump(mode="json")
+    assert value["search"] == open_run(run).trained_search.model_dump(mode="json")
     assert value["weights"] == {"energy": 1, "prior": 0, "proposal": 0, "task": 0}
 
 
@@ -380,8 +381,8 @@ def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, fails):
     info = json.loads((run / "run.json").read_text())
     info["dataset"]["path"] = str(tmp_path / "gone")
     (run / "run.json").write_text(json.dumps(info))
-    assert "Say where it is with --dataset" in fails("evaluate", run)
-    assert "Say where it is with --dataset" in fails("plan", run, "--video", VIDEO)
+    assert "Say where it is. (--dataset)" in fails("evaluate", run)
+    assert "Say where it is. (--dataset)" in fails("plan", run, "--video", VIDEO)
     value = json.loads(succeeds(capsys, "evaluate", run, "--dataset", moved, "--json").out)
     assert value["windows"] == len(cut_windows(world, horizon=3, split="test"))
     succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", moved)
@@ -438,10 +439,13 @@ def test_what_is_no_finished_run(command, run, tmp_path, fails):
     content = (run / "field.safetensors").read_bytes()
     (run / "field.safetensors").write_bytes(content[: len(content) // 2])
     assert "field.safetensors: truncated" in fails(command, run, *rest)
-    (run / "run.json").write_text('{"finished": false}')
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(info | {"finished": False}))
     assert "has not finished. Go on with it by the same cefito train command" in fails(
         command, run, *rest
     )
+    (run / "run.json").write_text('{"finished": true}')
+    assert "run.json: not a run of this version (dataset: " in fails(command, run, *rest)
     (run / "run.json").write_text("{")
     assert "run.json: not valid JSON" in fails(command, run, *rest)
 
@@ -543,11 +547,11 @@ def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
             "--goal",
         ),
         (["--video", "world-9999"], "no video 'world-9999'"),
-        (["--video", VIDEO, "--from-step", "90"], "The last possible start is"),
-        (["--video", VIDEO, "--from-step", "-1"], "The last possible start is"),
-        (["--video", VIDEO, "--task", "12"], "unknown task 12; the run knows 0 to 11"),
+        (["--video", VIDEO, "--from-step", "90"], "(--from-step)"),
+        (["--video", VIDEO, "--from-step", "-1"], "(--from-step)"),
+        (["--video", VIDEO, "--task", "12"], "unknown task 12; the run knows 0 to 11. (--task)"),
         (["--video", VIDEO, "--task", "-1"], "unknown task -1; the run knows 0 to 11"),
-        (["--video", VIDEO, "--top-k", "0"], "top_k is 0; expected at least 1"),
+        (["--video", VIDEO, "--top-k", "0"], "top_k 0: expected at least 1. (--top-k)"),
         (["--video", VIDEO, "--device", "abacus"], "unknown device 'abacus'"),
         (["--video", VIDEO, "--initial", "good.npy"], "give --video"),
         (["--initial", "good.npy"], "give --video"),
@@ -594,7 +598,6 @@ def test_a_full_disk_while_scores_are_kept(run, fails, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    monkeypatch.setattr("cefito.cli.evaluate.progress", silent)
     assert "evaluation-test.json: could not be written (No space left on device)" in fails(
         "evaluate", run
     )
@@ -607,6 +610,4 @@ def test_the_folder_of_the_data_set_is_left_as_it_was(trained, world):
         "taxonomy.json",
         "videos.jsonl",
     ]
-    assert (
-        open_dataset(world.folder).fingerprint == open_run(trained).info["dataset"]["fingerprint"]
-    )
+    assert open_dataset(world.folder).fingerprint == open_run(trained).info.dataset.fingerprint

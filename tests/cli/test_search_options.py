@@ -1,5 +1,6 @@
 """Constraints, ways to search and interruption, through the command line."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -7,16 +8,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from cefito.cli import main
+from cefito.cli.search_options import SearchOptions
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError
-from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.run import open_run
+from cefito.planners.run import Run, open_run
 from cefito.search.exhaustive import ExhaustiveSearch
+from cefito.search.registry import SEARCHES
 from cefito.search.settings import SearchConfig
 
 SETTINGS = {
@@ -33,7 +34,6 @@ SETTINGS = {
     "classifier_training.optimiser.learning_rate": 0.02,
 }
 TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
-METHODS = get_args(SearchConfig.model_fields["method"].annotation)
 VIDEO = "world-0036"  # the first test video
 
 
@@ -97,7 +97,7 @@ def plans(call, trained):
     return plans
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SEARCHES)
 def test_every_search_honours_every_constraint(method, plans, space):
     a, b, c, d, *_ = space[11]
 
@@ -163,8 +163,8 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
         (["--pin", "1=80", "--pin", "1=81"], "step 1 is pinned to two actions"),
         (
             ["--pin", "1=0"],
-            "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; "
-            "choose among 80,",
+            "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; choose "
+            "among 80,",
         ),
         (["--require", "x"], "--require x: expected an action id."),
         (["--require", "500"], "unknown action 500; the run knows 0 to"),
@@ -190,19 +190,34 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
             ["--pin", "1=80", "--pin", "2=80", "--no-repeats"],
             "action 80 is pinned to steps 1, 2 although no action may repeat",
         ),
-        (["--search", "gided"], "--search gided: "),
-        (["--budget", "-1"], "--budget -1.0: "),
+        (["--search", "gided"], "unknown search 'gided'; expected one of auto, "),
+        (["--search", "gided"], " (--search)\n"),
+        (
+            ["--search", "auto", "--budget", "-1"],
+            "greater than or equal to 0 (got -1.0). (--budget)",
+        ),
         (["--budget", "some"], "some"),
-        (["--budget", "nan"], "--budget nan: expected a finite number"),
-        (["--tasks", "-1"], "--tasks -1: "),
+        (["--search", "auto", "--budget", "nan"], "(got nan). (--budget)"),
+        (["--tasks", "-1"], "(got -1). (--tasks)"),
         (["--tasks", "some"], "some"),
-        (["--prior-weight", "inf"], "--prior-weight inf: expected a finite number"),
-        (["--pruning", "-2"], "--pruning -2: "),
-        (["--objective", "score"], "--objective score: "),
-        (["--proposals", "0"], "--proposals 0: "),
-        (["--memory-mib", "0"], "--memory-mib 0.0: "),
-        (["--width", "0"], "--width 0: "),
-        (["--diversity", "nan"], "--diversity nan: expected a finite number"),
+        (["--prior-weight", "inf"], "a finite number (got inf). (--prior-weight)"),
+        (["--pruning", "-2"], "(got -2). (--pruning)"),
+        (["--objective", "score"], 'Invalid value "score" for --objective. Choose from: "energy"'),
+        (["--search", "guided", "--proposals", "0"], "(got 0). (--proposals)"),
+        (["--memory-mib", "0"], "greater than 0 (got 0.0). (--memory-mib)"),
+        (["--search", "beam", "--width", "0"], "(got 0). (--width)"),
+        (["--search", "beam", "--diversity", "nan"], "(got nan). (--diversity)"),
+        (
+            ["--width", "3"],
+            "search 'exhaustive' makes no use of the setting 'width'; of use it is to beam. "
+            "(--width)",
+        ),
+        (
+            ["--search", "naive", "--memory-mib", "9"],
+            "'naive' makes no use of the setting 'memory_",
+        ),
+        (["--search", "beam", "--budget", "9"], "of use it is to auto. (--budget)"),
+        (["--gradient", "3"], "--gradient"),
     ],
 )
 def test_what_cannot_be_asked_for_is_one_line_before_any_search(
@@ -281,6 +296,32 @@ def test_a_search_that_is_not_exact_says_so(trained, call, plans):
     )
 
 
+OPTIONS = {
+    "search": ("method", "beam"),
+    "budget": ("budget_gflop", 2.5),
+    "tasks": ("tasks", 4),
+    "prior-weight": ("prior_weight", 0.5),
+    "pruning": ("pruning", 3),
+    "objective": ("objective", "fitted"),
+    "proposals": ("proposals", 9),
+    "memory-mib": ("memory_mib", 3.0),
+    "starts": ("starts", 3),
+    "refinements": ("refinements", 0),
+    "width": ("width", 7),
+    "diversity": ("diversity", 0.5),
+}
+
+
+def test_every_setting_of_the_search_is_an_option():
+    decided_in_training = {"actions", "fitting_windows"}
+    settings = set(SearchConfig.model_fields) - decided_in_training
+    assert (
+        {name for name, _ in OPTIONS.values()}
+        == settings
+        == {entry.name for entry in dataclasses.fields(SearchOptions)}
+    )
+
+
 def test_each_option_changes_its_setting(trained, call, monkeypatch):
     used = []
 
@@ -288,28 +329,29 @@ def test_each_option_changes_its_setting(trained, call, monkeypatch):
         used.append(settings)
         raise ConfigError("enough")
 
-    monkeypatch.setattr(CefitoPlanner, "use", noted)
-    own = open_run(trained).planner.config.search
-    options = {
-        "search": ("method", "beam"),
-        "budget": ("budget_gflop", 2.5),
-        "tasks": ("tasks", 4),
-        "prior-weight": ("prior_weight", 0.5),
-        "pruning": ("pruning", 3),
-        "objective": ("objective", "fitted"),
-        "proposals": ("proposals", 9),
-        "memory-mib": ("memory_mib", 3.0),
-        "starts": ("starts", 3),
-        "refinements": ("refinements", 0),
-        "width": ("width", 7),
-        "diversity": ("diversity", 0.5),
-    }
+    monkeypatch.setattr(Run, "with_search", noted)
+    as_trained = open_run(trained).trained_search
     for command in (("plan", trained, "--video", VIDEO), ("evaluate", trained)):
-        for option, (name, value) in options.items():
-            assert call(*command, f"--{option}", value)[0] == 2
-            assert used.pop() == own.model_copy(update={name: value})
-        assert call(*command)[0] == 2
-        assert used.pop() == own
+        for option, (name, value) in OPTIONS.items():
+            read_by = next((key for key, entry in SEARCHES.items() if name in entry.reads), None)
+            more = () if read_by is None else ("--search", read_by)
+            assert call(*command, f"--{option}", value, *more)[0] == 2
+            expected = as_trained.model_copy(update={name: value})
+            if read_by is not None:
+                expected = expected.model_copy(update={"method": read_by})
+            assert used.pop() == expected
+
+
+def test_without_options_a_run_searches_as_it_was_trained(trained, plans, monkeypatch):
+    monkeypatch.setattr(Run, "with_search", None)
+    assert plans()["search"]["method"] == open_run(trained).trained_search.method
+
+
+@pytest.mark.parametrize("command", ["plan", "evaluate"])
+def test_every_option_is_in_help(command, call):
+    out = call(command, "--help")[1]
+    for option in OPTIONS:
+        assert f" --{option} " in out
 
 
 def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call, tmp_path):

@@ -65,9 +65,8 @@ def draw(path, actions, generator):
                 colour, (right, down) = ACTIONS[names[actions[place]]]
                 x, y = (16 + right * number) % SIDE, (16 + down * number) % SIDE
                 across, along = np.abs(columns - x), np.abs(rows - y)
-                near = (
-                    across + along if actions[place] % 2 else np.maximum(across, along)
-                )  # a diamond or a square
+                # a diamond or a square
+                near = across + along if actions[place] % 2 else np.maximum(across, along)
                 pixels[near < 10] = colour
             frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
             frame.pts, frame.time_base = number, Fraction(1, RATE)
@@ -92,7 +91,7 @@ def random_weights(path):
 def make_videos(folder):
     """Draw 30 videos, the last six for test.
 
-    Taxonomy and videos as taxonomy.json and videos.jsonl hold them.
+    Returns taxonomy and videos as taxonomy.json and videos.jsonl hold them.
     """
     generator = np.random.default_rng(0)
     folder.mkdir()
@@ -127,8 +126,7 @@ def make_videos(folder):
 def write_table(path, taxonomy, videos):
     """The same annotations as a table of steps."""
     lines = [
-        f"{video['video_id']},{taxonomy['tasks'][video['task_id']]['name']},{list(ACTIONS)[action]},{start},{end},"
-        f"{video['split']}"
+        f"{video['video_id']},{taxonomy['tasks'][video['task_id']]['name']},{list(ACTIONS)[action]},{start},{end},{video['split']}"
         for video in videos
         for start, end, action in video["steps"]
     ]

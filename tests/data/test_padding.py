@@ -41,9 +41,8 @@ def test_short_videos_begin_with_copies_of_their_first_step(world, tmp_path):
             )
     assert short
     test = cut_windows(padded, horizon=horizon, split="test")
-    assert set(test.video.tolist()) == set(
-        split_videos(padded.videos)["test"]
-    )  # each video gives a window
+    # each video gives a window
+    assert set(test.video.tolist()) == set(split_videos(padded.videos)["test"])
 
 
 def test_long_videos_stay_as_they_are(world, tmp_path):

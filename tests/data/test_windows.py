@@ -39,7 +39,7 @@ TAXONOMY = Taxonomy(
 def as_dataset(annotations: Annotations) -> PreparedDataset:
     """A data set whose observations are the number of their row.
 
-    At the start + 0, at the end + 0.5.
+    At the end of a step it is the number + 0.5.
     """
     rows = np.arange(annotations.step_count, dtype=np.float32)[:, None]
     return PreparedDataset(
@@ -57,7 +57,7 @@ def as_dataset(annotations: Annotations) -> PreparedDataset:
 def reference(dataset: PreparedDataset, horizon: int, members: list[int]) -> list[tuple]:
     """Windows by the slowest obvious way.
 
-    Count rows one by one, keep every run of `horizon` steps.
+    Rows are counted one by one, every run of `horizon` steps is kept.
     """
     found, row = [], 0
     for index, video in enumerate(dataset.videos):
@@ -309,9 +309,8 @@ def test_nothing_is_fitted_or_chosen_on_test_windows_unless_asked_for(raw, own, 
     assert (train.split, val.split) == ("train", "val")
     check_selection(train, val, "held-out")
     train, test = fitting_windows(dataset, horizon=horizon, selection="published")
-    assert (
-        places(train) == everything["train"]
-    )  # in the order in which they are cut where no video is held out
+    # in the order in which they are cut where no video is held out
+    assert places(train) == everything["train"]
     assert places(test) == everything["test"]
     assert test.split == "test"
     check_selection(train, test, "published")

@@ -37,9 +37,7 @@ def write_video():
 
 
 class Stub:
-    """Brightness of the first and the last picture, and the difference of the halves of the clip.
-
-    [B, 3].
+    """Brightness of the first and last picture, and difference of a clip's halves: [B, 3].
 
     Attributes:
         calls: Sizes of the batches so far.

@@ -1,7 +1,4 @@
-"""Pictures at given times: against a slow reference, over containers.
-
-And for files as bad as they come.
-"""
+"""Pictures at given times, against a slow reference, over containers, from damaged files."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ def steady(seconds, rate=25):
 def slow_clip(path, second, sampling):
     """Brightness of the pictures of a clip.
 
-    Decode all, then look at each time for the last frame that has begun.
+    All are decoded; shown at a time is the last frame that has begun.
     """
     with av.open(str(path)) as container:
         origin = container.start_time / 1e6
@@ -274,7 +271,7 @@ def test_some_seconds_of_a_long_video_are_the_same_as_in_all(name, tmp_path, mon
 def turned(path, matrix):
     """Write another display matrix into an MP4 file.
 
-    Here by hand so that reading it is checked independently.
+    It is written by hand, so that reading it is checked independently.
     """
     data = bytearray(path.read_bytes())
     place = data.index(b"tkhd") + 4 + 40
@@ -286,10 +283,7 @@ def turned(path, matrix):
 
 
 def corners(number):
-    """Red at the top left, green at the top right, blue at the bottom left.
-
-    Grey at the bottom right.
-    """
+    """Red top left, green top right, blue bottom left, grey bottom right."""
     pixels = np.full((32, 32, 3), 128, np.uint8)
     pixels[:16, :16], pixels[:16, 16:], pixels[16:, :16] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
     return pixels
@@ -311,10 +305,8 @@ def seen(clip):
     ("matrix", "expected"),
     [
         ((1, 0, 0, 0, 1, 0, 0, 0), ["red", "green", "grey", "blue"]),
-        (
-            (0, 1, 0, -1, 0, 0, 0, 0),
-            ["blue", "red", "green", "grey"],
-        ),  # a quarter clockwise: a phone held upright
+        # a quarter clockwise: a phone held upright
+        ((0, 1, 0, -1, 0, 0, 0, 0), ["blue", "red", "green", "grey"]),
         ((-1, 0, 0, 0, -1, 0, 0, 0), ["grey", "blue", "red", "green"]),
         ((0, -1, 0, 1, 0, 0, 0, 0), ["green", "grey", "blue", "red"]),
     ],
@@ -351,9 +343,9 @@ def test_the_long_side_is_cut_about_the_middle(tmp_path):
 
 
 def test_pixels_that_are_not_square(tmp_path):
-    """64 × 64 pixels, each thrice as wide as high, are a picture of 3 .
+    """64 × 64 pixels, each thrice as wide as high, are a picture of 3 to 1.
 
-    1, of which the middle third is seen.
+    Its middle third is seen.
     """
     path = write_video(
         tmp_path / "clip.mp4", steady(1), picture=bands(64, 64), width=64, height=64, aspect=3

@@ -24,7 +24,7 @@ CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261302
 def models(tmp_path_factory):
     """Folders of a tiny CLIP and a tiny DINOv2, randomly initialised.
 
-    Pictures of 24 and 28 pixels.
+    Their pictures have 24 and 28 pixels.
     """
     transformers = pytest.importorskip("transformers")
     root = tmp_path_factory.mktemp("models")
@@ -69,9 +69,8 @@ def models(tmp_path_factory):
     }
     for name, model in (("clip", clip), ("dinov2", dinov2)):
         for parameter in model.parameters():
-            parameter.data += 0.2 * torch.randn_like(
-                parameter
-            )  # as initialised, vectors are nearly equal
+            # as initialised, vectors are nearly equal
+            parameter.data += 0.2 * torch.randn_like(parameter)
         model.save_pretrained(root / name)
         (root / name / "preprocessor_config.json").write_text(
             json.dumps(
@@ -130,9 +129,8 @@ def test_against_transformers_own_processors(models, tmp_path, name, layer, widt
     prepared = torch.cat([encoder.preparation.apply(load_image(path)[None]) for path in paths])
     assert prepared.shape == pixels.shape
     grey_level = 1 / 255 / min(encoder.preparation.std)
-    difference = (
-        prepared - pixels
-    ).abs()  # theirs rounds and clips between the two passes of resizing
+    # theirs rounds and clips between the two passes of resizing
+    difference = (prepared - pixels).abs()
     assert float(difference.max()) < 3 * grey_level
     assert float(difference.mean()) < 0.5 * grey_level
     got = encode_pictures(paths, encoder)
@@ -281,7 +279,8 @@ def test_one_of_the_pictures_is_broken(models, tmp_path):
     [
         (
             torch.rand(3, 8, 8),
-            r"pictures: have shape \[3, 8, 8\] and type torch.float32; expected \[B, 3, height, width\]",
+            r"pictures: have shape \[3, 8, 8\] and type torch.float32; expected \[B, 3, height, "
+            r"width\]",
         ),
         (torch.rand(1, 1, 8, 8), r"have shape \[1, 1, 8, 8\]"),
         (torch.rand(1, 3, 0, 8), r"have shape \[1, 3, 0, 8\]"),
@@ -358,18 +357,15 @@ def test_observations_take_the_encoder_of_the_data_set(models, pictures, tmp_pat
     for other, told in wrong:
         with pytest.raises(ConfigError, match="the pictures would be encoded by"):
             observations_from_images(*pictures, other, made_with=told)
-    with pytest.raises(
-        ConfigError
-    ) as caught:  # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
+    # three seconds of S3D are as many numbers as three of CLIP ViT-B/32
+    with pytest.raises(ConfigError) as caught:
         observations_from_images(
             *pictures, encoder, size=18, made_with={"model": "s3d", "weights": "0" * 64}
         )
     assert str(caught.value) == (
         "the run learned from features of s3d (layer None, weights 000000000000), the pictures "
-        "would be encoded by clip "
-        f"(layer projected, weights {made_with['weights'][:12]}). Give the same model with "
-        "--encoder, or extract features with "
-        f"this one and train on them."
+        f"would be encoded by clip (layer projected, weights {made_with['weights'][:12]}). Give "
+        "the same model, or extract features with this one and train on them."
     )
 
 

@@ -1,6 +1,6 @@
 """How pictures are resized, cropped and normalised, against Pillow.
 
-And the forms in which models state it.
+It is read from all forms in which models state it.
 """
 
 import json

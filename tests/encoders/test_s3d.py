@@ -24,7 +24,7 @@ LISTED = json.loads((Path(__file__).parent / "s3d_state_dict.json").read_text())
 def random_state(seed=0):
     """Random tensors of the listed names and shapes.
 
-    Scaled so that signals neither vanish nor explode.
+    They are scaled so that signals neither vanish nor explode.
 
     The word embeddings get three rows instead of one a word.
     """

@@ -58,9 +58,8 @@ def models(tmp_path_factory):
     )
     clip = transformers.CLIPModel(config)
     for parameter in clip.parameters():
-        parameter.data += 0.3 * torch.randn_like(
-            parameter
-        )  # as initialised, vectors are nearly equal
+        # as initialised, vectors are nearly equal
+        parameter.data += 0.3 * torch.randn_like(parameter)
     clip.save_pretrained(root / "clip")
     tokenizer.save_pretrained(root / "clip")
 
@@ -161,9 +160,8 @@ def test_clip_against_a_slow_reference(models, layer):
 
 @pytest.mark.parametrize("layer", ["pooled", "projected"])
 def test_clip_with_the_end_token_that_old_configurations_state(models, copied, layer):
-    folder = copied(
-        "clip"
-    )  # as openai's: the vector is read at the highest id, which is the end token's
+    # as openai's: the vector is read at the highest id, which is the end token's
+    folder = copied("clip")
     config = json.loads((folder / "config.json").read_text())
     config["text_config"]["eos_token_id"] = 2
     (folder / "config.json").write_text(json.dumps(config))
@@ -336,8 +334,7 @@ def test_hub_that_cannot_be_reached(tmp_path, monkeypatch):
     )
     assert message.endswith(
         "Where there is a connection, run: hf download openai/clip-vit-base-patch32 --local-dir "
-        "FOLDER; "
-        "then copy FOLDER here and give it in place of the name."
+        "FOLDER; then copy FOLDER here and give it in place of the name."
     )
     assert "\n" not in message
     with pytest.raises(
@@ -380,7 +377,7 @@ def test_wrong_arguments(models, tmp_path):
         ({"batch_size": 0}, "batch size 0: expected a positive number of texts."),
         (
             {"revision": "main"},
-            "revision 'main': .*clip is a folder, which has no revisions. Leave the option out.",
+            "revision 'main': .*clip is a folder, which has no revisions. Leave it out.",
         ),
     ]:
         with pytest.raises(ConfigError, match=message):
@@ -500,10 +497,11 @@ def test_text_that_is_too_long(models):
         match=r"'a b c .*': has 28 tokens; clip reads at most 24. Shorten the name or the prompt.",
     ):
         PretrainedText(models / "clip").encode(["cut", text])
+    # its positions are relative
     assert PretrainedText(models / "t5").encode([text * 5]).shape == (
         1,
         16,
-    )  # its positions are relative
+    )
 
 
 # the cache
@@ -597,7 +595,7 @@ def test_cache_that_cannot_be_made(tmp_path):
     encoder = Counting()
     with pytest.raises(
         ConfigError,
-        match=r"file/cache: the cache cannot be made \(Not a directory\).*--no-cache\.$",
+        match=r"file/cache: the cache cannot be made \(Not a directory\).*without a cache\.$",
     ):
         CachedText(encoder, folder=tmp_path / "file" / "cache").encode(["cut"])
     assert encoder.asked == []
@@ -642,7 +640,8 @@ def test_embeddings_from_files(tmp_path, kind):
     [
         (
             np.ones((2, 4)),
-            r"has shape \[2, 4\], but the data set has 3 actions; each takes one row of at least one number",
+            r"has shape \[2, 4\], but the data set has 3 actions; each takes one row of at least "
+            r"one number",
         ),
         (np.ones((3, 1, 4)), r"has shape \[3, 1, 4\], but the data set has 3 actions"),
         (np.ones((3, 0)), r"has shape \[3, 0\]"),

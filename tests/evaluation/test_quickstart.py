@@ -44,8 +44,8 @@ def made(tmp_path_factory):
 def test_files(made):
     assert {path.name for path in made.folder.iterdir()} == {"world", "run"}
     dataset, run = open_dataset(made.folder / "world"), open_run(made.folder / "run")
-    assert run.info == json.loads(json.dumps(made.run.info))
-    assert run.info["seed"] == 3
+    assert run.info.model_dump(mode="json") == made.run.info.model_dump(mode="json")
+    assert run.info.seed == 3
     assert run.planner.horizon == HORIZON
     assert run.dataset().fingerprint == dataset.fingerprint
     assert "simulated" in dataset.name
@@ -122,9 +122,7 @@ def test_an_existing_folder_is_refused(made, tmp_path):
     (tmp_path / "mine" / "thesis.tex").write_text("keep")
     (tmp_path / "file").write_text("keep")
     for folder in (made.folder, tmp_path / "mine", tmp_path / "file"):
-        with pytest.raises(
-            RunError, match=r"exists already\. Choose another folder with --out, or remove it"
-        ):
+        with pytest.raises(RunError, match=r"exists already\. Choose another folder, or remove it"):
             run_quickstart(folder, config=CONFIG)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
@@ -157,7 +155,7 @@ def test_command(tmp_path, capsys, monkeypatch):
     assert "training.png" in captured.err
     assert f"cefito plan {out}/run --video world-" in captured.err
     assert "Traceback" not in captured.err
-    assert open_run(out / "run").info["seed"] == 1
+    assert open_run(out / "run").info.seed == 1
 
     command = (
         next(line for line in captured.err.splitlines() if "cefito plan" in line)

@@ -3,12 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from cefito.data.sources.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation import reproduce
+from cefito.data.sources.custom import prepare_custom
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation import experiment_figures
 from cefito.evaluation.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
 from cefito.evaluation.published import published_rows
+from cefito.evaluation.records import FailedCell
 from cefito.evaluation.reproduce import (
     EXPERIMENTS,
     draw_experiment,
@@ -49,7 +50,7 @@ def world(tmp_path_factory):
 def study(world, out, **changes):
     return Study(
         **{
-            "dataset": world.folder,
+            "dataset": world,
             "out": out,
             "rows": (),
             "seeds": (0, 1),
@@ -65,6 +66,14 @@ def size(path):
     content = path.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     return struct.unpack(">II", content[16:24])
+
+
+def named(study, name):
+    """A study of a data set of another name."""
+    dataset = study.dataset
+    taxonomy = replace(dataset.taxonomy, dataset=name)
+    annotations = replace(dataset.annotations, taxonomy=taxonomy)
+    return replace(study, dataset=replace(dataset, annotations=annotations))
 
 
 # Experiments
@@ -84,24 +93,24 @@ def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path)
     for row in ours.rows:
         for dataset in ("crosstask", "coin (simulated)", "niv", "tiny"):
             for horizon in ours.horizons:
-                config = ours.config(row, dataset, horizon)
+                config = named(ours, dataset).config(row, horizon)
                 assert config.preset == preset
-                for key, value in row.settings.items():
-                    found = config
+                for key, expected in row.settings.items():
+                    value = config
                     for part in key.split("."):
-                        found = getattr(found, part)
-                    assert found == value
+                        value = getattr(value, part)
+                    assert value == expected
     assert not EXPERIMENTS[name].against or EXPERIMENTS[name].against in {
         row.name for row in ours.rows
     }
 
 
 def test_experiments_say_which_published_table_they_are_of():
-    for name, found in EXPERIMENTS.items():
-        assert find_experiment(name) is found
-        if found.published:
-            assert published_rows(found.dataset or "crosstask", found.horizons[0], found.published)
-    assert [name for name, found in EXPERIMENTS.items() if found.draw] == [
+    for name, entry in EXPERIMENTS.items():
+        assert find_experiment(name) is entry
+        if entry.published:
+            assert published_rows(entry.dataset or "crosstask", entry.horizons[0], entry.published)
+    assert [name for name, entry in EXPERIMENTS.items() if entry.draw] == [
         "negatives",
         "runtime",
         "qualitative",
@@ -156,10 +165,6 @@ def test_what_there_is_not(tiny_dataset, tmp_path):
             ConfigError, match=r"^no table 'table-9'; there are crosstask, coin, .*qualitative\.$"
         ):
             call()
-    with pytest.raises(DataError, match="nowhere"):
-        experiment_study(
-            "oracle", replace(study(tiny_dataset, tmp_path), dataset=tmp_path / "nowhere")
-        )
 
 
 # Figures of experiments
@@ -180,20 +185,20 @@ def drawn(monkeypatch):
         return lambda *given, **more: (calls.append((*given, more)), draw(*given, **more))
 
     for name in ("draw_curves", "draw_plans"):
-        monkeypatch.setattr(reproduce, name, noting(getattr(reproduce, name)))
+        monkeypatch.setattr(experiment_figures, name, noting(getattr(experiment_figures, name)))
     return calls
 
 
 def test_negatives(world, tmp_path, monkeypatch, drawn):
     rows = tuple(
-        replace(ROWS["nearest"], name=name, title=name)
+        ROWS["nearest"].model_copy(update={"name": name, "title": name})
         for name in ("N-10", "N-50", "N-250", "r-0.0", "r-1.0")
     )
     ours = cheap("negatives", monkeypatch, world, tmp_path, rows)
     assert run_study(ours) == []
     results = gather(ours)
-    for number, cell in enumerate(results["cells"]):
-        cell["metrics"]["success_rate"] = float(number)
+    for number, cell in enumerate(results.cells):
+        cell.metrics["success_rate"] = float(number)
     assert draw_experiment("negatives", ours, results) == [tmp_path / "negatives.png"]
     width, height = size(tmp_path / "negatives.png")
     assert width > height > 400
@@ -203,8 +208,11 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
         [(0, [3, 8]), (0.8, [1, 6]), (1, [4, 9])],
     ]
     assert more["title"] == world.name
-    results["selection"] = "published"
-    results["cells"] = [cell | {"error": "killed"} for cell in results["cells"]]
+    failed = [
+        FailedCell(row=cell.row, horizon=cell.horizon, seed=cell.seed, error="killed")
+        for cell in results.cells
+    ]
+    results = results.model_copy(update={"selection": "published", "cells": failed})
     draw_experiment("negatives", ours, results)  # without a single score
     assert drawn[1][0] == [[], []]
     assert drawn[1][-1]["title"] == f"{world.name}, chosen on TEST"
@@ -220,9 +228,9 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
     (seconds, tokens), *_ = drawn[0]
     assert [curve.label for curve in seconds] == ["CEFITO, energy alone", "nearest window"]
     assert [place for place, _ in seconds[0].points] == [2, 3]
-    assert seconds[1].points[1] == (3, [results["cells"][3]["seconds_per_query"]])
+    assert seconds[1].points[1] == (3, [results.cells[3].seconds_per_query])
     assert [curve.label for curve in tokens] == ["CEFITO, energy alone"]  # the other has no network
-    assert tokens[0].points[0] == (2, [results["cells"][0]["token_forwards_per_query"]])
+    assert tokens[0].points[0] == (2, [results.cells[0].token_forwards_per_query])
 
 
 def test_qualitative(world, tmp_path, drawn):
@@ -237,7 +245,7 @@ def test_qualitative(world, tmp_path, drawn):
         "qualitative", study(world, tmp_path, seeds=(0,), settings=settings), horizons=(2,)
     )
     with pytest.raises(RunError, match=r"run\.json: no such file"):
-        draw_experiment("qualitative", ours, {"dataset": {"name": ""}, "selection": "held-out"})
+        draw_experiment("qualitative", ours, gather(ours))
     assert run_study(ours) == []
     written = draw_experiment("qualitative", ours, gather(ours))
     assert [path.name for path in written] == [
@@ -266,7 +274,8 @@ def test_qualitative(world, tmp_path, drawn):
 
 
 def test_no_figure(tiny_dataset, tmp_path):
-    assert draw_experiment("ablation", study(tiny_dataset, tmp_path), {}) == []
+    ours = experiment_study("ablation", study(tiny_dataset, tmp_path))
+    assert draw_experiment("ablation", ours, gather(ours)) == []
     assert list(tmp_path.glob("*.png")) == []
 
 

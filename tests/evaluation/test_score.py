@@ -6,17 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cefito.data.sources.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.sources.custom import prepare_custom
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics
-from cefito.evaluation.runs import evaluate_run
+from cefito.evaluation.records import RunEvaluation
+from cefito.evaluation.runs import changed_search, evaluate_run
+from cefito.evaluation.score import successes
 from cefito.planners.run import open_run, train_run
-from cefito.search.settings import search_settings
-from cefito.search.problem import Effort, Plans
 from cefito.planners.settings import load_config
+from cefito.search.problem import Effort, Plans
+from cefito.search.settings import search_settings
 
 TINY = {
     "field.width": 16,
@@ -67,12 +69,21 @@ class Says:
     name = "says"
 
     def __init__(self, plans, tasks=None, exact=True):
-        self.plans, self.tasks, self.exact, self.asked = plans, tasks, exact, []
+        self.plans, self.tasks, self.exact = plans, tasks, exact
+        self.asked, self.queries, self.predicted = [], None, 0
 
     def predict_tasks(self, queries):
-        return queries.tasks if queries.tasks is not None else self.tasks
+        self.predicted += len(queries)
+        if queries.tasks is not None or self.tasks is None:
+            return queries.tasks
+        rows = [
+            np.flatnonzero((self.queries.initial == initial).all(1))[0]
+            for initial in queries.initial
+        ]
+        return self.tasks[rows]
 
-    def plan(self, queries, top_k):
+    def plan(self, queries, top_k, **_):
+        self.queries = queries
         self.asked.append((queries.tasks is not None, top_k))
         return [
             Plans(
@@ -114,6 +125,7 @@ def test_scores_of_given_plans(world):
     )
     assert evaluation.metrics["task_accuracy"] == 75
     assert json.loads(json.dumps(evaluation.to_dict())) == evaluation.to_dict()
+    assert evaluation.to_dict()["metrics"] == evaluation.metrics
 
 
 def test_an_oracle_is_told_the_task_and_a_planner_may_have_none(world):
@@ -134,71 +146,123 @@ def test_an_oracle_is_told_the_task_and_a_planner_may_have_none(world):
 def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
     windows = cut_windows(world, horizon=3, split="test").subset(range(4))
     plans = [row[None] for row in windows.actions]
-    own = [windows.tasks[0], windows.tasks[1] + 1, windows.tasks[2], windows.tasks[3]]
+    named = [windows.tasks[0], windows.tasks[1] + 1, windows.tasks[2]]
 
     class Names(Says):
-        def plan(self, queries, top_k):
-            found = super().plan(queries, top_k)
-            named = [
-                replace(plan, tasks=np.array([task])) for plan, task in zip(found, own, strict=True)
-            ]
-            return named[:3] + found[3:]
+        """Names the tasks of its first three plans."""
 
-    assert (
-        evaluate_planner(Names(plans, windows.tasks + 1), windows)[0].metrics["task_accuracy"] == 50
+        def plan(self, queries, top_k, **_):
+            plans = super().plan(queries, top_k)
+            return [
+                replace(plan, tasks=np.array([task]))
+                for plan, task in zip(plans[:3], named, strict=True)
+            ] + plans[3:]
+
+    def accuracy(planner, windows=windows):
+        return evaluate_planner(planner, windows)[0].percent("task_accuracy")
+
+    planner = Names(plans, windows.tasks + 1)
+    assert accuracy(planner) == 50
+    assert planner.predicted == 1  # asked only for the plan that names no task
+    assert accuracy(Names(plans, windows.tasks)) == 75
+    assert accuracy(Names(plans)) is None  # the last one's is not known
+    planner = Names(plans[:3])
+    assert accuracy(planner, windows.subset(range(3))) == pytest.approx(200 / 3)
+    assert planner.predicted == 0
+
+
+def test_a_metric_is_registered_in_one_place(world, monkeypatch):
+    monkeypatch.setitem(
+        metrics.METRICS,
+        "first_step",
+        metrics.Metric(
+            lambda scored: (float((scored.best == scored.actual)[:, 0].sum()), len(scored.actual)),
+            "first",
+        ),
     )
-    assert evaluate_planner(Names(plans, windows.tasks), windows)[0].metrics["task_accuracy"] == 75
-    assert (
-        "task_accuracy" not in evaluate_planner(Names(plans), windows)[0].metrics
-    )  # the last one's is not known
-    plans, own = plans[:3], own[:3]
-    assert evaluate_planner(Names(plans), windows.subset(range(3)))[0].metrics[
-        "task_accuracy"
-    ] == pytest.approx(200 / 3)
+    windows = cut_windows(world, horizon=3, split="test").subset(range(4))
+    wrong = windows.actions + 1
+    plans = [windows.actions[:1], wrong[1:2], np.empty((0, 3), np.int64), windows.actions[3:]]
+    evaluation, _ = evaluate_planner(Says(plans), windows)
+    assert evaluation.metrics["first_step"] == 50
+    assert metrics.metric_heads()["first_step"] == "first"
+
+
+def test_which_windows_are_right(world):
+    windows = cut_windows(world, horizon=3, split="test").subset(range(3))
+    plans = [windows.actions[:1], np.empty((0, 3), np.int64), windows.actions[2:] + 1]
+    _, given = evaluate_planner(Says(plans), windows)
+    assert successes(given, windows).tolist() == [True, False, False]
 
 
 def test_another_search_is_kept_in_a_file_of_its_own(run):
-    own, _ = evaluate_run(run)
-    trained = run.planner.config.search
-    run.planner.use(
-        search_settings(trained, method="guided", tasks=2, objective="fitted", prior_weight=0.25)
+    as_trained, _ = evaluate_run(run)
+    assert changed_search(run) == {}
+    other = run.with_search(
+        search_settings(
+            run.trained_search, method="guided", tasks=2, objective="fitted", prior_weight=0.25
+        )
     )
-    value, path = evaluate_run(run, sample=6)
+    value, path = evaluate_run(other, sample=6)
     assert (
         path.name
         == "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json"
     )
-    assert value["search"] == {
-        **own["search"],
-        "method": "guided",
-        "tasks": 2,
-        "objective": "fitted",
-        "prior_weight": 0.25,
-    }
-    assert value["weights"] == vars(run.planner.weights)
-    assert value["weights"]["prior"] == 0.25
-    assert json.loads(path.read_text()) == value
-    assert files(run) == [
-        "evaluation-test-sample-6-search-guided-objective-fitted-tasks-2-prior-weight-0.25.json",
-        "evaluation-test.json",
-    ]
-    run.planner.use(trained)
+    changes = {"method": "guided", "tasks": 2, "objective": "fitted", "prior_weight": 0.25}
+    assert changed_search(other) == changes
+    assert value.search.model_dump() == {**as_trained.search.model_dump(), **changes}
+    assert value.weights == other.planner.describe().weights
+    assert value.weights["prior"] == 0.25
+    assert json.loads(path.read_text()) == value.to_dict()
+    assert RunEvaluation.read(path) == value
+    assert files(run) == [path.name, "evaluation-test.json"]
     assert evaluate_run(run)[1].name == "evaluation-test.json"
+    short = search_settings(run.trained_search, method="auto", budget_gflop=2.0)
+    _, path = evaluate_run(run.with_search(short), sample=6)
+    assert path.name == "evaluation-test-sample-6-search-auto-budget-2.json"
+
+
+def test_runs_without_a_search(world, tmp_path):
+    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="nearest")
+    value, path = evaluate_run(run)
+    assert path.name == "evaluation-test.json"
+    assert changed_search(run) == {}
+    kept = json.loads(path.read_text())
+    assert not {"search", "weights", "actions_from", "tasks_without_training"} & set(kept)
+    assert (kept["method"], kept["fingerprint"]) == ("nearest", world.fingerprint)
+    assert RunEvaluation.read(path) == value
+
+
+def test_what_is_no_evaluation(run):
+    _, path = evaluate_run(run)
+    kept = json.loads(path.read_text())
+    for change, place in (
+        ({"windows": "many"}, "windows: "),
+        ({"metrics": {"success_rate": None}}, r"metrics\.success_rate"),
+        ({"colour": "red"}, "colour: Extra"),
+    ):
+        path.write_text(json.dumps(kept | change))
+        with pytest.raises(RunError, match=rf"evaluation-test\.json: not a.* \({place}.*evaluate"):
+            RunEvaluation.read(path)
+    del kept["planner"]
+    path.write_text(json.dumps(kept))
+    with pytest.raises(RunError, match=r"evaluation-test\.json: .*\(planner: Field required\)"):
+        RunEvaluation.read(path)
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_scores_of_a_run_are_kept_in_its_folder(run, world, split):
     value, path = evaluate_run(run, split=split)
     assert path == run.folder / f"evaluation-{split}.json"
-    assert json.loads(path.read_text()) == value
+    assert json.loads(path.read_text()) == value.to_dict()
     windows = cut_windows(world, horizon=3, split=split)
-    assert (value["planner"], value["split"], value["horizon"]) == ("CEFITO", split, 3)
-    assert value["windows"] == value["sampled_from"] == len(windows)
-    assert (value["seed"], value["preset"], value["actions_from"]) == (4, "paper", "training")
-    assert value["tasks_without_training"] == {"tasks": [], "windows": 0}
+    assert (value.planner, value.split, value.horizon) == ("CEFITO", split, 3)
+    assert value.windows == value.sampled_from == len(windows)
+    assert (value.seed, value.preset, value.actions_from) == (4, "paper", "training")
+    assert value.tasks_without_training.to_dict() == {"tasks": [], "windows": 0}
     expected, _ = evaluate_planner(run.planner, windows)
-    assert value["metrics"] == expected.metrics
-    assert value["metrics"]["success_rate"] <= value["metrics"]["top_5_success_rate"] <= 100
+    assert value.metrics == expected.metrics
+    assert value.metrics["success_rate"] <= value.metrics["top_5_success_rate"] <= 100
 
 
 def test_the_scores_are_those_of_the_plans(run, world):
@@ -220,20 +284,20 @@ def test_the_scores_are_those_of_the_plans(run, world):
 def test_oracle_and_sample(run, world):
     value, path = evaluate_run(run, oracle_task=True)
     assert path.name == "evaluation-test-oracle-task.json"
-    assert value["metrics"]["task_accuracy"] == 100
+    assert value.metrics["task_accuracy"] == 100
     value, path = evaluate_run(run, sample=7)
     assert path.name == "evaluation-test-sample-7.json"
     windows = cut_windows(world, horizon=3, split="test")
-    assert (value["windows"], value["sampled_from"]) == (7, len(windows))
+    assert (value.windows, value.sampled_from) == (7, len(windows))
     again, _ = evaluate_run(run, sample=7)
-    assert again["metrics"] == value["metrics"]
+    assert again.metrics == value.metrics
     assert (
         evaluate_run(run, sample=7, oracle_task=True)[1].name
         == "evaluation-test-oracle-task-sample-7.json"
     )
     value, path = evaluate_run(run, sample=100_000)
     assert path.name == "evaluation-test.json"
-    assert value["windows"] == value["sampled_from"] == len(windows)
+    assert value.windows == value.sampled_from == len(windows)
 
 
 @pytest.mark.parametrize("sample", [0, -3])
@@ -267,23 +331,19 @@ def test_tasks_without_training_windows_are_counted(make_source, tiny_videos, tm
         run = train_run(dataset, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
     assert "tasks without training windows" in caplog.text
     assert "2 ('tyre')" in caplog.text
-    assert run.info["tasks_without_training"] == [2]
+    assert run.info.tasks_without_training == (2,)
     value, _ = evaluate_run(run)
-    assert value["tasks_without_training"] == {"tasks": [2], "windows": 2}
-    assert value["windows"] == 2 + 4 + 2
-    assert evaluate_run(run, split="val")[0]["tasks_without_training"] == {
-        "tasks": [2],
-        "windows": 0,
-    }
-    assert evaluate_run(run, oracle_task=True)[0]["without_plan"] == 0
+    assert value.tasks_without_training.to_dict() == {"tasks": [2], "windows": 2}
+    assert value.windows == 2 + 4 + 2
+    assert evaluate_run(run, split="val")[0].tasks_without_training.windows == 0
+    assert evaluate_run(run, oracle_task=True)[0].without_plan == 0
 
 
 def test_where_the_data_set_lies(run, world, tmp_path):
     moved = shutil.copytree(world.folder, tmp_path / "moved")
-    gone = replace(
-        run, info={**run.info, "dataset": {**run.info["dataset"], "path": str(tmp_path / "gone")}}
-    )
-    with pytest.raises(RunError, match="Say where it is with --dataset"):
+    place = run.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
+    gone = replace(run, info=run.info.model_copy(update={"dataset": place}))
+    with pytest.raises(RunError, match="Say where it is"):
         evaluate_run(gone)
     other = write_world(
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
@@ -291,7 +351,7 @@ def test_where_the_data_set_lies(run, world, tmp_path):
     with pytest.raises(RunError, match="made with another data set"):
         evaluate_run(run, dataset=other.folder)
     assert files(run) == []
-    assert evaluate_run(gone, dataset=moved)[0]["metrics"] == evaluate_run(run)[0]["metrics"]
+    assert evaluate_run(gone, dataset=moved)[0].metrics == evaluate_run(run)[0].metrics
 
 
 def test_scores_in_the_shared_vocabulary_count_equal_actions_of_other_tasks_as_right(world):

@@ -254,16 +254,16 @@ def test_settings_that_cannot_be_used():
 @pytest.mark.parametrize(
     ("one", "other", "video", "message"),
     [
-        ([1, 0], [[1, 0]], [0, 1], r"one has shape \[2\]; expected \[seeds, windows\]"),
-        ([[1, 0]], [1, 0], [0, 1], r"other has shape \[2\]; expected \[seeds, windows\]"),
+        ([1, 0], [[1, 0]], [0, 1], r"first has shape \[2\]; expected \[seeds, windows\]"),
+        ([[1, 0]], [1, 0], [0, 1], r"second has shape \[2\]; expected \[seeds, windows\]"),
         ([[]], [[]], [], "not empty"),
         (np.zeros((0, 2)), [[1, 0]], [0, 1], "not empty"),
         ([[1, 0]], [[1]], [0, 1], r"of 2, 1 and \[2\] windows; expected the same windows"),
         ([[1, 0]], [[1, 1]], [0], r"of 2, 2 and \[1\] windows; expected the same windows"),
         ([[1, 0]], [[1, 1]], [[0, 1]], r"of 2, 2 and \[1, 2\] windows"),
-        ([[1, np.nan]], [[1, 1]], [0, 1], "one holds NaN or infinity"),
-        ([[1, 0]], [[np.inf, 1]], [0, 1], "other holds NaN or inf"),
-        ([["a", "b"]], [[1, 1]], [0, 1], "one holds values of type <U1"),
+        ([[1, np.nan]], [[1, 1]], [0, 1], "first holds NaN or infinity"),
+        ([[1, 0]], [[np.inf, 1]], [0, 1], "second holds NaN or inf"),
+        ([["a", "b"]], [[1, 1]], [0, 1], "first holds values of type <U1"),
         ([[1, 0]], [[1, 1]], [0.5, 1], "video holds values of"),
     ],
 )

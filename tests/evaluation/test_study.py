@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import shutil
 import sys
 from collections import Counter
@@ -11,28 +12,20 @@ import numpy as np
 import pytest
 
 from cefito.data.action_space import action_space
-from cefito.data.prepared import open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation import evaluate_planner, study
+from cefito.evaluation import cells, evaluate_planner
+from cefito.evaluation.cells import Cell, read_cell, scored_windows
+from cefito.evaluation.records import CellFile
 from cefito.evaluation.results import gather
 from cefito.evaluation.rows import ROWS, Row, find_rows
-from cefito.evaluation.study import (
-    Cell,
-    Study,
-    check_study,
-    missing_cells,
-    read_cell,
-    run_study,
-    scored_windows,
-)
+from cefito.evaluation.study import Study, check_study, missing_cells, run_study
 from cefito.evaluation.tables import result_tables
-from cefito.planners import methods
-from cefito.planners.registry import Method
+from cefito.executors import EXECUTORS, make_executor
 from cefito.planners.nearest import NearestPlanner
+from cefito.planners.registry import METHODS, Method, NoSettings
 from cefito.planners.run import open_run
-from cefito.search.settings import search_settings
 from cefito.training import trainer
 
 SETTINGS = {
@@ -65,7 +58,7 @@ def world(tmp_path_factory):
 def made(world, out, names=NAMES, **changes):
     return Study(
         **{
-            "dataset": world.folder,
+            "dataset": world,
             "out": out,
             "rows": find_rows(names),
             "horizons": (2,),
@@ -95,7 +88,7 @@ def out(finished, tmp_path):
 @pytest.fixture
 def work(monkeypatch):
     """What is trained (steps by the network) and how often planners are scored, counted."""
-    counts, step, score = Counter(), trainer._Training._step, study.evaluate_planner
+    counts, step, score = Counter(), trainer._Training._step, cells.evaluate_planner
 
     def counted_step(self, *rest):
         counts[type(self.module).__name__] += 1
@@ -106,20 +99,20 @@ def work(monkeypatch):
         return score(*rest, **more)
 
     monkeypatch.setattr(trainer._Training, "_step", counted_step)
-    monkeypatch.setattr(study, "evaluate_planner", counted_score)
+    monkeypatch.setattr(cells, "evaluate_planner", counted_score)
     return counts
 
 
 def cell(ours, name, *, horizon=2, seed=0):
     return next(
-        one
-        for one in ours.cells()
-        if (one.row.name, one.horizon, one.seed) == (name, horizon, seed)
+        each
+        for each in ours.cells()
+        if (each.row.name, each.horizon, each.seed) == (name, horizon, seed)
     )
 
 
-def scores(ours, world, name, **place):
-    return read_cell(ours, cell(ours, name, **place), world)
+def scores(ours, name, **place):
+    return read_cell(ours, cell(ours, name, **place))
 
 
 def snapshot(folder):
@@ -167,13 +160,15 @@ def test_rows_that_do_not_exist(names, message):
 
 
 def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
-    monkeypatch.setitem(
-        methods.METHODS, "nearest", replace(methods.METHODS["nearest"], uses_task=False)
-    )
+    abilities = replace(NearestPlanner.abilities, true_task=False)
+    monkeypatch.setattr(NearestPlanner, "abilities", abilities)
     with pytest.raises(
         ConfigError, match="'nearest-true-task': nearest window makes no use of the task"
     ):
         find_rows(["nearest-true-task"])
+    row = ROWS["nearest"].model_copy(update={"true_task": True})
+    with pytest.raises(ConfigError, match="'nearest': nearest window makes no use of the task"):
+        row.check()
 
 
 # What a study does
@@ -182,46 +177,35 @@ def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
 def test_scores_are_those_of_the_runs(finished, world):
     ours = made(world, finished)
     for name in NAMES:
-        row, value = ROWS[name], scores(ours, world, name)
-        run = open_run(cell(ours, name).run(ours, world))
-        if row.search:
-            run.planner.use(search_settings(run.planner.config.search, **row.search))
+        row, value = ROWS[name], scores(ours, name)
+        run = open_run(cell(ours, name).run_folder(ours))
+        planner = row.apply(run.planner)
         windows = cut_windows(world, horizon=2, split="test")
-        expected, plans = evaluate_planner(run.planner, windows)
-        timed = ("seconds_per_query",)
-        assert {
-            key: part for key, part in value.items() if key in vars(expected) and key not in timed
-        } == {
-            key: part
-            for key, part in json.loads(json.dumps(expected.to_dict())).items()
-            if key not in timed
-        }
-        assert value["success"] == "".join(
+        expected, plans = evaluate_planner(planner, windows)
+        for field, part in expected:
+            assert getattr(value, field) == part or field == "seconds_per_query", field
+        assert value.success == "".join(
             str(int(plan.actions[0].tolist() == actual))
             for plan, actual in zip(plans, windows.actions.tolist(), strict=True)
         )
-        assert 100 * value["success"].count("1") / len(windows) == pytest.approx(
-            value["metrics"]["success_rate"]
-        )
-        assert (value["videos"], value["starts"]) == (
-            windows.video.tolist(),
-            windows.start.tolist(),
-        )
-        assert (value["row"], value["horizon"], value["seed"], value["method"]) == (
+        assert 100 * value.success.count("1") / len(windows) == pytest.approx(value.success_rate)
+        assert value.videos == windows.video.tolist()
+        assert value.starts == windows.start.tolist()
+        assert (value.row, value.horizon, value.seed, value.method) == (
             name,
             2,
             0,
             row.method,
         )
-        assert value["selection"] == "held-out"
-        assert value["parameters"] == run.info["parameters"]
-        assert set(value["training"]) == set(run.info["training"]) == set(value["parameters"])
+        assert value.selection == "held-out"
+        assert value.parameters == run.info.parameters
+        assert set(value.training) == set(run.info.training) == set(value.parameters)
 
 
 def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path, work):
     ours = made(world, finished)
-    assert cell(ours, "cefito-energy").run(ours, world) == cell(ours, "cefito-guided").run(
-        ours, world
+    assert cell(ours, "cefito-energy").run_folder(ours) == cell(ours, "cefito-guided").run_folder(
+        ours
     )
     place = finished / "T2" / "seed0"
     assert sorted(path.name.split("-")[0] for path in (place / "runs").iterdir()) == [
@@ -234,8 +218,8 @@ def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path,
         "field",
         "proposal",
     ]
-    assert scores(ours, world, "frequent")["training"]["task classifier"]["resumed"] is False
-    assert scores(ours, world, "cefito-energy")["training"]["task classifier"]["resumed"] is True
+    assert scores(ours, "frequent").training["task classifier"]["resumed"] is False
+    assert scores(ours, "cefito-energy").training["task classifier"]["resumed"] is True
     assert run_study(made(world, tmp_path / "out", horizons=(3,))) == []
     windows = len(cut_windows(world, horizon=3, split="train"))
     small, large = -(-windows // 64), -(-windows // 128)  # steps an epoch
@@ -270,9 +254,7 @@ def test_a_second_call_does_nothing(out, world, work):
     ],
 )
 def test_what_is_scored_again(change, names, finished, world):
-    assert [one.row.name for one in missing_cells(made(world, finished, **change), world)] == list(
-        names
-    )
+    assert [each.row.name for each in missing_cells(made(world, finished, **change))] == list(names)
 
 
 def test_changed_settings_are_trained_beside_the_others(out, world, work):
@@ -287,7 +269,7 @@ def test_changed_settings_are_trained_beside_the_others(out, world, work):
     assert work == {"scored": 1}
     assert run_study(made(world, out, NAMES[:2], selection="published")) == []
     assert run_study(made(world, out, NAMES[:2], sample=5)) == []
-    assert scores(made(world, out, sample=5), world, "nearest")["windows"] == 5
+    assert scores(made(world, out, sample=5), "nearest").windows == 5
 
 
 def test_another_data_set_is_trained_beside_the_others(out, tmp_path):
@@ -295,24 +277,24 @@ def test_another_data_set_is_trained_beside_the_others(out, tmp_path):
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
     )
     ours = made(other, out, ("nearest",))
-    assert len(missing_cells(ours, other)) == 1
+    assert len(missing_cells(ours)) == 1
     assert run_study(ours) == []
-    assert missing_cells(ours, other) == []
+    assert missing_cells(ours) == []
 
 
 def test_what_is_chosen_on_test_says_so(world, tmp_path):
     ours = made(world, tmp_path / "out", ("nearest", "frequent"), selection="published")
     assert run_study(ours) == []
     for one in ours.cells():
-        assert read_cell(ours, one, world)["selection"] == "published"
+        assert read_cell(ours, one).selection == "published"
         assert (
-            json.loads((one.run(ours, world) / "run.json").read_text())["selection"] == "published"
+            json.loads((one.run_folder(ours) / "run.json").read_text())["selection"] == "published"
         )
-        assert open_run(one.run(ours, world)).info["windows"]["val"] == len(
+        assert open_run(one.run_folder(ours)).info.windows["val"] == len(
             cut_windows(world, horizon=2, split="test")
         )
     results = gather(ours)
-    assert results["selection"] == "published"
+    assert results.selection == "published"
     tables = result_tables(results)
     assert len(tables) == 2
     assert all("chosen on TEST" in table.title for table in tables)
@@ -321,9 +303,9 @@ def test_what_is_chosen_on_test_says_so(world, tmp_path):
 def test_true_tasks_are_given(out, world):
     ours = made(world, out, ("frequent", "frequent-true-task"))
     assert run_study(ours) == []
-    plain, told = (scores(ours, world, row.name) for row in ours.rows)
-    assert told["metrics"]["task_accuracy"] == 100 > plain["metrics"]["task_accuracy"]
-    assert (told["oracle_task"], plain["oracle_task"]) == (True, False)
+    plain, given = (scores(ours, row.name) for row in ours.rows)
+    assert given.percent("task_accuracy") == 100 > plain.percent("task_accuracy")
+    assert (given.oracle_task, plain.oracle_task) == (True, False)
 
 
 def stopping_at(name):
@@ -342,7 +324,7 @@ def test_an_interrupted_study_goes_on(world, tmp_path, work):
     ours = made(world, tmp_path / "out", ("nearest", "frequent"))
     with pytest.raises(KeyboardInterrupt):
         run_study(ours, progress=stopping_at("frequent, T = 2, seed 0: task classifier"))
-    assert [one.row.name for one in missing_cells(ours, world)] == ["frequent"]
+    assert [one.row.name for one in missing_cells(ours)] == ["frequent"]
     work.clear()
     assert run_study(ours) == []
     assert work["scored"] == 1
@@ -356,20 +338,21 @@ class Fails(NearestPlanner):
 
     at, problem = "fit", ValueError()
 
-    def fit(self, train, val, *, seed):
-        if self.at == "fit":
-            raise self.problem
-        super().fit(train, val, seed=seed)
+    @classmethod
+    def fit(cls, train, val, **how):
+        if cls.at == "fit":
+            raise cls.problem
+        return super().fit(train, val, **how)
 
-    def plan(self, queries, top_k):
+    def plan(self, queries, top_k, **how):
         if self.at == "plan":
             raise self.problem
-        return super().plan(queries, top_k)
+        return super().plan(queries, top_k, **how)
 
 
 @pytest.fixture
 def fails(monkeypatch):
-    monkeypatch.setitem(methods.METHODS, "fails", Method(lambda *_: Fails(), ()))
+    monkeypatch.setitem(METHODS, "fails", Method(Fails, NoSettings))
     return Row(name="fails", title="fails", method="fails")
 
 
@@ -410,18 +393,18 @@ def test_a_planner_that_fails_leaves_the_others(
         )
         assert ("traceback" in kept) is not isinstance(problem, RunError)
         assert kept.get("traceback", "Traceback").startswith("Traceback")
-    assert [(one.row.name, one.seed) for one in missing_cells(ours, world)] == [
+    assert [(one.row.name, one.seed) for one in missing_cells(ours)] == [
         ("fails", 0),
         ("fails", 1),
     ]
     kept = {path: snapshot(path.parent) for path in (tmp_path / "out").rglob("nearest.json")}
     results = gather(ours)
-    assert [(one["row"], "error" in one) for one in results["cells"]] == 2 * [
+    assert [(each.row, hasattr(each, "error")) for each in results.cells] == 2 * [
         ("fails", True),
         ("nearest", False),
         ("frequent", False),
     ]
-    assert not any("traceback" in one for one in results["cells"])
+    assert not any("traceback" in each for each in results.to_dict()["cells"])
     monkeypatch.setattr(Fails, "at", "")
     work.clear()
     assert run_study(ours) == []
@@ -430,7 +413,7 @@ def test_a_planner_that_fails_leaves_the_others(
         (path.stat().st_mtime_ns, path.read_bytes()) == before["nearest.json"]
         for path, before in kept.items()
     )
-    assert scores(ours, world, "fails")["metrics"] == scores(ours, world, "nearest")["metrics"]
+    assert scores(ours, "fails").metrics == scores(ours, "nearest").metrics
 
 
 @pytest.mark.parametrize(
@@ -442,17 +425,19 @@ def test_a_damaged_cell_is_scored_again(content, out, world, work):
     path.unlink()
     if content == "folder":
         path.mkdir()
-        with pytest.raises(RunError, match=r"nearest\.json: could not be written"):
-            run_study(ours)
+        (problem,) = run_study(ours)
+        assert problem.startswith("nearest, T = 2, seed 0: RunError: ")
+        assert "nearest.json: could not be written" in problem
+        assert problem.endswith("choose another folder. Repeat the command.")
         path.rmdir()
     else:
         path.write_bytes(content.encode("latin-1"))
-    found = next(one for one in gather(ours)["cells"] if one["row"] == "nearest")
-    assert set(found) == {"row", "horizon", "seed", "error"}
+    entry = next(each for each in gather(ours).cells if each.row == "nearest")
+    assert set(entry.to_dict()) == {"row", "horizon", "seed", "error"}
     work.clear()
     assert run_study(ours) == []
     assert work == {"scored": 1}
-    assert "metrics" in scores(ours, world, "nearest")
+    assert isinstance(scores(ours, "nearest"), CellFile)
 
 
 @pytest.mark.parametrize(
@@ -467,7 +452,7 @@ def test_a_damaged_cell_is_scored_again(content, out, world, work):
 )
 def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, world, work):
     ours = made(world, out)
-    folder, path = cell(ours, name).run(ours, world), cell(ours, name).path(ours)
+    folder, path = cell(ours, name).run_folder(ours), cell(ours, name).path(ours)
     (folder / file).unlink()
     if damage is not None:
         (folder / file).write_bytes(damage)
@@ -481,12 +466,12 @@ def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, worl
     work.clear()
     assert run_study(ours) == []
     assert work == {"scored": 1}  # its checkpoint is still there, too
-    assert open_run(folder).info["finished"] is True
+    assert open_run(folder).info.finished is True
 
 
 def test_a_damaged_checkpoint_says_which_file_to_remove(out, world):
     ours = made(world, out, ("frequent",))
-    shutil.rmtree(cell(ours, "frequent").run(ours, world))
+    shutil.rmtree(cell(ours, "frequent").run_folder(ours))
     cell(ours, "frequent").path(ours).unlink()
     (checkpoint,) = (out / "T2" / "seed0" / "trainings").glob("classifier-*/checkpoint.safetensors")
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
@@ -499,25 +484,24 @@ def test_a_damaged_checkpoint_says_which_file_to_remove(out, world):
 
 ENDS = """
 import os, signal, sys
-from dataclasses import dataclass
 from pathlib import Path
 from cefito.evaluation.rows import Row
-from cefito.planners import methods
 from cefito.planners.nearest import NearestPlanner
+from cefito.planners.registry import METHODS, Method, NoSettings
 
 class Ends(NearestPlanner):
-    def fit(self, train, val, *, seed):
+    @classmethod
+    def fit(cls, train, val, *, seed, **how):
         if seed == 1 and Path(os.environ["ENDS"]).exists():
             os.kill(os.getpid(), signal.SIGKILL)
         if seed == 0 and Path(os.environ["ENDS"]).exists():
             sys.exit(3)
-        super().fit(train, val, seed=seed)
+        return super().fit(train, val, seed=seed, **how)
 
-@dataclass(frozen=True, kw_only=True)
 class EndsRow(Row):
     pass  # to be pickled by its name, so that a new process loads this module
 
-methods.METHODS["ends"] = methods.Method(lambda *_: Ends(), ())
+METHODS["ends"] = Method(Ends, NoSettings)
 """
 
 
@@ -527,45 +511,89 @@ def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch
     (tmp_path / "trap").write_text("")
     monkeypatch.syspath_prepend(tmp_path / "module")
     monkeypatch.setenv("ENDS", str(tmp_path / "trap"))
-    monkeypatch.setitem(methods.METHODS, "ends", None)
+    monkeypatch.setitem(METHODS, "ends", None)
     import planner_that_ends
 
     row = planner_that_ends.EndsRow(name="ends", title="ends", method="ends")
     nearest, frequent = find_rows(["nearest", "frequent"])
     ours = made(world, tmp_path / "out", rows=(nearest, row, frequent), seeds=(0, 1))
-    told = []
+    shown = []
 
     @contextmanager
     def progress(description, *, total=None):
-        told.append((description, total))
-        yield lambda count=1, **_: told.append(count)
+        shown.append((description, total))
+        yield lambda count=1, **_: shown.append(count)
 
     problems = run_study(ours, workers=2, progress=progress)
     assert problems == [
-        "ends, T = 2, seed 0: its process ended before it was scored. Repeat the command.",
-        "frequent, T = 2, seed 0: its process ended before it was scored. Repeat the command.",
+        "ends, T = 2, seed 0: its process ended with exit code 3. Repeat the command.",
         "ends, T = 2, seed 1: its process was killed (signal 9), perhaps for want of memory. "
-        "Repeat the command, with fewer "
-        "workers.",
+        "Repeat the command, with fewer workers.",
     ]
-    assert told[0] == ("comparing", 6)
-    assert sum(told[1:]) == 4  # all but those of seed 0 that never came to an end
+    assert shown == [("comparing", 6), *[1] * 6]
     assert not work  # all in other processes
     theirs = made(world, finished)
-    for name, seed in (("nearest", 0), ("nearest", 1), ("frequent", 1)):
-        assert (
-            scores(ours, world, name, seed=seed)["videos"] == scores(theirs, world, name)["videos"]
-        )
-        if name == "nearest":
-            assert (
-                scores(ours, world, name, seed=seed)["metrics"]
-                == scores(theirs, world, name)["metrics"]
-            )
+    for name in ("nearest", "frequent"):
+        for seed in (0, 1):
+            assert scores(ours, name, seed=seed).videos == scores(theirs, name).videos
+    for seed in (0, 1):
+        metrics = scores(ours, "nearest", seed=seed).metrics
+        assert metrics == scores(theirs, "nearest").metrics
     (tmp_path / "trap").unlink()
     assert run_study(ours) == []
-    assert work["scored"] == 3
-    assert scores(ours, world, "ends")["metrics"] == scores(theirs, world, "nearest")["metrics"]
+    assert work["scored"] == 2
+    assert scores(ours, "ends").metrics == scores(theirs, "nearest").metrics
     sys.modules.pop("planner_that_ends")
+
+
+def test_processes_score_as_this_one_does(world, tmp_path, finished):
+    ours = made(world, tmp_path / "out", ("frequent", "cefito-guided"))
+    assert run_study(ours, executor="processes") == []
+    theirs = made(world, finished)
+    for name in ("frequent", "cefito-guided"):
+        for field, part in scores(theirs, name):
+            if field not in ("seconds_per_query", "training"):
+                assert getattr(scores(ours, name), field) == part, field
+
+
+def test_another_executor(world, tmp_path, monkeypatch):
+    asked = []
+
+    class Toy:
+        in_process = True
+
+        def __init__(self, workers):
+            self.workers = workers
+
+        def map(self, function, arguments, *, groups, **how):
+            asked.append((self.workers, [cell.row.name for cell in arguments], groups))
+            return make_executor("serial").map(function, arguments, groups=groups, **how)
+
+    monkeypatch.setitem(EXECUTORS, "toy", Toy)
+    ours = made(world, tmp_path / "out", ("nearest",), horizons=(2, 3), seeds=(1, 0))
+    assert run_study(ours, workers=7, executor="toy") == []
+    assert asked == [(7, ["nearest"] * 4, [(2, 1), (3, 1), (2, 0), (3, 0)])]
+    with pytest.raises(ConfigError, match="no executor 'abacus'"):
+        run_study(ours, executor="abacus")
+
+
+def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
+    """The data set is opened once, and the preset is parsed once for a horizon and settings."""
+    from cefito.evaluation import study
+
+    opened, parsed, load = [], [], study.load_config
+    monkeypatch.setattr("cefito.data.prepared.open_dataset", opened.append)
+    monkeypatch.setattr(study, "open_dataset", opened.append)
+    monkeypatch.setattr(
+        study,
+        "load_config",
+        lambda *given, **more: (parsed.append(more["horizon"]), load(*given, **more))[1],
+    )
+    ours = made(world, tmp_path / "out", ("nearest", "frequent"), horizons=(2, 3), seeds=(0, 1))
+    assert run_study(ours) == []
+    assert isinstance(gather(ours).cells[0].success, str)
+    assert parsed == [2, 3]
+    assert opened == []
 
 
 # What is refused
@@ -597,7 +625,12 @@ def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch
             ConfigError,
             "no method 'x'; there are ",
         ),
-        ({"dataset": Path("nowhere")}, 1, DataError, "nowhere"),
+        (
+            {"rows": (ROWS["nearest"].model_copy(update={"search": {"method": "beam"}}),)},
+            1,
+            ConfigError,
+            "'nearest': the method 'nearest' has no search to choose",
+        ),
         ({"horizons": (2, 50)}, 1, DataError, "horizon 50"),
         ({"device": "abacus"}, 1, RunError, "unknown device 'abacus'"),
     ],
@@ -618,12 +651,19 @@ def test_a_folder_that_cannot_be_made(world, tmp_path):
     assert (tmp_path / "file").read_text() == "keep"
 
 
-def test_what_a_check_gives(world, tmp_path):
-    assert (
-        check_study(made(world, tmp_path / "out")).fingerprint
-        == open_dataset(world.folder).fingerprint
-    )
+def test_a_check_makes_the_folder(world, tmp_path):
+    check_study(made(world, tmp_path / "out"))
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_study_travels_by_the_folder_of_its_data_set(world, tmp_path):
+    ours = made(world, tmp_path / "out")
+    packed = pickle.dumps(ours)
+    assert len(packed) < 5000
+    again = pickle.loads(packed)
+    assert again.dataset.fingerprint == world.fingerprint
+    assert (again.rows, again.settings, again.out) == (ours.rows, ours.settings, ours.out)
+    assert [each.key(again) for each in again.cells()] == [each.key(ours) for each in ours.cells()]
 
 
 # Samples
@@ -636,7 +676,8 @@ def test_which_windows_are_scored(world):
     plain, exhaustive = ROWS["cefito-guided"], ROWS["cefito-energy"]
 
     def of(row, **settings):
-        chosen = scored_windows(made(world, Path("out"), **settings), row, test, train)
+        chosen, whole = scored_windows(made(world, Path("out"), **settings), row, 3)
+        assert whole == len(test)
         return list(zip(chosen.video.tolist(), chosen.start.tolist(), strict=True))
 
     everything = list(zip(test.video.tolist(), test.start.tolist(), strict=True))
@@ -656,14 +697,14 @@ def test_which_windows_are_scored(world):
 def test_runs_have_one_folder_for_all_that_they_depend_on(world, tmp_path):
     ours = made(world, tmp_path)
     folders = {
-        one.run(changed, world)
+        each.run_folder(changed)
         for changed in (
             ours,
             replace(ours, sample=5),
             replace(ours, costly=1),
             replace(ours, device="auto"),
         )
-        for one in ours.cells()
+        for each in ours.cells()
     }
     assert len(folders) == 3
     first = Cell(row=ROWS["frequent"], horizon=2, seed=0)
@@ -672,8 +713,8 @@ def test_runs_have_one_folder_for_all_that_they_depend_on(world, tmp_path):
         replace(ours, settings={**SETTINGS, "classifier.dropout": 0.1}),
         replace(ours, out=tmp_path / "b"),
     ]
-    places = [first.run(one, world) for one in (ours, *others)]
-    places += [replace(first, seed=1).run(ours, world), replace(first, horizon=3).run(ours, world)]
+    places = [first.run_folder(each) for each in (ours, *others)]
+    places += [replace(first, seed=1).run_folder(ours), replace(first, horizon=3).run_folder(ours)]
     assert len(set(places)) == 6
     assert {path.parent.name for path in places} == {"runs"}
     assert os.path.commonpath(places) == str(tmp_path)

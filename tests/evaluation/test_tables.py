@@ -7,23 +7,32 @@ import re
 import numpy as np
 import pytest
 
+from cefito.evaluation import csv_table, metrics, tables
+from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.published import published_rows
+from cefito.evaluation.rendering import latex, markdown
+from cefito.evaluation.results import Results
 from cefito.evaluation.statistics import bootstrap_width, paired_difference
-from cefito.evaluation.tables import (
-    METRICS,
-    Entry,
-    Table,
-    difference_table,
-    latex,
-    markdown,
-    position_table,
-    result_tables,
-    score_table,
-    to_csv,
-)
+from cefito.evaluation.tables import Entry, Table
 
 T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
 VIDEOS = [0, 0, 1, 1, 2, 3]
+
+
+def score_table(results, horizon, **more):
+    return tables.score_table(Results.model_validate(results), horizon, **more)
+
+
+def difference_table(results, horizon, **more):
+    return tables.difference_table(Results.model_validate(results), horizon, **more)
+
+
+def result_tables(results, **more):
+    return tables.result_tables(Results.model_validate(results), **more)
+
+
+def to_csv(results):
+    return csv_table.to_csv(Results.model_validate(results))
 
 
 def cell(
@@ -40,7 +49,7 @@ def cell(
     parameters=0,
 ):
     rate = 100 * success.count("1") / len(success)
-    metrics = {
+    values = {
         "success_rate": rate,
         "mean_accuracy": accuracy,
         "mean_iou": accuracy + 1,
@@ -49,7 +58,7 @@ def cell(
         "position_accuracy": [accuracy + step for step in range(horizon)],
     }
     if task is not None:
-        metrics["task_accuracy"] = task
+        values["task_accuracy"] = task
     return {
         "row": row,
         "horizon": horizon,
@@ -58,7 +67,16 @@ def cell(
         "scored": scored,
         "windows": len(success),
         "sampled_from": len(VIDEOS),
-        "metrics": metrics,
+        "metrics": values,
+        "planner": row,
+        "dataset": "made",
+        "split": "test",
+        "oracle_task": False,
+        "without_plan": 0,
+        "leaves_per_query": 0.0,
+        "method": row,
+        "selection": "held-out",
+        "training": {},
         "seconds_per_query": seconds,
         "exact": True,
         "token_forwards_per_query": tokens,
@@ -68,10 +86,7 @@ def cell(
 
 @pytest.fixture
 def results():
-    """Rows: a, b (seeds the other way round), sampled, told (true task), broken (never scored).
-
-    Half (one seed failed).
-    """
+    """Rows: a, b (seeds the other way round), sampled, told (true task), broken, half failed."""
     names = {
         "a": "method A",
         "b": "B & C_1 (50 %)",
@@ -248,11 +263,11 @@ def test_best_and_second_best(results):
         entry.rank == 0
         for head in table.heads
         for entry in column(table, head).values()
-        if head not in METRICS.values()
+        if head not in metric_heads().values()
     )
     close = copy.deepcopy(results)
-    for one in close["cells"][2:4]:
-        one["metrics"]["mean_accuracy"] = 65.004  # what is printed alike is ranked alike
+    for entry in close["cells"][2:4]:
+        entry["metrics"]["mean_accuracy"] = 65.004  # what is printed alike is ranked alike
     assert [entry.rank for entry in column(score_table(close, 2), "mAcc").values()] == [
         1,
         1,
@@ -263,14 +278,15 @@ def test_best_and_second_best(results):
 
 
 def test_what_was_sampled_and_chosen_stands_in_the_title(results):
-    for one in results["cells"]:
-        one["sampled_from"] = 4531
+    for entry in results["cells"]:
+        if "error" not in entry:
+            entry["sampled_from"] = 4531
     results |= {"selection": "published", "preset": "/home/me/own.toml"}
-    tables = [*result_tables(results), position_table(results, 2)]
-    assert len(tables) == 3
+    both = result_tables(results)
+    assert len(both) == 2
     assert all(
         table.title.startswith("made, T = 2, 6 of 4,531 test windows, preset own, chosen on TEST")
-        for table in tables
+        for table in both
     )
 
 
@@ -361,25 +377,24 @@ def test_differences_against_another_row(results):
 
 
 def test_rows_without_a_common_seed_or_window(results):
-    for one in results["cells"]:
-        if one["row"] == "b":
-            one["seed"] += 7
+    for entry in results["cells"]:
+        if entry["row"] == "b":
+            entry["seed"] += 7
     line = difference_table(results, 2).lines[0]
     assert (line[1].text, line[3].text) == ("-33.33", "–")  # nothing to pair by
     results["cells"] += [cell("broken", 0, "11", scored=[1, 3])]
     assert "broken" not in column(difference_table(results, 2, against="sampled"), "difference")
 
 
-def test_accuracy_of_each_step(results):
-    table = position_table(results, 2)
-    assert table.heads == ("planner", "step 1", "step 2")
-    assert {line[0].text: [entry.text for entry in line[1:]] for line in table.lines} == {
-        "method A": ["65.00", "66.00"],
-        "B & C_1 (50 %)": ["65.00", "66.00"],
-        "sampled": ["99.00", "100.00"],
-        "told": ["99.50", "100.50"],
-        "half": ["10.00", "11.00"],
-    }
+def test_a_metric_that_is_registered_has_a_column(results, monkeypatch):
+    monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(lambda _: None, "first"))
+    for seed, entry in enumerate(results["cells"][:2]):
+        entry["metrics"]["first_step"] = 30.0 + seed
+    table = score_table(results, 2)
+    assert column(table, "first")["method A"].text.startswith("30.50 ± ")
+    assert column(table, "first")["half"].text == "–"
+    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert [line["first_step"] for line in lines] == ["30.5", "", "", "", ""]
 
 
 # Published rows
@@ -389,10 +404,10 @@ def test_accuracy_of_each_step(results):
 def crosstask(results):
     results["dataset"]["name"], results["horizons"] = "crosstask (simulated)", [3]
     results["windows"] = {"3": results["windows"]["2"]}
-    for one in results["cells"]:
-        one["horizon"] = 3
-        if "metrics" in one:
-            one["metrics"]["position_accuracy"].append(0.0)
+    for entry in results["cells"]:
+        entry["horizon"] = 3
+        if "metrics" in entry:
+            entry["metrics"]["position_accuracy"].append(0.0)
     return results
 
 

@@ -12,11 +12,12 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.field.settings import ProposalConfig
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import Queries
+from cefito.planners.base import Fitted, Queries
 from cefito.planners.networks import TrainingContext
-from cefito.planners.pkg.planner import PkgPlanner
-from cefito.planners.pkg.settings import PkgConfig
-from cefito.planners.settings import RunConfig, load_config
+from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
+from cefito.planners.pkg.settings import PkgConfig, PkgSettings
+from cefito.planners.proposal_model import ProposalModel
+from cefito.planners.settings import load_config
 from cefito.training.settings import OptimiserConfig, TrainingConfig
 
 HORIZON = 4
@@ -35,7 +36,7 @@ def world(tmp_path_factory):
     )
 
 
-def make(*, method="exact", context=TrainingContext(), epochs=2, **changes) -> PkgPlanner:
+def small(*, epochs=2, **changes) -> PkgSettings:
     config = PkgConfig(
         network=ProposalConfig(hidden=(16, 12), action_dim=8),
         **changes,
@@ -43,18 +44,23 @@ def make(*, method="exact", context=TrainingContext(), epochs=2, **changes) -> P
             optimiser=OptimiserConfig(epochs=epochs, learning_rate=2e-3, batch_size=64)
         ),
     )
-    return PkgPlanner(config=RunConfig(preset="test", pkg=config), context=context, method=method)
+    return PkgSettings(pkg=config)
 
 
-def fitted(world, *, horizon=HORIZON, seed=0, **options) -> PkgPlanner:
-    planner = make(**options)
-    planner.fit(*world(horizon), seed=seed)
-    return planner
+def fit(
+    world, *, horizon=HORIZON, seed=0, context=TrainingContext(), **changes
+) -> Fitted[PkgPlanner]:
+    settings = small(**changes)
+    return PkgPlanner.fit(*world(horizon), settings=settings, seed=seed, context=context)
+
+
+def load(folder, kind=PkgPlanner, **changes) -> PkgPlanner:
+    return kind.load(folder, settings=small(**changes))
 
 
 @pytest.fixture(scope="module")
 def planner(world) -> PkgPlanner:
-    return fitted(world)
+    return fit(world).planner
 
 
 @pytest.fixture
@@ -70,24 +76,21 @@ def same(one, other):
 
 
 def slow_plans(train: Windows, first: int, last: int) -> list[tuple[int, ...]]:
-    """All paths of positive probability, by the product of probabilities, ties by ids.
-
-    Counted by hand.
-    """
+    """All paths of positive probability by hand: by their probabilities, ties by ids."""
     counts: dict[int, dict[int, int]] = {}
     for row in train.actions.tolist():
         for one, other in pairwise(row):
             counts.setdefault(one, {}).setdefault(other, 0)
             counts[one][other] += 1
-    found = []
+    paths = []
     for between in product(range(len(train.taxonomy.actions)), repeat=train.horizon - 2):
         chance = 1.0
         for one, other in pairwise((first, *between, last)):
             after = counts.get(one, {})
             chance *= after.get(other, 0) / max(sum(after.values()), 1)
         if chance:
-            found.append((round(-np.log(chance), 9), (first, *between, last)))
-    return [path for _, path in sorted(found)]
+            paths.append((round(-np.log(chance), 9), (first, *between, last)))
+    return [path for _, path in sorted(paths)]
 
 
 def test_plans_are_the_likeliest_paths(world, planner, queries):
@@ -120,11 +123,12 @@ def test_ends_are_the_likeliest_of_the_step_model(planner, queries):
 def test_a_wide_beam_is_exact_and_a_narrow_one_never_better(world, planner, queries, tmp_path):
     planner.save(tmp_path)
     size = len(world()[0].taxonomy.actions)
-    for width, method in ((size ** (HORIZON - 2), "beam"), (1, "beam"), (3, "exact")):
-        other = make(method=method, width=width)
-        other.load(tmp_path)
+    wide = size ** (HORIZON - 2)
+    for width, kind in ((wide, PkgBeamPlanner), (1, PkgBeamPlanner), (3, PkgPlanner)):
+        other = load(tmp_path, kind, width=width)
+        assert type(other) is kind
         plans, exact = other.plan(queries, 2), planner.plan(queries, 2)
-        assert not any(plan.exact for plan in plans) or method == "exact"
+        assert all(plan.exact == (kind is PkgPlanner) for plan in plans)
         if width == 1:
             assert {len(plan) for plan in plans} == {1}
             assert all(
@@ -137,8 +141,9 @@ def test_a_wide_beam_is_exact_and_a_narrow_one_never_better(world, planner, quer
 
 def test_training_lowers_the_loss_and_beats_chance(world, tmp_path):
     train, val = world()
-    planner = PkgPlanner(config=load_config("small"), context=TrainingContext(folder=tmp_path))
-    planner.fit(train, val, seed=0)
+    settings = load_config("small").settings(PkgSettings)
+    context = TrainingContext(folder=tmp_path)
+    planner = PkgPlanner.fit(train, val, settings=settings, seed=0, context=context).planner
     lines = [
         json.loads(line)
         for line in (tmp_path / "step_model" / "metrics.jsonl").read_text().splitlines()
@@ -153,25 +158,22 @@ def test_training_lowers_the_loss_and_beats_chance(world, tmp_path):
 
 
 def test_same_seed_same_plans_also_when_resumed(world, planner, queries, tmp_path):
-    same(fitted(world).plan(queries, 2), planner.plan(queries, 2))
-    first = make(context=TrainingContext(folder=tmp_path, key="a"))
-    first.fit(*world(), seed=0)
-    resumed = make(context=TrainingContext(folder=tmp_path, key="a"))
-    resumed.fit(*world(), seed=0)
-    assert not first.step_model.result.resumed
-    assert resumed.step_model.result.resumed
-    same(resumed.plan(queries, 2), planner.plan(queries, 2))
-    weights = [
-        planner.step_model.network.linear.weight for planner in (planner, fitted(world, seed=1))
-    ]
+    same(fit(world).planner.plan(queries, 2), planner.plan(queries, 2))
+    context = TrainingContext(folder=tmp_path, key="a")
+    first, resumed = fit(world, context=context), fit(world, context=context)
+    assert not first.trainings["step model"].resumed
+    assert resumed.trainings["step model"].resumed
+    same(resumed.planner.plan(queries, 2), planner.plan(queries, 2))
+    other = fit(world, seed=1).planner
+    weights = [made.step_model.network.linear.weight for made in (planner, other)]
     assert not torch.equal(*weights)
 
 
 def test_a_training_of_another_horizon_is_not_taken_for_this_one(world, tmp_path):
     def kept(horizon, **context):
-        planner = make(epochs=1, context=TrainingContext(folder=tmp_path, key="a", **context))
-        planner.fit(*world(horizon), seed=0)
-        return planner.step_model.result
+        context = TrainingContext(folder=tmp_path, key="a", **context)
+        fitted = fit(world, horizon=horizon, epochs=1, context=context)
+        return fitted.trainings["step model"]
 
     kept(3)
     with pytest.raises(RunError):
@@ -187,24 +189,32 @@ def test_what_is_saved_gives_the_same_plans(planner, queries, tmp_path):
         "graph.safetensors",
         "proposal.safetensors",
     ]
-    loaded = make()
-    loaded.load(tmp_path)
+    loaded = load(tmp_path)
     same(loaded.plan(queries, 3), planner.plan(queries, 3))
     assert loaded.parameters == planner.parameters
     planner.save(tmp_path)  # over itself
 
 
 def test_names_parameters_and_tasks(world, planner, queries):
-    assert (planner.name, make(method="beam").name) == ("PKG (exact)", "PKG (beam)")
+    assert (planner.name, PkgBeamPlanner.name) == ("PKG (exact)", "PKG (beam)")
     assert planner.parameters == {
         "step model": sum(tensor.numel() for tensor in planner.step_model.network.parameters())
     }
     assert planner.predict_tasks(queries) is None
-    told = Queries.from_windows(world()[1], oracle_task=True)
-    np.testing.assert_array_equal(planner.predict_tasks(told), world()[1].tasks)
-    same(planner.plan(told, 2), planner.plan(queries, 2))
-    with pytest.raises(ConfigError, match="PKG method 'depth-first': expected 'exact' or 'beam'"):
-        make(method="depth-first")
+    known = Queries.from_windows(world()[1], oracle_task=True)
+    np.testing.assert_array_equal(planner.predict_tasks(known), world()[1].tasks)
+    same(planner.plan(known, 2), planner.plan(queries, 2))
+
+
+def test_both_train_the_same_step_model(world, tmp_path):
+    """So one training serves both, where trainings are shared."""
+    context = TrainingContext(folder=tmp_path, key="a", shared=True)
+    results = [
+        kind.fit(*world(), settings=small(epochs=1), seed=0, context=context)
+        for kind in (PkgPlanner, PkgBeamPlanner)
+    ]
+    assert [result.trainings["step model"].resumed for result in results] == [False, True]
+    assert [type(result.planner) for result in results] == [PkgPlanner, PkgBeamPlanner]
 
 
 def test_alone_or_together(planner, queries):
@@ -216,13 +226,13 @@ def test_alone_or_together(planner, queries):
 
 
 def test_a_graph_without_any_path_still_gives_plans(world, queries, tmp_path):
-    planner = fitted(world)
+    planner = fit(world).planner
     train, _ = world()
     planner.save(tmp_path)
     path = tmp_path / "graph.safetensors"
     tensors, metadata = load_tensors(path, "np", "", RunError)
     write_tensors(path, {"counts": np.zeros_like(tensors["counts"])}, metadata)
-    planner.load(tmp_path)
+    planner = load(tmp_path)
     ends = planner.predict_ends(queries)
     for plan, (first, last) in zip(planner.plan(queries, 2), ends.tolist(), strict=True):
         assert plan.actions.tolist() == [[first, 0, 0, last], [first, 0, 1, last]]
@@ -231,15 +241,15 @@ def test_a_graph_without_any_path_still_gives_plans(world, queries, tmp_path):
 
 
 def test_smoothing(world, queries):
-    plain, smoothed = fitted(world, epochs=1), fitted(world, epochs=1, smoothing=0.5)
-    sizes = np.exp(-smoothed._costs).sum(axis=1)
+    plain, smoothed = (fit(world, epochs=1, smoothing=value).planner for value in (0.0, 0.5))
+    sizes = np.exp(-smoothed.costs).sum(axis=1)
     np.testing.assert_allclose(sizes, 1)
-    assert np.exp(-plain._costs).sum(axis=1).max() <= 1 + 1e-6
-    assert smoothed._costs.max() < plain._costs.max()
+    assert np.exp(-plain.costs).sum(axis=1).max() <= 1 + 1e-6
+    assert smoothed.costs.max() < plain.costs.max()
 
 
 def test_horizon_2_has_one_path(world):
-    planner = fitted(world, horizon=2, epochs=1)
+    planner = fit(world, horizon=2, epochs=1).planner
     queries = Queries.from_windows(world(2)[1])
     plans = planner.plan(queries, 5)
     np.testing.assert_array_equal(
@@ -249,20 +259,12 @@ def test_horizon_2_has_one_path(world):
 
 def test_horizon_1_is_refused(world):
     with pytest.raises(ConfigError, match="horizon 1: PKG plans from a first to a last action"):
-        fitted(world, horizon=1)
+        fit(world, horizon=1)
 
 
 def test_top_k_below_1(planner, queries):
-    with pytest.raises(ConfigError, match="0 plans a query: expected 1 or more"):
+    with pytest.raises(ConfigError, match="top_k 0: expected at least 1"):
         planner.plan(queries, 0)
-
-
-def test_not_fitted(queries, tmp_path):
-    with pytest.raises(RunError, match="has not been fitted; call fit or load first"):
-        make().plan(queries, 1)
-    with pytest.raises(RunError, match="there is nothing to save"):
-        make().save(tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_observations_of_another_dimension(planner):
@@ -279,7 +281,7 @@ def test_missing_and_damaged_files_name_themselves(file, content, planner, tmp_p
     if content is not None:
         (tmp_path / file).write_bytes(content)
     with pytest.raises(RunError, match=file.replace(".", r"\.")):
-        make().load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -312,18 +314,20 @@ def test_a_graph_of_something_else(tensors, horizon, planner, tmp_path):
         RunError,
         match=r"graph\.safetensors: holds no transition counts of \d+ actions with their horizon",
     ):
-        make().load(tmp_path)
+        load(tmp_path)
 
 
 def test_a_step_model_of_more_steps(world, planner, tmp_path):
     planner.save(tmp_path)
-    other = make(epochs=1)
-    train, val = world()
-    other.step_model.fit(
-        *(replace(windows, actions=windows.actions[:, :3]) for windows in (train, val)),
+    config = small(epochs=1).pkg
+    step_model, _ = ProposalModel.fit(
+        *(replace(windows, actions=windows.actions[:, :3]) for windows in world()),
+        config=config.network,
+        training=config.training,
         actions={},
         seed=0,
+        context=TrainingContext(),
     )
-    other.step_model.save(tmp_path)
+    step_model.save(tmp_path)
     with pytest.raises(RunError, match=r"proposal\.safetensors: predicts 3 actions; expected 2"):
-        make().load(tmp_path)
+        load(tmp_path)

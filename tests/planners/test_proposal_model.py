@@ -1,4 +1,6 @@
 import json
+from dataclasses import FrozenInstanceError
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from cefito.planners.networks import TrainingContext
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.settings import load_config
 from cefito.training.settings import OptimiserConfig, ProposalTrainingConfig
+from cefito.training.trainer import TrainingResult
 
 
 @pytest.fixture(scope="module")
@@ -33,63 +36,76 @@ def allowed(train: Windows) -> dict[int, tuple[int, ...]]:
     return dict(enumerate(action_space(train, "taxonomy").actions))
 
 
-def small(**optimiser: object) -> ProposalModel:
+CONFIG = ProposalConfig(hidden=(16, 12), action_dim=8)
+
+
+def fit(
+    world: tuple[Windows, Windows],
+    *,
+    seed: int = 0,
+    actions: dict[int, tuple[int, ...]] | None = None,
+    context: TrainingContext = TrainingContext(),
+    **optimiser: object,
+) -> tuple[ProposalModel, TrainingResult]:
     optimiser = {"epochs": 2, "learning_rate": 2e-3, "batch_size": 64, **optimiser}
-    return ProposalModel(
-        config=ProposalConfig(hidden=(16, 12), action_dim=8),
+    return ProposalModel.fit(
+        *world,
+        config=CONFIG,
         training=ProposalTrainingConfig(optimiser=OptimiserConfig(**optimiser)),
+        actions=allowed(world[0]) if actions is None else actions,
+        seed=seed,
+        context=context,
     )
 
 
-def fitted(world: tuple[Windows, Windows], *, seed: int = 0, **optimiser: object) -> ProposalModel:
-    model = small(**optimiser)
-    model.fit(*world, actions=allowed(world[0]), seed=seed)
-    return model
+def fitted(world: tuple[Windows, Windows], **options: object) -> ProposalModel:
+    return fit(world, **options)[0]
+
+
+def load(folder: Path, config: ProposalConfig = CONFIG) -> ProposalModel:
+    return ProposalModel.load(folder, config=config)
 
 
 def frequent_accuracy(train: Windows, val: Windows) -> float:
-    """Share of validation steps, in per cent.
-
-    Whose action is the commonest of its task at that step in training.
-    """
+    """Per cent of validation steps whose action is the commonest of task and step in training."""
     right = []
     for task, actions in zip(val.tasks, val.actions, strict=True):
-        own = train.actions[train.tasks == task]
+        of_task = train.actions[train.tasks == task]
         right += [
-            np.bincount(own[:, step]).argmax() == action for step, action in enumerate(actions)
+            np.bincount(of_task[:, step]).argmax() == action for step, action in enumerate(actions)
         ]
     return 100 * float(np.mean(right))
 
 
 def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     config = load_config("small")
-    model = ProposalModel(
+    _, result = ProposalModel.fit(
+        *world,
         config=config.proposal,
         training=config.proposal_training,
+        actions=allowed(world[0]),
+        seed=0,
         context=TrainingContext(folder=tmp_path),
     )
-    assert not model.fitted
-    model.fit(*world, actions=allowed(world[0]), seed=0)
-    assert model.fitted
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["cross_entropy"] < 0.6 * lines[0]["cross_entropy"]
-    assert model.result.scores[0] == max(
+    assert result.scores[0] == max(
         line["val_step_log_likelihood"] for line in lines if "val_step_log_likelihood" in line
     )
-    assert model.result.scores[1] > frequent_accuracy(*world) + 10
+    assert result.scores[1] > frequent_accuracy(*world) + 10
 
 
 def test_logits(world):
     train, val = world
-    model = fitted(world)
+    model, result = fit(world)
     logits = model.logits(Queries.from_windows(val))
     assert logits.shape == (len(val), 3, len(val.taxonomy.actions))
     assert logits.dtype == np.float32
     allowed_at = np.zeros((len(val.taxonomy.tasks), logits.shape[2]), bool)
-    for task, own in allowed(train).items():
-        allowed_at[task, list(own)] = True
+    for task, actions in allowed(train).items():
+        allowed_at[task, list(actions)] = True
     best = np.where(allowed_at[val.tasks][:, None], logits, -np.inf).argmax(axis=2)
-    assert 100 * (best == val.actions).mean() == pytest.approx(model.result.scores[1])
+    assert 100 * (best == val.actions).mean() == pytest.approx(result.scores[1])
     np.testing.assert_array_equal(
         model.network.mean.numpy(),
         torch.from_numpy(np.concatenate([train.initial, train.goal])).mean(dim=0).numpy(),
@@ -103,34 +119,30 @@ def test_same_seed_same_weights(world):
 
 
 def test_what_is_saved_gives_the_same_logits(world, tmp_path):
-    model, loaded = fitted(world), small()
+    model = fitted(world)
     model.save(tmp_path)
-    loaded.load(tmp_path)
+    loaded = load(tmp_path)
     queries = Queries.from_windows(world[1])
     np.testing.assert_array_equal(model.logits(queries), loaded.logits(queries))
     assert [path.name for path in tmp_path.iterdir()] == ["proposal.safetensors"]
 
 
 def test_a_checkpoint_of_other_actions_is_refused(world, tmp_path):
-    def kept(key: str) -> ProposalModel:
-        model = small()
-        model.context = TrainingContext(folder=tmp_path, key=key)
-        return model
+    def kept(key: str, **options: object) -> TrainingResult:
+        context = TrainingContext(folder=tmp_path, key=key)
+        return fit(world, context=context, **options)[1]
 
-    kept("a").fit(*world, actions=allowed(world[0]), seed=0)
-    resumed = kept("a")
-    resumed.fit(*world, actions=allowed(world[0]), seed=0)
-    assert resumed.result.resumed
+    assert not kept("a").resumed
+    assert kept("a").resumed
     for actions, key in (({}, "a"), (allowed(world[0]), "b")):
         with pytest.raises(RunError):
-            kept(key).fit(*world, actions=actions, seed=0)
+            kept(key, actions=actions)
 
 
-def test_not_fitted(world, tmp_path):
-    with pytest.raises(RunError, match="not been trained"):
-        small().logits(Queries.from_windows(world[1]))
-    with pytest.raises(RunError, match="not been trained"):
-        small().save(tmp_path)
+def test_models_are_frozen(world):
+    model = fitted(world, epochs=1)
+    with pytest.raises(FrozenInstanceError):
+        model.network = None
 
 
 def test_observations_of_another_dimension(world):
@@ -144,7 +156,7 @@ def test_missing_and_damaged_files_name_themselves(content, tmp_path):
     if content is not None:
         (tmp_path / "proposal.safetensors").write_bytes(content)
     with pytest.raises(RunError, match=r"proposal\.safetensors"):
-        small().load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +177,10 @@ def test_files_of_something_else(change, world, tmp_path):
     tensors |= change
     write_tensors(path, {name: tensor for name, tensor in tensors.items() if tensor is not None})
     with pytest.raises(RunError, match=r"proposal\.safetensors"):
-        small().load(tmp_path)
+        load(tmp_path)
 
 
 def test_file_of_another_configuration(world, tmp_path):
     fitted(world, epochs=1).save(tmp_path)
-    model = ProposalModel(
-        config=ProposalConfig(hidden=(16, 13), action_dim=8), training=ProposalTrainingConfig()
-    )
     with pytest.raises(RunError, match="shape"):
-        model.load(tmp_path)
+        load(tmp_path, ProposalConfig(hidden=(16, 13), action_dim=8))

@@ -12,6 +12,8 @@ from cefito.evaluation import evaluate_planner
 from cefito.field.settings import ClassifierConfig
 from cefito.planners import FrequentPlanner, NearestPlanner, Queries, TaskModel
 from cefito.planners.nearest import _BLOCK
+from cefito.planners.networks import TrainingContext
+from cefito.planners.task_model import ClassifierSettings
 from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig
 
 TASKS, ACTIONS = 3, 5
@@ -47,10 +49,7 @@ def random_windows(
     width: int = 3,
     grid: bool = False,
 ) -> Windows:
-    """Windows of random observations; on a grid they are unit vectors.
-
-    Which have equal distances and repeats.
-    """
+    """Windows of random observations; on a grid, of unit vectors, with repeats and ties."""
     generator = np.random.default_rng(seed)
     initial, goal = (
         np.eye(width)[generator.integers(0, width, count)]
@@ -69,24 +68,32 @@ def random_windows(
 class KnowsTask:
     """A task model that says what it is told."""
 
-    fitted = True
-
-    def __init__(self, tasks=()):
-        self.tasks = np.array(tasks, np.int64)
+    def __init__(self, tasks=(), width=3):
+        self.tasks, self.observation_dim = np.array(tasks, np.int64), width
 
     def predict(self, queries):
         return self.tasks if queries.tasks is None else queries.tasks
 
 
-def trained_task_model(train: Windows, val: Windows) -> TaskModel:
-    model = untrained_task_model()
-    model.fit(train, val, seed=0)
+SETTINGS = ClassifierSettings(
+    classifier=ClassifierConfig(hidden=(8, 16, 8)),
+    classifier_training=ClassifierTrainingConfig(
+        optimiser=OptimiserConfig(epochs=2, learning_rate=0.05)
+    ),
+)
+
+
+def fit_task_model(train: Windows, val: Windows, settings=SETTINGS) -> TaskModel:
+    model, _ = TaskModel.fit(train, val, settings=settings, seed=0, context=TrainingContext())
     return model
 
 
-def untrained_task_model() -> TaskModel:
-    training = ClassifierTrainingConfig(optimiser=OptimiserConfig(epochs=2, learning_rate=0.05))
-    return TaskModel(config=ClassifierConfig(hidden=(8, 16, 8)), training=training)
+def fit_nearest(train: Windows) -> NearestPlanner:
+    return NearestPlanner.fit(train, train).planner
+
+
+def fit_frequent(train: Windows, *, seed: int = 0) -> FrequentPlanner:
+    return FrequentPlanner.fit(train, train, settings=SETTINGS, seed=seed).planner
 
 
 def same(left, right) -> bool:
@@ -126,10 +133,10 @@ def nearest_by_loop(
         for index in range(len(train))
         if queries.tasks is None or train.tasks[index] == queries.tasks[row]
     )
-    found: dict[tuple[int, ...], float] = {}
+    nearest: dict[tuple[int, ...], float] = {}
     for distance, index in ranked:
-        found.setdefault(tuple(train.actions[index].tolist()), distance)
-    return [(distance, list(actions)) for actions, distance in found.items()][:top_k]
+        nearest.setdefault(tuple(train.actions[index].tolist()), distance)
+    return [(distance, list(actions)) for actions, distance in nearest.items()][:top_k]
 
 
 @settings(max_examples=40, deadline=None)
@@ -142,8 +149,7 @@ def nearest_by_loop(
 )
 def test_nearest_against_a_loop(count, seed, top_k, oracle, grid):
     train, queried = random_windows(count, seed, grid=grid), random_windows(4, seed + 1, grid=grid)
-    planner = NearestPlanner()
-    planner.fit(train, queried, seed=0)
+    planner = NearestPlanner.fit(train, queried).planner
     queries = Queries.from_windows(queried, oracle_task=oracle)
     plans = planner.plan(queries, top_k)
     for row, plan in enumerate(plans):
@@ -160,15 +166,11 @@ def test_nearest_by_hand():
     train = make_windows(
         [[0], [0], [1], [0]], [[0], [3], [0], [0]], [[0, 1], [1, 1], [2, 2], [3, 3]], [0, 1, 1, 2]
     )
-    planner = NearestPlanner()
-    planner.fit(train, train, seed=0)
+    planner = fit_nearest(train)
     query = np.zeros((1, 1), np.float32)
     plan = planner.plan(Queries(initial=query, goal=query), 3)[0]
-    assert plan.actions.tolist() == [
-        [0, 1],
-        [3, 3],
-        [1, 1],
-    ]  # of those as near the earlier one leads; length is no matter
+    # of those as near the earlier one leads; length is no matter
+    assert plan.actions.tolist() == [[0, 1], [3, 3], [1, 1]]
     assert plan.energies.tolist() == [0, 0, 1]
     assert planner.predict_tasks(Queries(initial=query, goal=query)).tolist() == [0]
     known = Queries(initial=query, goal=query, tasks=np.array([1]))
@@ -179,8 +181,7 @@ def test_nearest_by_hand():
 
 def test_nearest_does_not_list_a_sequence_twice():
     train = make_windows([[0], [1], [2]], [[0], [1], [2]], [[0, 1], [0, 1], [2, 2]], [0, 0, 0])
-    planner = NearestPlanner()
-    planner.fit(train, train, seed=0)
+    planner = fit_nearest(train)
     plan = planner.plan(Queries.from_windows(train.subset([0])), 5)[0]
     assert plan.actions.tolist() == [[0, 1], [2, 2]]
     assert plan.energies[0] == 0
@@ -188,8 +189,7 @@ def test_nearest_does_not_list_a_sequence_twice():
 
 def test_nearest_of_more_queries_than_a_block():
     train, queried = random_windows(20, 1), random_windows(_BLOCK + 3, 2)
-    planner = NearestPlanner()
-    planner.fit(train, train, seed=0)
+    planner = fit_nearest(train)
     for oracle in (False, True):
         queries = Queries.from_windows(queried, oracle_task=oracle)
         plans, tasks = planner.plan(queries, 1), planner.predict_tasks(queries)
@@ -198,16 +198,15 @@ def test_nearest_of_more_queries_than_a_block():
             assert plans[row].actions.tolist() == [
                 actions for _, actions in nearest_by_loop(train, queries, row, 1)
             ]
-            own = train.tasks[(train.actions == plans[row].actions[0]).all(axis=1)]
-            assert tasks[row] in own
+            possible = train.tasks[(train.actions == plans[row].actions[0]).all(axis=1)]
+            assert tasks[row] in possible
 
 
 @settings(max_examples=30, deadline=None)
 @given(count=st.integers(1, 25), seed=st.integers(0, 10_000), top_k=st.integers(1, 4))
 def test_frequent_against_a_counter(count, seed, top_k):
     train = random_windows(count, seed)
-    planner = FrequentPlanner(task_model=KnowsTask())
-    planner.fit(train, train, seed=0)
+    planner = FrequentPlanner.counted(train, KnowsTask())
     observations = np.zeros((TASKS, 3), np.float32)
     plans = planner.plan(
         Queries(initial=observations, goal=observations, tasks=np.arange(TASKS)), top_k
@@ -230,8 +229,7 @@ def test_frequent_by_hand():
         [[3, 3], [0, 1], [0, 1], [2, 2], [4, 4]],
         [0, 0, 0, 0, 1],
     )
-    planner = FrequentPlanner(task_model=KnowsTask([1, 0]))
-    planner.fit(train, train, seed=0)
+    planner = FrequentPlanner.counted(train, KnowsTask([1, 0], width=1))
     queries = Queries(initial=np.zeros((2, 1), np.float32), goal=np.zeros((2, 1), np.float32))
     ones, zeros = planner.plan(queries, 5)
     assert planner.predict_tasks(queries).tolist() == [1, 0]
@@ -241,22 +239,25 @@ def test_frequent_by_hand():
     assert ones.energies.tolist() == [0]
 
 
-def test_fitting_again_forgets():
-    planner = FrequentPlanner(task_model=KnowsTask())
+def test_fittings_leave_each_other_alone():
     train = random_windows(20, 1)
-    planner.fit(train, train, seed=0)
-    planner.fit(train.subset(np.flatnonzero(train.tasks == 1)), train, seed=0)
+    all_tasks = FrequentPlanner.counted(train, KnowsTask())
+    one_task = train.subset(np.flatnonzero(train.tasks == 1))
+    planners = (all_tasks, FrequentPlanner.counted(one_task, KnowsTask()))
     zero = np.zeros((TASKS, 3), np.float32)
-    assert [
-        bool(len(plan))
-        for plan in planner.plan(Queries(initial=zero, goal=zero, tasks=np.arange(TASKS)), 2)
-    ] == [False, True, False]
+    queries = Queries(initial=zero, goal=zero, tasks=np.arange(TASKS))
+    assert [[bool(len(plan)) for plan in planner.plan(queries, 2)] for planner in planners] == [
+        [True, True, True],
+        [False, True, False],
+    ]
 
 
-@pytest.mark.parametrize("planner", [NearestPlanner(), FrequentPlanner(task_model=KnowsTask())])
-def test_tasks_without_training_windows_get_no_plan(planner):
+@pytest.mark.parametrize(
+    "fit", [fit_nearest, lambda train: FrequentPlanner.counted(train, KnowsTask())]
+)
+def test_tasks_without_training_windows_get_no_plan(fit):
     train, queried = random_windows(10, 1, tasks=2), random_windows(8, 2)
-    planner.fit(train, train, seed=0)
+    planner = fit(train)
     plans = planner.plan(Queries.from_windows(queried, oracle_task=True), 3)
     for task, plan in zip(queried.tasks, plans, strict=True):
         assert plan.actions.shape[1] == 2
@@ -269,69 +270,52 @@ def test_tasks_without_training_windows_get_no_plan(planner):
 
 def test_nearest_round_trip(tmp_path):
     train, queries = random_windows(12, 3), Queries.from_windows(random_windows(5, 4))
-    planner, loaded = NearestPlanner(), NearestPlanner()
-    planner.fit(train, train, seed=0)
+    planner = fit_nearest(train)
     planner.save(tmp_path)
-    loaded.load(tmp_path)
+    loaded = NearestPlanner.load(tmp_path)
     assert same(planner.plan(queries, 3), loaded.plan(queries, 3))
     assert planner.predict_tasks(queries).tolist() == loaded.predict_tasks(queries).tolist()
 
 
 def test_frequent_round_trip(tmp_path):
     train, queries = random_windows(30, 3), Queries.from_windows(random_windows(15, 4))
-    planner = FrequentPlanner(task_model=trained_task_model(train, train))
-    planner.fit(train, train, seed=0)
+    planner = fit_frequent(train)
     planner.save(tmp_path)
-    loaded = FrequentPlanner(task_model=untrained_task_model())
-    loaded.load(tmp_path)
+    loaded = FrequentPlanner.load(tmp_path, settings=SETTINGS)
     assert same(planner.plan(queries, 3), loaded.plan(queries, 3))
     assert planner.predict_tasks(queries).tolist() == loaded.predict_tasks(queries).tolist()
 
 
-def test_frequent_fits_its_task_model_only_where_that_is_to_do():
+def test_frequent_trains_a_task_model_or_takes_one_that_is_there():
     train, other = random_windows(30, 3), random_windows(30, 7)
-    planner = FrequentPlanner(task_model=untrained_task_model())
-    planner.fit(train, train, seed=0)
-    model = planner.task_model
+    fitted = FrequentPlanner.fit(train, train, settings=SETTINGS, seed=0)
+    assert fitted.trainings["task classifier"].epochs == 2
+    model = fitted.planner.task_model
     queries = Queries.from_windows(random_windows(15, 4))
     before = model.log_probabilities(queries)
-    np.testing.assert_array_equal(
-        before, trained_task_model(train, train).log_probabilities(queries)
-    )
-    planner.fit(other, other, seed=1)
+    np.testing.assert_array_equal(before, fit_task_model(train, train).log_probabilities(queries))
+    counted = FrequentPlanner.counted(other, model)
+    assert counted.task_model is model
+    fit_frequent(other, seed=1)
     np.testing.assert_array_equal(model.log_probabilities(queries), before)
 
 
 @pytest.mark.parametrize(
-    "make",
+    "load",
     [
-        NearestPlanner,
-        lambda: FrequentPlanner(task_model=KnowsTask([0])),
-        lambda: FrequentPlanner(task_model=untrained_task_model()),
+        NearestPlanner.load,
+        lambda folder: FrequentPlanner.load(folder, settings=SETTINGS),
+        lambda folder: TaskModel.load(folder, config=SETTINGS.classifier),
     ],
 )
-def test_not_fitted(make, tmp_path):
-    query = Queries.from_windows(random_windows(1, 0))
-    with pytest.raises(RunError, match="not been fitted"):
-        make().plan(query, 1)
-    with pytest.raises(RunError, match="not been fitted"):
-        make().save(tmp_path)
+def test_nothing_was_saved(load, tmp_path):
     with pytest.raises(RunError, match="no such file"):
-        make().load(tmp_path)
+        load(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_task_model_not_fitted(tmp_path):
-    model = untrained_task_model()
-    assert not model.fitted
-    with pytest.raises(RunError, match="not been trained"):
-        model.predict(Queries.from_windows(random_windows(1, 0)))
-    with pytest.raises(RunError, match="not been trained"):
-        model.save(tmp_path)
-
-
 def test_task_model_of_another_observation_size():
-    model = trained_task_model(random_windows(6, 0), random_windows(6, 0))
+    model = fit_task_model(random_windows(6, 0), random_windows(6, 0))
     with pytest.raises(RunError, match="observations have 4 features; this run was trained on 3"):
         model.predict(Queries.from_windows(random_windows(2, 0, width=4)))
     known = Queries.from_windows(random_windows(2, 0, width=4), oracle_task=True)
@@ -345,8 +329,8 @@ def test_task_model_learns_what_can_be_told_apart():
     training = ClassifierTrainingConfig(
         optimiser=OptimiserConfig(epochs=15, learning_rate=0.02, batch_size=16)
     )
-    model = TaskModel(config=ClassifierConfig(hidden=(8, 16, 8)), training=training)
-    model.fit(train, train, seed=0)
+    settings = SETTINGS.model_copy(update={"classifier_training": training})
+    model = fit_task_model(train, train, settings)
     assert model.predict(Queries.from_windows(train)).tolist() == train.tasks.tolist()
     probabilities = np.exp(model.log_probabilities(Queries.from_windows(train)))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
@@ -356,10 +340,10 @@ def test_task_model_learns_what_can_be_told_apart():
 def test_damaged_files_name_themselves(content, tmp_path):
     (tmp_path / "windows.safetensors").write_bytes(content)
     with pytest.raises(RunError, match=r"windows\.safetensors"):
-        NearestPlanner().load(tmp_path)
+        NearestPlanner.load(tmp_path)
     (tmp_path / "frequent.json").write_bytes(content)
     with pytest.raises(RunError, match=r"frequent\.json"):
-        FrequentPlanner(task_model=untrained_task_model()).load(tmp_path)
+        FrequentPlanner.load(tmp_path, settings=SETTINGS)
     (tmp_path / "classifier.safetensors").write_bytes(content)
     with pytest.raises(RunError, match=r"classifier\.safetensors"):
-        untrained_task_model().load(tmp_path)
+        TaskModel.load(tmp_path, config=SETTINGS.classifier)

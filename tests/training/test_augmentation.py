@@ -5,8 +5,8 @@ import torch
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.predictor import normalise
-from cefito.training.settings import AugmentationConfig
 from cefito.training.augmentation import ActionMeans, Observations
+from cefito.training.settings import AugmentationConfig
 
 E, CPU = 6, torch.device("cpu")
 TAXONOMY = Taxonomy(
@@ -81,13 +81,13 @@ def test_swaps_stay_within_task_and_action():
             for row, observation in enumerate(part.numpy()):
                 members[row].add(source[observation.tobytes()])
     for place, members in zip((1, 2), seen, strict=True):  # of ENDS: the first action, the last
-        for row, found in members.items():
-            alike = {
+        for row, drawn_rows in members.items():
+            same_ends = {
                 other
                 for other, end in enumerate(ENDS)
                 if (end[0], end[place]) == (ENDS[row][0], ENDS[row][place])
             }
-            assert found == alike
+            assert drawn_rows == same_ends
 
 
 def test_a_goal_from_another_window_is_swapped_with_its_own_like():
@@ -99,9 +99,8 @@ def test_a_goal_from_another_window_is_swapped_with_its_own_like():
         .tobytes()
         for seed in range(30)
     }
-    assert drawn == {
-        made.goal[row].tobytes() for row in (1, 2)
-    }  # windows of task 0 that end with action 2
+    # windows of task 0 that end with action 2
+    assert drawn == {made.goal[row].tobytes() for row in (1, 2)}
 
 
 @pytest.mark.parametrize("share", [0.25, 0.75])
@@ -132,7 +131,7 @@ def slow_means(made: Windows, mean: np.ndarray, videos: set[int]) -> np.ndarray:
                 (made.goal[index], made.actions[index, -1]),
             ):
                 rows[int(action)].append(normalise(torch.from_numpy(observation - mean)).numpy())
-    return np.stack([np.mean(found, axis=0) if found else np.zeros(E) for found in rows.values()])
+    return np.stack([np.mean(row, axis=0) if row else np.zeros(E) for row in rows.values()])
 
 
 def test_mean_observations_of_actions():
@@ -156,9 +155,9 @@ def test_a_random_part_is_left_out_of_the_means():
         )
         for number in range(0, 16, 2)
     ]
-    found = set()
+    met = set()
     for seed in range(60):
         drawn = means.without(torch.tensor([0]), 0.4, generator(seed)).numpy()
-        found.add(min(range(8), key=lambda index: np.abs(drawn - possible[index]).max()))
+        met.add(min(range(8), key=lambda index: np.abs(drawn - possible[index]).max()))
         assert min(np.abs(drawn - option).max() for option in possible) < 1e-5
-    assert len(found) > 4
+    assert len(met) > 4

@@ -11,7 +11,7 @@ from cefito.files import load_tensors
 from cefito.training.distributed import Processes, processes
 from cefito.training.log import read_metrics
 
-# Steps of the field objective whose gradients are written down, by one process or by those of
+# Steps of the field loss whose gradients are written down, by one process or by those of
 # torchrun. Eleven windows in batches of five leave a last batch of one, of which the second process
 # gets nothing.
 SCRIPT = """
@@ -24,67 +24,109 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field import ClassifierConfig, EnergyField, FieldConfig, TaskClassifier
 from cefito.files import write_tensors
-from cefito.training.settings import ClassifierTrainingConfig, EmaConfig, FieldTrainingConfig, OptimiserConfig, StoppingConfig
+from cefito.training.settings import (
+    ClassifierTrainingConfig,
+    EmaConfig,
+    FieldTrainingConfig,
+    OptimiserConfig,
+    StoppingConfig,
+)
 from cefito.training.distributed import processes
 from cefito.training.classifier_loss import ClassifierLoss
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import train
 
 actions = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
-taxonomy = Taxonomy(dataset="made", tasks=tuple(Task(task, str(task), own) for task, own in actions.items()),
-                    actions=tuple(Action(index, str(index)) for index in range(7)))
+taxonomy = Taxonomy(
+    dataset="made",
+    tasks=tuple(Task(task, str(task), ids) for task, ids in actions.items()),
+    actions=tuple(Action(index, str(index)) for index in range(7)),
+)
 draw = np.random.default_rng(0)
 tasks = np.arange(11) % 2
-data = Windows(initial=draw.standard_normal((11, 6), np.float32), goal=draw.standard_normal((11, 6), np.float32),
-               actions=np.stack([draw.choice(actions[int(task)], size=3) for task in tasks]), tasks=tasks,
-               video=np.arange(11), start=np.zeros(11, np.int64), taxonomy=taxonomy, action_text=None, dataset="made",
-               split="train")
+data = Windows(
+    initial=draw.standard_normal((11, 6), np.float32),
+    goal=draw.standard_normal((11, 6), np.float32),
+    actions=np.stack([draw.choice(actions[int(task)], size=3) for task in tasks]),
+    tasks=tasks,
+    video=np.arange(11),
+    start=np.zeros(11, np.int64),
+    taxonomy=taxonomy,
+    action_text=None,
+    dataset="made",
+    split="train",
+)
 losses = {
     "mean": {"loss": {"kind": "triplet", "reduction": "mean", "margin": {"low": 0.2, "high": 1.0}}},
-    "violating": {"loss": {"reduction": "violating"}, "auxiliary": {"negatives": True, "goal": "predicted"}},
+    "violating": {
+        "loss": {"reduction": "violating"},
+        "auxiliary": {"negatives": True, "goal": "predicted"},
+    },
     "softmax": {"loss": {"kind": "softmax", "temperature": 0.5}, "auxiliary": {"weight": 0.5}},
 }
-found = {}
+tensors = {}
 
 
 def settings():
-    return {"optimiser": OptimiserConfig(epochs=1, batch_size=5, clip=1.0, learning_rate=0.01),
-            "ema": EmaConfig(decay=0.5), "stopping": StoppingConfig(), "seed": 0, "key": ""}
+    return {
+        "optimiser": OptimiserConfig(epochs=1, batch_size=5, clip=1.0, learning_rate=0.01),
+        "ema": EmaConfig(decay=0.5),
+        "stopping": StoppingConfig(),
+        "seed": 0,
+        "key": "",
+    }
 
 
 with processes(torch.device("cpu")) as (group, _):
-    for name, loss in losses.items():
-        field = EnergyField(config=FieldConfig(width=16, heads=2, depth=2, mlp_ratio=2, action_dim=5),
-                            observation_dim=6, action_count=7, horizon=3)
+    for name, changes in losses.items():
+        field = EnergyField(
+            config=FieldConfig(width=16, heads=2, depth=2, mlp_ratio=2, action_dim=5),
+            observation_dim=6,
+            action_count=7,
+            horizon=3,
+        )
         field.reset(torch.Generator().manual_seed(0))
         with torch.no_grad():
             for index, parameter in enumerate(field.parameters()):
-                parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
-        config = FieldTrainingConfig.model_validate({"negatives": {"count": 8}, **loss,
-                                                     "augmentation": {"noise": 0.2, "swap": 0.3}})
-        objective = FieldLoss(field=field, train=data, actions=actions, config=config,
-                                   score=lambda field, group: {"score": 0.0})
+                parameter.add_(
+                    0.2
+                    * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index))
+                )
+        config = FieldTrainingConfig.model_validate(
+            {"negatives": {"count": 8}, **changes, "augmentation": {"noise": 0.2, "swap": 0.3}}
+        )
+        loss = FieldLoss(
+            field=field,
+            train=data,
+            actions=actions,
+            config=config,
+            score=lambda field, group: {"score": 0.0},
+        )
         names, step = {id(parameter): key for key, parameter in field.named_parameters()}, 0
 
         def look(optimiser, *_):
             global step
             step += 1
             for parameter in optimiser.param_groups[0]["params"]:
-                found[f"{name}.{step}.{names[id(parameter)]}"] = parameter.grad.clone()
+                tensors[f"{name}.{step}.{names[id(parameter)]}"] = parameter.grad.clone()
 
         handle = register_optimizer_step_pre_hook(look)
         folder = Path(sys.argv[2]) / name
         if group.first:
             folder.mkdir(parents=True)
         group.wait()
-        train(objective, group=group, folder=folder, **settings())
+        train(loss, group=group, folder=folder, **settings())
         handle.remove()
-    classifier = TaskClassifier(config=ClassifierConfig(hidden=(4, 4, 4)), observation_dim=6, task_count=2)
+    classifier = TaskClassifier(
+        config=ClassifierConfig(hidden=(4, 4, 4)), observation_dim=6, task_count=2
+    )
     classifier.reset(torch.Generator().manual_seed(0))
-    objective = ClassifierLoss(classifier=classifier, train=data, val=data, config=ClassifierTrainingConfig())
-    train(objective, group=group, **settings())
-    found |= {f"classifier.{key}": tensor for key, tensor in classifier.state_dict().items()}
-    write_tensors(Path(sys.argv[1] + f"-{group.rank}.safetensors"), found)
+    loss = ClassifierLoss(
+        classifier=classifier, train=data, val=data, config=ClassifierTrainingConfig()
+    )
+    train(loss, group=group, **settings())
+    tensors |= {f"classifier.{key}": tensor for key, tensor in classifier.state_dict().items()}
+    write_tensors(Path(sys.argv[1] + f"-{group.rank}.safetensors"), tensors)
 """
 
 

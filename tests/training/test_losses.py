@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.training.settings import MarginConfig
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
 from cefito.training.reference import margin
+from cefito.training.settings import MarginConfig
 
 sequences = st.integers(1, 6).flatmap(
     lambda horizon: st.lists(
@@ -28,7 +28,7 @@ energies = st.lists(
 )
 def test_margins_are_those_of_the_sets(rows, low, high, order):
     positive, *negatives = rows
-    found = adaptive_margins(
+    value = adaptive_margins(
         torch.tensor([positive, positive]),
         torch.tensor([negatives, negatives]),
         MarginConfig(low=low, high=high, order=order),
@@ -36,8 +36,8 @@ def test_margins_are_those_of_the_sets(rows, low, high, order):
     expected = [
         margin(positive, negative, low=low, high=high, order=order) for negative in negatives
     ]
-    assert found[0].tolist() == pytest.approx(expected, abs=1e-6)
-    assert torch.equal(found[0], found[1])
+    assert value[0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert torch.equal(value[0], value[1])
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_margins_are_those_of_the_sets(rows, low, high, order):
     ],
 )
 def test_margins_by_hand(negative, severity):
-    """The margin grows from 0.01 to 0.1 with the share of the negative's distinct actions that the positive lacks."""
-    found = adaptive_margins(torch.tensor([[1, 2, 3]]), torch.tensor([[negative]]), MarginConfig())
-    assert found.item() == pytest.approx(0.01 + 0.09 * severity)
+    """From 0.01 to 0.1, by the share of the negative's distinct actions that the positive lacks."""
+    value = adaptive_margins(torch.tensor([[1, 2, 3]]), torch.tensor([[negative]]), MarginConfig())
+    assert value.item() == pytest.approx(0.01 + 0.09 * severity)
 
 
 def test_released_margin_by_hand():
     config = MarginConfig(low=0.05, high=0.15, order=0.7)
-    found = adaptive_margins(
+    value = adaptive_margins(
         torch.tensor([[1, 2, 3]]), torch.tensor([[[3, 2, 1], [1, 2, 4]]]), config
     )
-    assert found[0].tolist() == pytest.approx(
+    assert value[0].tolist() == pytest.approx(
         [0.05 + 0.1 * 0.7 * 2 / 3, 0.05 + 0.1 * (0.3 / 3 + 0.7 / 3)]
     )
 
@@ -79,8 +79,8 @@ def test_triplet_is_that_of_explicit_loops(rows, reduction):
             loss = max(row[0] - negative + bound, 0.0)
             total += loss
             count += 1 if reduction == "mean" or loss > 0 else 0
-    found, divisor = triplet(values[:, 0], values[:, 1:], margins, reduction)
-    assert found.item() == pytest.approx(total, rel=1e-5, abs=1e-5)
+    value, divisor = triplet(values[:, 0], values[:, 1:], margins, reduction)
+    assert value.item() == pytest.approx(total, rel=1e-5, abs=1e-5)
     # rounding may move a loss of nearly nothing to either side
     near = sum(
         abs(row[0] - negative + bound) < 1e-6
@@ -94,9 +94,9 @@ def test_triplet_by_hand():
     positive, negative = torch.tensor([1.0, 2.0]), torch.tensor([[0.5, 3.0], [2.05, 2.5]])
     margins = torch.full((2, 2), 0.1)
     for reduction, count in (("mean", 4), ("violating", 2)):
-        found = triplet(positive, negative, margins, reduction)
-        assert found[0].item() == pytest.approx(0.6 + 0.05)
-        assert found[1].item() == count
+        value = triplet(positive, negative, margins, reduction)
+        assert value[0].item() == pytest.approx(0.6 + 0.05)
+        assert value[1].item() == count
 
 
 def test_only_violating_triplets_have_gradients():
@@ -116,6 +116,6 @@ def test_softmax_is_a_log_sum_exp(rows, temperature):
         logits = [-energy / temperature for energy in row]
         top = max(logits)
         total += top + math.log(sum(math.exp(logit - top) for logit in logits)) - logits[0]
-    found, count = softmax_contrastive(values[:, 0], values[:, 1:], temperature)
-    assert found.item() == pytest.approx(total, rel=1e-4, abs=1e-4)
+    value, count = softmax_contrastive(values[:, 0], values[:, 1:], temperature)
+    assert value.item() == pytest.approx(total, rel=1e-4, abs=1e-4)
     assert int(count) == len(rows)

@@ -46,13 +46,14 @@ def check_row(
     permuted, edited, hard, easy = (
         negatives[first:last] for first, last in itertools.pairwise(ends)
     )
-    own = set(actions[task])
+    of_task = set(actions[task])
     assert all(sorted(sequence) == sorted(positive) for sequence in permuted)
     assert all(
-        sum(a != b for a, b in zip(sequence, positive, strict=True)) == 1 and set(sequence) <= own
+        sum(a != b for a, b in zip(sequence, positive, strict=True)) == 1
+        and set(sequence) <= of_task
         for sequence in edited
     )
-    assert all(set(sequence) <= own for sequence in hard)
+    assert all(set(sequence) <= of_task for sequence in hard)
     others = [set(those) for other, those in actions.items() if other != task]
     assert all(any(set(sequence) <= those for those in others) for sequence in easy)
 
@@ -81,9 +82,9 @@ def cases(draw):
     for positive, task in zip(positives, tasks.tolist(), strict=True):
         easy = {
             sequence
-            for other, own in actions.items()
+            for other, ids in actions.items()
             if other != task
-            for sequence in itertools.product(own, repeat=horizon)
+            for sequence in itertools.product(ids, repeat=horizon)
         }
         wanted = slow.counts(positive, task)[3]
         assume(not wanted or len(easy) > 2 * config.count)
@@ -345,8 +346,8 @@ def test_long_horizons(horizon, seed):
     drawn = fast.sample(positive, tasks, generator(seed))
     assert given.tolist() == [[8, 4, 6, 2]] * 3
     assert codes.shape == (3, 20)
-    for row, own in zip(drawn.tolist(), positive.tolist(), strict=True):
-        check_row([tuple(sequence) for sequence in row], (8, 4, 6, 2), tuple(own), 0, actions)
+    for row, truth in zip(drawn.tolist(), positive.tolist(), strict=True):
+        check_row([tuple(sequence) for sequence in row], (8, 4, 6, 2), tuple(truth), 0, actions)
 
 
 def test_action_sets_are_padded():

@@ -18,18 +18,20 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.files import load_tensors
+from cefito.runtime import generator_for
 from cefito.training import trainer as trainer_module
-from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
 from cefito.training.distributed import Processes
 from cefito.training.log import MetricsLog, read_metrics
-from cefito.runtime import generator_for
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig
 from cefito.training.trainer import Term, TrainingResult, train
 
 Weights = dict[str, Tensor]
 
 
 class Regression:
-    """Least squares on ten points, with noise from the given generator; scores are scripted or the negative loss.
+    """Least squares on ten points, with noise from the given generator.
+
+    Scores are scripted, else minus the loss.
 
     Attributes:
         seen: Weights at the beginning of each step.
@@ -95,7 +97,7 @@ def same(ours: Weights, theirs: Weights) -> bool:
 
 
 def run(
-    objective: Regression,
+    loss: Regression,
     *,
     folder: Path | None = None,
     key: str = "k",
@@ -112,7 +114,7 @@ def run(
         **optimiser,
     }
     return train(
-        objective,
+        loss,
         optimiser=OptimiserConfig(**settings),
         ema=ema or EmaConfig(),
         stopping=stopping or StoppingConfig(patience=0),
@@ -140,24 +142,23 @@ def watched_steps() -> Iterator[list[tuple[float, float]]]:
 
 
 def test_training_lowers_the_loss():
-    objective = Regression()
-    before = float((objective.module(objective.x)[:, 0] - objective.y).square().mean().detach())
-    result = run(objective, epochs=1, batch_size=10, learning_rate=0.01)
+    loss = Regression()
+    before = float((loss.module(loss.x)[:, 0] - loss.y).square().mean().detach())
+    result = run(loss, epochs=1, batch_size=10, learning_rate=0.01)
     assert -result.scores[0] < before
     assert run(Regression(), epochs=60).scores[0] > -0.1
 
 
 def test_every_epoch_has_each_example_once_in_another_order_with_other_noise():
-    objective = Regression()
-    result = run(objective, epochs=3)
-    assert [len(batch) for batch in objective.batches] == [4, 4, 2] * 3
+    loss = Regression()
+    result = run(loss, epochs=3)
+    assert [len(batch) for batch in loss.batches] == [4, 4, 2] * 3
     epochs = [
-        [row for batch in objective.batches[first : first + 3] for row in batch]
-        for first in (0, 3, 6)
+        [row for batch in loss.batches[first : first + 3] for row in batch] for first in (0, 3, 6)
     ]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
-    assert len({tuple(noise[0].tolist()) for noise in objective.noises}) == 9
+    assert len({tuple(noise[0].tolist()) for noise in loss.noises}) == 9
     assert result == TrainingResult(
         epochs=3, best_epoch=result.best_epoch, scores=result.scores, resumed=False
     )
@@ -185,9 +186,9 @@ def test_generators_differ_by_every_part():
 @pytest.mark.parametrize(("every", "warmup"), [(1, 0), (1, 4), (3, 2), (2, 5)])
 def test_average_is_that_of_a_slow_loop(every, warmup):
     """A copy through the warm-up, then a step towards the weights at every n-th step."""
-    objective = Regression()
-    run(objective, ema=EmaConfig(decay=0.9, every=every, warmup=warmup))
-    weights = objective.seen  # at the beginning of step n + 1, that is, after step n
+    loss = Regression()
+    run(loss, ema=EmaConfig(decay=0.9, every=every, warmup=warmup))
+    weights = loss.seen  # at the beginning of step n + 1, that is, after step n
     average = weights[0]
     for step in range(1, len(weights)):
         if step <= warmup:
@@ -198,16 +199,16 @@ def test_average_is_that_of_a_slow_loop(every, warmup):
                 for name, tensor in weights[step].items()
             }
         if step % 3 == 0:
-            for name, tensor in objective.validated[step // 3 - 1].items():
+            for name, tensor in loss.validated[step // 3 - 1].items():
                 if name != "calls":
                     torch.testing.assert_close(tensor, average[name])
 
 
 def test_without_an_average_the_weights_themselves_are_validated():
-    objective = Regression()
-    run(objective)
+    loss = Regression()
+    run(loss)
     for epoch in range(1, 6):
-        assert same(objective.validated[epoch - 1], objective.seen[3 * epoch])
+        assert same(loss.validated[epoch - 1], loss.seen[3 * epoch])
 
 
 def test_training_goes_on_from_the_trained_weights():
@@ -230,12 +231,12 @@ def test_training_goes_on_from_the_trained_weights():
     ],
 )
 def test_the_best_epoch_is_kept(scores, best):
-    objective = Regression([tuple(map(float, score)) for score in scores])
-    result = run(objective, epochs=4, ema=EmaConfig(decay=0.5, every=1, warmup=0))
+    loss = Regression([tuple(map(float, score)) for score in scores])
+    result = run(loss, epochs=4, ema=EmaConfig(decay=0.5, every=1, warmup=0))
     assert result.best_epoch == best
     assert result.scores == tuple(scores[best - 1])
-    assert same(copy(objective.module), objective.validated[best - 1])
-    assert not objective.module.training
+    assert same(copy(loss.module), loss.validated[best - 1])
+    assert not loss.module.training
 
 
 @pytest.mark.parametrize(
@@ -244,10 +245,10 @@ def test_the_best_epoch_is_kept(scores, best):
 )
 def test_early_stopping(patience, every, epochs, validations):
     """Scores get better at the 1st, 2nd and 4th validation; the last epoch is always validated."""
-    objective = Regression([(1.0,), (2.0,), (0.0,), (3.0,), (0.0,), (0.0,), (0.0,), (0.0,), (0.0,)])
-    result = run(objective, epochs=9, stopping=StoppingConfig(patience=patience, every=every))
+    loss = Regression([(1.0,), (2.0,), (0.0,), (3.0,), (0.0,), (0.0,), (0.0,), (0.0,), (0.0,)])
+    result = run(loss, epochs=9, stopping=StoppingConfig(patience=patience, every=every))
     assert result.epochs == epochs
-    assert len(objective.validated) == validations
+    assert len(loss.validated) == validations
 
 
 def test_learning_rates():
@@ -292,14 +293,14 @@ def test_weight_decay_is_decoupled():
 
 
 def test_the_loss_is_weighted_sums_over_counts(tmp_path):
-    objective = Regression()
-    run(objective, folder=tmp_path, epochs=1, batch_size=10)
+    loss = Regression()
+    run(loss, folder=tmp_path, epochs=1, batch_size=10)
     (line,) = read_metrics(tmp_path / "metrics.jsonl")
-    assert line["size"] == pytest.approx(float(objective.seen[0]["weight"].square().sum()))
+    assert line["size"] == pytest.approx(float(loss.seen[0]["weight"].square().sum()))
     assert line["loss"] == pytest.approx(line["squares"] + 0.01 * line["size"])
     assert (line["epoch"], line["step"], line["learning_rate"]) == (1, 1, 0.05)
-    after = objective.validated[0]
-    errors = objective.x @ after["weight"][0] + after["bias"] - objective.y
+    after = loss.validated[0]
+    errors = loss.x @ after["weight"][0] + after["bias"] - loss.y
     assert line["val_negative_loss"] == pytest.approx(-float(errors.square().mean()))
 
 
@@ -312,9 +313,9 @@ def test_a_count_of_zero_is_no_division():
                 )
             }
 
-    objective = Nothing()
-    run(objective, epochs=1)
-    assert all(tensor.isfinite().all() for tensor in objective.module.state_dict().values())
+    loss = Nothing()
+    run(loss, epochs=1)
+    assert all(tensor.isfinite().all() for tensor in loss.module.state_dict().values())
 
 
 def test_diverged_training_is_refused(tmp_path):
@@ -368,7 +369,7 @@ def epochs_logged(folder: Path) -> list[int]:
 )
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, place, after):
-    """Killed before or after every single call of what reads weights or writes files, and resumed each time."""
+    """Killed before or after each call of what reads weights or writes files, and resumed."""
     for folder in ("whole", "killed"):
         (tmp_path / folder).mkdir()
     whole = Regression()
@@ -389,12 +390,12 @@ def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, place, after):
             return result
 
         monkeypatch.setattr(owner, name, dying)
-        objective = Regression()
+        loss = Regression()
         if (tmp_path / "killed" / "checkpoint.safetensors").exists():
             with torch.no_grad():
-                objective.module.weight.fill_(9.0)  # the checkpoint must replace all weights
+                loss.module.weight.fill_(9.0)  # the checkpoint must replace all weights
         try:
-            result = run(objective, folder=tmp_path / "killed", **FULL)
+            result = run(loss, folder=tmp_path / "killed", **FULL)
         except KilledError:
             kills += 1
             continue
@@ -405,16 +406,16 @@ def test_a_kill_anywhere_changes_nothing(tmp_path, monkeypatch, place, after):
         expected.best_epoch,
         expected.scores,
     )
-    assert same(copy(objective.module), copy(whole.module))
+    assert same(copy(loss.module), copy(whole.module))
     assert epochs_logged(tmp_path / "killed") == list(range(1, expected.epochs + 1))
 
 
 def test_a_finished_training_is_not_repeated(tmp_path):
-    objective, again = Regression(), Regression()
-    first = run(objective, folder=tmp_path)
+    loss, again = Regression(), Regression()
+    first = run(loss, folder=tmp_path)
     second = run(again, folder=tmp_path)
     assert again.batches == []
-    assert same(copy(objective.module), copy(again.module))
+    assert same(copy(loss.module), copy(again.module))
     assert second.resumed
     assert not first.resumed
     assert second.scores == first.scores
@@ -489,20 +490,41 @@ from cefito.planners.run import train_run
 from cefito.planners.settings import load_config
 
 torch.optim.AdamW([torch.zeros(1)])
-config = load_config("paper", overrides={
-    "field.width": 16, "field.heads": 2, "field.depth": 1, "field.action_dim": 8, "field.dropout": 0.1,
-    "field.centre": True,
-    "classifier.hidden": [8, 8, 8], "classifier.dropout": 0.1,
-    "classifier_training.optimiser.epochs": 5, "classifier_training.optimiser.batch_size": 8,
-    "classifier_training.augmentation.noise": 0.1, "classifier_training.ema.decay": 0.9,
-    "training.optimiser.epochs": 8, "training.optimiser.batch_size": 16, "training.optimiser.schedule": "cosine",
-    "training.ema.decay": 0.9, "training.ema.every": 2, "training.ema.warmup": 5, "training.stopping.windows": 10,
-    "training.negatives.count": 8, "training.negatives.permuted": 0.2, "training.negatives.edited": 0.2,
-    "training.augmentation.noise": 0.1, "training.augmentation.swap": 0.2})
+config = load_config(
+    "paper",
+    overrides={
+        "field.width": 16,
+        "field.heads": 2,
+        "field.depth": 1,
+        "field.action_dim": 8,
+        "field.dropout": 0.1,
+        "field.centre": True,
+        "classifier.hidden": [8, 8, 8],
+        "classifier.dropout": 0.1,
+        "classifier_training.optimiser.epochs": 5,
+        "classifier_training.optimiser.batch_size": 8,
+        "classifier_training.augmentation.noise": 0.1,
+        "classifier_training.ema.decay": 0.9,
+        "training.optimiser.epochs": 8,
+        "training.optimiser.batch_size": 16,
+        "training.optimiser.schedule": "cosine",
+        "training.ema.decay": 0.9,
+        "training.ema.every": 2,
+        "training.ema.warmup": 5,
+        "training.stopping.windows": 10,
+        "training.negatives.count": 8,
+        "training.negatives.permuted": 0.2,
+        "training.negatives.edited": 0.2,
+        "training.augmentation.noise": 0.1,
+        "training.augmentation.swap": 0.2,
+    },
+)
 for line in sys.stdin:
     child = os.fork()
     if not child:
-        train_run(open_dataset(Path(sys.argv[1])), Path(line.strip()), config=config, horizon=3, seed=3)
+        train_run(
+            open_dataset(Path(sys.argv[1])), Path(line.strip()), config=config, horizon=3, seed=3
+        )
         os._exit(0)
     print(child, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
@@ -515,7 +537,7 @@ def logged(path: Path) -> int:
 
 @pytest.mark.slow
 def test_real_kills_change_nothing(tmp_path):
-    """A run killed with SIGKILL at random moments of both trainings ends with the very same weights."""
+    """Killed with SIGKILL at random moments of its trainings, a run ends with the same weights."""
     pytest.importorskip("tensorboard")
     write_world(tmp_path / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=12))
     (tmp_path / "script.py").write_text(SCRIPT)

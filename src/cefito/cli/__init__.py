@@ -70,25 +70,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, what a command returned, 2 for a wrong call or an error that a user can
-            act on, 130 when
-        interrupted.
+        act on, 130 when interrupted.
     """
     from cyclopts import CycloptsError
 
+    app, given = build_app(), sys.argv[1:] if argv is None else list(argv)
     try:
-        result = build_app()(
-            sys.argv[1:] if argv is None else list(argv), exit_on_error=False, print_error=False
-        )
+        result = app(given, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CefitoError as problem:
-        return _fail(str(problem), 2)
+        from cefito.cli.remedy import with_option
+
+        return _fail(with_option(problem, app, given), 2)
     except CycloptsError as problem:
         return _fail(f"{problem} (see --help)", 2)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    except (
-        BrokenPipeError
-    ):  # the reader of stdout has gone, as with `| head`; nothing more can be said there
+    except BrokenPipeError:
+        # the reader of stdout has gone, as with `| head`; nothing more can be said there
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return result if isinstance(result, int) and not isinstance(result, bool) else 0

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
-from cefito.cli.options import settings
+from cefito.cli.options import Flag, Settings, settings
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 
@@ -32,10 +30,8 @@ def compare(
     device: str = "auto",
     against: str | None = None,
     published: bool = True,
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
-    ] = (),
-    json: Annotated[bool, Parameter(negative="")] = False,
+    set_: Settings = (),
+    json: Flag = False,
 ) -> int:
     """Train and score planners on a prepared data set, and write their tables.
 
@@ -140,12 +136,13 @@ def _show(results: dict[str, Any], against: str | None, *, published: str) -> No
     from cefito.evaluation.tables import result_tables
 
     marks = {0: "", 1: " ¹", 2: " ²"}
-    for one in result_tables(results, against=against, published=published):
-        lines = [[entry.text + marks[entry.rank] for entry in line] for line in one.lines]
-        if one.below:
-            lines.insert(len(lines) - one.below, ["— published —", *[""] * (len(one.heads) - 1)])
-        table(one.title, one.heads, lines)
-        for note in one.notes:
+    for shown in result_tables(results, against=against, published=published):
+        lines = [[entry.text + marks[entry.rank] for entry in line] for line in shown.lines]
+        if shown.below:
+            rule = ["— published —", *[""] * (len(shown.heads) - 1)]
+            lines.insert(len(lines) - shown.below, rule)
+        table(shown.title, shown.heads, lines)
+        for note in shown.notes:
             talk(note)
         talk("")
 
@@ -158,7 +155,7 @@ def first_seeds(count: int) -> tuple[int, ...]:
     """So many seeds, from 0.
 
     Raises:
-        ConfigError: None.
+        ConfigError: Fewer than one.
     """
     if count < 1:
         raise ConfigError(f"--seeds {count}: expected at least 1.")
@@ -169,7 +166,7 @@ def numbers(text: str) -> tuple[int, ...]:
     """Horizons from text such as "3,4".
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: Not such text.
     """
     parts = _listed(text)
     if not parts or not all(part.isdecimal() and int(part) for part in parts):

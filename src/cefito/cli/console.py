@@ -1,6 +1,6 @@
 """What all commands print with: results to stdout, talk and progress to stderr.
 
-Plain lines where no terminal is.
+Where there is no terminal, lines are plain.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cefito.progress import Advance
+
+if TYPE_CHECKING:
+    from cefito.data.prepared import PreparedDataset
 
 __all__ = [
     "log_warnings",
@@ -26,6 +30,7 @@ __all__ = [
     "stoppable",
     "table",
     "talk",
+    "wrote",
 ]
 
 PLAIN_INTERVAL = 10.0
@@ -38,15 +43,20 @@ def talk(message: str) -> None:
     sys.stderr.flush()
 
 
+def wrote(target: Path, dataset: PreparedDataset) -> None:
+    """Say that a data set was written."""
+    talk(f"wrote {target}: {dataset.name}, fingerprint {dataset.fingerprint[:12]}")
+
+
 def print_json(value: Any) -> None:
     """Write a value as JSON to stdout; NaN and infinity are refused with a ValueError."""
     sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table to stdout: framed on a terminal, elsewhere lines of aligned columns.
+    """Write a table to stdout, never cut.
 
-    Two spaces apart, never cut.
+    On a terminal it is framed; elsewhere its columns are aligned, two spaces apart.
 
     Args:
         title: Line above it; empty for none.
@@ -197,10 +207,7 @@ def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Ad
 
 
 def _count(done: float, total: int | None) -> str:
-    """How much is done, of how much: pieces.
-
-    Or per cent where they are few and one of them is done in part.
-    """
+    """How much is done, of how much: pieces, or per cent of a few pieces done in part."""
     whole = round(done)
     if total is not None and total < 10 and abs(done - whole) > 1e-6:
         return f"{100 * done / total:.0f} %"
@@ -253,9 +260,8 @@ def stoppable(message: str) -> Iterator[Callable[[], bool]]:
     def ask(number: int, frame: object) -> None:  # noqa: ARG001
         asked.set()
         signal.signal(signal.SIGINT, old)
-        with suppress(
-            OSError
-        ):  # not by sys.stderr, which the interrupt may have found half-way through a write
+        # not by sys.stderr, which the interrupt may have found half-way through a write
+        with suppress(OSError):
             os.write(2, f"\n{message}\n".encode())
 
     if threading.current_thread() is not threading.main_thread() or old in (signal.SIG_IGN, None):

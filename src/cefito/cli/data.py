@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from cefito.cli.console import print_json, table, talk
+from cefito.cli.console import print_json, table, talk, wrote
 from cefito.cli.download import download
+from cefito.cli.options import Flag
 from cefito.cli.prepare import app as prepare
-from cefito.cli.prepare import wrote
 
 __all__ = ["app"]
 
 app = App(name="data", help="Prepare, describe and check data sets.")
 app.command(prepare)
 app.command(download)
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @app.command

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from cefito.cli.console import print_json, progress, table, talk
+from cefito.cli.options import Flag
 
 __all__ = ["download"]
 
@@ -19,7 +17,7 @@ def download(
     *,
     address: str | None = None,
     sha256: str | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> None:
     """Fetch weights, annotations or features; without a name, list what there is.
 
@@ -33,7 +31,7 @@ def download(
         sha256: SHA-256 that the file must have; otherwise the documented one, if any.
         json: Print JSON instead of a table or lines.
     """
-    from cefito.data import download as room
+    from cefito.data.downloads import catalogue as room
 
     if name is None:
         known = list(room.places().values())

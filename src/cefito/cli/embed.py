@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-from cyclopts import Parameter
-from numpy.typing import NDArray
-
-from cefito.cli.console import passing_progress, table, talk
-from cefito.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from cefito.data.prepared import PreparedDataset
-    from cefito.encoders.text import TextEncoder
+from cefito.cli.console import passing_progress, table, wrote
+from cefito.cli.options import Flag
 
 __all__ = ["embed"]
 
-Flag = Annotated[bool, Parameter(negative="")]
-_FILES = (".npy", ".safetensors")
+_OF_THE_DATA_SET = ("suffix", "dataset", "fingerprint", "cefito")  # beside what the text is
 
 
 def embed(
@@ -40,7 +29,7 @@ def embed(
 ) -> None:
     """Write a data set anew with text embeddings of its actions' names.
 
-    For field.action_encoding = "text".
+    Fields whose setting field.action_encoding is "text" take them.
 
     Args:
         dataset: Folder of a prepared data set.
@@ -58,102 +47,30 @@ def embed(
         batch_size: Names encoded at once.
         device: auto, cpu or cuda.
     """
+    from functools import partial
+
+    from cefito.data.action_text import with_action_text
     from cefito.data.prepared import open_dataset
+    from cefito.encoders.actions import embed_actions
+    from cefito.runtime import pick_device
 
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(f"{out}: exists already. Choose another folder or remove it first.")
-    source = open_dataset(dataset)
-    path = Path(encoder).expanduser()
-    if path.suffix in _FILES:
-        if prompt is not None or layer is not None or revision is not None or normalise:
-            raise ConfigError(
-                f"{encoder}: is a file of embeddings, which are taken as they are; --prompt, "
-                "--layer, --revision "
-                f"and --normalise do not go with it. Leave them out."
-            )
-        text, description = _from_file(path, actions=len(source.taxonomy.actions))
-    else:
-        from cefito.encoders.cache import CachedText
-        from cefito.encoders.text import PretrainedText
-        from cefito.runtime import pick_device
-
-        chosen: TextEncoder = PretrainedText(
-            encoder,
-            layer=layer,
-            prompt="{action}" if prompt is None else prompt,
-            normalise=normalise,
-            revision=revision,
-            batch_size=batch_size,
-            device=str(pick_device(device)),
-            progress=passing_progress,
-        )
-        if not no_cache:
-            chosen = CachedText(chosen, folder=cache)
-        names = [action.name for action in source.taxonomy.actions]
-        different = list(
-            dict.fromkeys(names)
-        )  # equal names of different actions have one embedding
-        vectors = chosen.encode(different)
-        text = vectors[[different.index(name) for name in names]]
-        description = chosen.describe()
-    written = _write(source, out, text, description)
-    table(
-        "Action text",
-        ("what", "value"),
-        [*description.items(), ("actions", len(text)), ("size", text.shape[1])],
+    embedding = partial(
+        embed_actions,
+        encoder=encoder,
+        prompt=prompt,
+        layer=layer,
+        normalise=normalise,
+        revision=revision,
+        cached=not no_cache,
+        cache=cache,
+        batch_size=batch_size,
+        device=str(pick_device(device)),
+        progress=passing_progress,
     )
-    talk(f"wrote {out}: {written.name}, fingerprint {written.fingerprint[:12]}")
-
-
-def _from_file(path: Path, *, actions: int) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    from cefito.encoders.text import read_embeddings
-    from cefito.files import sha256
-
-    text = read_embeddings(path, actions=actions)
-    return text, {
-        "model": path.name,
-        "revision": f"sha256:{sha256(path)}",
-        "layer": "as given",
-        "prompt": "as given",
-        "normalisation": "as given",
-    }
-
-
-def _write(
-    source: PreparedDataset, out: Path, text: NDArray[np.float32], description: dict[str, Any]
-) -> PreparedDataset:
-    """Write the data set with other action text.
-
-    Its name tells the model and layer instead of those it had before.
-    """
-    from cefito.data.prepared import write_dataset
-
-    suffix = (
-        "-"
-        + description["model"].rsplit("/", 1)[-1]
-        + ("" if description["layer"] == "as given" else f"-{description['layer']}")
-    )
-    before = source.provenance.get("action_text", {})
-    name = (
-        source.name.removesuffix(before.get("suffix", ""))
-        if isinstance(before, dict)
-        else source.name
-    )
-    return write_dataset(
-        out,
-        name=name + suffix,
-        annotations=source.annotations,
-        start=source.start,
-        end=source.end,
-        action_text=text,
-        provenance={
-            **source.provenance,
-            "action_text": {
-                **description,
-                "suffix": suffix,
-                "dataset": source.name,
-                "fingerprint": source.fingerprint,
-                "cefito": version("cefito"),
-            },
-        },
-    )
+    written = with_action_text(open_dataset(dataset), out, embedding)
+    text, made_with = written.action_text, written.provenance["action_text"]
+    assert text is not None
+    shown = {name: value for name, value in made_with.items() if name not in _OF_THE_DATA_SET}
+    rows = [*shown.items(), ("actions", len(text)), ("size", text.shape[1])]
+    table("Action text", ("what", "value"), rows)
+    wrote(out, written)

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from cefito.cli.console import log_warnings, print_json, progress, table, talk
-from cefito.cli.options import AS_TRAINED, SearchOptions
+from cefito.cli.console import log_warnings, print_json, table, talk
+from cefito.cli.options import Flag
+from cefito.cli.scores import METRIC_COLUMNS, metric_cells
+from cefito.cli.search_options import AS_TRAINED, SearchOptions
 from cefito.errors import ConfigError
 
-__all__ = ["METRIC_COLUMNS", "evaluate", "metric_cells"]
-
-METRIC_COLUMNS = ("SR", "mAcc", "mIoU", "top-5 SR", "task")
-"""Heads of a table of scores, per cent."""
-
-
-def metric_cells(metrics: dict[str, float]) -> list[str]:
-    """Cells of one row under `METRIC_COLUMNS`."""
-    names = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
-    return [f"{metrics[name]:.2f}" if name in metrics else "–" for name in names]
+__all__ = ["evaluate"]
 
 
 def evaluate(
@@ -28,12 +18,12 @@ def evaluate(
     /,
     *,
     split: str = "test",
-    oracle_task: Annotated[bool, Parameter(negative="")] = False,
+    oracle_task: Flag = False,
     sample: int | None = None,
     options: SearchOptions = AS_TRAINED,
     dataset: Path | None = None,
     device: str = "auto",
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> int:
     """Score a run: success rate, mean accuracy, IoU, task accuracy, cost.
 
@@ -57,15 +47,7 @@ def evaluate(
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
     with log_warnings():
-        opened = open_run(run, device=pick_device(device), progress=progress)
-        if opened.method == "cefito":
-            opened.planner.use(options.apply(opened.planner.config.search))
-        elif options != AS_TRAINED:
-            raise ConfigError(
-                f"{run}: is a run of '{opened.method}', which does not search; leave out the "
-                "options of the "
-                "search."
-            )
+        opened = options.applied(open_run(run, device=pick_device(device)))
         try:
             evaluation, path = evaluate_run(
                 opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset
@@ -84,8 +66,7 @@ def evaluate(
     )
     table(
         f"{evaluation['dataset']}, {split}, T = {evaluation['horizon']}, "
-        f"{evaluation['windows']:,}{of} windows, {task}; "
-        "per cent",
+        f"{evaluation['windows']:,}{of} windows, {task}; per cent",
         ("planner", *METRIC_COLUMNS),
         [[evaluation["planner"], *metric_cells(evaluation["metrics"])]],
     )
@@ -98,7 +79,7 @@ def evaluate(
     exact = "every search was exact" if evaluation["exact"] else "not every search was exact"
     talk(
         f"{evaluation['seconds_per_query']:.3f} s and "
-        f"{evaluation['token_forwards_per_query']:,.0f} token forwards a query; "
-        f"{exact}; kept in {path}"
+        f"{evaluation['token_forwards_per_query']:,.0f} token forwards a query; {exact}; kept in "
+        f"{path}"
     )
     return 0

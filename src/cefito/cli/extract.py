@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
 from cefito.cli.console import print_json, progress, talk
+from cefito.cli.options import Flag
 
 if TYPE_CHECKING:
     from cefito.encoders.extraction import Extraction
@@ -56,7 +57,7 @@ def extract(
     *,
     out: Path,
     options: EncoderOptions = S3D_OF_BENCHMARKS,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> int:
     """Extract features of videos: one .npy file a video, float32 [seconds, D].
 

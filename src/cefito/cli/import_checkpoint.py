@@ -40,8 +40,7 @@ def import_checkpoint(
     if kind == "cefito" and (taxonomy is None or action_text is None):
         raise ConfigError(
             "--kind cefito needs --taxonomy (taxonomy.json) and --action-text (a .npy file): a "
-            "checkpoint holds "
-            "neither names nor text embeddings of its actions."
+            "checkpoint holds neither names nor text embeddings of its actions."
         )
     if kind == "task-classifier" and any(
         given is not None for given in (taxonomy, action_text, classifier)
@@ -50,6 +49,7 @@ def import_checkpoint(
             "--kind task-classifier takes --out alone: the run there knows tasks and actions."
         )
     from cefito.planners.imported import import_classifier, import_field
+    from cefito.planners.task_model import TaskModel
 
     if taxonomy is not None and action_text is not None:
         run = import_field(
@@ -57,10 +57,9 @@ def import_checkpoint(
         )
     else:
         run = import_classifier(file, out)
-    sizes = ", ".join(
-        f"{title} of {count:,} parameters" for title, count in run.planner.parameters.items()
-    )
-    task = "" if run.planner.task_model.fitted else " --task ID"
+    parameters = run.info.parameters
+    sizes = ", ".join(f"{title} of {count:,} parameters" for title, count in parameters.items())
+    task = "" if TaskModel.title in parameters else " --task ID"
     talk(
         f"wrote {out}: T = {run.horizon}, {sizes}; plan with: cefito plan {out} --initial A.npy "
         f"--goal B.npy{task}"

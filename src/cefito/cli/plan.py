@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
-from cefito.cli.observe import NOT_OBSERVED, ObserveOptions, query_from_observations
-from cefito.cli.options import AS_TRAINED, SearchOptions
+from cefito.cli.observe import NOT_OBSERVED, ObserveOptions, find_query
+from cefito.cli.options import Flag
+from cefito.cli.search_options import AS_TRAINED, SearchOptions
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.data.taxonomy import Taxonomy
+    from cefito.planners.answer import Answer
     from cefito.search.constraints import Constraints
 
 __all__ = ["plan"]
 
-Flag = Annotated[bool, Parameter(negative="")]
 Several = Annotated[
     tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)
 ]
@@ -48,7 +49,8 @@ def plan(
 ) -> int:
     """Plan the actions between two observations.
 
-    Of a video of the data set, from files, a video file, or two pictures.
+    The observations are those of a video of the data set, two files, two moments of a video file,
+    or two pictures.
 
     Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at
     once.
@@ -74,51 +76,41 @@ def plan(
         json: Print JSON instead of a table.
     """
     constraints = _constraints(pin, require, forbid, before, no_repeats=no_repeats)
-    from cefito.planners.answer import answer, query_from_files, query_from_video
+    from cefito.planners.answer import answer
     from cefito.planners.run import open_run
     from cefito.runtime import pick_device
 
+    place = pick_device(device)
     with log_warnings():
-        opened = open_run(run, device=pick_device(device), progress=passing_progress)
-        if opened.method != "cefito":
-            raise ConfigError(
-                f"{run}: is a run of '{opened.method}'; single plans are for those of cefito. "
-                "Score this one "
-                f"with cefito evaluate {run}."
-            )
-        opened.planner.use(options.apply(opened.planner.config.search))
-        if observe:
-            if initial is not None or goal is not None or from_step:
-                raise ConfigError(
-                    "--initial, --goal and --from-step do not go with a video file or pictures. "
-                    "Leave them out."
-                )
-            query, truth = (
-                query_from_observations(opened, video, observe, device=opened.planner.device),
-                None,
-            )
-        elif video is not None and initial is None and goal is None:
-            query, truth = query_from_video(opened, video, from_step, dataset)
-        else:
-            query, truth = query_from_files(video, initial, goal), None
+        opened = options.applied(open_run(run, device=place))
+        query, truth = find_query(
+            opened,
+            video=video,
+            from_step=from_step,
+            initial=initial,
+            goal=goal,
+            observe=observe,
+            dataset=dataset,
+            device=place,
+        )
         with stoppable(
             "stopping with the best plans so far; press Ctrl-C again to end at once"
         ) as stop:
-            value = answer(
-                opened.planner,
+            found = answer(
+                opened,
                 query,
                 task=task,
                 top_k=top_k,
                 constraints=constraints,
                 truth=truth,
                 stop=stop,
+                progress=passing_progress,
             )
     if json:
-        print_json(value)
+        print_json(found.to_dict())
     else:
-        assert opened.planner.taxonomy is not None
-        _show(value, opened.planner.taxonomy)
-    return 0 if value["plans"] else 130  # only an interrupted search finds none
+        _show(found, opened.taxonomy)
+    return 0 if found.plans else 130  # only an interrupted search finds none
 
 
 def _constraints(
@@ -160,33 +152,36 @@ def _number(option: str, entry: str, part: str, expected: str) -> int:
     return int(part)
 
 
-def _show(value: dict[str, Any], taxonomy: Taxonomy) -> None:
-    task, plans, searched = value["task"], value["plans"], value["search"]["tasks"]
+def _show(found: Answer, taxonomy: Taxonomy) -> None:
+    task, plans, searched = found.task, found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
-    talk(f"task {task['id']}: {task['name']} ({task['source']}{among})")
-    columns = {"energy": [f"{entry['energy']:.4f}" for entry in plans]}
-    if any(entry["score"] != entry["energy"] for entry in plans):
-        columns["score"] = [f"{entry['score']:.4f}" for entry in plans]
-    if len({entry["task"] for entry in plans}) > 1:
-        columns["task"] = [
-            f"{entry['task']}: {taxonomy.tasks[entry['task']].name}" for entry in plans
-        ]
-    columns["plan"] = [" → ".join(entry["names"]) for entry in plans]
+    if task.id is not None:
+        talk(f"task {task.id}: {task.name} ({task.source}{among})")
+    columns = {"energy": [f"{plan.energy:.4f}" for plan in plans]}
+    if any(plan.score != plan.energy for plan in plans):
+        columns["score"] = [f"{plan.score:.4f}" for plan in plans]
+    if len({plan.task for plan in plans}) > 1:
+        columns["task"] = [_task_cell(plan.task, taxonomy) for plan in plans]
+    columns["plan"] = [" → ".join(plan.names) for plan in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
-    talk(_quality(value))
-    if "truth" in value:
-        talk("annotated: " + " → ".join(value["truth"]["names"]))
+    talk(_quality(found))
+    if found.truth is not None:
+        talk("annotated: " + " → ".join(found.truth.names))
 
 
-def _quality(value: dict[str, Any]) -> str:
+def _task_cell(task: int | None, taxonomy: Taxonomy) -> str:
+    return "" if task is None else f"{task}: {taxonomy.tasks[task].name}"
+
+
+def _quality(found: Answer) -> str:
     """Whether the result is exact, and what it cost, in a line."""
-    if value["exact"]:
+    if found.exact:
         words = "exact: no other allowed sequence is better"
-    elif not value["plans"]:
+    elif not found.plans:
         words = "interrupted before any plan was found"
-    elif value["search"]["interrupted"]:
+    elif found.search.interrupted:
         words = "interrupted, not exact: the best plans met so far"
     else:
         words = "not exact: the best plans met, there may be better ones"
-    return f"{words}; {value['evaluated']['token_forwards']:,} token forwards"
+    return f"{words}; {found.evaluated.token_forwards:,} token forwards"

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import App, Parameter
 
-from cefito.cli.console import passing_progress, print_json, table, talk
+from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.extract import S3D_OF_BENCHMARKS, EncoderOptions, extract_folder
+from cefito.cli.options import Flag
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cefito.data.prepared import PreparedDataset
     from cefito.data.sources import Source
 
-__all__ = ["app", "wrote"]
+__all__ = ["app"]
 
 app = App(name="prepare", help="Turn annotations and features or videos into a prepared data set.")
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @Parameter(name="*")
@@ -67,7 +65,7 @@ def custom(
 ) -> None:
     """Prepare your own annotated videos.
 
-    From a table or a folder of annotations, with features or videos.
+    They are a table or a folder of annotations, with features or videos.
 
     Args:
         source: CSV or Parquet with the columns video, task, step, start, end (seconds), and split
@@ -169,9 +167,9 @@ def captaincook4d(
     observed: Observed = _AS_GIVEN,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
-    """Prepare CaptainCook4D from its step annotations.
+    """Prepare CaptainCook4D from its step annotations and a folder of features or videos.
 
-    A split of its recordings and a folder of features or videos.
+    A split says which recordings are for training, validation and test.
 
     Args:
         annotations: The complete step annotations, JSON.
@@ -184,11 +182,6 @@ def captaincook4d(
     from cefito.data.sources import read_captaincook4d
 
     _prepare(lambda: read_captaincook4d(annotations, split), out, observed, encoder)
-
-
-def wrote(target: Path, dataset: PreparedDataset) -> None:
-    """Say that a data set was written."""
-    talk(f"wrote {target}: {dataset.name}, fingerprint {dataset.fingerprint[:12]}")
 
 
 def _benchmark(
@@ -211,8 +204,8 @@ def _prepare(
 
     if observed.features is None and observed.videos is None:
         raise ConfigError(
-            "give --features, a folder with one file of features a video, or --videos, a folder "
-            "of videos."
+            "give --features, a folder with one file of features a video, or --videos, a folder of "
+            "videos."
         )
     if observed.videos is None and encoder != S3D_OF_BENCHMARKS:
         raise ConfigError(
@@ -240,8 +233,7 @@ def _prepare(
     else:
         table(
             f"{dataset.name}: {observed.seconds} s around each start and end, "
-            f"{dataset.observation_dim} numbers, "
-            f"{observed.precision}",
+            f"{dataset.observation_dim} numbers, {observed.precision}",
             ("what", "videos", "steps", "example"),
             summary_rows(dataset),
         )

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from cefito.cli.console import log_warnings, progress, table, talk
-from cefito.cli.evaluate import METRIC_COLUMNS, metric_cells
+from cefito.cli.scores import METRIC_COLUMNS, metric_cells
 
 __all__ = ["quickstart"]
 
@@ -14,7 +14,7 @@ __all__ = ["quickstart"]
 def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
     """Make a small simulated world, train on it, plan its test videos.
 
-    Compare with two simple planners.
+    Two simple planners are scored beside.
 
     Args:
         out: New folder for data set, run and pictures.
@@ -55,8 +55,9 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
             for score, energy, names in example.plans
         ]
         table(
-            f"\n{task} – {example.video}, from step {example.start}\n  annotated: "
-            f"{' → '.join(example.truth)}",
+            "\n"
+            f"{task} – {example.video}, from step {example.start}\n"
+            f"  annotated: {' → '.join(example.truth)}",
             ("score", "energy", "plan", ""),
             lines,
         )
@@ -71,7 +72,6 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
         f"  one plan          cefito plan {out}/run --video {example.video} --from-step "
         f"{example.start}\n"
         "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then "
-        "cefito train DATA --horizon 3 "
-        "--out RUN\n"
+        "cefito train DATA --horizon 3 --out RUN\n"
         "  the paper's size  cefito train DATA --horizon 3 --preset paper --out RUN"
     )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from cefito.cli.compare import finish, first_seeds, numbers
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import settings
+from cefito.cli.options import Flag, Settings, settings
 from cefito.data.windows import Selection
 
 __all__ = ["reproduce"]
@@ -30,10 +27,8 @@ def reproduce(
     workers: int = 1,
     device: str = "auto",
     estimate: bool = True,
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
-    ] = (),
-    json: Annotated[bool, Parameter(negative="")] = False,
+    set_: Settings = (),
+    json: Flag = False,
 ) -> int:
     """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
 
@@ -65,7 +60,7 @@ def reproduce(
     from cefito.evaluation.results import gather
     from cefito.evaluation.study import Study, check_study, missing_cells, run_study
 
-    found = find_experiment(table)
+    experiment = find_experiment(table)
     study = experiment_study(
         table,
         Study(
@@ -84,12 +79,11 @@ def reproduce(
     )
     opened = check_study(study, workers=workers)
     talk(
-        f"{table}: {found.title}; {len(study.rows)} rows, T = "
-        f"{', '.join(map(str, study.horizons))}, {seeds} seeds. Needs "
-        f"{found.needs}."
+        f"{table}: {experiment.title}; {len(study.rows)} rows, T = "
+        f"{', '.join(map(str, study.horizons))}, {seeds} seeds. Needs {experiment.needs}."
     )
-    if found.dataset and not opened.name.startswith(found.dataset):
-        talk(f"The paper's table is of {found.dataset}; this data set is '{opened.name}'.")
+    if experiment.dataset and not opened.name.startswith(experiment.dataset):
+        talk(f"The paper's table is of {experiment.dataset}; this data set is '{opened.name}'.")
     with log_warnings():
         missing = missing_cells(study, opened)
         if missing and estimate:
@@ -97,13 +91,17 @@ def reproduce(
             seconds = estimate_seconds(study, progress=progress) / min(workers, len(places))
             talk(
                 f"{len(missing)} scores are missing; that takes about {_duration(seconds)} here, "
-                "less where training stops "
-                "early."
+                "less where training stops early."
             )
         problems = run_study(study, workers=workers, progress=progress)
     results = gather(study)
     code = finish(
-        results, out, found.against or None, problems, published=found.published, json=json
+        results,
+        out,
+        experiment.against or None,
+        problems,
+        published=experiment.published,
+        json=json,
     )
     for picture in draw_experiment(table, study, results) if not problems else []:
         talk(f"drew {picture}")

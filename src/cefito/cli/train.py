@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import settings
+from cefito.cli.options import Settings, settings
 from cefito.data.windows import Selection
 
 __all__ = ["train"]
@@ -25,13 +22,11 @@ def train(
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)
-    ] = (),
+    set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
 
-    Of CEFITO task classifier, proposal network and energy field.
+    That of CEFITO is a task classifier, a proposal network and an energy field.
 
     Repeat the command to go on after an interruption. Start it by torchrun to use several
     processes.
@@ -76,9 +71,7 @@ def train(
         if not group.first:
             return
     chosen = "validation" if selection == "held-out" else "test"
-    for name, result in run.planner.results.items():
-        talk(
-            f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} "
-            + ", ".join(f"{value:.2f}" for value in result.scores)
-        )
+    for name, result in run.info.training.items():
+        scores = ", ".join(f"{value:.2f}" for value in result["scores"])
+        talk(f"{name}: best epoch {result['best_epoch']} of {result['epochs']}, {chosen} {scores}")
     talk(f"wrote {out}; score it with: cefito evaluate {out}")

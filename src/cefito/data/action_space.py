@@ -61,18 +61,17 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
     taxonomy: Taxonomy = train.taxonomy
     rows, fallback = [], []
     for task in taxonomy.tasks:
-        own = train.actions[train.tasks == task.id]
-        if not len(own):
+        seen = train.actions[train.tasks == task.id]
+        if not len(seen):
             fallback.append(task.id)
         rows.append(
-            tuple(int(action) for action in np.unique(own))
-            if len(own) and source == "training"
+            tuple(int(action) for action in np.unique(seen))
+            if len(seen) and source == "training"
             else task.actions
         )
         if not rows[-1]:
             raise DataError(
                 f"task {task.id} ('{task.name}') has neither training windows nor actions in the "
-                "taxonomy. "
-                "Give it actions there or remove it."
+                "taxonomy. Give it actions there or remove it."
             )
     return ActionSpace(actions=tuple(rows), source=source, fallback=tuple(fallback))

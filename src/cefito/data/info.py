@@ -1,7 +1,4 @@
-"""What a data set holds, counted: videos, steps, windows.
-
-And the number of candidates a search would have to rank.
-"""
+"""What a data set holds, counted: videos, steps, windows, and candidates of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The padding of other protocols: short videos are made as long as the horizon by copies of their first step in front.
+"""The padding of other protocols: short videos begin with copies of their first step.
 
 PDPP, KEPP and MTID plan such windows too; the unified protocol drops these videos, and so does this
 library unless a data set was padded. Success rates on padded and on unified windows are not
@@ -21,7 +21,7 @@ __all__ = ["pad_dataset"]
 def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> PreparedDataset:
     """Write a data set in which every video has at least T steps.
 
-    Copies of the first step, observations too, in front.
+    Copies of the first step, with its observations, stand in front of short videos.
 
     Args:
         dataset: An opened data set.

@@ -114,8 +114,7 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
     if arrays["start"].shape[1] != header["observation_dim"]:
         raise DataError(
             f"{place}: observations have {arrays['start'].shape[1]} features, but dataset.json "
-            "says "
-            f"{header['observation_dim']}. {_PREPARE}"
+            f"says {header['observation_dim']}. {_PREPARE}"
         )
     text = None
     if "action_text.safetensors" in header["hashes"]:
@@ -170,17 +169,14 @@ def check_observations(
             video, step = _owner(annotations, row)
             raise DataError(
                 f"{place}: row {row} of '{name}' holds NaN, infinity or a number too large for "
-                "float32; it "
-                f"belongs to video '{video.video_id}', step {step} (rows and steps counted from "
-                "0). "
-                f"Extract it again or leave the video out."
+                f"float32; it belongs to video '{video.video_id}', step {step} (rows and steps "
+                "counted from 0). Extract it again or leave the video out."
             )
         check_array(array, shape=(steps, None), place=f"{place}, '{name}'")
     if start.shape != end.shape:
         raise DataError(
             f"{place}: 'start' has shape {list(start.shape)} and 'end' {list(end.shape)}; both "
-            "must be the "
-            f"same. {remedy}"
+            f"must be the same. {remedy}"
         )
 
 
@@ -201,9 +197,8 @@ def check_action_text(
     actions = len(annotations.taxonomy.actions)
     if text.ndim == 2 and (len(text) != actions or text.shape[1] == 0):
         raise DataError(
-            f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; "
-            "each takes "
-            f"one row of at least one number. {remedy}"
+            f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; each "
+            f"takes one row of at least one number. {remedy}"
         )
     check_array(text, shape=(actions, None), place=place)
 
@@ -221,8 +216,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
     if not path.exists() and (folder / "taxonomy.json").exists():
         raise DataError(
             f"{folder}: holds annotations but is no prepared data set (no dataset.json). Prepare "
-            "it "
-            f"first: cefito data prepare custom {folder} OUT, or without features cefito data "
+            f"it first: cefito data prepare custom {folder} OUT, or without features cefito data "
             f"simulate {folder} OUT."
         )
     value = read_json(path, "Expected a prepared data set; make one with cefito data prepare.")
@@ -245,8 +239,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
     if value["format_version"] != FORMAT_VERSION:
         raise DataError(
             f"{path}: has format version {value['format_version']}, this cefito reads "
-            f"{FORMAT_VERSION}. "
-            f"{_PREPARE}"
+            f"{FORMAT_VERSION}. {_PREPARE}"
         )
     return dict(value)
 

@@ -15,7 +15,10 @@ from cefito.files import read_json
 
 __all__ = ["Action", "Task", "Taxonomy"]
 
-_REMEDY = 'Expected {"dataset", "tasks": [{"id", "name", "actions": [ids]}], "actions": [{"id", "name"}]}.'
+_REMEDY = (
+    'Expected {"dataset", "tasks": [{"id", "name", "actions": [ids]}], "actions": [{"id", '
+    '"name"}]}.'
+)
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,7 @@ class Taxonomy:
             if unknown:
                 raise DataError(
                     f"{place}: task {task.id} ('{task.name}') names action {unknown[0]!r}, which "
-                    "is not "
-                    f"among the {len(actions)} actions. Add it or mend the id."
+                    f"is not among the {len(actions)} actions. Add it or mend the id."
                 )
         return cls(dataset=name, tasks=tasks, actions=actions, shared=shared, to_shared=to_shared)
 
@@ -133,8 +135,7 @@ class Taxonomy:
         if self.shared is None or self.to_shared is None:
             raise DataError(
                 f"taxonomy of '{self.dataset}': has no shared action vocabulary (no 'map_…_to_…' "
-                "entry). "
-                f"Use its own actions."
+                "entry). Use its own actions."
             )
         mapped = self.to_shared
         tasks = tuple(

@@ -106,17 +106,16 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
             starts, a repeated video.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split(
-            "\n"
-        )  # splitlines() would also split at U+2028 inside a name
+        # splitlines() would also split at U+2028 inside a name
+        lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError as problem:
         raise DataError(
             f"{path}: no such file. Expected one JSON object a line, one line a video."
         ) from problem
     except (UnicodeDecodeError, OSError) as problem:
         raise DataError(
-            f"{path}: cannot be read ({problem}). Expected UTF-8 text, one JSON object a line, "
-            f"one line a video."
+            f"{path}: cannot be read ({problem}). Expected UTF-8 text, one JSON object a line, one "
+            "line a video."
         ) from problem
     videos: list[Video] = []
     seen: dict[str, int] = {}
@@ -127,8 +126,7 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
         if video.video_id in seen:
             raise DataError(
                 f"{path}, line {number}: video '{video.video_id}' stands in line "
-                f"{seen[video.video_id]} "
-                f"already. Remove or rename one of them."
+                f"{seen[video.video_id]} already. Remove or rename one of them."
             )
         seen[video.video_id] = number
         videos.append(video)
@@ -191,7 +189,7 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
     if not is_id(task, len(taxonomy.tasks)):
         raise DataError(
             f"{place}: unknown task id {task!r}; the taxonomy has 0 to {len(taxonomy.tasks) - 1}. "
-            f"Add the task there or mend the id."
+            "Add the task there or mend the id."
         )
     for number, step in enumerate(steps):
         _check_step(step, number, task, taxonomy, place)
@@ -202,21 +200,19 @@ def _check_step(step: Step, number: int, task: int, taxonomy: Taxonomy, place: s
     if not is_id(step.action, len(taxonomy.actions)):
         raise DataError(
             f"{place}: step {number} (counted from 0) has the unknown action id {step.action!r}; "
-            "the "
-            f"taxonomy has 0 to {len(taxonomy.actions) - 1}. Add the action there or mend the id."
+            f"the taxonomy has 0 to {len(taxonomy.actions) - 1}. Add the action there or mend the "
+            "id."
         )
     if step.action not in taxonomy.tasks[task].actions:
         raise DataError(
-            f"{place}: step {number} (counted from 0) has action {step.action}, which the "
-            "taxonomy does "
-            f"not list for task {task} ('{taxonomy.tasks[task].name}'). Add it there or mend the "
-            "id."
+            f"{place}: step {number} (counted from 0) has action {step.action}, which the taxonomy "
+            f"does not list for task {task} ('{taxonomy.tasks[task].name}'). Add it there or mend "
+            "the id."
         )
     if not (math.isfinite(step.start) and math.isfinite(step.end)):
         raise DataError(
             f"{place}: step {number} (counted from 0) runs from {step.start} s to {step.end} s; "
-            "expected "
-            f"numbers. Mend or remove it."
+            "expected numbers. Mend or remove it."
         )
     if step.end < step.start:
         raise DataError(

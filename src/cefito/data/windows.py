@@ -36,7 +36,7 @@ __all__ = [
 Selection = Literal["held-out", "published"]
 """Where epochs and weights are chosen.
 
-On the validation split, or on test as in published work (optimistic).
+That is the validation split, or test as in published work, which is optimistic.
 """
 
 HELD_OUT_SHARE = 0.1
@@ -160,8 +160,7 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         longest = max((len(dataset.videos[index].steps) for index in members), default=0)
         raise DataError(
             f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} "
-            f"({len(members)} videos, the "
-            f"longest has {longest} steps). "
+            f"({len(members)} videos, the longest has {longest} steps). "
             + ("Choose a shorter horizon." if longest else f"Mark some videos as '{split}'.")
         )
     rows = dataset.first_row[video] + np.asarray(start, dtype=np.int64)
@@ -199,9 +198,7 @@ def reversed_windows(windows: Windows) -> Windows:
 def fitting_windows(
     dataset: PreparedDataset, *, horizon: int, selection: Selection = "held-out"
 ) -> tuple[Windows, Windows]:
-    """The windows that a planner is trained on.
-
-    And those that its epochs and weights are chosen on.
+    """The windows to train a planner on, and those to choose its epochs and weights on.
 
     Args:
         dataset: An opened data set.
@@ -216,8 +213,12 @@ def fitting_windows(
     train = cut_windows(dataset, horizon=horizon, split="train")
     if selection == "held-out":
         return train, cut_windows(dataset, horizon=horizon, split="val")
-    own = any(video.split == "val" and video.in_protocol for video in dataset.videos)
-    held = [] if own else [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
+    annotated = any(video.split == "val" and video.in_protocol for video in dataset.videos)
+    held = (
+        []
+        if annotated
+        else [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
+    )
     if count_windows(held, horizon):  # the validation videos were taken from training
         val = cut_windows(dataset, horizon=horizon, split="val")
         both: dict[str, Any] = {
@@ -229,9 +230,7 @@ def fitting_windows(
 
 
 def check_selection(train: Windows, val: Windows, selection: Selection) -> None:
-    """Refuse to choose anything on test windows, or on videos that are trained on.
-
-    Unless that is what was asked for.
+    """Refuse to choose on test windows or on videos of training, unless that is asked for.
 
     Raises:
         DataError: `val` holds test windows though `selection` is "held-out", or shares videos with
@@ -241,9 +240,8 @@ def check_selection(train: Windows, val: Windows, selection: Selection) -> None:
         raise DataError("the windows to train on are test windows. Train on the training split.")
     if selection == "held-out" and val.split == "test":
         raise DataError(
-            "the windows to choose on are test windows. Choose on the validation split, or ask "
-            "for the selection "
-            "'published', which every table then says."
+            "the windows to choose on are test windows. Choose on the validation split, or ask for "
+            "the selection 'published', which every table then says."
         )
     shared = np.intersect1d(train.video, val.video)
     if len(shared):

@@ -75,8 +75,8 @@ class CachedText:
         except OSError as problem:
             raise ConfigError(
                 f"{self.folder}: the cache cannot be made ({problem.strerror}). Choose another "
-                "folder with "
-                f"--cache or go without: --no-cache."
+                "folder or go without a cache.",
+                setting="cache",
             ) from problem
         keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
         stored = _read(path)
@@ -84,9 +84,8 @@ class CachedText:
         if missing:
             rows = self.encoder.encode(list(missing.values()))
             stored |= dict(zip(missing, rows, strict=True))
-            write_tensors(
-                path, _read(path) | stored
-            )  # read again: another process may have added some meanwhile
+            # read again: another process may have added some meanwhile
+            write_tensors(path, _read(path) | stored)
         return np.stack([stored[key] for key in keys])
 
     @property

@@ -1,6 +1,6 @@
 """Features of many videos, one file a video.
 
-May be stopped at any moment and goes on when repeated.
+It may be stopped at any moment and goes on when repeated.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def extract_videos(
 ) -> Extraction:
     """Encode a video, or all videos below a folder, into one file `NAME.npy` a video.
 
-    Float32 [seconds, D].
+    Each holds float32 [seconds, D].
 
     Files appear only when complete, so an interrupted call can be repeated: what is there is kept.
     `extract.json` beside them says what they were made with.
@@ -117,14 +117,14 @@ class _Share:
     """Turns seconds of one video into shares of it."""
 
     def __init__(self, advance: Advance, name: str) -> None:
-        self.advance, self.name, self.total, self.told = advance, name, 1, 0.0
+        self.advance, self.name, self.total, self.reported = advance, name, 1, 0.0
 
     def __call__(self, count: float = 1, *, note: str = "") -> None:  # noqa: ARG002
-        self.told += count / self.total
+        self.reported += count / self.total
         self.advance(count / self.total, note=self.name)
 
     def finish(self) -> None:
-        self.advance(1 - self.told, note=self.name)  # what was left out, and the rounding
+        self.advance(1 - self.reported, note=self.name)  # what was left out, and the rounding
 
 
 def _videos(source: Path) -> list[str]:
@@ -161,9 +161,8 @@ def _same_settings(target: Path, settings: dict[str, Any], *, taken: list[Path])
     if not path.exists():
         if taken:
             raise ConfigError(
-                f"{taken[0]}: is there, but {path}, which would say what it was made with, is "
-                "not. Choose "
-                f"another folder or move it away."
+                f"{taken[0]}: is there, but {path}, which would say what it was made with, is not. "
+                "Choose another folder or move it away."
             )
         _folder(target)
         write_json(path, settings)

@@ -1,6 +1,6 @@
 """Pictures of a video at given times, read with PyAV.
 
-What a viewer would see then, upright, whole or cut to a square.
+They are what a viewer would see then: upright, whole or cut to a square.
 
 Frames are chosen by their presentation time, not by their number, so a variable frame rate needs no
 care. Second 0 is where the file's own clock starts.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Sampling", "VideoInfo", "clips", "probe"]
 
 _ALLOWED_LOSS = 2.0, 0.01
-"""A file is truncated where more is missing than so many seconds and this share of the announced length."""
+"""Most seconds, and most of the announced length, that a file which is not truncated may lack."""
 _LONGEST_FRAME = 3600.0
 """Seconds; a longer gap between two frames is a fault of the timestamps."""
 _REACH = 10
@@ -85,10 +85,7 @@ class Sampling:
             )
 
     def times(self, second: int) -> list[float]:
-        """Seconds at which the pictures of a second's clip are taken, ascending.
-
-        `frames` of them.
-        """
+        """Seconds at which the `frames` pictures of a second's clip are taken, ascending."""
         return [
             second + 0.5 + (place + 0.5 - self.frames / 2) / self.rate
             for place in range(self.frames)
@@ -206,7 +203,7 @@ def gather(
 ) -> Iterator[list[Tensor]]:
     """For each second what is shown at the times of its clip.
 
-    The last frame that has begun by then.
+    That is the last frame that has begun by then.
 
     Args:
         frames: (time, frame), times ascending.
@@ -247,14 +244,13 @@ def gather(
 def _frames(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame], None, None]:
     """(second, frame) of a video in the order of presentation.
 
-    Beginning no later than with what is shown at `start`.
+    They begin no later than with what is shown at `start`.
     """
     if start > 0 and video.timed:
         reader = _decoded(video, start)
         first = None
-        with suppress(
-            DataError
-        ):  # a leap into the middle may fail where decoding from the start does not
+        # a leap into the middle may fail where decoding from the start does not
+        with suppress(DataError):
             first = next(reader, None)
         if first is not None and first[0] <= start:
             yield first
@@ -272,9 +268,8 @@ def _decoded(
         place = 0.0
         stream.thread_type = "AUTO"
         with _faults(video.path, lambda: f"cannot be decoded at second {max(place, 0):.1f}"):
-            if (
-                start is not None
-            ):  # a second earlier: some formats seek by decoding time, which runs ahead
+            if start is not None:
+                # a second earlier: some formats seek by decoding time, which runs ahead
                 ticks = (start - 1 + video.origin) / float(stream.time_base or Fraction(1))
                 container.seek(math.floor(ticks), stream=stream)
             for packet in container.demux(stream):
@@ -345,9 +340,9 @@ def _step(stream: VideoStream) -> float:
 
 
 def _picture(frame: VideoFrame, size: int | None, video: VideoInfo) -> Tensor:
-    """A frame upright, pixels square: whole.
+    """A frame upright with square pixels, uint8 [3, H, W].
 
-    Or its short side scaled to `size` and the middle cut; uint8 [3, H, W].
+    It is whole, or its short side is scaled to `size` and the middle cut.
     """
     shown_width, height = frame.width * video.aspect, frame.height
     width = max(1, round(shown_width))

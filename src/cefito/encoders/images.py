@@ -72,7 +72,7 @@ class ImageEncoder(Protocol):
 class PretrainedImages:
     """CLIP's vision model or DINOv2, from a folder or the hub.
 
-    Loaded when the first picture is encoded.
+    It is loaded when the first picture is encoded.
 
     Args:
         model: "clip", "dinov2", a folder as save_pretrained writes it, or a name on the hub.
@@ -106,10 +106,7 @@ class PretrainedImages:
         self.batch_size, self.device = batch_size, str(device)
 
     def describe(self) -> dict[str, Any]:
-        """Model, revision, digest of the weights, layer (and what it is).
-
-        How pictures are resized, cropped, normalised.
-        """
+        """Model, revision, digest of the weights, layer, and how pictures are prepared."""
         how = self.preparation
         sizes = {"resize": how.resize, "crop": how.crop}
         return {
@@ -144,14 +141,12 @@ class PretrainedImages:
         ):
             raise DataError(
                 f"pictures: have shape {list(images.shape)} and type {images.dtype}; expected [B, "
-                "3, height, "
-                f"width] of floating-point numbers. Convert them."
+                "3, height, width] of floating-point numbers. Convert them."
             )
         if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
             raise DataError(
                 f"pictures: hold values from {float(images.min()):.4g} to "
-                f"{float(images.max()):.4g}; expected 0 to "
-                f"1. Divide 8-bit values by 255."
+                f"{float(images.max()):.4g}; expected 0 to 1. Divide 8-bit values by 255."
             )
         model = self._model
         config = model.config
@@ -225,13 +220,8 @@ def load_image(path: Path | str) -> Tensor:
         ) from problem
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as problem:
         raise DataError(f"{path}: is too large ({problem}). Make it smaller.") from problem
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-        struct.error,
-    ) as problem:  # SyntaxError: Pillow's, of broken PNGs
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as problem:
+        # a SyntaxError is Pillow's, of broken PNGs
         raise DataError(
             f"{path}: cannot be read as a picture ({problem}). Make or copy it again."
         ) from problem
@@ -277,34 +267,37 @@ def observations_from_images(
             Transformers or Pillow is missing.
         DataError: A picture cannot be read; the message names it.
     """
-    own = encoder.describe()
+    described = encoder.describe()
     if made_with is not None:
-        _check_made_with(made_with, own)
+        _check_made_with(made_with, described)
     vectors = encode_pictures([initial, goal], encoder)
     width = vectors.shape[1]
     size = width if size is None else size
     if size % width or size // width % 2 == 0:
         raise ConfigError(
-            f"the run takes observations of {size} numbers, a picture encoded by {own['model']} "
-            f"gives {width}; "
-            "expected as many, or an odd multiple for several seconds. Its data set was made "
-            "with another "
-            f"encoder: give that one with --encoder, or train on features of this one."
+            f"the run takes observations of {size} numbers, a picture encoded by "
+            f"{described['model']} gives {width}; expected as many, or an odd multiple for several "
+            "seconds. Its data set was made with another encoder: give that one, or train on "
+            "features of this one.",
+            setting="encoder",
         )
     first, second = np.tile(vectors, size // width)
     return first, second
 
 
-def _check_made_with(made_with: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Compare weights and layer: the same model may lie in a folder here and have come from the hub there."""
-    if any(made_with.get(name) != own.get(name) for name in ("weights", "layer")):
+def _check_made_with(made_with: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+    """Refuse an encoder of other weights or another layer.
+
+    Names are not compared: a model may lie in a folder here and have come from the hub there.
+    """
+    if any(made_with.get(name) != described.get(name) for name in ("weights", "layer")):
         learned, mine = (
             f"{about.get('model', about.get('encoder'))} (layer {about.get('layer')}, weights "
             f"{str(about.get('weights'))[:12]})"
-            for about in (made_with, own)
+            for about in (made_with, described)
         )
         raise ConfigError(
-            f"the run learned from features of {learned}, the pictures would be encoded by "
-            f"{mine}. Give the same "
-            f"model with --encoder, or extract features with this one and train on them."
+            f"the run learned from features of {learned}, the pictures would be encoded by {mine}. "
+            "Give the same model, or extract features with this one and train on them.",
+            setting="encoder",
         )

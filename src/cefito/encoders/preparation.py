@@ -1,6 +1,6 @@
-"""How an image model wants its pictures.
+"""How an image model wants its pictures resized, cropped and normalised.
 
-Resized, cropped and normalised as its preprocessor_config.json says, by torch alone.
+Its preprocessor_config.json says so; torch alone does it.
 
 The same is done to pictures of files and to frames of videos. What a picture becomes differs from
 Pillow's own resizing by its rounding to whole grey levels.
@@ -78,8 +78,7 @@ class Preparation:
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             raise ConfigError(
                 f"{path}: does not say how pictures are prepared ({problem!r}). Expected size, "
-                "crop_size, "
-                f"resample 2 or 3, image_mean and image_std. Copy the file again."
+                "crop_size, resample 2 or 3, image_mean and image_std. Copy the file again."
             ) from problem
 
     def apply(self, images: Tensor) -> Tensor:
@@ -93,9 +92,10 @@ class Preparation:
                 else _shorter_to(self.resize, *images.shape[-2:])
             )
             if size != tuple(images.shape[-2:]):
+                # clamped, because bicubic overshoots
                 images = torch.nn.functional.interpolate(
                     images, size=size, mode=self.resampling, align_corners=False, antialias=True
-                ).clamp(0, 1)  # bicubic overshoots
+                ).clamp(0, 1)
         if self.crop is not None:
             images = _centre(images, *self.crop)
         mean, std = (

@@ -1,6 +1,6 @@
-"""Models that others trained: found in a folder or on the Hugging Face hub.
+"""Models that others trained, from a folder or the Hugging Face hub.
 
-And loaded whole or not at all.
+They are loaded whole or not at all.
 
 A model from the hub is a folder too, once its files are fetched; everything is loaded from folders.
 Weights are read from safetensors, or where a model has none from a torch file with `weights_only`;
@@ -70,9 +70,9 @@ class Pretrained:
 def find_pretrained(
     model: str | Path, *, known: dict[str, str], revision: str | None = None
 ) -> Pretrained:
-    """Find a model's files: in a folder, or on the hub (fetched once.
+    """Find a model's files, in a folder or on the hub.
 
-    Without a connection those fetched before).
+    From the hub they are fetched once; without a connection, those fetched before are taken.
 
     Args:
         model: A key of `known`, a folder, or a name on the hub ("openai/clip-vit-large-patch14").
@@ -87,8 +87,9 @@ def find_pretrained(
     if str(model) not in known and folder.exists():
         if revision is not None:
             raise ConfigError(
-                f"revision '{revision}': {model} is a folder, which has no revisions. Leave the "
-                "option out."
+                f"revision '{revision}': {model} is a folder, which has no revisions. Leave it "
+                "out.",
+                setting="revision",
             )
         if not folder.is_dir():
             raise ConfigError(
@@ -103,9 +104,8 @@ def find_pretrained(
         )
     if not _HUB_NAME.fullmatch(name):
         raise ConfigError(
-            f"{model}: no such folder, and no name of a model. Give one of {', '.join(known)}, "
-            "the folder of "
-            f"a model, or its name on the Hugging Face hub (OWNER/MODEL)."
+            f"{model}: no such folder, and no name of a model. Give one of {', '.join(known)}, the "
+            "folder of a model, or its name on the Hugging Face hub (OWNER/MODEL)."
         )
     folder = _fetch(
         name, revision, other="" if str(model) in known else "no such folder here, and it "
@@ -137,7 +137,7 @@ def _digest(folder: Path) -> str:
 def weights_digest(folder: Path) -> str:
     """One hash over what a picture's vector depends on.
 
-    Weights and the description of how pictures are prepared.
+    That is the weights and the description of how pictures are prepared.
 
     Equal for a snapshot from the hub and a copy of it, whatever other files lie beside.
     """
@@ -172,16 +172,14 @@ def _fetch(name: str, revision: str | None, *, other: str) -> Path:
             )
             if any(folder.glob(weights)):
                 break
-    except (
-        Exception
-    ) as problem:  # the client's own errors, those of its HTTP library, and of the disk
+    except Exception as problem:
+        # the client's own errors, those of its HTTP library, and of the disk
         what = " ".join(str(problem).split())[:200]
         raise ConfigError(
             f"{name}{'@' + revision if revision else ''}: {other}could not be fetched from the "
-            "Hugging Face hub "
-            f"({type(problem).__name__}: {what}). Where there is a connection, run: hf download "
-            f"{name} --local-dir FOLDER; "
-            f"then copy FOLDER here and give it in place of the name."
+            f"Hugging Face hub ({type(problem).__name__}: {what}). Where there is a connection, "
+            f"run: hf download {name} --local-dir FOLDER; then copy FOLDER here and give it in "
+            "place of the name."
         ) from problem
     return folder
 
@@ -211,9 +209,8 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
                 weights_only=True,
                 output_loading_info=True,
             )
-        except (
-            Exception
-        ) as problem:  # of transformers, safetensors, torch and pickle, of many types
+        except Exception as problem:
+            # of transformers, safetensors, torch and pickle, of many types
             raise ConfigError(
                 f"{pretrained.place}: no {architecture} could be loaded ({type(problem).__name__}: "
                 f"{' '.join(str(problem).split())[:200]}). Copy the model again."
@@ -221,13 +218,11 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
     if report["missing_keys"]:
         names = sorted(report["missing_keys"])
         raise ConfigError(
-            f"{pretrained.place}: its weights lack {len(names)} tensors that {architecture} "
-            "needs, the first is "
-            f"{names[0]}. Give a folder that holds the whole model."
+            f"{pretrained.place}: its weights lack {len(names)} tensors that {architecture} needs, "
+            f"the first is {names[0]}. Give a folder that holds the whole model."
         )
-    return (
-        model.float().eval().requires_grad_(False).to(device)
-    )  # some are stored in half precision
+    # some are stored in half precision
+    return model.float().eval().requires_grad_(False).to(device)
 
 
 @contextmanager
@@ -284,6 +279,5 @@ def missing_package(problem: ImportError) -> ConfigError:
     package = problem.name or "transformers"
     return ConfigError(
         f"encoders need the package {package}, which is not installed or cannot be loaded "
-        f"({problem}). "
-        f"Install it: pip install cefito[text]"
+        f"({problem}). Install it: pip install cefito[text]"
     )

@@ -1,6 +1,6 @@
 """S3D-G, the video network trained on HowTo100M with MIL-NCE.
 
-Whose 512-d output is the benchmarks' observation of a second.
+Its 512-d output is the benchmarks' observation of a second.
 
 Layers and names are those of the released checkpoint `s3d_howto100m.pth` (project
 antoine77340/S3D_HowTo100M, Apache-2.0), which `load_s3d` reads; its text network is left out.
@@ -47,9 +47,9 @@ _SHOWN = 3  # names in an error
 
 
 class _Convolution(nn.Module):
-    """Convolution without bias, batch norm, ReLU; separable.
+    """Convolution without bias, batch norm, ReLU.
 
-    One over space, then one over time, each with its own.
+    A separable one is one over space and then one over time, each with its own.
     """
 
     def __init__(
@@ -167,8 +167,7 @@ class S3D(nn.Module):
         ):
             raise ConfigError(
                 f"S3D was given clips of shape {list(clips.shape)}; expected [B, 3, F, H, W] with "
-                "even F, H "
-                f"and W, such as 32, 224 and 224."
+                "even F, H and W, such as 32, 224 and 224."
             )
         x = self.conv1(_space_to_depth(clips))[:, :, 1:, 1:, 1:]
         x = _max_pool(x, (1, 3, 3), (1, 2, 2))
@@ -240,12 +239,11 @@ def _space_to_depth(clips: Tensor) -> Tensor:
 def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
     """Max pool in ceil mode over x padded with max(k − s, 0) zeros a dimension.
 
-    The smaller half in front.
+    The smaller half of them stands in front.
     """
     padding: list[int] = []
-    for size, step in zip(
-        reversed(kernel), reversed(stride), strict=True
-    ):  # F.pad begins with the last dimension
+    # F.pad begins with the last dimension
+    for size, step in zip(reversed(kernel), reversed(stride), strict=True):
         cells = max(size - step, 0)
         padding += [cells // 2, cells - cells // 2]
     return F.max_pool3d(F.pad(x, padding), kernel, stride, ceil_mode=True)
@@ -289,17 +287,15 @@ def load_s3d(path: Path) -> S3D:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # about pickle protocols; a file that matters is refused
+            # about pickle protocols; a file that matters is refused
+            warnings.simplefilter("ignore")
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as problem:
         raise RunError(f"{path}: no such file. {_WHERE}") from problem
     except pickle.UnpicklingError as problem:
         raise RunError(
             f"{path}: holds other objects than tensors, which are never loaded, or is no PyTorch "
-            "checkpoint. "
-            f"{_WHERE}"
+            f"checkpoint. {_WHERE}"
         ) from problem
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as problem:
         reason = str(problem).split("\n")[0]

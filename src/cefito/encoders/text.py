@@ -1,6 +1,6 @@
-"""Names of actions into vectors, by text encoders that others trained.
+"""Names of actions into vectors, by text encoders that others trained or from a file.
 
-CLIP (the paper's), Flan-T5, or a file.
+The encoders are CLIP (the paper's) and Flan-T5.
 
 The paper gives the field frozen CLIP ViT-B/32 embeddings of action names (Sec. 3.2, Supp. B) and
 compares Flan-T5-base (its Tab. 4). The authors' released embeddings are the end-of-text state after
@@ -58,7 +58,7 @@ class TextEncoder(Protocol):
     def describe(self) -> dict[str, Any]:
         """What decides the vectors: model, revision, layer, prompt, normalisation.
 
-        Plain values for JSON.
+        They are plain values for JSON.
         """
 
 
@@ -180,9 +180,8 @@ class PretrainedText:
         folder, place = self.pretrained.folder, self.pretrained.place
         if not any((folder / name).exists() for name in _TOKENIZER_FILES):
             raise ConfigError(
-                f"{place}: holds no tokenizer ({', '.join(_TOKENIZER_FILES)}). Copy these files "
-                "of the model "
-                f"there too."
+                f"{place}: holds no tokenizer ({', '.join(_TOKENIZER_FILES)}). Copy these files of "
+                "the model there too."
             )
         from transformers import AutoTokenizer
 
@@ -204,17 +203,13 @@ class PretrainedText:
         ):
             raise ConfigError(
                 f"{place}: its tokenizer ({len(tokenizer)} tokens) is not that of its model "
-                f"({known} tokens, "
-                f"with an end and a padding token). Copy the model again."
+                f"({known} tokens, with an end and a padding token). Copy the model again."
             )
-        if self.kind == "clip" and self._model.config.eos_token_id not in (
-            2,
-            tokenizer.eos_token_id,
-        ):  # 2: the highest id
+        ends = (2, tokenizer.eos_token_id)  # 2 stands for the highest id
+        if self.kind == "clip" and self._model.config.eos_token_id not in ends:
             raise ConfigError(
                 f"{place}: its model reads its vector at token {self._model.config.eos_token_id}, "
-                "but its "
-                f"tokenizer ends texts with {tokenizer.eos_token_id}. Copy the model again."
+                f"but its tokenizer ends texts with {tokenizer.eos_token_id}. Copy the model again."
             )
         return tokenizer
 
@@ -223,23 +218,20 @@ class PretrainedText:
         import torch
 
         tokenizer = self._tokenizer
-        limit = getattr(
-            self._model.config, "max_position_embeddings", None
-        )  # T5 has none: its positions are relative
+        # T5 has none: its positions are relative
+        limit = getattr(self._model.config, "max_position_embeddings", None)
         with quiet_transformers():  # which would warn of long texts
             lists = tokenizer(prompts, add_special_tokens=True, truncation=False)["input_ids"]
         for prompt, ids in zip(prompts, lists, strict=True):
             if limit is not None and len(ids) > limit:
                 raise DataError(
                     f"'{prompt}': has {len(ids)} tokens; {self.pretrained.name} reads at most "
-                    f"{limit}. Shorten the "
-                    f"name or the prompt."
+                    f"{limit}. Shorten the name or the prompt."
                 )
             if tokenizer.eos_token_id not in ids:
                 raise ConfigError(
                     f"{self.pretrained.place}: its tokenizer puts no end token behind a text, at "
-                    "which the "
-                    f"model's vector is read. Copy the tokenizer of the model again."
+                    "which the model's vector is read. Copy the tokenizer of the model again."
                 )
         length = max(map(len, lists))
         padded = torch.full((len(lists), length), tokenizer.pad_token_id, dtype=torch.long)
@@ -290,8 +282,7 @@ def read_embeddings(path: Path, *, actions: int) -> NDArray[np.float32]:
     if array.ndim != 2 or len(array) != actions or array.shape[1] == 0:
         raise DataError(
             f"{path}: has shape {list(array.shape)}, but the data set has {actions} actions; each "
-            "takes one row of "
-            f"at least one number. {remedy}"
+            f"takes one row of at least one number. {remedy}"
         )
     with np.errstate(over="ignore"):  # what is too large for single precision is refused below
         single = array.astype(np.float32) if array.dtype.kind == "f" else array

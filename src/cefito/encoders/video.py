@@ -1,6 +1,6 @@
 """Videos into observations: one vector a second, or those around a moment.
 
-As the published benchmarks use them.
+The published benchmarks use them so.
 
 A file is read as a stream: what is held at a time are the clips of one batch, however long the
 video is. Encoders of pictures are encoders of clips of one frame.
@@ -39,13 +39,8 @@ __all__ = [
 BATCH = 4
 """Clips encoded at a time by default."""
 
-_DECIDING = (
-    "weights",
-    "layer",
-    "frames",
-    "rate",
-    "size",
-)  # a model may lie in a folder here and be from the hub there
+# what must be equal; not the name, for a model may lie in a folder here and be from the hub there
+_DECIDING = ("weights", "layer", "frames", "rate", "size")
 
 
 class VideoEncoder(Protocol):
@@ -114,15 +109,15 @@ def open_encoder(
         device: A torch device.
 
     Raises:
-        ConfigError: No such encoder, s3d without weights, an option that belongs to another
+        ConfigError: No such encoder, s3d without weights, a setting that belongs to another
             encoder, numbers out of range; as `PretrainedImages`.
         RunError: As `load_s3d`.
     """
     of_s3d = {"weights": weights, "frames": frames, "rate": rate, "size": size}
     of_pictures = {"layer": layer, "revision": revision}
     foreign = [
-        option
-        for option, value in (of_pictures if name == "s3d" else of_s3d).items()
+        setting
+        for setting, value in (of_pictures if name == "s3d" else of_s3d).items()
         if value is not None
     ]
     if not (
@@ -130,13 +125,13 @@ def open_encoder(
     ):
         raise ConfigError(
             f"unknown encoder '{name}'; expected s3d, {', '.join(IMAGE_MODELS)}, the folder of a "
-            "CLIP or DINOv2 "
-            f"model, or its name on the Hugging Face hub (OWNER/MODEL)."
+            "CLIP or DINOv2 model, or its name on the Hugging Face hub (OWNER/MODEL)."
         )
     if foreign:
         raise ConfigError(
             f"{foreign[0]}: does not go with the encoder {name}, only with "
-            f"{'models of pictures' if name == 's3d' else 's3d'}. Leave it out."
+            f"{'models of pictures' if name == 's3d' else 's3d'}. Leave it out.",
+            setting=foreign[0],
         )
     if name == "s3d":
         from cefito.encoders.s3d import S3DEncoder
@@ -145,8 +140,8 @@ def open_encoder(
             raise ConfigError(
                 "the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
                 "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d "
-                "FOLDER' and give "
-                "its path (--weights)."
+                "FOLDER' and give its path.",
+                setting="weights",
             )
         frames = 32 if frames is None else frames
         sampling = Sampling(
@@ -159,7 +154,7 @@ def open_encoder(
 def record(encoder: VideoEncoder) -> dict[str, Any]:
     """What features are made with, as `extract.json` beside them says.
 
-    The encoder and its sampling, as read from JSON.
+    That is the encoder and its sampling, as read from JSON.
     """
     sampling = encoder.sampling
     value: dict[str, Any] = json.loads(
@@ -259,16 +254,15 @@ def observations_from_video(
             another encoder.
         DataError: As `extract_features`.
     """
-    own = record(encoder)
-    learned = own if made_with is None else made_with
+    given = record(encoder)
+    learned = given if made_with is None else made_with
     for name in _DECIDING:
-        if learned.get(name) != own.get(name):
+        if learned.get(name) != given.get(name):
             raise ConfigError(
-                f"{video}: would be encoded by {own.get('model')} with {name} = {own.get(name)}; "
-                "the planner "
-                f"learned from features of {learned.get('model')} with {name} = "
-                f"{learned.get(name)}. Use the "
-                f"same encoder, or extract features with this one and train on them."
+                f"{video}: would be encoded by {given.get('model')} with {name} = "
+                f"{given.get(name)}; the planner learned from features of {learned.get('model')} "
+                f"with {name} = {learned.get(name)}. Use the same encoder, or extract features "
+                "with this one and train on them."
             )
     if not start < end:
         raise ConfigError(

@@ -1,7 +1,4 @@
-"""How long a study will take: a few steps of every training and a few plans of every row.
-
-Scaled up.
-"""
+"""How long a study will take: a few steps of each training and a few plans of each row, scaled."""
 
 from __future__ import annotations
 
@@ -17,21 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import cut_windows, fitting_windows
+from cefito.data.windows import fitting_windows
 from cefito.errors import RunError
-from cefito.evaluation.study import Cell, Study, missing_cells, scored_windows
-from cefito.files import read_json
+from cefito.evaluation.cells import Cell, scored_windows
+from cefito.evaluation.metrics import TOP_K
+from cefito.evaluation.study import Study, missing_cells
 from cefito.planners.base import Planner, Queries
-from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.networks import TrainingContext
-from cefito.planners.registry import make_planner
+from cefito.planners.registry import find_method
+from cefito.planners.run import RunInfo
 from cefito.progress import Progress, silent
 from cefito.runtime import pick_device
-from cefito.search.settings import search_settings
 from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig
-from cefito.training.trainer import Objective, Term, TrainingResult
+from cefito.training.trainer import Loss, Term, TrainingResult
 
 __all__ = ["estimate_seconds"]
 
@@ -40,15 +36,15 @@ _QUERIES = 4
 
 
 class _Few:
-    """An objective with a few batches only, which measures itself."""
+    """A loss with a few batches only, which measures itself."""
 
-    def __init__(self, objective: Objective, batch_size: int) -> None:
-        self.objective, self.length = objective, min(len(objective), _STEPS * batch_size)
+    def __init__(self, loss: Loss, batch_size: int) -> None:
+        self.loss, self.length = loss, min(len(loss), _STEPS * batch_size)
         self.validating = 0.0
 
     @property
     def module(self) -> nn.Module:
-        return self.objective.module
+        return self.loss.module
 
     def __len__(self) -> int:
         return self.length
@@ -56,11 +52,11 @@ class _Few:
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
     ) -> Mapping[str, Term]:
-        return self.objective.terms(rows, generator, group)
+        return self.loss.terms(rows, generator, group)
 
     def validate(self, group: Processes) -> Mapping[str, float]:
         started = time.perf_counter()
-        scores = self.objective.validate(group)
+        scores = self.loss.validate(group)
         self.validating = time.perf_counter() - started
         return scores
 
@@ -69,17 +65,19 @@ class _Few:
 class _Rehearsal(TrainingContext):
     """Trains a few steps instead of all, and notes how long each whole training would take.
 
-    By what determines it.
+    Attributes:
+        seconds: Seconds of each whole training, by what determines it.
+        spent: Seconds that each rehearsal took.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     spent: list[float] = field(default_factory=list)
 
     def train(
-        self, name: str, objective: Objective, training: TrainingConfig, *, seed: int, settings: Any
+        self, name: str, loss: Loss, training: TrainingConfig, *, seed: int, settings: Any
     ) -> TrainingResult:
         optimiser, every = training.optimiser, training.stopping.every
-        few = _Few(objective, optimiser.batch_size)
+        few = _Few(loss, optimiser.batch_size)
         short = training.model_copy(
             update={"optimiser": optimiser.model_copy(update={"epochs": 1})}
         )
@@ -87,10 +85,9 @@ class _Rehearsal(TrainingContext):
         result = super().train(name, few, short, seed=seed, settings=settings)
         self.spent.append(time.perf_counter() - started)
         step = (self.spent[-1] - few.validating) / math.ceil(len(few) / optimiser.batch_size)
-        steps = optimiser.epochs * math.ceil(len(objective) / optimiser.batch_size)
-        self.seconds[json.dumps([name, settings])] = step * steps + few.validating * math.ceil(
-            optimiser.epochs / every
-        )
+        steps = optimiser.epochs * math.ceil(len(loss) / optimiser.batch_size)
+        validations = math.ceil(optimiser.epochs / every)
+        self.seconds[json.dumps([name, settings])] = step * steps + few.validating * validations
         return result
 
 
@@ -120,10 +117,9 @@ def estimate_seconds(study: Study, *, progress: Progress = silent) -> float:
 
     Raises:
         ConfigError: Settings that cannot be, or a planner that does not exist.
-        DataError: The data set cannot be opened or gives no windows.
+        DataError: The data set gives no windows.
     """
-    dataset = open_dataset(study.dataset)
-    cells = missing_cells(study, dataset)
+    cells = missing_cells(study)
     seconds = 0.0
     rehearsed: dict[tuple[str, int], _Rehearsed] = {}
     planning: dict[tuple[str, int], float] = {}
@@ -132,12 +128,12 @@ def estimate_seconds(study: Study, *, progress: Progress = silent) -> float:
         "estimating the time", total=len({(cell.row.name, cell.horizon) for cell in cells})
     ) as advance:
         for cell in cells:
-            folder = cell.run(study, dataset)
+            folder = cell.run_folder(study)
             run, row = (folder.name, cell.horizon), (cell.row.name, cell.horizon)
             if run not in rehearsed:
-                rehearsed[run] = _fit(study, cell, dataset)
+                rehearsed[run] = _fit(study, cell)
             if row not in planning:
-                planning[row] = _plan(study, cell, dataset, rehearsed[run].planner)
+                planning[row] = _plan(study, cell, rehearsed[run].planner)
                 advance()
             seconds += planning[row]
             if folder in done or _finished(folder):
@@ -152,44 +148,39 @@ def estimate_seconds(study: Study, *, progress: Progress = silent) -> float:
 
 def _finished(folder: Path) -> bool:
     try:
-        info = read_json(folder / "run.json", "", RunError)
+        return RunInfo.read(folder).finished
     except RunError:
         return False
-    return isinstance(info, dict) and bool(info.get("finished"))
 
 
-def _fit(study: Study, cell: Cell, dataset: PreparedDataset) -> _Rehearsed:
+def _fit(study: Study, cell: Cell) -> _Rehearsed:
     """Train a planner a few steps."""
     context = _Rehearsal(device=pick_device(study.device))
     try:
-        train, val = fitting_windows(dataset, horizon=cell.horizon, selection=study.selection)
-        config = study.config(cell.row, dataset.taxonomy.dataset, cell.horizon)
-        planner = make_planner(cell.row.method, config=config, context=context)
+        train, val = fitting_windows(study.dataset, horizon=cell.horizon, selection=study.selection)
+        method = find_method(cell.row.method)
+        settings = study.config(cell.row, cell.horizon).settings(method.settings)
         started = time.perf_counter()
-        planner.fit(train, val, seed=cell.seed)
+        fitted = method.planner.fit(train, val, settings=settings, seed=cell.seed, context=context)
+        rest = time.perf_counter() - started - sum(context.spent)
     except Exception:  # it will fail in the study too, which says why
         return _Rehearsed()
-    return _Rehearsed(planner, context.seconds, time.perf_counter() - started - sum(context.spent))
+    return _Rehearsed(fitted.planner, context.seconds, rest)
 
 
-def _plan(study: Study, cell: Cell, dataset: PreparedDataset, planner: Planner | None) -> float:
+def _plan(study: Study, cell: Cell, planner: Planner | None) -> float:
     """Seconds of planning all windows of a row."""
     if planner is None:
         return 0.0
-    row, (train, test) = (
-        cell.row,
-        (cut_windows(dataset, horizon=cell.horizon, split=split) for split in ("train", "test")),
-    )
-    windows = scored_windows(study, row, test, train)
+    row = cell.row
+    windows, _ = scored_windows(study, row, cell.horizon)
     few = windows.subset(
         np.linspace(0, len(windows) - 1, min(_QUERIES, len(windows))).astype(np.int64)
     )
     started = time.perf_counter()
     try:
-        if isinstance(planner, CefitoPlanner):
-            config = study.config(row, dataset.taxonomy.dataset, cell.horizon)
-            planner.use(search_settings(config.search, **row.search))
-        planner.plan(Queries.from_windows(few, oracle_task=row.true_task), 5)
+        queries = Queries.from_windows(few, oracle_task=row.true_task)
+        row.apply(planner).plan(queries, TOP_K)
     except Exception:  # likewise
         return 0.0
     return (time.perf_counter() - started) * len(windows) / len(few)

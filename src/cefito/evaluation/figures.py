@@ -25,14 +25,12 @@ __all__ = [
 ]
 
 _BLUE, _RED, _GREY, _DARK = "#2f6db3", "#c8443a", "#888888", "#444444"
-_HEAD = 0.55  # width of what stands before plans, in widths of an action
+_HEAD = 0.55  # width of what stands before a plan, in widths of an action
 
 
 @dataclass(frozen=True)
 class EnergyCurve:
-    """The energies of all candidates of one query, ascending.
-
-    And where the annotated sequence stands among them.
+    """The energies of all candidates of one query, and where the annotated sequence stands.
 
     Attributes:
         title: What the query is.
@@ -179,8 +177,8 @@ def draw_curves(
             intervals = [seed_interval(values) for _, values in curve.points]
             axis.errorbar(
                 places,
-                [one.mean for one in intervals],
-                yerr=[one.half_width or 0.0 for one in intervals],
+                [interval.mean for interval in intervals],
+                yerr=[interval.half_width or 0.0 for interval in intervals],
                 marker="o",
                 markersize=4,
                 capsize=2,

@@ -1,29 +1,41 @@
-"""Metrics of procedure planning, in per cent, each a sum over windows and a count.
+"""Metrics of procedure planning, in per cent.
 
-So that parts can be added up.
+Each is a sum over windows and a count, so that parts of a split can be added up. Whoever adds a
+metric registers it in `METRICS`, and nowhere else: evaluations and tables then show it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
+    "METRICS",
+    "TOP_K",
+    "Metric",
     "MetricSums",
+    "ScoredPlans",
     "mean_accuracy",
     "mean_iou",
     "mean_iou_bitwise",
+    "metric_heads",
     "position_accuracy",
     "success_rate",
     "task_accuracy",
     "top_k_success_rate",
 ]
 
+TOP_K = 5
+"""Plans that the top-k success rate looks at, unless another number is asked for."""
 _MISSING = -1  # stands in for every action of a plan that a planner could not give
 _EPSILON = 1e-6
+
+Sum: TypeAlias = float | NDArray[np.float64]
 
 
 def success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
@@ -48,9 +60,7 @@ def mean_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
 
 
 def mean_iou(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """mIoU: for each window the intersection over union of the two sets of actions.
-
-    Averaged over windows.
+    """mIoU: mean over windows of the intersection over union of the two sets of actions.
 
     Independent of order within a window, of batches and of how actions are numbered. Arguments as
     in `success_rate`.
@@ -59,17 +69,15 @@ def mean_iou(predicted: ArrayLike, actual: ArrayLike) -> float:
 
 
 def mean_iou_bitwise(predicted: ArrayLike, actual: ArrayLike) -> float:
-    """The "element-wise mIoU" of published tables.
+    """The "element-wise mIoU" of published tables: bitwise AND over bitwise OR of action *ids*.
 
-    Bitwise AND over bitwise OR of the action *ids*. Not an overlap measure.
-
-    For each window the sum over positions of `predicted & actual`, the ids taken as binary numbers,
-    is divided by the sum of `predicted | actual` (plus 1e-6), then averaged over windows. It was
-    presumably meant for one-hot vectors. On ids it
-    depends on how actions are numbered: 6 for 7 counts 6/7, 8 for 7 counts nothing; where the ids
-    of a task are neighbours, random steps of the right task score above 90 %. A right prediction of
-    action 0 everywhere counts nothing. Reported for comparison with such tables only. Arguments as
-    in `success_rate`; ids must not be negative.
+    This is no measure of overlap. For each window the sum over positions of `predicted & actual`,
+    the ids taken as binary numbers, is divided by the sum of `predicted | actual` (plus 1e-6), then
+    averaged over windows. It was presumably meant for one-hot vectors. On ids it depends on how
+    actions are numbered: 6 for 7 counts 6/7, 8 for 7 counts nothing; where the ids of a task are
+    neighbours, random steps of the right task score above 90 %. A right prediction of action 0
+    everywhere counts nothing. Reported for comparison with such tables only. Arguments as in
+    `success_rate`; ids must not be negative.
     """
     return _percent(*_bitwise(*_pair(predicted, actual)))
 
@@ -103,22 +111,103 @@ def task_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
     return mean_accuracy(left.reshape(len(left), -1), right.reshape(len(right), -1))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScoredPlans:
+    """What a metric looks at: the plans of some windows beside the truth.
+
+    Attributes:
+        plans: The k best plans of each window, best first, [N, k, T]; -1 where there is no plan.
+        actual: True sequences [N, T].
+        tasks: Tasks planned for [N], if the planner has such a notion.
+        actual_tasks: True tasks [N], where tasks are to be scored.
+    """
+
+    plans: NDArray[np.int64]
+    actual: NDArray[np.int64]
+    tasks: NDArray[np.int64] | None = None
+    actual_tasks: NDArray[np.int64] | None = None
+
+    @property
+    def best(self) -> NDArray[np.int64]:
+        """The best plan of each window [N, T]."""
+        return self.plans[:, 0]
+
+    @cached_property
+    def planned(self) -> NDArray[np.bool_]:
+        """Which windows have a plan [N]."""
+        return np.asarray((self.best != _MISSING).any(axis=1))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric as evaluations and tables show it.
+
+    Attributes:
+        total: Gives its sum over windows and what the sum is to be divided by; None where it does
+            not apply. A sum [T] makes a metric with a number for each position.
+        head: Head of its column in tables; empty where they have none. "top-k" stands for the
+            number of plans, as "top_k" does in the metric's name.
+    """
+
+    total: Callable[[ScoredPlans], tuple[Sum, float] | None]
+    head: str = ""
+
+
+def _total_bitwise(scored: ScoredPlans) -> tuple[float, float]:
+    total, _ = _bitwise(scored.best[scored.planned], scored.actual[scored.planned])
+    return total, len(scored.actual)
+
+
+def _total_tasks(scored: ScoredPlans) -> tuple[float, float] | None:
+    if scored.tasks is None or scored.actual_tasks is None:
+        return None
+    return float((scored.tasks == scored.actual_tasks).sum()), len(scored.actual_tasks)
+
+
+def _total_positions(scored: ScoredPlans) -> tuple[Sum, float]:
+    right = (scored.best == scored.actual).sum(axis=0).astype(np.float64)
+    return np.asarray(right), len(scored.actual)
+
+
+METRICS: dict[str, Metric] = {
+    "success_rate": Metric(lambda scored: _success(scored.best, scored.actual), "SR"),
+    "mean_accuracy": Metric(lambda scored: _accuracy(scored.best, scored.actual), "mAcc"),
+    "mean_iou": Metric(lambda scored: _iou(scored.best, scored.actual), "mIoU"),
+    "mean_iou_bitwise": Metric(_total_bitwise, "bitwise mIoU"),
+    "top_k_success_rate": Metric(lambda scored: _top_k(scored.plans, scored.actual), "top-k SR"),
+    "task_accuracy": Metric(_total_tasks, "task"),
+    "position_accuracy": Metric(_total_positions),
+}
+"""All metrics by name, in the order of tables. New ones are added here only."""
+
+
+def metric_heads(top_k: int = TOP_K) -> dict[str, str]:
+    """Heads of the columns of tables, by the name that metrics have in evaluations."""
+    return {
+        _named(name, top_k): metric.head.replace("top-k", f"top-{top_k}")
+        for name, metric in METRICS.items()
+        if metric.head
+    }
+
+
+def _named(name: str, top_k: int) -> str:
+    return name.replace("top_k", f"top_{top_k}")
+
+
 @dataclass
 class MetricSums:
     """All metrics accumulated over parts of a split.
 
     Attributes:
         top_k: How many plans a window the top-k success rate looks at.
-        sums: Sum of each metric, in windows.
+        sums: Sum of each metric over windows.
         counts: Number that each is divided by.
-        positions: Right actions at each position [T].
         without_plan: Windows for which the planner gave no plan; they count as wrong.
     """
 
-    top_k: int = 5
-    sums: dict[str, float] = field(default_factory=dict)
+    top_k: int = TOP_K
+    sums: dict[str, Sum] = field(default_factory=dict)
     counts: dict[str, float] = field(default_factory=dict)
-    positions: NDArray[np.float64] | None = None
     without_plan: int = 0
 
     def add(
@@ -137,38 +226,26 @@ class MetricSums:
             tasks: Tasks planned for [N], if the planner has such a notion.
             actual_tasks: True tasks [N].
         """
-        horizon = actual.shape[1]
-        padded = np.full((len(plans), self.top_k, horizon), _MISSING, dtype=np.int64)
+        padded = np.full((len(plans), self.top_k, actual.shape[1]), _MISSING, dtype=np.int64)
         for row, plan in enumerate(plans):
             padded[row, : min(len(plan), self.top_k)] = plan[: self.top_k]
-        first = padded[:, 0]
-        missing = (first == _MISSING).all(axis=1)
-        self.without_plan += int(missing.sum())
-        bitwise_sum, _ = _bitwise(first[~missing], actual[~missing])
-        parts = {
-            "success_rate": _success(first, actual),
-            "mean_accuracy": _accuracy(first, actual),
-            "mean_iou": _iou(first, actual),
-            "mean_iou_bitwise": (bitwise_sum, len(actual)),
-            f"top_{self.top_k}_success_rate": _top_k(padded, actual),
-        }
-        if tasks is not None and actual_tasks is not None:
-            parts["task_accuracy"] = (float((tasks == actual_tasks).sum()), len(actual_tasks))
-        for name, (total, count) in parts.items():
-            self.sums[name] = self.sums.get(name, 0.0) + total
-            self.counts[name] = self.counts.get(name, 0.0) + count
-        right = (first == actual).sum(axis=0).astype(np.float64)
-        self.positions = right if self.positions is None else self.positions + right
+        scored = ScoredPlans(plans=padded, actual=actual, tasks=tasks, actual_tasks=actual_tasks)
+        self.without_plan += int((~scored.planned).sum())
+        for name, metric in METRICS.items():
+            part = metric.total(scored)
+            if part is not None:
+                total, count = part
+                self.sums[name] = self.sums.get(name, 0.0) + total
+                self.counts[name] = self.counts.get(name, 0.0) + count
 
-    def percents(self) -> dict[str, Any]:
-        """Every metric in per cent; `position_accuracy` is a list of T."""
-        values: dict[str, Any] = {
-            name: _percent(total, self.counts[name]) for name, total in self.sums.items()
-        }
-        if self.positions is not None:
-            values["position_accuracy"] = (
-                100 * self.positions / self.counts["success_rate"]
-            ).tolist()
+    def percents(self) -> dict[str, float | list[float]]:
+        """Every metric in per cent; a list of T for those of each position."""
+        values: dict[str, float | list[float]] = {}
+        for name, total in self.sums.items():
+            percent = 100 * total / self.counts[name]
+            values[_named(name, self.top_k)] = (
+                percent.tolist() if isinstance(percent, np.ndarray) else percent
+            )
         return values
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,22 +13,23 @@ from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.evaluation.figures import EnergyCurve, draw_energies, draw_training
 from cefito.evaluation.score import Evaluation, evaluate_planner
-from cefito.field.incremental import IncrementalField
 from cefito.files import write_json
-from cefito.planners.base import Planner, Queries
-from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.frequent import FrequentPlanner
-from cefito.planners.nearest import NearestPlanner
+from cefito.planners.base import Queries
+from cefito.planners.networks import TrainingContext
+from cefito.planners.registry import find_method
 from cefito.planners.run import Run, train_run
 from cefito.planners.settings import RunConfig, load_config
 from cefito.progress import Progress, silent
-from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.problem import Plans, Problem
+from cefito.search.problem import Plans
+from cefito.search.settings import SearchConfig
 
 __all__ = ["Example", "Quickstart", "run_quickstart"]
 
 HORIZON = 3
 EXAMPLES = 3
+SIMPLE = ("nearest", "frequent")
+"""Methods that CEFITO is compared with."""
+_EVERYTHING = SearchConfig(method="exhaustive", objective="energy", tasks=1)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Quickstart:
     """
 
     folder: Path
-    run: Run[CefitoPlanner]
+    run: Run
     evaluations: list[Evaluation]
     examples: list[Example]
     pictures: list[Path]
@@ -75,9 +75,7 @@ class Quickstart:
 def run_quickstart(
     folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
 ) -> Quickstart:
-    """Make the embedded world, train on it.
-
-    Plan its test videos and compare with two simple planners.
+    """Make the embedded world, train on it, plan its test videos, compare with simple planners.
 
     Args:
         folder: New folder for data set, run, scores and pictures.
@@ -89,12 +87,15 @@ def run_quickstart(
         RunError: The folder exists already.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder}: exists already. Choose another folder with --out, or remove it.")
+        raise RunError(
+            f"{folder}: exists already. Choose another folder, or remove it.", setting="out"
+        )
+    config = config or load_config("quickstart")
     dataset = write_world(folder / "world", seed=seed)
     run = train_run(
         dataset,
         folder / "run",
-        config=config or load_config("quickstart"),
+        config=config,
         horizon=HORIZON,
         seed=seed,
         progress=progress,
@@ -103,7 +104,7 @@ def run_quickstart(
         split: cut_windows(dataset, horizon=HORIZON, split=split)
         for split in ("train", "val", "test")
     }
-    evaluations, plans = _compare(run, splits, seed)
+    evaluations, plans = _compare(run, dataset, splits, config, seed)
     write_json(
         run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations]
     )
@@ -119,14 +120,24 @@ def run_quickstart(
 
 
 def _compare(
-    run: Run[CefitoPlanner], splits: dict[str, Windows], seed: int
+    run: Run, dataset: PreparedDataset, splits: dict[str, Windows], config: RunConfig, seed: int
 ) -> tuple[list[Evaluation], list[Plans]]:
-    simple: list[Planner] = [NearestPlanner(), FrequentPlanner(task_model=run.planner.task_model)]
-    evaluation, plans = evaluate_planner(run.planner, splits["test"])
-    evaluations = [evaluation, evaluate_planner(run.planner, splits["test"], oracle_task=True)[0]]
-    for planner in simple:
-        planner.fit(splits["train"], splits["val"], seed=seed)
-        evaluations.append(evaluate_planner(planner, splits["test"])[0])
+    """Scores of the run, without and with the true task, and of simple methods; the run's plans."""
+    test = splits["test"]
+    evaluation, plans = evaluate_planner(run.planner, test)
+    evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
+    # trainings that the run has done already, the task classifier's, are taken from its folder
+    context = TrainingContext(folder=run.folder, key=dataset.fingerprint)
+    for name in SIMPLE:
+        method = find_method(name)
+        fitted = method.planner.fit(
+            splits["train"],
+            splits["val"],
+            settings=config.settings(method.settings),
+            seed=seed,
+            context=context,
+        )
+        evaluations.append(evaluate_planner(fitted.planner, test)[0])
     return evaluations, plans
 
 
@@ -159,17 +170,17 @@ def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) ->
     )
 
 
-def _curve(run: Run[CefitoPlanner], test: Windows, row: int) -> EnergyCurve:
+def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
+    """The energies of all candidates of a query: those of a search that keeps every sequence."""
     query = Queries.from_windows(test.subset([row]))
-    space: Any = run.planner.space
-    task = int(run.planner.predict_tasks(query)[0])
-    field: Any = run.planner.field
-    problem = Problem(initial=query.initial[0], goal=query.goal[0], actions=space.actions[task])
-    size = len(problem.actions) ** test.horizon
-    everything = ExhaustiveSearch().search(IncrementalField(field), [problem], size)[0]
+    planner = run.planner.with_search(_EVERYTHING)
+    (best,) = planner.plan(query, 1)
+    assert best.tasks is not None
+    task = test.taxonomy.tasks[int(best.tasks[0])]
+    (everything,) = planner.plan(query, len(task.actions) ** test.horizon)
     same = np.flatnonzero((everything.actions == test.actions[row]).all(axis=1))
     return EnergyCurve(
-        title=test.taxonomy.tasks[task].name,
+        title=task.name,
         energies=everything.energies,
         truth_rank=int(same[0]) if len(same) else None,
     )

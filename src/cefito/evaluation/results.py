@@ -2,93 +2,180 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import Discriminator, Tag
 
-from cefito.data.prepared import open_dataset
+from cefito.data.windows import Selection
 from cefito.errors import RunError
-from cefito.evaluation.study import Study, read_cell
-from cefito.files import read_json, write_json
+from cefito.evaluation.cells import Cell, read_cell
+from cefito.evaluation.records import CellFile, FailedCell, FailureFile, Record, ScoredCell
+from cefito.evaluation.rows import Row
+from cefito.evaluation.study import Study
 
-__all__ = ["Results", "gather", "read_results", "write_results"]
+__all__ = ["DatasetName", "Results", "WindowList", "gather", "read_results", "write_results"]
 
-FORMAT_VERSION = 1
-Results = dict[str, Any]
-"""{"format_version", "dataset": {"name", "fingerprint"}, "selection", "preset", "settings".
 
-"sample", "horizons", "seeds",
-"versions", "rows": [as `Row`], "windows": {T: {"video", "start"}} of all scored test windows,
-"cells": [{"row", "horizon", "seed", "metrics", "success", "windows", "scored", …} or {"row",
-"horizon", "seed", "error"}]}; `success` has a digit for each window, 1 where the whole sequence was
-right; `scored` are the numbers of these windows, null for all of them."""
+class DatasetName(Record):
+    """Which data set it is.
+
+    Attributes:
+        name: Its name.
+        fingerprint: Its fingerprint.
+    """
+
+    name: str
+    fingerprint: str
+
+
+class WindowList(Record):
+    """All scored test windows of a horizon.
+
+    Attributes:
+        video: Video of each, as its number in the data set.
+        start: Number of each one's first step in its video.
+    """
+
+    video: tuple[int, ...] = ()
+    start: tuple[int, ...] = ()
+
+
+def _kind(cell: Any) -> str:
+    failed = "error" in cell if isinstance(cell, dict) else hasattr(cell, "error")
+    return "failed" if failed else "scored"
+
+
+class Results(Record):
+    """Content of a results.json.
+
+    Attributes:
+        format_version: 1.
+        dataset: The data set.
+        selection: Where epochs and weights were chosen.
+        preset: Preset of the settings.
+        settings: Settings changed in all rows, dotted keys.
+        sample: Size of the sample of test windows; None where all were scored.
+        horizons: All T.
+        seeds: Seeds of the trainings.
+        versions: Of what it was made with.
+        rows: The lines of tables.
+        windows: All scored test windows of each horizon.
+        cells: The scores of each row, horizon and seed, or why there are none.
+    """
+
+    what: ClassVar[str] = "results file"
+    remedy: ClassVar[str] = "Make it again with cefito compare."
+
+    format_version: Literal[1] = 1
+    dataset: DatasetName
+    selection: Selection
+    preset: str
+    settings: dict[str, Any]
+    sample: int | None
+    horizons: list[int]
+    seeds: list[int]
+    versions: dict[str, str]
+    rows: list[Row]
+    windows: dict[int, WindowList]
+    cells: list[
+        Annotated[
+            Annotated[ScoredCell, Tag("scored")] | Annotated[FailedCell, Tag("failed")],
+            Discriminator(_kind),
+        ]
+    ]
+
+    def scored(self, horizon: int, row: str | None = None) -> list[ScoredCell]:
+        """Cells with scores at a horizon, by ascending seeds; of all rows by default."""
+        cells = [
+            cell
+            for cell in self.cells
+            if isinstance(cell, ScoredCell) and cell.horizon == horizon and row in (None, cell.row)
+        ]
+        return sorted(cells, key=lambda cell: cell.seed)
+
+    def failed(self, horizon: int, row: str) -> list[FailedCell]:
+        """Cells of a row without scores, by ascending seeds."""
+        cells = [
+            cell
+            for cell in self.cells
+            if isinstance(cell, FailedCell) and (cell.horizon, cell.row) == (horizon, row)
+        ]
+        return sorted(cells, key=lambda cell: cell.seed)
+
+    def windows_of(self, horizon: int) -> WindowList:
+        """All scored test windows of a horizon."""
+        return self.windows.get(horizon, WindowList())
 
 
 def gather(study: Study) -> Results:
-    """All scores of a study, read from its cells; cells without scores have an entry that says why.
-
-    Raises:
-        DataError: The data set cannot be opened.
-    """
-    dataset = open_dataset(study.dataset)
-    cells: list[dict[str, Any]] = []
-    windows: dict[str, Any] = {}
-    for cell in study.cells():
-        place = {"row": cell.row.name, "horizon": cell.horizon, "seed": cell.seed}
-        try:
-            value = read_cell(study, cell, dataset)
-        except RunError as problem:
-            value = {"error": str(problem)}
-        if value is None:
-            value = {"error": "not scored yet. Repeat the command."}
-        value = {name: part for name, part in value.items() if name not in ("key", "traceback")}
-        if "videos" in value:
-            videos, starts = value.pop("videos"), value.pop("starts")
-            kept = windows.setdefault(str(cell.horizon), {"video": videos, "start": starts})
-            if len(kept["video"]) < len(videos):
-                windows[str(cell.horizon)] = {"video": videos, "start": starts}
-            value["scored"] = [videos, starts]
-        cells.append({**place, **value})
-    for value in cells:  # which of the horizon's windows each was scored on
-        if "scored" in value:
-            value["scored"] = _rows(value["scored"], windows[str(value["horizon"])])
-    return {
-        "format_version": FORMAT_VERSION,
-        "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
-        "selection": study.selection,
-        "preset": study.preset,
-        "settings": dict(study.settings),
-        "sample": study.sample,
-        "horizons": list(study.horizons),
-        "seeds": list(study.seeds),
-        "versions": {
+    """All scores of a study, read from its cells; cells without scores say why."""
+    records = [_read(study, cell) for cell in study.cells()]
+    windows: dict[int, WindowList] = {}
+    for record in records:
+        if isinstance(record, CellFile):
+            known = windows.get(record.horizon, WindowList())
+            if record.horizon not in windows or len(known.video) < len(record.videos):
+                windows[record.horizon] = WindowList(
+                    video=tuple(record.videos), start=tuple(record.starts)
+                )
+    return Results(
+        dataset=DatasetName(name=study.dataset.name, fingerprint=study.dataset.fingerprint),
+        selection=study.selection,
+        preset=study.preset,
+        settings=dict(study.settings),
+        sample=study.sample,
+        horizons=list(study.horizons),
+        seeds=list(study.seeds),
+        versions={
             "cefito": version("cefito"),
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
-        "rows": [asdict(row) for row in study.rows],
-        "windows": windows,
-        "cells": cells,
-    }
+        rows=list(study.rows),
+        windows=windows,
+        cells=[
+            _placed(record, windows[record.horizon]) if isinstance(record, CellFile) else record
+            for record in records
+        ],
+    )
 
 
-def _rows(scored: list[list[int]], windows: dict[str, list[int]]) -> list[int] | None:
-    """Numbers of the windows among all, None for all of them."""
-    if len(scored[0]) == len(windows["video"]):
-        return None
-    place = {
-        key: row for row, key in enumerate(zip(windows["video"], windows["start"], strict=True))
-    }
-    return [place[key] for key in zip(*scored, strict=True)]
+def _read(study: Study, cell: Cell) -> CellFile | FailedCell:
+    """What there is of a cell, or why there is nothing."""
+    error = "not scored yet. Repeat the command."
+    try:
+        record = read_cell(study, cell)
+        if isinstance(record, CellFile):
+            return record
+        if isinstance(record, FailureFile):
+            error = record.error
+    except RunError as problem:
+        error = str(problem)
+    return FailedCell(row=cell.row.name, horizon=cell.horizon, seed=cell.seed, error=error)
+
+
+def _placed(record: CellFile, windows: WindowList) -> ScoredCell:
+    """A cell with the numbers of its windows among all of the horizon; None for all of them."""
+    scored = None
+    if len(record.videos) < len(windows.video):
+        pairs = zip(windows.video, windows.start, strict=True)
+        number = {pair: place for place, pair in enumerate(pairs)}
+        scored = [number[pair] for pair in zip(record.videos, record.starts, strict=True)]
+    values = {name: value for name, value in record if name not in ("key", "videos", "starts")}
+    return ScoredCell(**values, scored=scored)
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write a results file."""
-    write_json(path, results)
+    """Write a results file.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    results.write(path)
 
 
 def read_results(path: Path) -> Results:
@@ -97,13 +184,4 @@ def read_results(path: Path) -> Results:
     Raises:
         RunError: Missing, damaged, or of another version.
     """
-    value = read_json(path, "Make it again with cefito compare.", RunError)
-    if (
-        not isinstance(value, dict)
-        or value.get("format_version") != FORMAT_VERSION
-        or not isinstance(value.get("cells"), list)
-    ):
-        raise RunError(
-            f"{path}: not a results file of this version. Make it again with cefito compare."
-        )
-    return value
+    return Results.read(path)

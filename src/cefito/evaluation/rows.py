@@ -1,16 +1,15 @@
-"""Rows of tables: a method, how it is trained and how it plans.
-
-Those that can be asked for by name.
-"""
+"""Rows of tables: a method, how it is trained and how it plans; and those that have a name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cefito.errors import ConfigError
+from cefito.planners.base import Planner
 from cefito.planners.registry import find_method
+from cefito.search.settings import search_settings
+from cefito.settings import Frozen
 
 __all__ = ["ROWS", "TRUE_TASK", "Row", "find_rows"]
 
@@ -18,8 +17,7 @@ TRUE_TASK = "-true-task"
 """What a row's name ends with where the true task is given."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Frozen):
     """One line of a table: a method, how it is trained and how it plans.
 
     Attributes:
@@ -27,7 +25,8 @@ class Row:
         title: Its name in tables.
         method: Name of the method.
         settings: Settings changed in training, dotted keys as in `load_config`.
-        search: Settings of the search changed in planning, as in `search_settings`; of CEFITO only.
+        search: Settings of the search changed in planning, as in `search_settings`; only of methods
+            that have a search to choose.
         exhaustive: Whether planning costs so much that long horizons are scored on a sample.
         true_task: Whether the true task is given.
     """
@@ -35,10 +34,37 @@ class Row:
     name: str
     title: str
     method: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    search: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = {}
+    search: Mapping[str, Any] = {}
     exhaustive: bool = False
     true_task: bool = False
+
+    def check(self) -> None:
+        """Refuse what its method cannot do.
+
+        Raises:
+            ConfigError: No such method, or it makes no use of the task or has no search to choose
+                though the row asks for it.
+        """
+        abilities = find_method(self.method).planner.abilities
+        if self.true_task and not abilities.true_task:
+            raise ConfigError(f"'{self.name}': {self.title} makes no use of the task.")
+        if self.search and not abilities.search:
+            raise ConfigError(f"'{self.name}': the method '{self.method}' has no search to choose.")
+
+    def apply(self, planner: Planner) -> Planner:
+        """A planner that searches as the row says.
+
+        Raises:
+            ConfigError: Settings of the search that cannot be, or a planner without a search to
+                choose.
+        """
+        if not self.search:
+            return planner
+        trained = planner.describe().search
+        if trained is None:
+            raise ConfigError(f"'{self.name}': {planner.name} has no search to choose.")
+        return planner.with_search(search_settings(trained, **self.search))
 
     def with_true_task(self) -> Row:
         """The same with the true task given.
@@ -46,54 +72,55 @@ class Row:
         Raises:
             ConfigError: The method makes no use of it.
         """
-        if not find_method(self.method).uses_task:
+        if not find_method(self.method).planner.abilities.true_task:
             raise ConfigError(f"'{self.name}{TRUE_TASK}': {self.title} makes no use of the task.")
-        return replace(
-            self, name=self.name + TRUE_TASK, title=f"{self.title}, true task", true_task=True
+        return self.model_copy(
+            update={
+                "name": self.name + TRUE_TASK,
+                "title": f"{self.title}, true task",
+                "true_task": True,
+            }
         )
 
 
-_PAPER = {"method": "exhaustive", "objective": "energy", "tasks": 1}
-ROWS: dict[str, Row] = {
-    row.name: row
-    for row in (
-        Row(
-            name="cefito",
-            title="CEFITO, exact search",
-            method="cefito",
-            search={"method": "exhaustive"},
-            exhaustive=True,
-        ),
-        Row(
-            name="cefito-guided",
-            title="CEFITO, guided search",
-            method="cefito",
-            search={"method": "guided"},
-        ),
-        Row(
-            name="cefito-energy",
-            title="CEFITO, energy alone",
-            method="cefito",
-            search=_PAPER,
-            exhaustive=True,
-        ),
-        Row(
-            name="cefito-no-energy",
-            title="CEFITO without the energy",
-            method="cefito",
-            search={"method": "guided", "objective": "likelihood"},
-        ),
-        Row(name="viterbi", title="ViterbiPlanNet", method="viterbi"),
-        Row(name="pdpp", title="PDPP", method="pdpp"),
-        Row(name="pkg", title="PKG, exact", method="pkg"),
-        Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),
-        Row(name="nearest", title="nearest window", method="nearest"),
-        Row(name="frequent", title="most frequent window", method="frequent"),
-    )
-}
+_NAMED = (
+    Row(
+        name="cefito",
+        title="CEFITO, exact search",
+        method="cefito",
+        search={"method": "exhaustive"},
+        exhaustive=True,
+    ),
+    Row(
+        name="cefito-guided",
+        title="CEFITO, guided search",
+        method="cefito",
+        search={"method": "guided"},
+    ),
+    Row(
+        name="cefito-energy",
+        title="CEFITO, energy alone",
+        method="cefito",
+        search={"method": "exhaustive", "objective": "energy", "tasks": 1},
+        exhaustive=True,
+    ),
+    Row(
+        name="cefito-no-energy",
+        title="CEFITO without the energy",
+        method="cefito",
+        search={"method": "guided", "objective": "likelihood"},
+    ),
+    Row(name="viterbi", title="ViterbiPlanNet", method="viterbi"),
+    Row(name="pdpp", title="PDPP", method="pdpp"),
+    Row(name="pkg", title="PKG, exact", method="pkg"),
+    Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),
+    Row(name="nearest", title="nearest window", method="nearest"),
+    Row(name="frequent", title="most frequent window", method="frequent"),
+)
+ROWS: dict[str, Row] = {row.name: row for row in _NAMED}
 """Rows that can be asked for by name.
 
-Each also with `-true-task` behind it where the method makes use of the task.
+Each also with `-true-task` behind its name, where the method makes use of the task.
 """
 
 
@@ -109,9 +136,10 @@ def find_rows(names: Sequence[str]) -> tuple[Row, ...]:
         if base not in ROWS:
             raise ConfigError(
                 f"no planner '{name}'; there are {', '.join(ROWS)}, each also with '{TRUE_TASK}' "
-                "behind it."
+                "behind it.",
+                setting="planners",
             )
         rows.append(ROWS[base] if base == name else ROWS[base].with_true_task())
     if len({row.name for row in rows}) < len(rows):
-        raise ConfigError(f"planners {', '.join(names)}: one is named twice.")
+        raise ConfigError(f"planners {', '.join(names)}: one is named twice.", setting="planners")
     return tuple(rows)

@@ -7,36 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.windows import cut_windows
+from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError
+from cefito.evaluation.records import RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import evaluate_planner
-from cefito.files import write_json
-from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.base import Description
 from cefito.planners.run import Run
-from cefito.planners.settings import RunConfig
+from cefito.progress import Progress, silent
 from cefito.search.settings import changed_settings
 
 __all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run"]
 
 SAMPLE_SEED = 0
-"""Seed of the sample of windows, so that samples of one size are the same for all runs."""
+"""Seed of samples of windows, so that those of one size are the same everywhere."""
+_SHORT = {"method": "search", "budget_gflop": "budget"}  # what settings are called in file names
 
 
 def evaluate_run(
-    run: Run[Any],
+    run: Run,
     *,
     split: str = "test",
     oracle_task: bool = False,
     sample: int | None = None,
     dataset: Path | None = None,
-) -> tuple[dict[str, Any], Path]:
-    """Score a run on a split of its data set.
+    progress: Progress = silent,
+) -> tuple[RunEvaluation, Path]:
+    """Score a run on a split of its data set, with the search that its planner has.
 
-    With the settings of the search that its planner has now.
-
-    Where these are not the settings of the run itself, the file's name tells what differs. Scores
-    of imported weights, which have no data set of their own, bear the beginning of the data set's
-    fingerprint.
+    The scores are kept in the run folder. Where the search is not the one that the run was trained
+    with, the file's name tells what differs. Scores of imported weights, which have no data set of
+    their own, bear the beginning of the data set's fingerprint.
 
     Args:
         run: An opened run.
@@ -44,6 +44,7 @@ def evaluate_run(
         oracle_task: Plan with the true tasks.
         sample: Score a fixed random sample of so many windows.
         dataset: Where the data set lies, if it has moved.
+        progress: Shows progress.
 
     Returns:
         The scores, and the file in the run folder that holds them.
@@ -54,55 +55,55 @@ def evaluate_run(
         DataError: The split gives no windows.
     """
     if sample is not None and sample < 1:
-        raise ConfigError(f"sample of {sample} windows; expected at least 1.")
+        raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     data = run.dataset(dataset)
     windows = cut_windows(data, horizon=run.horizon, split=split)
     chosen = windows.sample(sample, SAMPLE_SEED)
-    planner = run.planner
     evaluation, _ = evaluate_planner(
-        planner, chosen, oracle_task=oracle_task, sampled_from=len(windows)
+        run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress
     )
-    value = evaluation.to_dict() | {
-        "fingerprint": data.fingerprint,
-        "method": run.method,
-        "seed": run.info["seed"],
-        "preset": run.info["preset"],
-        "selection": run.info.get("selection", "held-out"),
-    }
-    if isinstance(planner, CefitoPlanner):
-        space = planner.space
-        fallback = space.fallback if space else ()
-        value |= {
-            "actions_from": space.source if space else None,
-            "search": planner.config.search.model_dump(mode="json"),
-            "weights": vars(planner.weights),
-            "tasks_without_training": {
-                "tasks": list(fallback),
-                "windows": int(np.isin(chosen.tasks, fallback).sum()),
-            },
-        }
-    name = "-".join(
-        [
-            "evaluation",
-            split,
-            *(["oracle-task"] if oracle_task else []),
-            *([f"sample-{len(chosen)}"] if len(chosen) < len(windows) else []),
-            *([] if run.info["dataset"]["fingerprint"] else [data.fingerprint[:12]]),
-            *(setting.replace(" ", "-") for setting in changed_search(run)),
-        ]
+    description = run.planner.describe()
+    scores = RunEvaluation(
+        **dict(evaluation),
+        fingerprint=data.fingerprint,
+        method=run.method,
+        seed=run.info.seed,
+        preset=run.info.preset,
+        selection=run.info.selection,
+        actions_from=description.actions_from,
+        search=description.search,
+        weights=description.weights,
+        tasks_without_training=_without_training(description, chosen),
     )
-    path = run.folder / f"{name}.json"
-    write_json(path, value)
-    return value, path
+    words = ["evaluation", split]
+    if oracle_task:
+        words.append("oracle-task")
+    if len(chosen) < len(windows):
+        words.append(f"sample-{len(chosen)}")
+    if not run.info.dataset.fingerprint:
+        words.append(data.fingerprint[:12])
+    for name, value in changed_search(run).items():
+        words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")
+    path = run.folder / f"{'-'.join(words)}.json"
+    scores.write(path)
+    return scores, path
 
 
-def changed_search(run: Run[Any]) -> list[str]:
-    """The settings of the search in which a run's planner differs now from how it was trained.
+def changed_search(run: Run) -> dict[str, Any]:
+    """The settings of the search in which a run's planner differs from how it was trained."""
+    search, trained = run.planner.describe().search, run.trained_search
+    return {} if search is None or trained is None else changed_settings(search, trained)
 
-    Each as "option value".
-    """
-    if not isinstance(run.planner, CefitoPlanner):
-        return []
-    return changed_settings(
-        run.planner.config.search, RunConfig.model_validate(run.info["config"]).search
+
+def _without_training(description: Description, windows: Windows) -> TasksWithoutTraining | None:
+    """How many windows are of tasks without training; None of planners that do not mind."""
+    if description.actions_from is None:
+        return None
+    tasks = description.tasks_without_training
+    return TasksWithoutTraining(
+        tasks=tasks, windows=int(np.isin(windows.tasks, np.array(tasks, dtype=np.int64)).sum())
     )
+
+
+def _plain(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,6 +1,6 @@
-"""How sure a score is: intervals over seeds, the interval that published tables print.
+"""How sure a score is: intervals over seeds, and paired differences over videos.
 
-And paired differences over videos.
+Also the interval that published tables print.
 """
 
 from __future__ import annotations
@@ -53,12 +53,10 @@ class Difference:
 
 
 def seed_interval(values: Sequence[float], level: float = 0.9) -> Interval:
-    """Confidence interval of a mean over seeds, by Student's t: half-width t((1 + level) / 2.
+    """Confidence interval of a mean over seeds, by Student's t.
 
-    N - 1) · s / √n.
-
-    It covers the chance of training alone, on these test windows; not that of having drawn these
-    videos.
+    Its half-width is t((1 + level) / 2; n - 1) · s / √n. It covers the chance of training alone, on
+    these test windows; not that of having drawn these videos.
 
     Args:
         values: One value a seed.
@@ -86,14 +84,11 @@ def seed_interval(values: Sequence[float], level: float = 0.9) -> Interval:
 def bootstrap_width(values: Sequence[float], *, seed: int = 0, draws: int = 1000) -> float:
     """What the tables of the unified protocol (ViterbiPlanNet, arXiv 2603.04265) print after ±.
 
-    For comparison with them.
-
-    As many values as there are seeds are drawn from them with replacement and averaged, `draws`
-    times. The result is the
-    distance of the 5th and the 95th percentile of these means: the *full* width of a 90 % interval,
-    not half of it. With few
-    seeds a bootstrap is too narrow: for five, its interval is about z(0.95) √(4/5) / t(0.95; 4) =
-    0.69 times as wide as that of `seed_interval`.
+    It is for comparison with them. As many values as there are seeds are drawn from them with
+    replacement and averaged, `draws` times. The result is the distance of the 5th and the 95th
+    percentile of these means: the *full* width of a 90 % interval, not half of it. With few seeds a
+    bootstrap is too narrow: for five, its interval is about z(0.95) √(4/5) / t(0.95; 4) = 0.69
+    times as wide as that of `seed_interval`.
 
     Args:
         values: One value a seed, at least two.
@@ -113,8 +108,8 @@ def bootstrap_width(values: Sequence[float], *, seed: int = 0, draws: int = 1000
 
 
 def paired_difference(
-    one: ArrayLike,
-    other: ArrayLike,
+    first: ArrayLike,
+    second: ArrayLike,
     video: ArrayLike,
     *,
     level: float = 0.9,
@@ -131,9 +126,9 @@ def paired_difference(
     which there is `seeds`.
 
     Args:
-        one: Success of the first method for each seed and window, [S, N]; true or false, or
+        first: Success of the first method for each seed and window, [S, N]; true or false, or
             numbers.
-        other: That of the second, [S', N].
+        second: That of the second, [S', N].
         video: The video of each window [N], as integers.
         level: Confidence level.
         draws: Number of bootstrap draws.
@@ -143,27 +138,26 @@ def paired_difference(
         ValueError: Shapes that do not fit, no seed or window, values that are not finite, no draws,
             or a level not between 0 and 1.
     """
-    first, second = _success(one, "one"), _success(other, "other")
+    ours, theirs = _success(first, "first"), _success(second, "second")
     group = np.asarray(video)
-    if group.shape != first.shape[1:] or group.shape != second.shape[1:]:
+    if group.shape != ours.shape[1:] or group.shape != theirs.shape[1:]:
         raise ValueError(
-            f"one, other and video are of {first.shape[1]}, {second.shape[1]} and "
-            f"{list(group.shape)} windows; "
-            "expected the same windows"
+            f"first, second and video are of {ours.shape[1]}, {theirs.shape[1]} and "
+            f"{list(group.shape)} windows; expected the same windows"
         )
     if group.dtype.kind not in "iu":
         raise ValueError(f"video holds values of type {group.dtype}; expected integers")
     _check_level(level)
     _check_draws(draws)
     _, group = np.unique(group, return_inverse=True)
-    gain = np.bincount(group, weights=100 * (first.mean(axis=0) - second.mean(axis=0)))
+    gain = np.bincount(group, weights=100 * (ours.mean(axis=0) - theirs.mean(axis=0)))
     size = np.bincount(group)
     drawn = np.random.default_rng(seed).integers(len(size), size=(draws, len(size)))
     differences = gain[drawn].sum(axis=1) / size[drawn].sum(axis=1)
     low, high = np.percentile(differences, [50 * (1 - level), 50 * (1 + level)])
     seeds = None
-    if len(first) == len(second):
-        seeds = seed_interval((100 * (first - second).mean(axis=1)).tolist(), level)
+    if len(ours) == len(theirs):
+        seeds = seed_interval((100 * (ours - theirs).mean(axis=1)).tolist(), level)
     return Difference(
         mean=float(gain.sum() / size.sum()),
         low=float(low),

@@ -1,7 +1,4 @@
-"""The most frequent training windows of the predicted task.
-
-What is known without looking at the observations further.
-"""
+"""The most frequent training windows of the task: what is known once the task is."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _FILE = "frequent.json"
 _REMEDY = "Fit the planner again."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FrequentPlanner(BasePlanner):
     """Plans the sequences that training windows of the task show most often.
 
@@ -113,7 +110,7 @@ class FrequentPlanner(BasePlanner):
     @property
     def observation_dim(self) -> int:
         """E, the features of an observation."""
-        return self.task_model.network.fc1.in_features
+        return self.task_model.observation_dim
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The classifier's prediction [N], or the given tasks."""

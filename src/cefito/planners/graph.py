@@ -1,7 +1,4 @@
-"""The procedural knowledge graph: how often training windows show one action after another.
-
-And cheap paths through it.
-"""
+"""The procedural knowledge graph: counted transitions between actions, and cheap paths."""
 
 from __future__ import annotations
 
@@ -57,15 +54,13 @@ def transition_probabilities(
 def transition_costs(
     counts: NDArray[np.int64], *, horizon: int, smoothing: float = 0.0
 ) -> NDArray[np.float64]:
-    """What each transition costs a path.
-
-    Minus the logarithm of its probability, and more where it has none.
+    """What each transition costs a path: minus the logarithm of its probability, if it has one.
 
     A transition of probability zero costs minus the logarithm of the share of all transitions that
     lead to its second action (one added to each of these counts, so that none is zero), and on top
-    of that more than any path of T actions can cost without one. Paths are so ordered by the number
-    of transitions never seen; within a number, by the product of their
-    probabilities and shares. All costs are finite: any two actions are connected.
+    of that more than any path of T actions can cost without one. So paths are ordered by the number
+    of transitions that were never seen, and within a number by the product of their probabilities
+    and shares. All costs are finite: any two actions are connected.
 
     Args:
         counts: Transition counts [K, K].
@@ -113,9 +108,8 @@ def cheapest_paths(
     Returns:
         Paths [k, T] and their costs [k], rounded to nine decimals.
     """
-    ahead = [
-        costs[:, last]
-    ]  # for actions at places T - 2, T - 3, …, 1 from 0: the least cost of what follows
+    # the least cost of what follows an action, at the places T - 2, T - 3, …, 1, counted from 0
+    ahead = [costs[:, last]]
     if width is None:
         for _ in range(horizon - 3):
             ahead.append((costs + ahead[-1]).min(axis=1))
@@ -123,14 +117,11 @@ def cheapest_paths(
     for place in range(1, horizon - 1):
         after = spent[:, None] + costs[prefixes[:, -1]]
         total = after + ahead[horizon - 2 - place] if width is None else after
-        kept = np.sort(
-            _lowest(total.ravel(), count if width is None else width)
-        )  # in the order of ids, for ties
+        # kept in the order of ids, for ties
+        kept = np.sort(_lowest(total.ravel(), count if width is None else width))
         parents, actions = np.divmod(kept, len(costs))
-        prefixes, spent = (
-            np.concatenate([prefixes[parents], actions[:, None]], axis=1),
-            after.ravel()[kept],
-        )
+        prefixes = np.concatenate([prefixes[parents], actions[:, None]], axis=1)
+        spent = after.ravel()[kept]
     total = spent + costs[prefixes[:, -1], last]
     order = _lowest(total, count)
     paths = np.concatenate([prefixes[order], np.full((len(order), 1), last)], axis=1)

@@ -1,7 +1,4 @@
-"""The nearest training window in observation space.
-
-No learning, and a strong baseline where videos resemble each other.
-"""
+"""The nearest training window in observation space: strong where videos resemble each other."""
 
 from __future__ import annotations
 
@@ -29,13 +26,13 @@ _REMEDY = "Fit the planner again."
 _BLOCK = 512  # queries compared with all training windows at once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NearestPlanner(BasePlanner):
     """Plans what was done in the training windows whose two observations are nearest.
 
-    Each observation is scaled to unit length, so that nearest is by the sum of the two cosines; on
-    real features this is the stronger baseline. The energy of a plan is the Euclidean distance of
-    the scaled pairs. With the task known, only its windows are looked at.
+    Nothing is learned. Each observation is scaled to unit length, so that nearest is by the sum of
+    the two cosines; on real features this is the stronger baseline. The energy of a plan is the
+    Euclidean distance of the scaled pairs. With the task known, only its windows are looked at.
 
     Attributes:
         pairs: Both observations of each training window, scaled, side by side, [M, 2 E].

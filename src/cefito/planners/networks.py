@@ -1,4 +1,4 @@
-"""What trained networks share: where they train, one template of fitting, saving and loading."""
+"""What trained networks share: where they train, and one way of fitting, saving and loading."""
 
 from __future__ import annotations
 
@@ -97,13 +97,6 @@ class TrainingContext:
         return place
 
 
-class _Module(Protocol):
-    """A network whose weights can be drawn anew."""
-
-    def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights."""
-
-
 class _Loss(Loss, Protocol):
     """A loss that draws its batches from the observations of training windows."""
 
@@ -143,13 +136,13 @@ def train_network(
     Raises:
         RunError: The checkpoint in the folder cannot be used or written, or the training diverged.
     """
-    resettable: Any = network
-    resettable.reset(generator_for("cpu", seed, stream))
+    untyped: Any = network
+    untyped.reset(generator_for("cpu", seed, stream))
     network.to(context.device)
-    made = loss(network)
+    placed_loss = loss(network)
     if centre:
-        resettable.mean.copy_(made.observations.mean)
-    result = context.train(name, made, training, seed=seed, settings=settings)
+        untyped.mean.copy_(placed_loss.observations.mean)
+    result = context.train(name, placed_loss, training, seed=seed, settings=settings)
     network.eval()
     return result
 
@@ -159,8 +152,9 @@ class TrainedNetwork(Generic[Network]):
     """A trained network with what planning asks of it; never changed.
 
     Attributes:
+        title: What it is called in messages, progress and records.
+        file: Name of the file that its weights are saved in.
         network: The network.
-        config: Its settings.
     """
 
     title: ClassVar[str]
@@ -181,7 +175,7 @@ class TrainedNetwork(Generic[Network]):
         """Initial and goal observations [N, E] on the device.
 
         Raises:
-            RunError: They have not the expected number of features.
+            RunError: They have another number of features.
         """
         if queries.initial.shape[1] != expected:
             raise RunError(
@@ -209,8 +203,8 @@ class TrainedNetwork(Generic[Network]):
 
         Args:
             folder: The folder.
-            build: Makes an untrained network of the shape that weights have; may raise KeyError,
-                IndexError, ValueError or RuntimeError where they are those of something else.
+            build: Makes an untrained network of the shape that the weights have; may raise
+                KeyError, IndexError, ValueError or RuntimeError where they are of something else.
             device: Where it is to run.
 
         Raises:

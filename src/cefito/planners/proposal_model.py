@@ -1,4 +1,4 @@
-"""Proposing actions for each step of a query: the proposal network with its training and files."""
+"""Proposing actions for each step of a query: the network with its training and files."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class ProposalModel(TrainedNetwork[ProposalNetwork]):
             val: Validation windows.
             config: The network.
             training: How it is trained.
-            actions: Action ids that each task may use, among which a step's action is told apart;
-                all of them for tasks left out.
+            actions: Action ids that each task may use, among which it learns to tell a step's
+                action; tasks that are left out may use all.
             seed: Seed of weights, batches, noise and dropout.
             context: Where it is trained.
         """
@@ -65,7 +65,9 @@ class ProposalModel(TrainedNetwork[ProposalNetwork]):
         )
         result = train_network(
             network,
-            partial(_loss, train=train, val=val, actions=actions, training=training),
+            lambda network: ProposalLoss(
+                proposal=network, train=train, val=val, actions=actions, config=training
+            ),
             name=cls.title,
             training=training,
             stream=Stream.PROPOSALS,
@@ -101,17 +103,6 @@ class ProposalModel(TrainedNetwork[ProposalNetwork]):
         """
         logits = self.network(*self.observations(queries, self.network.observation_dim))
         return np.asarray(logits.float().cpu().numpy())
-
-
-def _loss(
-    network: ProposalNetwork,
-    *,
-    train: Windows,
-    val: Windows,
-    actions: Mapping[int, tuple[int, ...]],
-    training: TrainingConfig,
-) -> ProposalLoss:
-    return ProposalLoss(proposal=network, train=train, val=val, actions=actions, config=training)
 
 
 def _build(config: ProposalConfig, tensors: Mapping[str, Tensor]) -> ProposalNetwork:

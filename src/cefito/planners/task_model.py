@@ -1,9 +1,8 @@
-"""Predicting the task of a query: the classifier with its training, saving and loading."""
+"""Predicting the task of a query: the classifier with its training and files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -66,7 +65,9 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         )
         result = train_network(
             network,
-            partial(_loss, train=train, val=val, training=training),
+            lambda network: ClassifierLoss(
+                classifier=network, train=train, val=val, config=training
+            ),
             name=cls.title,
             training=training,
             stream=Stream.CLASSIFIER,
@@ -98,6 +99,11 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
             )
         )
 
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.network.fc1.in_features
+
     @torch.inference_mode()
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
         """Log p(task | observations), [N, |C|].
@@ -105,7 +111,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         Raises:
             RunError: Observations of another dimension.
         """
-        logits = self.network(*self.observations(queries, self.network.fc1.in_features))
+        logits = self.network(*self.observations(queries, self.observation_dim))
         return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
 
     def predict(self, queries: Queries) -> NDArray[np.int64]:
@@ -113,9 +119,3 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         if queries.tasks is not None:
             return queries.tasks
         return np.asarray(self.log_probabilities(queries).argmax(axis=1), dtype=np.int64)
-
-
-def _loss(
-    network: TaskClassifier, *, train: Windows, val: Windows, training: ClassifierTrainingConfig
-) -> ClassifierLoss:
-    return ClassifierLoss(classifier=network, train=train, val=val, config=training)

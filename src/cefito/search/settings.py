@@ -50,7 +50,7 @@ class SearchConfig(Frozen):
     objective: Literal["energy", "prior", "fitted", "likelihood"] = "energy"
     tasks: int = Field(1, ge=0)
     pruning: int = Field(-1, ge=-1)
-    prior_weight: float = Field(-1, ge=-1, allow_inf_nan=False)
+    prior_weight: float = Field(-1, ge=-1)
     fitting_windows: int = Field(200, ge=0)
 
 

@@ -1,10 +1,8 @@
-"""Training observations on the device, and the changes made to them.
-
-Noise, and swaps between windows of the same action.
-"""
+"""Training observations on the device, and changes to them: noise, and swaps between windows."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -33,7 +31,7 @@ class Observations:
         self.mean = both.mean(dim=0)
         self.deviation = both.std(dim=0)
         tasks, actions = torch.from_numpy(windows.tasks), torch.from_numpy(windows.actions)
-        self._alike = [_Groups(tasks, actions[:, place], device) for place in (0, -1)]
+        self._groups = [_Groups(tasks, actions[:, place], device) for place in (0, -1)]
 
     def draw(
         self, rows: Tensor, generator: torch.Generator, ends: Tensor | None = None
@@ -51,7 +49,7 @@ class Observations:
         drawn = []
         places = (rows, rows if ends is None else ends)
         for source, groups, place in zip(
-            (self.initial, self.goal), self._alike, places, strict=True
+            (self.initial, self.goal), self._groups, places, strict=True
         ):
             chosen = groups.swap(place, self.config.swap, generator) if self.config.swap else place
             x = source[chosen]
@@ -83,7 +81,7 @@ class ActionMeans:
     """The mean normalised observation of each action, over the ends of training windows.
 
     An initial observation shows the window's first action, a goal its last. Training draws means
-    from which the batch's own videos, and a random part of the others, are left out; else a window
+    from which the videos of the batch, and a random part of the others, are left out; else a window
     would recognise itself in them.
 
     Args:
@@ -95,35 +93,26 @@ class ActionMeans:
         self.count = len(windows.taxonomy.actions)
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
         self.video = torch.from_numpy(windows.video).to(mean.device)
-        both = torch.cat([torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)]).to(
-            mean.device
-        )
+        both = torch.from_numpy(np.concatenate([windows.initial, windows.goal])).to(mean.device)
         # sums over the observations of one action in one video, those of an action together
-        key, place = (actions * (int(self.video.max()) + 1) + self.video.repeat(2)).unique(
-            return_inverse=True
-        )
+        videos = int(self.video.max()) + 1
+        key, place = (actions * videos + self.video.repeat(2)).unique(return_inverse=True)
         self.sums = torch.zeros(len(key), both.shape[1], device=mean.device).index_add_(
             0, place, normalise(both - mean)
         )
         self.counts = torch.bincount(place, minlength=len(key)).float()
-        self.actions, self.videos = (
-            key // (int(self.video.max()) + 1),
-            key % (int(self.video.max()) + 1),
-        )
-        self.first = torch.searchsorted(
-            self.actions, torch.arange(self.count + 1, device=mean.device)
-        )
+        self.actions, self.videos = key // videos, key % videos
+        ids = torch.arange(self.count + 1, device=mean.device)
+        self.first = torch.searchsorted(self.actions, ids)
 
     def all(self) -> Tensor:
         """Means over all training windows [K, E]; zero for actions that end none."""
         return self._mean(torch.ones(len(self.actions), device=self.actions.device))
 
     def without(self, rows: Tensor, share: float, generator: torch.Generator) -> Tensor:
-        """Means [K, E] without the videos of some windows and without a random share of the others."""
-        keep = (
-            torch.rand(int(self.video.max()) + 1, generator=generator, device=self.actions.device)
-            >= share
-        )
+        """Means [K, E] without the videos of some windows, nor a random share of the others."""
+        videos = int(self.video.max()) + 1
+        keep = torch.rand(videos, generator=generator, device=self.actions.device) >= share
         keep[self.video[rows]] = False
         return self._mean(keep[self.videos].float())
 

@@ -1,8 +1,8 @@
 """Everything needed to go on after a kill, in one safetensors file that is replaced as a whole.
 
 Tensors are named `model.…`, `average.…`, `best.…` and `optimiser.<parameter>.<slot>`; progress
-stands in the file's metadata.
-No generator state is stored: every epoch draws from generators seeded by (seed, epoch).
+stands in the file's metadata. No generator state is stored: every epoch draws from generators
+seeded by (seed, epoch).
 """
 
 from __future__ import annotations
@@ -82,12 +82,8 @@ def load_checkpoint(
     tensors, metadata = load_tensors(path, "pt", remedy, RunError)
     try:
         counters = json.loads(metadata["state"])
-        parts: dict[str, dict[str, Tensor]] = {
-            "model": {},
-            "average": {},
-            "best": {},
-            "optimiser": {},
-        }
+        names = ("model", "average", "best", "optimiser")
+        parts: dict[str, dict[str, Tensor]] = {name: {} for name in names}
         for name, tensor in tensors.items():
             part, rest = name.split(".", 1)
             parts[part][rest] = tensor
@@ -99,8 +95,7 @@ def load_checkpoint(
     if state.key != key:
         raise RunError(
             f"{path}: was made with another data set, other settings or another seed, and cannot "
-            "be resumed with "
-            f"these. Train into another folder, or remove it."
+            "be resumed with these. Train into another folder, or remove it."
         )
     load_weights(module, parts["model"], str(path))
     device = next(module.parameters()).device

@@ -41,12 +41,8 @@ class ClassifierLoss:
         device = next(classifier.parameters()).device
         self.observations = Observations(train, config.augmentation, device)
         self.tasks = torch.from_numpy(train.tasks).to(device)
-        later = (
-            _later_windows(train)
-            if config.pairs == "all"
-            else torch.ones(len(train), dtype=torch.int64)
-        )
-        self.later = later.to(device)
+        alone = torch.ones(len(train), dtype=torch.int64)
+        self.later = (_later_windows(train) if config.pairs == "all" else alone).to(device)
         self.val = tuple(
             torch.from_numpy(part).to(device) for part in (val.initial, val.goal, val.tasks)
         )
@@ -59,9 +55,8 @@ class ClassifierLoss:
     ) -> Mapping[str, Term]:
         """Cross-entropy of a batch."""
         draw = torch.rand(len(rows), generator=generator, device=rows.device)
-        ends = (
-            rows + (draw * self.later[rows]).long()
-        )  # the windows of a video stand together, in order
+        # the windows of a video stand together, in order
+        ends = rows + (draw * self.later[rows]).long()
         initial, goal = self.observations.draw(rows, generator, ends)
         initial, goal, tasks = (group.share(part) for part in (initial, goal, self.tasks[rows]))
         dropout = (

@@ -1,7 +1,4 @@
-"""One process or several: the share of a batch that is ours.
-
-And sums over all processes (torchrun; gloo or NCCL).
-"""
+"""One process or several (torchrun): the share of a batch, and sums over all, by gloo or NCCL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the energy field is trained towards: the contrastive loss and the auxiliary reconstruction."""
+"""What the energy field is trained towards: contrastive loss and auxiliary reconstruction."""
 
 from __future__ import annotations
 
@@ -94,9 +94,8 @@ class FieldLoss:
         weight = self.config.auxiliary.weight
         terms: dict[str, Term] = {}
         if weight and self.config.auxiliary.negatives:
-            states = self._states(
-                initial, candidates, dropout
-            )  # every candidate's states are needed in full
+            # every candidate's states are needed in full
+            states = self._states(initial, candidates, dropout)
             energies = self.module.distance(states[:, :, -1], self.module.target(goal)[:, None])
             terms["auxiliary"] = self._auxiliary(
                 initial, goal, states[:, :1], candidates[:, :1], weight / 2, dropout
@@ -118,19 +117,14 @@ class FieldLoss:
         return self.score(self.module, group)
 
     def _contrastive(self, energies: Tensor, positives: Tensor, negatives: Tensor) -> Term:
-        loss = self.config.loss
+        loss, positive, negative = self.config.loss, energies[:, 0], energies[:, 1:]
         if loss.kind == "softmax":
-            return Term(
-                1.0, *softmax_contrastive(energies[:, 0], energies[:, 1:], loss.temperature)
-            )
+            return Term(1.0, *softmax_contrastive(positive, negative, loss.temperature))
         if loss.kind == "regression":
-            return Term(
-                1.0,
-                energies[:, 0].sum(),
-                torch.tensor(float(len(energies)), device=energies.device),
-            )
+            count = torch.tensor(float(len(energies)), device=energies.device)
+            return Term(1.0, positive.sum(), count)
         margins = adaptive_margins(positives, negatives, loss.margin)
-        return Term(1.0, *triplet(energies[:, 0], energies[:, 1:], margins, loss.reduction))
+        return Term(1.0, *triplet(positive, negative, margins, loss.reduction))
 
     def _states(self, initial: Tensor, candidates: Tensor, dropout: Dropout | None) -> Tensor:
         """Pass 1 for [B, E] and [B, M, T] → [B, M, T, E]."""

@@ -1,7 +1,4 @@
-"""What happened in training, a JSON line an epoch.
-
-And the same for TensorBoard where it is installed.
-"""
+"""What happened in training: a JSON line an epoch, and TensorBoard's where it is installed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the field is trained to lower.
-
-The triplet loss with adaptive margins, or a softmax over the same candidates.
+"""Contrastive losses: triplets with adaptive margins, or a softmax over the same candidates.
 
 Losses are sums and counts, so that processes that see parts of a batch can add theirs and divide
 once.
@@ -18,9 +16,7 @@ __all__ = ["adaptive_margins", "softmax_contrastive", "triplet"]
 
 
 def adaptive_margins(positives: Tensor, negatives: Tensor, config: MarginConfig) -> Tensor:
-    r"""Margin of each triplet: small where the negative uses the positive's actions.
-
-    Large where it uses others.
+    r"""Margin of each triplet: the more actions the positive lacks, the larger.
 
     τ = low + (high − low) · severity, severity = |A⁻ \ A⁺| / |A⁻| over the sets of distinct actions
     (paper, Eq. 3). The released CrossTask T = 3 preset mixes in the fraction of differing
@@ -60,12 +56,9 @@ def triplet(
         Sum of the losses and the number to divide by, both scalars.
     """
     losses = (positive[:, None] - negative + margins).clamp_min(0)
-    count = (
-        (losses > 0).sum()
-        if reduction == "violating"
-        else torch.tensor(losses.numel(), device=losses.device)
-    )
-    return losses.sum(), count
+    if reduction == "violating":
+        return losses.sum(), (losses > 0).sum()
+    return losses.sum(), torch.tensor(losses.numel(), device=losses.device)
 
 
 def softmax_contrastive(
@@ -86,6 +79,5 @@ def softmax_contrastive(
     """
     logits = -torch.cat([positive[:, None], negative], dim=1) / temperature
     target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-    return F.cross_entropy(logits, target, reduction="sum"), torch.tensor(
-        len(logits), device=logits.device
-    )
+    count = torch.tensor(len(logits), device=logits.device)
+    return F.cross_entropy(logits, target, reduction="sum"), count

@@ -1,6 +1,4 @@
-"""Wrong sequences to learn from: mixed negatives (paper, Sec. 3.2).
-
-Drawn for a whole batch at once.
+"""Wrong sequences to learn from: mixed negatives (paper, Sec. 3.2), drawn for whole batches.
 
 Per positive: N distinct sequences, none equal to it, in exact shares. *Hard* ones draw every step
 uniformly from the actions of the true task, *easy* ones from those of another task, chosen
@@ -65,7 +63,7 @@ class ActionSets:
     """The actions of each task as one padded table.
 
     Attributes:
-        table: Action ids [C, widest]; behind a task's own, its first is repeated.
+        table: Action ids [C, widest]; rows of fewer actions repeat their first one at the end.
         sizes: Number of actions of each task [C].
     """
 
@@ -107,15 +105,10 @@ class NegativeSampler:
         if config.count >= float((actions.sizes.double() ** horizon).sum()):
             raise SamplingError(
                 f"{config.count} negatives were asked for, but all tasks together have fewer "
-                "sequences of "
-                f"{horizon} actions. Ask for fewer."
+                f"sequences of {horizon} actions. Ask for fewer."
             )
-        self.config, self.actions, self.horizon, self.action_count = (
-            config,
-            actions,
-            horizon,
-            action_count,
-        )
+        self.config, self.actions = config, actions
+        self.horizon, self.action_count = horizon, action_count
         self.device = actions.table.device
         self.weights = torch.tensor(
             [action_count ** (horizon - 1 - level) for level in range(horizon)], device=self.device
@@ -145,10 +138,7 @@ class NegativeSampler:
     def sample_codes(
         self, positives: Tensor, tasks: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """As `sample`, but gives the sequences as numbers [B, N].
-
-        And how many are of each kind [B, 4].
-        """
+        """As `sample`, but sequences as numbers [B, N], and how many are of each kind [B, 4]."""
         n_permuted, n_edited, n_hard, _ = self.config.shares()
         batch, count = len(positives), self.config.count
         truth = positives @ self.weights
@@ -186,10 +176,7 @@ class NegativeSampler:
         count: Tensor | int,
         generator: torch.Generator,
     ) -> Tensor:
-        """Put up to `count` random valid candidates of each row behind what the row holds.
-
-        Returns how many.
-        """
+        """Put up to `count` random valid candidates behind what each row holds; says how many."""
         keys = torch.rand(candidates.shape, generator=generator, device=self.device).masked_fill(
             ~valid, 2.0
         )
@@ -234,15 +221,11 @@ class NegativeSampler:
         hard: Tensor,
         generator: torch.Generator,
     ) -> None:
-        """Hard negatives of the rows whose space is nearly used up.
-
-        List it, and pick from what is left.
-        """
+        """Hard negatives of rows whose space is nearly used up: list it, pick from what is left."""
         size = self.actions.sizes[tasks[dense]]
         ranks = torch.arange(int(size.max()) ** self.horizon, device=self.device)
-        powers = size[:, None] ** torch.arange(
-            self.horizon - 1, -1, -1, device=self.device
-        )  # [R, T]
+        # [R, T]
+        powers = size[:, None] ** torch.arange(self.horizon - 1, -1, -1, device=self.device)
         digits = ranks[None, :, None] // powers[:, None] % size[:, None, None]
         candidates = (
             self.actions.table[tasks[dense]]
@@ -261,10 +244,7 @@ class NegativeSampler:
     def _fill(
         self, codes: Tensor, given: Tensor, tasks: Tensor, truth: Tensor, generator: torch.Generator
     ) -> None:
-        """Draw the remaining hard and the easy negatives.
-
-        Again and again where one has come before.
-        """
+        """Draw the remaining hard and the easy negatives, anew wherever a draw repeats."""
         last_hard = given[:, :3].sum(dim=1)[:, None]
         place = torch.arange(codes.shape[1], device=self.device)
         rows = torch.arange(len(codes), device=self.device)
@@ -272,8 +252,8 @@ class NegativeSampler:
         if len(self.actions.sizes) < 2 and bool((given[:, 3] > 0).any()):
             raise SamplingError(
                 f"a task has too few sequences of {self.horizon} actions for {self.config.count} "
-                "negatives, "
-                "and there is no other task to draw easy ones from. Ask for fewer negatives."
+                "negatives, and there is no other task to draw easy ones from. Ask for fewer "
+                "negatives."
             )
         for _ in range(_ROUNDS):
             proposed = self._propose(tasks[rows], place >= last_hard[rows], generator)
@@ -286,10 +266,8 @@ class NegativeSampler:
         task = int(tasks[rows[0]])
         raise SamplingError(
             f"task {task} cannot be given {self.config.count} distinct negatives at horizon "
-            f"{self.horizon}: "
-            f"its own {int(self.actions.sizes[task])} actions and those of the other tasks do not "
-            "suffice. "
-            "Ask for fewer negatives."
+            f"{self.horizon}: its own {int(self.actions.sizes[task])} actions and those of the "
+            "other tasks do not suffice. Ask for fewer negatives."
         )
 
     def _propose(self, tasks: Tensor, easy: Tensor, generator: torch.Generator) -> Tensor:

@@ -19,9 +19,7 @@ __all__ = ["ProposalLoss"]
 
 
 class ProposalLoss:
-    """Cross-entropy of each step's action among those that the window's true task may use.
-
-    Averaged over steps.
+    """Mean over steps of the cross-entropy of the action among those that the true task may use.
 
     Steps whose action the task may not use (as validation videos can have them) are left out of the
     loss and of the likelihood; in the accuracy they count as wrong.
@@ -51,9 +49,9 @@ class ProposalLoss:
         allowed = torch.ones(
             len(train.taxonomy.tasks), len(train.taxonomy.actions), dtype=torch.bool
         )
-        for task, own in actions.items():
+        for task, usable in actions.items():
             allowed[task] = False
-            allowed[task, list(own)] = True
+            allowed[task, list(usable)] = True
         self.allowed = allowed.to(device)
         self.val = tuple(
             torch.from_numpy(part).to(device)
@@ -99,10 +97,7 @@ class ProposalLoss:
         )
 
     def _true(self, chances: Tensor, actions: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of the true actions, 0 where the task may not use them, and whether it may.
-
-        Both [B, T].
-        """
+        """Those of true actions, 0 where their task may not use them, and where it may; [B, T]."""
         counted = self.allowed[tasks].gather(1, actions)
         true = chances.gather(2, actions[:, :, None]).squeeze(2)
         return torch.where(counted, true, 0.0), counted

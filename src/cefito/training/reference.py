@@ -1,7 +1,4 @@
-"""Slow, obvious counterparts of the fast training paths.
-
-The oracles of their tests and the baseline of the benchmark.
-"""
+"""Slow, obvious counterparts of fast training paths, for tests and the benchmark."""
 
 from __future__ import annotations
 
@@ -49,12 +46,12 @@ class SlowNegativeSampler:
     def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
         """Negatives [B, N, T]; see `NegativeSampler.sample`."""
         rows = [
-            self._one(tuple(positive), task, generator)
+            self._negatives(tuple(positive), task, generator)
             for positive, task in zip(positives.tolist(), tasks.tolist(), strict=True)
         ]
         return torch.tensor(rows)
 
-    def _one(
+    def _negatives(
         self, positive: tuple[int, ...], task: int, generator: torch.Generator
     ) -> list[tuple[int, ...]]:
         def below(bound: int) -> int:
@@ -66,17 +63,17 @@ class SlowNegativeSampler:
             )
 
         def edited() -> tuple[int, ...]:
-            place, own = below(self.horizon), self.actions[task]
-            return (*positive[:place], own[below(len(own))], *positive[place + 1 :])
+            place, actions = below(self.horizon), self.actions[task]
+            return (*positive[:place], actions[below(len(actions))], *positive[place + 1 :])
 
         def hard() -> tuple[int, ...]:
-            own = self.actions[task]
-            return tuple(own[below(len(own))] for _ in range(self.horizon))
+            actions = self.actions[task]
+            return tuple(actions[below(len(actions))] for _ in range(self.horizon))
 
         def easy() -> tuple[int, ...]:
-            other = [actions for index, actions in self.actions.items() if index != task]
-            own = other[below(len(other))]
-            return tuple(own[below(len(own))] for _ in range(self.horizon))
+            others = [actions for index, actions in self.actions.items() if index != task]
+            actions = others[below(len(others))]
+            return tuple(actions[below(len(actions))] for _ in range(self.horizon))
 
         chosen: list[tuple[int, ...]] = []
         for draw, wanted in zip(
@@ -98,9 +95,9 @@ class SlowNegativeSampler:
 def margin(
     positive: Sequence[int], negative: Sequence[int], *, low: float, high: float, order: float = 0.0
 ) -> float:
-    """Adaptive margin of one triplet (paper, Eq.
+    """Adaptive margin of one triplet (paper, Eq. 3), by sets.
 
-    3), by sets; `order` weighs the fraction of differing positions.
+    `order` weighs the fraction of differing positions.
     """
     ours, theirs = set(positive), set(negative)
     differing = sum(a != b for a, b in zip(positive, negative, strict=True)) / len(positive)

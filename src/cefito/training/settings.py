@@ -1,4 +1,4 @@
-"""Settings of trainings: what every one has, and what those of field, classifier and proposals add."""
+"""Settings of trainings: what all have, and what field, classifier and proposals add."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class OptimiserConfig(Frozen):
 
 
 class EmaConfig(Frozen):
-    """Exponential moving average of the weights.
+    """Exponential moving average of the weights; where it is on, the average is kept.
 
-    Where on, the averaged weights are validated and kept.
+    Validation then sees the averaged weights, too.
 
     Attributes:
         decay: Weight of the past at each update; 0 is off.
@@ -109,9 +109,12 @@ class TrainingConfig(Frozen):
 
 
 class MarginConfig(Frozen):
-    """Adaptive margins (paper, Eq.
+    """Adaptive margins (paper, Eq. 3).
 
-    3): bounds, and the weight of the fraction of differing positions (paper: 0).
+    Attributes:
+        low: Margin of the mildest negatives.
+        high: Margin of the most severe ones.
+        order: Weight of the fraction of differing positions (paper: 0).
     """
 
     low: float = Field(0.01, ge=0)
@@ -144,8 +147,8 @@ class AuxiliaryConfig(Frozen):
         weight: λ; 0 is off.
         goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the
             "predicted" one (released code).
-        negatives: Reconstruct every negative's own actions too, half the weight on them (released
-            code).
+        negatives: Reconstruct the actions of every negative too, with half the weight on them
+            (released code).
     """
 
     weight: float = Field(1.0, ge=0)
@@ -177,9 +180,9 @@ class ClassifierTrainingConfig(TrainingConfig):
 
 
 class ProposalTrainingConfig(TrainingConfig):
-    """How the proposal network is trained (not in the paper.
+    """How the proposal network is trained.
 
-    Chosen on the validation split of captaincook4d).
+    It is not in the paper; defaults were chosen on the validation split of captaincook4d.
     """
 
     optimiser: OptimiserConfig = OptimiserConfig(

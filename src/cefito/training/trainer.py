@@ -1,8 +1,8 @@
-"""The training loop, one for the field and for the task classifier.
+"""The training loop, the same for every network.
 
 A loss is given as sums and counts and scores itself on the validation split; the trainer
-optimises, averages weights, keeps the best epoch, stops early and can go on after a kill at any
-moment with, on a CPU, the very same weights.
+optimises, averages weights, keeps the best epoch and stops early. Killed at any moment, it can go
+on; on a CPU, with the very same weights.
 """
 
 from __future__ import annotations
@@ -34,9 +34,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a loss over the rows of this process.
+    """One part of a loss: its share of this process's rows.
 
-    Weight · sum / (count over all processes).
+    Over all processes it is weight · sum of sums / sum of counts.
+
+    Attributes:
+        weight: What it counts for in the loss.
+        sum: Over the rows of this process, a scalar.
+        count: What the sums of all processes are divided by, a scalar; this process's part of it.
     """
 
     weight: float
@@ -62,7 +67,7 @@ class Loss(Protocol):
         Args:
             rows: Numbers of the batch's examples [B], of all processes.
             generator: For all that is drawn for the whole batch, alike on every process.
-            group: Gives the share of this process.
+            group: Tells which of the rows are this process's share.
         """
 
     def validate(self, group: Processes) -> Mapping[str, float]:
@@ -74,9 +79,13 @@ class Loss(Protocol):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training went: epochs run, the best epoch, its validation scores.
+    """How a training went.
 
-    And whether it was resumed.
+    Attributes:
+        epochs: Epochs that were run.
+        best_epoch: The epoch that was kept.
+        scores: Its validation scores.
+        resumed: Whether it went on from a checkpoint.
     """
 
     epochs: int
@@ -225,9 +234,8 @@ class _Training:
         if not bool(torch.isfinite(values["loss"])):  # over all processes, so that all stop
             raise RunError(
                 f"the loss became {float(values['loss'])} at step {self.state.step + 1} (epoch "
-                f"{self.state.epoch + 1}); the training has diverged. Lower the learning rate, as "
-                "in "
-                "--set training.optimiser.learning_rate=1e-4."
+                f"{self.state.epoch + 1}); the training has diverged. Lower the learning rate "
+                f"(optimiser.learning_rate, now {self.config.learning_rate:g})."
             )
         loss.backward()
         self.group.sum_gradients(self.module.parameters())

@@ -1,6 +1,6 @@
 """Downloads from a server of ours on this machine.
 
-Whole, continued, cut short, gone, and not what was expected.
+They come whole, continued, cut short, not at all, or are not what was expected.
 """
 
 import errno
@@ -21,16 +21,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data import download as room
-from cefito.data import transfer
+from cefito.data.downloads import catalogue as room
+from cefito.data.downloads import transfer
 from cefito.data.downloads.catalogue import download, find_place, places
 from cefito.errors import ConfigError, DataError
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 700_000, dtype=np.uint8).tobytes()
 HASH = hashlib.sha256(CONTENT).hexdigest()
 WHERE = (
-    "The project antoine77340/S3D_HowTo100M says where its s3d_howto100m.pth lies. Give its "
-    "address with --address"
+    "The project antoine77340/S3D_HowTo100M says where its s3d_howto100m.pth lies. Give its address"
 )
 
 
@@ -189,8 +188,7 @@ def test_without_a_documented_address_the_message_says_where_to_look(tmp_path, p
     place(address=None)
     assert refused("s3d", tmp_path / "weights") == (
         f"s3d: no address is documented here. {WHERE}, or save it as "
-        f"{tmp_path / 'weights' / 's3d_howto100m.pth'} and call "
-        f"this again to check it."
+        f"{tmp_path / 'weights' / 's3d_howto100m.pth'} and call this again to check it."
     )
     assert "to check and unpack it." in refused("niv-features", tmp_path)
     assert left(tmp_path) == []
@@ -503,9 +501,8 @@ def test_a_name_nobody_knows(tmp_path, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     message = refused("s3d", tmp_path, address="http://nowhere.invalid/file")
     assert message.startswith(
-        "http://nowhere.invalid/file: cannot be reached (its name is not known: the place is "
-        "gone, or "
-        "there is no network here). " + WHERE
+        "http://nowhere.invalid/file: cannot be reached (its name is not known: the place is gone, "
+        "or there is no network here). " + WHERE
     )
 
 
@@ -583,8 +580,8 @@ def test_a_wrong_size(server, tmp_path, place):
     place(bytes=600_000)
     message = refused("s3d", tmp_path, address=server.address)
     assert (
-        f"{server.address}: announces 700,000 bytes, but 600,000 are documented: another file "
-        "lies there now. " in message
+        f"{server.address}: announces 700,000 bytes, but 600,000 are documented: another file lies "
+        "there now. " in message
     )
     assert left(tmp_path) == []
 
@@ -628,8 +625,7 @@ def test_too_little_space_is_said_before_anything_is_written(server, tmp_path, m
     message = refused("s3d", tmp_path, address=server.address)
     assert message == (
         f"{tmp_path}: s3d_howto100m.pth needs 1 MiB, but 0 MiB are free. Free some disk space or "
-        "choose another "
-        f"folder."
+        "choose another folder."
     )
     assert left(tmp_path) == []
 
@@ -653,8 +649,7 @@ def test_a_disk_that_fills_up(server, tmp_path, monkeypatch):
         message = refused("s3d", tmp_path, address=server.address)
     assert message == (
         f"{part(tmp_path)}: could not be written (No space left on device); what came so far is "
-        "kept. Free "
-        f"some disk space or choose another folder, then call it again."
+        "kept. Free some disk space or choose another folder, then call it again."
     )
     assert download("s3d", tmp_path, address=server.address).sha256 == HASH
 
@@ -706,8 +701,7 @@ def test_archives_are_unpacked_beside_themselves(server, tmp_path):
     done.path.unlink()
     assert refused("crosstask-annotations", tmp_path, address=server.address) == (
         f"{done.folder}: exists already, without the archive it came from. Choose another folder, "
-        "or remove it to fetch it "
-        f"anew."
+        "or remove it to fetch it anew."
     )
     assert len(server.asked) == 1
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cefito.data import unpack as room
+from cefito.data.downloads import unpack as room
 from cefito.data.downloads.unpack import unpack
 from cefito.errors import DataError
 
@@ -79,8 +79,8 @@ def refused(archive):
 
 def nothing_was_unpacked(archive, reason):
     return (
-        f"{archive}: {reason}. Nothing was unpacked; fetch it from a place you trust, or unpack "
-        "it by hand."
+        f"{archive}: {reason}. Nothing was unpacked; fetch it from a place you trust, or unpack it "
+        "by hand."
     )
 
 
@@ -224,8 +224,7 @@ def test_too_little_space(tmp_path, make, monkeypatch):
     )
     assert refused(archive) == (
         f"{archive}: unpacks to more than the 1,000 bytes that are free. Free some disk space, or "
-        "move "
-        f"it to another disk."
+        "move it to another disk."
     )
 
 

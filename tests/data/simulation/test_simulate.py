@@ -1,7 +1,4 @@
-"""Simulated data sets: what is written, what is measured.
-
-And the calibration against real features.
-"""
+"""Simulated data sets: what is written, what is measured, and how they are calibrated."""
 
 from __future__ import annotations
 

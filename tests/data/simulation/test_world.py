@@ -1,7 +1,4 @@
-"""The embedded world: its structure, its difficulty.
-
-And that the same seed gives the same bytes.
-"""
+"""The embedded world: structure, difficulty, and that the same seed gives the same bytes."""
 
 from __future__ import annotations
 

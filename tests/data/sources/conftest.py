@@ -48,7 +48,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
 def write_archive(flag: Path) -> Callable[..., Path]:
     """Write a published archive: `frames_features` beside a pickled member.
 
-    Under a name that ends in .npy.
+    Its name ends in .npy.
     """
 
     def write(path: Path, features: np.ndarray, *, compression: int = zipfile.ZIP_STORED) -> Path:

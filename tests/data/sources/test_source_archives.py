@@ -104,8 +104,8 @@ def test_a_bare_pickle_is_no_array(tmp_path, flag):
     (tmp_path / "a.npy").write_bytes(pickle.dumps({"a": 1}))
     assert refused(tmp_path / "a.npy") == (
         "unreadable",
-        f"{tmp_path / 'a.npy'}: neither a NumPy array nor an archive of arrays. Extract or copy "
-        "it again.",
+        f"{tmp_path / 'a.npy'}: neither a NumPy array nor an archive of arrays. Extract or copy it "
+        "again.",
     )
 
 
@@ -221,9 +221,8 @@ def test_nan_is_named_with_its_second_and_only_where_it_is_needed(tmp_path, feat
     assert np.array_equal(read(tmp_path / "a.npy", [16, 18]), whole[[16, 18]])
     assert refused(tmp_path / "a.npy", [16, 17, 18]) == (
         "NaN or infinity",
-        f"{tmp_path / 'a.npy'}: second 17 (row 17, counted from 0) holds NaN, infinity or a "
-        "number too "
-        f"large for float32. Extract the video again.",
+        f"{tmp_path / 'a.npy'}: second 17 (row 17, counted from 0) holds NaN, infinity or a number "
+        "too large for float32. Extract the video again.",
     )
 
 

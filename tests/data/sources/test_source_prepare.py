@@ -1,6 +1,6 @@
 """From annotations and feature files to a prepared data set.
 
-Beside a slow reference that looks at one step at a time.
+It is compared with a slow reference that looks at one step at a time.
 """
 
 import json
@@ -87,11 +87,8 @@ def test_steps_beyond_the_features(steps, rows):
     assert [steps[place] for place in kept_steps(steps, rows, "drop")] == inside
     rewritten = [steps[place] for place in kept_steps(steps, rows, "rewrite")]
     assert rewritten == slow_loader(steps, rows)
-    for horizon in (
-        1,
-        2,
-        3,
-    ):  # the loader works window by window; of windows that begin inside the features it makes the same
+    for horizon in (1, 2, 3):
+        # the loader works window by window; those that begin inside the features it makes alike
         for first in range(len(steps) - horizon + 1):
             if steps and not is_beyond(steps[0], rows) and not is_beyond(steps[first], rows):
                 assert rewritten[first : first + horizon] == slow_loader(
@@ -181,9 +178,8 @@ def test_a_step_beyond_can_be_an_error(store, source, tmp_path):
         prepare(source, features, tmp_path / "out", beyond="error")
     assert str(caught.value) == (
         f"{features / 'd.npy'}: step 0 (counted from 0) of video 'd' ends at 1.5 s, but there are "
-        "features of 1 s only. Leave "
-        "such steps out with --beyond drop, or take the published loader's way with --beyond "
-        "rewrite."
+        "features of 1 s only. Leave such steps out (drop), or take the published "
+        "loader's way (rewrite)."
     )
     assert not (tmp_path / "out").exists()
 
@@ -336,11 +332,11 @@ def test_everything_left_out_is_told(store, source, tmp_path, write_archive, fea
         "h": "too large for float16",
     }
     assert told["f"][1].startswith("f.npy: second 4 (row 4, counted from 0) holds NaN")
-    assert (
-        told["c"][1]
-        == "c.npy: gives observations of 15 numbers, most videos give 18. Extract it with the same model."
+    assert told["c"][1] == (
+        "c.npy: gives observations of 15 numbers, most videos give 18. Extract it with the same "
+        "model."
     )
-    assert told["h"][1].endswith("Prepare with --precision float32.")
+    assert told["h"][1].endswith("Prepare in precision float32.")
     assert str(tmp_path) not in json.dumps(dataset.provenance)
 
 

@@ -183,9 +183,12 @@ def test_pairs_are_of_the_given_names(names):
 def test_notes_of_names(write):
     found = read_table(
         write(
-            "video,task,step,start,end\na,Tea,boil,0,1\nb,tea,Boil,0,1\nb,tea,tighten the "
-            "nuts,1,2\n"
-            "b,tea,tighten the nut,2,3\nc,other,pour milk,0,1\n"
+            "video,task,step,start,end\n"
+            "a,Tea,boil,0,1\n"
+            "b,tea,Boil,0,1\n"
+            "b,tea,tighten the nuts,1,2\n"
+            "b,tea,tighten the nut,2,3\n"
+            "c,other,pour milk,0,1\n"
         )
     )
     assert found.notes == (

@@ -14,7 +14,8 @@ from cefito.data.sources.windows_json import join_windows
 from cefito.data.videos import Step
 from cefito.data.windows import count_windows
 
-COUNTS = {  # T: train, test, from the table of the unified protocol
+# T: train, test, from the table of the unified protocol
+COUNTS = {
     "crosstask": {3: (10814, 4531), 4: (9021, 3786), 5: (7350, 3104), 6: (5868, 2499)},
     "coin": {3: (13698, 5571), 4: (8537, 3391), 5: (5252, 2029), 6: (3395, 1309)},
     "niv": {3: (697, 270), 4: (598, 228), 5: (499, 187), 6: (403, 148)},
@@ -67,7 +68,7 @@ def test_windows_without_a_taxonomy(make_source, write_windows, tmp_path):
     assert taxonomy.tasks[1].actions == (2, 3, 4, 5)
     assert taxonomy.actions[4].name == "action 4"
     assert found.notes == (
-        "Window files hold no names of actions; give the vocabulary with --taxonomy to have them.",
+        "Window files hold no names of actions; give a taxonomy.json to have them.",
     )
     one = read_benchmark("niv", tmp_path / "windows" / "tiny_test_T3.json")
     assert {video.split for video in one.annotations.videos} == {"test"}
@@ -79,18 +80,16 @@ def test_windows_without_a_taxonomy(make_source, write_windows, tmp_path):
     st.randoms(use_true_random=False),
 )
 def test_joining_against_the_sequence(actions, horizon, order):
-    steps = tuple(
-        Step(start=0.0, end=1.0, action=action) for action in actions
-    )  # equal times: the hardest case
+    # equal times: the hardest case
+    steps = tuple(Step(start=0.0, end=1.0, action=action) for action in actions)
     if len(steps) < horizon:
         return
     windows = [steps[first : first + horizon] for first in range(len(steps) - horizon + 1)]
     assert join_windows(windows) == steps
     order.shuffle(windows)
     found = join_windows(windows)
-    if (
-        found is not None
-    ):  # a shuffled list may be ambiguous; what is given back must have exactly these windows
+    # a shuffled list may be ambiguous; what is given back must have exactly these windows
+    if found is not None:
         again = [found[first : first + horizon] for first in range(len(found) - horizon + 1)]
         assert sorted(again, key=repr) == sorted(windows, key=repr)
     distinct = [
@@ -123,7 +122,8 @@ def windows(make_source, write_windows, tmp_path):
     [
         (
             lambda w: w.pop(2),
-            r"window 1 \(counted from 0\): the 2 windows of video 'b' with 3 steps each do not overlap",
+            r"window 1 \(counted from 0\): the 2 windows of video 'b' with 3 steps each do not "
+            r"overlap",
         ),
         (
             lambda w: w[0]["id"]["legal_range"][1].pop(),

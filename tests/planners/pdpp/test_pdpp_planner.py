@@ -1,5 +1,6 @@
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +14,14 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import Queries
+from cefito.planners.base import Fitted, Queries
 from cefito.planners.networks import TrainingContext
+from cefito.planners.pdpp.loss import PdppLoss
 from cefito.planners.pdpp.network import PdppNetwork
-from cefito.planners.pdpp.planner import PdppLoss, PdppModel, PdppPlanner, _best
-from cefito.planners.settings import RunConfig, load_config
+from cefito.planners.pdpp.planner import PdppModel, PdppPlanner, _best
+from cefito.planners.pdpp.settings import PdppSettings
+from cefito.planners.settings import load_config
+from cefito.planners.task_model import TaskModel
 from cefito.runtime import generator_for
 from cefito.search.problem import Effort
 from cefito.training.distributed import Processes
@@ -46,22 +50,40 @@ def world(tmp_path_factory) -> tuple[Windows, Windows]:
     return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
 
 
-def tiny(**overrides: object) -> RunConfig:
-    return load_config("small", overrides={**TINY, **overrides})
+def tiny(**overrides: object) -> PdppSettings:
+    return load_config("small", overrides={**TINY, **overrides}).settings(PdppSettings)
+
+
+def fit(
+    world: tuple[Windows, Windows],
+    *,
+    seed: int = 0,
+    context: TrainingContext = TrainingContext(),
+    **overrides: object,
+) -> Fitted[PdppPlanner]:
+    return PdppPlanner.fit(*world, settings=tiny(**overrides), seed=seed, context=context)
+
+
+def load(folder: Path, **overrides: object) -> PdppPlanner:
+    return PdppPlanner.load(folder, settings=tiny(**overrides))
 
 
 @pytest.fixture(scope="module")
-def planner(world) -> PdppPlanner:
-    made = PdppPlanner(config=tiny())
-    made.fit(*world, seed=0)
-    return made
+def training(world) -> Fitted[PdppPlanner]:
+    return fit(world)
 
 
-def objective(world: tuple[Windows, Windows], **overrides: object) -> PdppLoss:
-    """The objective of an untrained network.
+@pytest.fixture(scope="module")
+def planner(training) -> PdppPlanner:
+    return training.planner
 
-    All of whose weights are away from their special beginnings.
-    """
+
+def weights(planner: PdppPlanner) -> dict[str, torch.Tensor]:
+    return planner.model.network.state_dict()
+
+
+def pdpp_loss(world: tuple[Windows, Windows], **overrides: object) -> PdppLoss:
+    """The loss of an untrained network, with all weights away from their special beginnings."""
     train, val = world
     config = tiny(
         **{
@@ -92,7 +114,7 @@ def objective(world: tuple[Windows, Windows], **overrides: object) -> PdppLoss:
 
 @pytest.mark.parametrize("ends", [1.0, 10.0])
 def test_loss_against_a_slow_loop(world, ends):
-    made, (train, _) = objective(world, **{"pdpp.ends": ends}), world
+    made, (train, _) = pdpp_loss(world, **{"pdpp.ends": ends}), world
     network, rows = made.module, torch.tensor([3, 0, 11])
     term = made.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
     draws = generator_for("cpu", 1)
@@ -130,7 +152,7 @@ def test_loss_against_a_slow_loop(world, ends):
 
 
 def test_a_batch_shared_by_two_processes_is_the_same_batch(world):
-    made = objective(world, **{"pdpp.training.augmentation.noise": 0.5})
+    made = pdpp_loss(world, **{"pdpp.training.augmentation.noise": 0.5})
     rows = torch.arange(5)
     whole = made.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
     parts = [
@@ -144,12 +166,11 @@ def test_a_batch_shared_by_two_processes_is_the_same_batch(world):
 
 
 def test_only_the_actions_are_learned(world):
-    made = objective(world)
+    made = pdpp_loss(world)
     last = made.module.unet.end[1]
     made.module.zero_grad()
-    made.terms(torch.arange(8), generator_for("cpu", 0), Processes())[
-        "squared_error"
-    ].sum.backward()
+    terms = made.terms(torch.arange(8), generator_for("cpu", 0), Processes())
+    terms["squared_error"].sum.backward()
     first, behind = made.module.task_count, made.module.task_count + made.module.action_count
     assert (last.bias.grad[first:behind] != 0).all()
     assert not last.bias.grad[:first].any()
@@ -158,17 +179,14 @@ def test_only_the_actions_are_learned(world):
 
 def test_validation_is_the_planner_on_the_sample(world):
     _, val = world
-    made = objective(world, **{"pdpp.training.stopping.windows": 20})
+    made = pdpp_loss(world, **{"pdpp.training.stopping.windows": 20})
     sample = val.sample(20, seed=0)
-    model = PdppModel(config=made.config)
-    model.network = made.module
-    found = model.scores(Queries.from_windows(sample), sample.tasks).argmax(axis=2)
+    best = PdppModel(made.module).scores(Queries.from_windows(sample), sample.tasks).argmax(axis=2)
     scores = made.validate(Processes())
     assert list(scores) == ["success_rate", "mean_accuracy"]
-    assert scores["success_rate"] == pytest.approx(
-        100 * (found == sample.actions).all(axis=1).mean()
-    )
-    assert scores["mean_accuracy"] == pytest.approx(100 * (found == sample.actions).mean())
+    right = best == sample.actions
+    assert scores["success_rate"] == pytest.approx(100 * right.all(axis=1).mean())
+    assert scores["mean_accuracy"] == pytest.approx(100 * right.mean())
 
 
 # the training
@@ -203,38 +221,35 @@ def test_training_learns_a_small_mapping(tiny_taxonomy, tmp_path):
             "pdpp.training.augmentation.noise": 0.0,
         }
     ).pdpp
-    model = PdppModel(config=config, context=TrainingContext(folder=tmp_path))
-    model.fit(
-        windows.subset(range(256)), windows.subset(range(256, size)), tasks=tasks[256:], seed=0
+    model, result = PdppModel.fit(
+        windows.subset(range(256)),
+        windows.subset(range(256, size)),
+        config=config,
+        tasks=tasks[256:],
+        seed=0,
+        context=TrainingContext(folder=tmp_path),
     )
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    metrics = tmp_path / "pdpp" / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert lines[-1]["squared_error"] < 0.3 * lines[0]["squared_error"]
-    assert model.result.scores[0] == max(line.get("val_success_rate", 0) for line in lines) >= 90
+    assert result.scores[0] == max(line.get("val_success_rate", 0) for line in lines) >= 90
     other = model.scores(Queries.from_windows(windows), 1 - tasks).argmax(axis=2)
     assert (other[:, 1] == 3 - tasks).mean() > 0.9  # the task is taken as given
 
 
 def test_same_seed_same_weights(world, planner):
-    config = tiny()
-    same, other = PdppPlanner(config=config), PdppPlanner(config=config)
-    same.fit(*world, seed=0)
-    other.fit(*world, seed=1)
-    weights = planner.model.ready().state_dict()
-    assert all(
-        torch.equal(tensor, same.model.ready().state_dict()[name])
-        for name, tensor in weights.items()
+    expected, same, other = (
+        weights(made) for made in (planner, fit(world).planner, fit(world, seed=1).planner)
     )
-    assert not torch.equal(weights["noise"], other.model.ready().state_dict()["noise"])
+    assert all(torch.equal(tensor, same[name]) for name, tensor in expected.items())
+    assert not torch.equal(expected["noise"], other["noise"])
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path):
     class KilledError(Exception):
         pass
 
-    def kept() -> PdppPlanner:
-        return PdppPlanner(config=tiny(), context=TrainingContext(folder=tmp_path, key="a"))
-
-    dying = kept()
+    context = TrainingContext(folder=tmp_path, key="a")
     validate, calls = PdppLoss.validate, []
 
     def twice(self, group):
@@ -246,26 +261,25 @@ def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PdppLoss, "validate", twice)
         with pytest.raises(KilledError):
-            dying.fit(*world, seed=0)
-    resumed = kept()
-    resumed.fit(*world, seed=0)
-    assert resumed.model.result.resumed
-    assert all(
-        torch.equal(tensor, resumed.model.ready().state_dict()[name])
-        for name, tensor in planner.model.ready().state_dict().items()
-    )
+            fit(world, context=context)
+    resumed = fit(world, context=context)
+    assert resumed.trainings["PDPP network"].resumed
+    same = weights(resumed.planner)
+    assert all(torch.equal(tensor, same[name]) for name, tensor in weights(planner).items())
     assert {path.name for path in tmp_path.iterdir()} == {"classifier", "pdpp"}
     with pytest.raises(RunError, match="other settings"):
-        PdppPlanner(
-            config=tiny(**{"pdpp.ends": 3.0}), context=TrainingContext(folder=tmp_path, key="a")
-        ).fit(*world, seed=0)
+        fit(world, context=context, **{"pdpp.ends": 3.0})
 
 
 def test_validation_takes_the_predicted_tasks(world, monkeypatch):
     seen = []
-    monkeypatch.setattr(PdppModel, "fit", lambda *_, tasks, **__: seen.append(tasks))
-    planner = PdppPlanner(config=tiny())
-    planner.fit(*world, seed=0)
+
+    def look(*_, tasks, **__):
+        seen.append(tasks)
+        return None, None
+
+    monkeypatch.setattr(PdppModel, "fit", look)
+    planner = fit(world).planner
     np.testing.assert_array_equal(
         seen[0], planner.task_model.predict(Queries.from_windows(world[1]))
     )
@@ -281,47 +295,48 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     scores = np.random.default_rng(seed).standard_normal((horizon, actions))
     scores = np.round(scores) if ties else scores
-    found = _best(scores, top_k, Effort(0, 0))
+    best = _best(scores, top_k, Effort(0, 0))
     every = sorted(
         (-sum(scores[step, action] for step, action in enumerate(row)), row)
         for row in itertools.product(range(actions), repeat=horizon)
     )[:top_k]
-    np.testing.assert_allclose(found.energies, [energy for energy, _ in every], atol=1e-12)
-    np.testing.assert_array_equal(found.actions, [row for _, row in every])
-    np.testing.assert_array_equal(found.scores, found.energies)
-    assert found.actions.dtype == np.int64
-    assert found.energies.dtype == np.float64
+    np.testing.assert_allclose(best.energies, [energy for energy, _ in every], atol=1e-12)
+    np.testing.assert_array_equal(best.actions, [row for _, row in every])
+    np.testing.assert_array_equal(best.scores, best.energies)
+    assert best.actions.dtype == np.int64
+    assert best.energies.dtype == np.float64
 
 
 def test_many_actions_are_no_burden():
     scores = np.random.default_rng(0).standard_normal((6, 778))
-    found = _best(scores, 50, Effort(0, 0))
-    np.testing.assert_array_equal(found.actions[0], scores.argmax(axis=1))
-    assert len(np.unique(found.actions, axis=0)) == len(found) == 50
-    assert (np.diff(found.energies) >= 0).all()
+    best = _best(scores, 50, Effort(0, 0))
+    np.testing.assert_array_equal(best.actions[0], scores.argmax(axis=1))
+    assert len(np.unique(best.actions, axis=0)) == len(best) == 50
+    assert (np.diff(best.energies) >= 0).all()
 
 
-def test_plans(world, planner):
+def test_plans(world, training, planner):
     queries = Queries.from_windows(world[1])
     plans = planner.plan(queries, 5)
     scores = planner.model.scores(queries, planner.predict_tasks(queries))
     assert len(plans) == len(queries)
-    for own, table in zip(plans, scores, strict=True):
-        np.testing.assert_array_equal(own.actions[0], table.argmax(axis=1))
+    for plan, table in zip(plans, scores, strict=True):
+        np.testing.assert_array_equal(plan.actions[0], table.argmax(axis=1))
         np.testing.assert_allclose(
-            own.energies, -table[np.arange(3), own.actions].astype(float).sum(axis=1)
+            plan.energies, -table[np.arange(3), plan.actions].astype(float).sum(axis=1)
         )
-        assert own.actions.shape == (5, 3)
-        assert own.evaluated == Effort(token_forwards=3 * 4, leaves=0)
-        assert not own.exact
+        assert plan.actions.shape == (5, 3)
+        assert plan.evaluated == Effort(token_forwards=3 * 4, leaves=0)
+        assert not plan.exact
     success = np.mean(
         [
-            (own.actions[0] == actions).all()
-            for own, actions in zip(plans, world[1].actions, strict=True)
+            (plan.actions[0] == actions).all()
+            for plan, actions in zip(plans, world[1].actions, strict=True)
         ]
     )
-    assert 100 * success == pytest.approx(planner.model.result.scores[0])
-    assert set(planner.parameters) == set(planner.results) == {"task classifier", "PDPP network"}
+    trainings = training.trainings
+    assert 100 * success == pytest.approx(trainings["PDPP network"].scores[0])
+    assert set(planner.parameters) == set(trainings) == {"task classifier", "PDPP network"}
     assert planner.plan(queries.subset([]), 1) == []
 
 
@@ -340,7 +355,7 @@ def test_blocks_of_queries_are_put_together(world, planner, monkeypatch):
     queries = Queries.from_windows(world[1])
     tasks = planner.predict_tasks(queries)
     whole = planner.model.scores(queries, tasks)
-    monkeypatch.setattr("cefito.planners.pdpp.planner._BLOCK", 7)
+    monkeypatch.setattr("cefito.planners.pdpp.planner.BLOCK", 7)
     np.testing.assert_allclose(planner.model.scores(queries, tasks), whole, rtol=1e-4, atol=1e-5)
 
 
@@ -348,7 +363,7 @@ def test_given_tasks_are_taken(world, planner):
     queries = Queries.from_windows(world[1], oracle_task=True)
     np.testing.assert_array_equal(planner.predict_tasks(queries), world[1].tasks)
     expected = planner.model.scores(queries, world[1].tasks).argmax(axis=2)
-    np.testing.assert_array_equal([own.actions[0] for own in planner.plan(queries, 1)], expected)
+    np.testing.assert_array_equal([plan.actions[0] for plan in planner.plan(queries, 1)], expected)
 
 
 # saving, loading and errors
@@ -356,32 +371,22 @@ def test_given_tasks_are_taken(world, planner):
 
 def test_what_is_saved_gives_the_same_plans(world, planner, tmp_path):
     planner.save(tmp_path)
-    loaded = PdppPlanner(config=tiny())
-    loaded.load(tmp_path)
+    loaded = load(tmp_path)
     queries = Queries.from_windows(world[1])
-    for one, same in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
-        np.testing.assert_array_equal(one.actions, same.actions)
-        np.testing.assert_array_equal(one.energies, same.energies)
+    for plan, same in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
+        np.testing.assert_array_equal(plan.actions, same.actions)
+        np.testing.assert_array_equal(plan.energies, same.energies)
     assert loaded.parameters == planner.parameters
-    assert loaded.results == {}
+    assert loaded.describe() == planner.describe()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "classifier.safetensors",
         "pdpp.safetensors",
     ]
 
 
-def test_not_fitted(world, tmp_path):
-    queries = Queries.from_windows(world[1])
-    with pytest.raises(RunError, match="not been trained"):
-        PdppPlanner(config=tiny()).plan(queries, 1)
-    with pytest.raises(RunError, match="not been trained"):
-        PdppPlanner(config=tiny()).save(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_arguments_that_cannot_be(world, planner):
     queries = Queries.from_windows(world[1])
-    with pytest.raises(ConfigError, match="top_k 0: expected at least one plan"):
+    with pytest.raises(ConfigError, match="top_k 0: expected at least 1"):
         planner.plan(queries, 0)
     zeros = np.zeros((2, 5), np.float32)
     with pytest.raises(RunError, match="observations have 5 features; this run was trained on"):
@@ -396,13 +401,14 @@ def test_arguments_that_cannot_be(world, planner):
             planner.plan(given_tasks, 1)
 
 
-def test_too_short_a_horizon_is_refused_before_anything_is_trained(world):
-    planner = PdppPlanner(config=tiny(**{"pdpp.widths": "[16, 16, 16, 16]"}))
+def test_too_short_a_horizon_is_refused_before_anything_is_trained(world, monkeypatch):
+    trained = []
+    monkeypatch.setattr(TaskModel, "fit", lambda *_, **__: trained.append(None))
     with pytest.raises(
         ConfigError, match="horizon 3: PDPP with 4 levels needs a horizon of at least 4"
     ):
-        planner.fit(*world, seed=0)
-    assert not planner.task_model.fitted
+        fit(world, **{"pdpp.widths": "[16, 16, 16, 16]"})
+    assert not trained
 
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
@@ -412,7 +418,7 @@ def test_missing_and_damaged_files_name_themselves(content, planner, tmp_path):
     if content is not None:
         (tmp_path / "pdpp.safetensors").write_bytes(content)
     with pytest.raises(RunError, match=r"pdpp\.safetensors"):
-        PdppPlanner(config=tiny()).load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -434,10 +440,10 @@ def test_files_of_something_else(change, planner, tmp_path):
     tensors |= change
     write_tensors(path, {name: tensor for name, tensor in tensors.items() if tensor is not None})
     with pytest.raises(RunError, match=r"pdpp\.safetensors"):
-        PdppPlanner(config=tiny()).load(tmp_path)
+        load(tmp_path)
 
 
 def test_file_of_another_configuration(planner, tmp_path):
     planner.save(tmp_path)
     with pytest.raises(RunError, match="shape"):
-        PdppPlanner(config=tiny(**{"pdpp.widths": "[8, 8]"})).load(tmp_path)
+        load(tmp_path, **{"pdpp.widths": "[8, 8]"})

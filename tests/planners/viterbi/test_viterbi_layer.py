@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cefito.planners import viterbi_layer
+from cefito.planners.viterbi import layer as viterbi_layer
 from cefito.planners.viterbi.layer import decode, k_best, log_marginals, transition_probabilities
 from cefito.search.chain import Chain
 
@@ -238,9 +238,11 @@ def test_queries_are_worked_in_chunks(monkeypatch):
     monkeypatch.setattr(
         viterbi_layer, "_CHUNK_BYTES", 2 * 5 * 5 * 8
     )  # all 25 transitions of two queries
-    calls, own = [], viterbi_layer._k_best
+    calls, k_best_of_chunk = [], viterbi_layer._k_best
     monkeypatch.setattr(
-        viterbi_layer, "_k_best", lambda part, *rest: calls.append(len(part)) or own(part, *rest)
+        viterbi_layer,
+        "_k_best",
+        lambda part, *rest: calls.append(len(part)) or k_best_of_chunk(part, *rest),
     )
     parts = k_best(emissions, transitions, 4)
     assert calls == [2, 2, 2, 1]

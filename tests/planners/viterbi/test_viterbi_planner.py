@@ -14,14 +14,15 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import Queries
+from cefito.planners.base import Fitted, Queries
 from cefito.planners.graph import transition_counts
 from cefito.planners.networks import TrainingContext
-from cefito.planners.settings import RunConfig, load_config
+from cefito.planners.settings import load_config
 from cefito.planners.viterbi.layer import k_best, log_marginals, transition_probabilities
+from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import ViterbiNetwork
-from cefito.planners.viterbi.planner import ViterbiLoss, ViterbiPlanner
-from cefito.planners.viterbi.settings import ViterbiConfig
+from cefito.planners.viterbi.planner import ViterbiPlanner
+from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 
@@ -52,7 +53,7 @@ def planner(world) -> ViterbiPlanner:
     return fitted(world)
 
 
-def small(context: TrainingContext = TrainingContext(), **settings: object) -> ViterbiPlanner:
+def small(**settings: object) -> ViterbiSettings:
     overrides = {
         "training.optimiser.epochs": 2,
         "training.optimiser.batch_size": 64,
@@ -63,19 +64,25 @@ def small(context: TrainingContext = TrainingContext(), **settings: object) -> V
     config = load_config(
         "paper", overrides={f"viterbi.{name}": value for name, value in overrides.items()}
     )
-    return ViterbiPlanner(config=config, context=context)
+    return config.settings(ViterbiSettings)
 
 
-def fitted(
+def fit(
     world: tuple[Windows, Windows],
     *,
     seed: int = 0,
     context: TrainingContext = TrainingContext(),
     **settings: object,
-) -> ViterbiPlanner:
-    planner = small(context, **settings)
-    planner.fit(*world, seed=seed)
-    return planner
+) -> Fitted[ViterbiPlanner]:
+    return ViterbiPlanner.fit(*world, settings=small(**settings), seed=seed, context=context)
+
+
+def fitted(world: tuple[Windows, Windows], **options: object) -> ViterbiPlanner:
+    return fit(world, **options).planner
+
+
+def load(folder: Path, **settings: object) -> ViterbiPlanner:
+    return ViterbiPlanner.load(folder, settings=small(**settings))
 
 
 def with_horizon(windows: Windows, horizon: int) -> Windows:
@@ -181,9 +188,9 @@ def test_emissions_are_those_of_torch_layers():
         "linear2.weight": "fc2.weight",
         "linear2.bias": "fc2.bias",
     }
-    own = network.layer.state_dict()
+    weights = network.layer.state_dict()
     layer.layers[0].load_state_dict(
-        {name: own[names.get(name, name)] for name in layer.layers[0].state_dict()}
+        {name: weights[names.get(name, name)] for name in layer.layers[0].state_dict()}
     )
     initial, goal = observations()
     outputs = network(initial, goal)
@@ -221,14 +228,14 @@ def test_alignment():
     initial, goal = observations()
     descriptions = torch.randn(5, 6, 3, generator=torch.Generator().manual_seed(3))
     states = network(initial, goal).states
-    found = network.alignment(states, descriptions)
-    assert found.shape == (6, 2, 5)
+    logits = network.alignment(states, descriptions)
+    assert logits.shape == (6, 2, 5)
     for row in range(6):
         for end in range(2):
             for action in range(5):
                 encoded = network.description(descriptions[action, 3 * end : 3 * end + 3])
                 cosines = [F.cosine_similarity(states[row, end], one, dim=0) for one in encoded]
-                assert float(found[row, end, action]) == pytest.approx(
+                assert float(logits[row, end, action]) == pytest.approx(
                     float(sum(cosines)) / 3 / 0.07, abs=1e-4
                 )
 
@@ -256,7 +263,7 @@ def test_losses_by_a_slow_loop():
     network = network_of(description_dim=3, input_dropout=0.0, dropout=0.0, alignment=0.5, task=2.0)
     windows = toy_windows()
     descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
-    objective = ViterbiLoss(
+    loss = ViterbiLoss(
         network=network,
         train=windows,
         val=windows,
@@ -264,8 +271,8 @@ def test_losses_by_a_slow_loop():
         config=network.config,
     )
     rows = torch.tensor([4, 1, 2])
-    terms = objective.terms(rows, generator_for("cpu", 0), Processes())
-    found = {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()}
+    terms = loss.terms(rows, generator_for("cpu", 0), Processes())
+    means = {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()}
     outputs = network(torch.from_numpy(windows.initial[rows]), torch.from_numpy(windows.goal[rows]))
     marginals = log_marginals(
         outputs.emissions, transition_probabilities(network.counts, clamped=True)
@@ -294,7 +301,7 @@ def test_losses_by_a_slow_loop():
                 for end in (0, 1)
             )
         )
-    assert found == {
+    assert means == {
         "marginals": (1.0, pytest.approx(np.mean(squares), rel=1e-4)),
         "alignment": (0.5, pytest.approx(np.mean(alignment), rel=1e-4)),
         "task": (2.0, pytest.approx(np.mean(tasks), rel=1e-4)),
@@ -305,16 +312,16 @@ def test_losses_under_autocast():
     """Layers run in lower precision, the Viterbi layer and the losses do not."""
     network, windows = network_of(description_dim=3), toy_windows()
     descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
-    objective = ViterbiLoss(
+    loss = ViterbiLoss(
         network=network,
         train=windows,
         val=windows,
         descriptions=descriptions,
         config=network.config,
     )
-    plain = objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())
+    plain = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        lower = objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())
+        lower = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
     for name, term in lower.items():
         assert term.sum.dtype == torch.float32
         torch.testing.assert_close(term.sum, plain[name].sum, rtol=0.1, atol=0)
@@ -324,12 +331,10 @@ def test_losses_under_autocast():
 
 def test_losses_that_are_left_out():
     network, windows = network_of(task_count=0, task=0.0), toy_windows()
-    objective = ViterbiLoss(
+    loss = ViterbiLoss(
         network=network, train=windows, val=windows, descriptions=None, config=network.config
     )
-    assert set(objective.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == {
-        "marginals"
-    }
+    assert set(loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == {"marginals"}
 
 
 def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
@@ -348,14 +353,14 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
             }.items()
         },
     )
-    planner = ViterbiPlanner(config=config, context=TrainingContext(folder=tmp_path))
-    planner.fit(train, val, seed=0)
-    found = lines(tmp_path)
-    assert found[-1]["marginals"] < 0.6 * found[0]["marginals"]
-    result = planner.results["ViterbiPlanNet"]
+    settings, context = config.settings(ViterbiSettings), TrainingContext(folder=tmp_path)
+    training = ViterbiPlanner.fit(train, val, settings=settings, seed=0, context=context)
+    planner, result = training.planner, training.trainings["ViterbiPlanNet"]
+    epochs = lines(tmp_path)
+    assert epochs[-1]["marginals"] < 0.6 * epochs[0]["marginals"]
     scores = [
         (line["val_success_rate"], line["val_mean_accuracy"])
-        for line in found
+        for line in epochs
         if "val_success_rate" in line
     ]
     assert result.scores == max(scores)
@@ -407,20 +412,20 @@ def test_plans(world, decoding):
     if decoding == "marginals":
         marginals = log_marginals(marginals, clamped)
     chances = marginals.exp().numpy()
-    for row, own in enumerate(plans):
-        assert own.actions.shape == (6, 3)
-        assert own.actions.dtype == np.int64
-        assert own.energies.dtype == np.float64
-        assert own.exact
-        assert own.evaluated.token_forwards == 2
-        assert own.evaluated.leaves == 0
-        assert len({tuple(actions) for actions in own.actions.tolist()}) == 6
-        assert (np.diff(own.energies) >= 0).all()
-        np.testing.assert_array_equal(own.energies, own.scores)
-        product = chances[row, range(3), own.actions].prod(axis=1)
+    for row, plan in enumerate(plans):
+        assert plan.actions.shape == (6, 3)
+        assert plan.actions.dtype == np.int64
+        assert plan.energies.dtype == np.float64
+        assert plan.exact
+        assert plan.evaluated.token_forwards == 2
+        assert plan.evaluated.leaves == 0
+        assert len({tuple(actions) for actions in plan.actions.tolist()}) == 6
+        assert (np.diff(plan.energies) >= 0).all()
+        np.testing.assert_array_equal(plan.energies, plan.scores)
+        product = chances[row, range(3), plan.actions].prod(axis=1)
         if decoding == "viterbi":
-            product = product * raw[own.actions[:, :-1], own.actions[:, 1:]].prod(axis=1)
-        np.testing.assert_allclose(np.exp(-own.energies), product, rtol=1e-6)
+            product = product * raw[plan.actions[:, :-1], plan.actions[:, 1:]].prod(axis=1)
+        np.testing.assert_allclose(np.exp(-plan.energies), product, rtol=1e-6)
     assert planner.name == (
         "ViterbiPlanNet" if decoding == "viterbi" else "ViterbiPlanNet (marginals)"
     )
@@ -443,15 +448,15 @@ def test_a_query_alone_is_planned_as_among_others(world, planner):
 
 def test_fewer_plans_where_there_are_not_so_many(world):
     train, _ = world
-    one = train.subset(np.flatnonzero((train.actions == train.actions[0]).all(axis=1)))
-    planner = fitted((one, one))
-    plans = planner.plan(Queries.from_windows(one), 50)
-    counts = transition_counts(one, len(one.taxonomy.actions))
+    same = train.subset(np.flatnonzero((train.actions == train.actions[0]).all(axis=1)))
+    planner = fitted((same, same))
+    plans = planner.plan(Queries.from_windows(same), 50)
+    counts = transition_counts(same, len(same.taxonomy.actions))
     _, sums = k_best(torch.zeros(1, 3, len(counts)), torch.from_numpy(counts).double().log(), 50)
     possible = int((sums > -torch.inf).sum())
     assert possible < 50
-    assert {len(own) for own in plans} == {possible}
-    assert all(np.isfinite(own.energies).all() for own in plans)
+    assert {len(plan) for plan in plans} == {possible}
+    assert all(np.isfinite(plan.energies).all() for plan in plans)
 
 
 def test_no_sequence_of_seen_transitions(world, tmp_path):
@@ -459,15 +464,12 @@ def test_no_sequence_of_seen_transitions(world, tmp_path):
     planner = fitted(world)
     planner.model.network.counts.zero_()
     queries = Queries.from_windows(world[1])
-    emissions = planner.model.outputs(queries).emissions
-    for own, likeliest in zip(
-        planner.plan(queries, 5), emissions.argmax(dim=2).numpy(), strict=True
-    ):
-        np.testing.assert_array_equal(
-            own.actions, likeliest[None]
-        )  # transitions are uniform, so emissions decide
-        assert np.isfinite(own.energies).all()
-        assert not own.exact
+    # transitions are uniform then, so emissions decide
+    likeliest = planner.model.outputs(queries).emissions.argmax(dim=2).numpy()
+    for plan, actions in zip(planner.plan(queries, 5), likeliest, strict=True):
+        np.testing.assert_array_equal(plan.actions, actions[None])
+        assert np.isfinite(plan.energies).all()
+        assert not plan.exact
 
 
 def test_tasks(world, planner):
@@ -478,8 +480,8 @@ def test_tasks(world, planner):
     )
     given = Queries.from_windows(world[1], oracle_task=True)
     np.testing.assert_array_equal(planner.predict_tasks(given), world[1].tasks)
-    for one, other in zip(planner.plan(given, 2), planner.plan(queries, 2), strict=True):
-        np.testing.assert_array_equal(one.actions, other.actions)
+    for plan, same in zip(planner.plan(given, 2), planner.plan(queries, 2), strict=True):
+        np.testing.assert_array_equal(plan.actions, same.actions)
 
 
 def test_without_task_head(world, tmp_path):
@@ -490,8 +492,8 @@ def test_without_task_head(world, tmp_path):
     )
     assert not any(name.startswith("task") for name in weights(planner))
     planner.save(tmp_path)
-    loaded = small(task=0.0)
-    loaded.load(tmp_path)
+    loaded = load(tmp_path, task=0.0)
+    assert loaded.predict_tasks(Queries.from_windows(world[1])) is None
     assert same_plans(planner, loaded, Queries.from_windows(world[1]))
 
 
@@ -500,11 +502,10 @@ def test_short_horizons(world, horizon, tmp_path):
     short = tuple(with_horizon(windows, horizon) for windows in world)
     planner = fitted(short)
     queries = Queries.from_windows(short[1])
-    assert {own.actions.shape for own in planner.plan(queries, 3)} == {(3, horizon)}
+    assert planner.horizon == horizon
+    assert {plan.actions.shape for plan in planner.plan(queries, 3)} == {(3, horizon)}
     planner.save(tmp_path)
-    loaded = small()
-    loaded.load(tmp_path)
-    assert same_plans(planner, loaded, queries)
+    assert same_plans(planner, load(tmp_path), queries)
 
 
 def test_same_seed_same_weights(world, planner):
@@ -536,9 +537,9 @@ def test_a_killed_training_goes_on_with_the_same_weights(world, tmp_path):
     }
     with pytest.raises(KilledError):
         fitted(world, context=TrainingContext(folder=tmp_path, progress=dying), **settings)
-    resumed = fitted(world, context=TrainingContext(folder=tmp_path), **settings)
-    assert resumed.results["ViterbiPlanNet"].resumed
-    assert same_weights(resumed, fitted(world, **settings))
+    resumed = fit(world, context=TrainingContext(folder=tmp_path), **settings)
+    assert resumed.trainings["ViterbiPlanNet"].resumed
+    assert same_weights(resumed.planner, fitted(world, **settings))
     write_descriptions(path, world, seed=1)
     with pytest.raises(RunError):
         fitted(world, context=TrainingContext(folder=tmp_path), **settings)
@@ -547,14 +548,12 @@ def test_a_killed_training_goes_on_with_the_same_weights(world, tmp_path):
 def test_what_is_saved_gives_the_same_plans(world, planner, tmp_path):
     planner.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["viterbi.safetensors"]
-    loaded = small()
-    assert not loaded.results
-    loaded.load(tmp_path)
+    loaded = load(tmp_path)
     queries = Queries.from_windows(world[1])
     assert same_plans(planner, loaded, queries)
     np.testing.assert_array_equal(planner.predict_tasks(queries), loaded.predict_tasks(queries))
     assert loaded.parameters == planner.parameters
-    assert loaded.results == {}
+    assert loaded.describe() == planner.describe()
 
 
 def test_descriptions_are_needed_in_training_only(world, tmp_path):
@@ -565,15 +564,14 @@ def test_descriptions_are_needed_in_training_only(world, tmp_path):
         descriptions=str(path),
         **{"training.optimiser.epochs": 5, "training.optimiser.learning_rate": 5e-3},
     )
-    found = lines(tmp_path)
-    assert found[-1]["alignment"] < 0.8 * found[0]["alignment"]
+    epochs = lines(tmp_path)
+    assert epochs[-1]["alignment"] < 0.8 * epochs[0]["alignment"]
     assert planner.model.network.temperature.item() != pytest.approx(1 / 0.07)
     assert planner.parameters["ViterbiPlanNet"] == small_count(world) + 5 * 16 + 1
     (tmp_path / "run").mkdir()
     planner.save(tmp_path / "run")
     path.unlink()
-    loaded = small(descriptions=str(path))
-    loaded.load(tmp_path / "run")
+    loaded = load(tmp_path / "run", descriptions=str(path))
     assert same_plans(planner, loaded, Queries.from_windows(world[1]))
 
 
@@ -608,17 +606,6 @@ def test_descriptions_that_cannot_be_read(world, content, tmp_path):
         fitted(world, descriptions=str(path))
 
 
-def test_not_fitted(world, tmp_path):
-    for use in (
-        lambda: small().plan(Queries.from_windows(world[1]), 1),
-        lambda: small().parameters,
-        lambda: small().predict_tasks(Queries.from_windows(world[1])),
-        lambda: small().save(tmp_path),
-    ):
-        with pytest.raises(RunError, match="not been trained"):
-            use()
-
-
 def test_queries_that_do_not_fit(world, planner):
     queries = Queries(initial=np.zeros((2, 5), np.float32), goal=np.zeros((2, 5), np.float32))
     with pytest.raises(RunError, match="observations have 5 features; this run was trained on"):
@@ -632,7 +619,7 @@ def test_missing_and_damaged_files_name_themselves(content, tmp_path):
     if content is not None:
         (tmp_path / "viterbi.safetensors").write_bytes(content)
     with pytest.raises(RunError, match=r"viterbi\.safetensors"):
-        small().load(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -657,20 +644,20 @@ def test_files_of_something_else(change, planner, tmp_path):
     tensors |= change
     write_tensors(path, {name: tensor for name, tensor in tensors.items() if tensor is not None})
     with pytest.raises(RunError, match=r"viterbi\.safetensors"):
-        small().load(tmp_path)
+        load(tmp_path)
 
 
 def test_file_of_another_configuration(planner, tmp_path):
     planner.save(tmp_path)
     for settings, message in (({"hidden": 25}, "shape"), ({"task": 0.0}, "task")):
         with pytest.raises(RunError, match=message):
-            small(**settings).load(tmp_path)
+            load(tmp_path, **settings)
 
 
 def test_settings():
     with pytest.raises(ConfigError, match="divisible by the 3 heads"):
         load_config("paper", overrides={"viterbi.heads": 3})
-    assert RunConfig(preset="paper").viterbi == load_config("paper").viterbi
+    assert ViterbiSettings().viterbi == load_config("paper").viterbi
     for dataset in ("crosstask", "coin", "niv"):
         optimiser = load_config("paper", dataset=dataset, horizon=3).viterbi.training.optimiser
         assert (optimiser.epochs, optimiser.batch_size, optimiser.learning_rate) == (500, 256, 9e-4)

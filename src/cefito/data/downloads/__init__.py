@@ -1,1 +1,1 @@
-"""Downloads of weights, annotations and features: a catalogue, resumable transfers, safe unpacking."""
+"""Downloads of weights, annotations, features: catalogue, resumable transfers, safe unpacking."""

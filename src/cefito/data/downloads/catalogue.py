@@ -1,6 +1,6 @@
-"""Fetching what the project does not ship.
+"""Fetching what the project does not ship: weights, annotations and features.
 
-Weights, annotations and features, by a name that `places.json` knows.
+Each has a name that `places.json` knows.
 
 A file gets its name only when it is whole and has the documented size and hash, as far as these are
 documented.
@@ -128,7 +128,7 @@ def download(
     """
     place = find_place(name)
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise ConfigError(f"SHA-256 {sha256!a}: expected 64 hexadecimal digits.")
+        raise ConfigError(f"SHA-256 {sha256!a}: expected 64 hexadecimal digits.", setting="sha256")
     size, digest = (place.bytes, place.sha256) if sha256 is None else (None, sha256.lower())
     address = address or place.address
     if address is not None:
@@ -144,8 +144,7 @@ def download(
     elif unpacked:
         raise DataError(
             f"{folder}: exists already, without the archive it came from. Choose another folder, "
-            "or remove it to "
-            f"fetch it anew."
+            "or remove it to fetch it anew."
         )
     else:
         found = _fetch(place, path, address, size, digest, progress)
@@ -170,12 +169,11 @@ def _fetch(
     progress: Progress,
 ) -> str:
     remedy = (
-        f"{place.by_hand} Give its address with --address, or save it as {path} and call this "
-        "again to "
-        f"check {'and unpack ' if place.unpack else ''}it."
+        f"{place.by_hand} Give its address, or save it as {path} and call this "
+        f"again to check {'and unpack ' if place.unpack else ''}it."
     )
     if address is None:
-        raise DataError(f"{place.name}: no address is documented here. {remedy}")
+        raise DataError(f"{place.name}: no address is documented here. {remedy}", setting="address")
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

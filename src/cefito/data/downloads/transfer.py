@@ -85,8 +85,7 @@ def check_address(address: str) -> None:
     if not good:
         raise ConfigError(
             f"address {address!a}: expected one that begins with http:// or https://, without a "
-            "password, and "
-            f"with spaces and letters beyond ASCII written as %XX."
+            "password, and with spaces and letters beyond ASCII written as %XX."
         )
 
 
@@ -100,8 +99,7 @@ def need_space(folder: Path, needed: int, what: str) -> None:
     if needed > free:
         raise DataError(
             f"{folder}: {what} needs {needed / MIB:,.0f} MiB, but {free / MIB:,.0f} MiB are free. "
-            "Free some disk "
-            f"space or choose another folder."
+            "Free some disk space or choose another folder."
         )
 
 
@@ -153,8 +151,8 @@ def fetch(
             if size not in (None, total):
                 raise DataError(
                     f"{address}: announces {total:,} bytes, but {size:,} are documented: another "
-                    "file lies there "
-                    f"now. {remedy}"
+                    f"file lies there now. {remedy}",
+                    setting="address",
                 )
             need_space(part.parent, (total or have) - have, title)
             if not have:
@@ -164,8 +162,7 @@ def fetch(
     except OSError as problem:
         raise DataError(
             f"{part}: could not be written ({problem.strerror or problem}); what came so far is "
-            "kept. Free some "
-            f"disk space or choose another folder, then call it again."
+            "kept. Free some disk space or choose another folder, then call it again."
         ) from problem
 
 
@@ -214,10 +211,12 @@ def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 
             raise _OtherVersion from problem
         reason = _REFUSALS.get(problem.code) or _said(problem.reason) or "it gives no reason"
         raise DataError(
-            f"{address}: the server answers {problem.code}, {reason}. {remedy}"
+            f"{address}: the server answers {problem.code}, {reason}. {remedy}", setting="address"
         ) from problem
     except (URLError, OSError, HTTPException, ValueError) as problem:
-        raise DataError(f"{address}: cannot be reached ({_reason(problem)}). {remedy}") from problem
+        raise DataError(
+            f"{address}: cannot be reached ({_reason(problem)}). {remedy}", setting="address"
+        ) from problem
     if response.status == 206 and begun:
         if _goes_on(response.headers, begun, have):
             return response
@@ -230,14 +229,11 @@ def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 
     else:
         return response
     response.close()
-    raise DataError(f"{address}: {complaint}. {remedy}")
+    raise DataError(f"{address}: {complaint}. {remedy}", setting="address")
 
 
 def _opener() -> request.OpenerDirector:
-    """The web, and nothing else that urllib can open (files, FTP).
-
-    Also where a redirection leads.
-    """
+    """The web, also behind a redirection, and nothing else that urllib opens (files, FTP)."""
     opener = request.OpenerDirector()
     for handler in (
         request.ProxyHandler,
@@ -284,9 +280,9 @@ def _length(headers: Message) -> int | None:
 
 
 def _goes_on(headers: Message, begun: _Version, have: int) -> bool:
-    """Whether a part sent by the server begins where ours ends and is of the same version.
+    """Whether a part that the server sends goes on where ours ends.
 
-    As far as it says.
+    It must also be of the same version, as far as the server says.
     """
     found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers.get("Content-Range", "").strip())
     if found is None or int(found[1]) != have:
@@ -337,16 +333,14 @@ def _receive(
         forget(part)
         raise DataError(
             f"{part}: changed while it was loaded; is something else loading it too? It was "
-            "removed. Call it "
-            f"again."
+            "removed. Call it again."
         )
 
 
 def _read(response: HTTPResponse, address: str, done: int, total: int | None) -> bytes:
     try:
-        return response.read1(
-            _BLOCK
-        )  # what has come, so that little is lost where the next never does
+        # what has come, so that little is lost where the next never does
+        return response.read1(_BLOCK)
     except (OSError, HTTPException) as problem:
         raise _stopped(address, done, total, _reason(problem)) from problem
 
@@ -354,7 +348,6 @@ def _read(response: HTTPResponse, address: str, done: int, total: int | None) ->
 def _stopped(address: str, done: int, total: int | None, reason: str) -> DataError:
     whole = "an unknown number of" if total is None else f"{total:,}"
     return DataError(
-        f"{address}: the transfer stopped after {done:,} of {whole} bytes ({reason}); what came "
-        "is kept. Call it "
-        f"again: it goes on from there where the server allows it."
+        f"{address}: the transfer stopped after {done:,} of {whole} bytes ({reason}); what came is "
+        "kept. Call it again: it goes on from there where the server allows it."
     )

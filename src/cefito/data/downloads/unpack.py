@@ -95,8 +95,7 @@ def _damage(archive: Path) -> Iterator[None]:
     except _DAMAGE as problem:
         raise DataError(
             f"{archive}: damaged or cut short ({' '.join(str(problem).split())[:200]}). Remove it "
-            "and fetch it "
-            f"again."
+            "and fetch it again."
         ) from problem
 
 
@@ -112,9 +111,8 @@ class _Writer:
     def refuse(self, reason: str) -> DataError:
         """The error for an archive that is not to be trusted."""
         return DataError(
-            f"{self._archive}: {reason}. Nothing was unpacked; fetch it from a place you trust, "
-            "or unpack it by "
-            f"hand."
+            f"{self._archive}: {reason}. Nothing was unpacked; fetch it from a place you trust, or "
+            "unpack it by hand."
         )
 
     def announce(self, size: int) -> None:
@@ -134,8 +132,7 @@ class _Writer:
         if self._bytes > self._free:
             raise DataError(
                 f"{self._archive}: unpacks to more than the {self._free:,} bytes that are free. "
-                "Free some disk "
-                f"space, or move it to another disk."
+                "Free some disk space, or move it to another disk."
             )
 
     def place(self, name: str) -> Path:

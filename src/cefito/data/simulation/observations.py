@@ -1,4 +1,4 @@
-"""Simulated observations: one model for annotated videos without features and for the embedded world.
+"""The model of simulated observations, for annotations without features and the embedded world.
 
 An observation shows the task, what has been done so far, the step that begins or has just ended,
 the style of its video and noise, through a fixed random nonlinearity. Everything simulated with it
@@ -192,7 +192,7 @@ def action_looks(taxonomy: Taxonomy, knobs: ObservationKnobs, *, seed: int) -> N
 class _Camera:
     """The fixed map from hidden states to features.
 
-    A random projection of which a share is squashed.
+    It is a random projection of which a share is squashed.
     """
 
     def __init__(
@@ -237,10 +237,7 @@ def _directions(names: list[str], size: int, seed: int) -> NDArray[np.float32]:
 
 
 def _blocks(videos: tuple[Video, ...]) -> Iterator[tuple[int, list[Video], list[int]]]:
-    """Runs of videos of about `_BLOCK` steps.
-
-    The row of the first step, the videos, their indices.
-    """
+    """Runs of videos of about `_BLOCK` steps: row of the first step, videos, their indices."""
     first, rows, start = 0, 0, 0
     for index, video in enumerate(videos):
         rows += len(video.steps)
@@ -251,10 +248,7 @@ def _blocks(videos: tuple[Video, ...]) -> Iterator[tuple[int, list[Video], list[
 
 
 def _done(videos: list[Video], size: int, memory: float) -> NDArray[np.float32]:
-    """How fresh the trace of every action is before and after each step, [2, rows, size].
-
-    Values 0 to 1.
-    """
+    """How fresh (0 to 1) the trace of each action is before and after a step, [2, rows, size]."""
     rows = sum(len(video.steps) for video in videos)
     done = np.zeros((2, rows, size), dtype=np.float32)
     row = 0
@@ -275,24 +269,21 @@ def _shown(
     confusion: float,
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """The look of each step mixed with that of a neighbour, the step before or after it, [rows.
-
-    Hidden].
-    """
-    own, other = [], []
+    """The look of each step mixed with that of the step before or after it, [rows, hidden]."""
+    shown, neighbours = [], []
     coins = iter(generator.random(sum(len(video.steps) for video in videos)) < 0.5)
     for video in videos:
         actions = [step.action for step in video.steps]
         for index, action in enumerate(actions):
             before, after = index > 0, index + 1 < len(actions)
             step = -1 if before and (next(coins) or not after) else int(after)
-            own.append(action)
-            other.append(actions[index + step])
-    share = np.zeros((len(own), 1), dtype=np.float32)
+            shown.append(action)
+            neighbours.append(actions[index + step])
+    share = np.zeros((len(shown), 1), dtype=np.float32)
     if 0 < confusion < 1:
-        share = generator.beta(2 * confusion, 2 * (1 - confusion), size=(len(own), 1)).astype(
+        share = generator.beta(2 * confusion, 2 * (1 - confusion), size=(len(shown), 1)).astype(
             np.float32
         )
     elif confusion == 1:
         share[:] = 1
-    return (1 - share) * looks[own] + share * looks[other]
+    return (1 - share) * looks[shown] + share * looks[neighbours]

@@ -25,7 +25,7 @@ _PREDICTED_AT_ONCE = 2048
 class ProbeSettings:
     """Size and training of the probe: one hidden layer with dropout.
 
-    AdamW with a warm-up and a falling rate.
+    It is trained by AdamW with a warm-up and a falling rate.
 
     Attributes:
         width: Hidden units.

@@ -1,6 +1,6 @@
 """Simulated observations for annotations without features.
 
-Calibrated against models of real features.
+They are calibrated against models of real features.
 
 `simulate` writes a prepared data set whose taxonomy, videos and action text are those of the source
 and whose observations are simulated; its name says so. A probe measures what these observations
@@ -87,10 +87,7 @@ class Calibration:
     reference_train: Figures | None = None
 
     def rows(self) -> list[dict[str, str | float | None]]:
-        """One row a quantity: simulated and reference figures on test and on training windows.
-
-        Per cent.
-        """
+        """One row a quantity, per cent: simulated and reference, on test and training windows."""
         labels = {
             "task": "task",
             "first": "first action",
@@ -270,9 +267,9 @@ def _figures(predicted: NDArray[np.int64], true: NDArray[np.int64]) -> Figures:
 
 
 def _reference(path: Path, annotations: Annotations) -> Figures | None:
-    """Accuracy of predictions from real features, one {"video_id", "start", "horizon", "task".
+    """Accuracy of predictions from real features.
 
-    …} a line.
+    The file has one prediction a line: {"video_id", "start", "horizon", "task", …}.
 
     Lines of another horizon, or without `first_<K>` and `last_<K>` for a shared vocabulary of K
     names, are passed over.
@@ -295,8 +292,8 @@ def _reference(path: Path, annotations: Annotations) -> Figures | None:
         except (KeyError, TypeError, ValueError, IndexError) as problem:
             raise DataError(
                 f"{path}, line {number}: not a prediction for a window of these videos "
-                f"({problem!r}). Remove "
-                f"the line, or the whole file to simulate without reference figures."
+                f"({problem!r}). Remove the line, or the whole file to simulate without reference "
+                "figures."
             ) from problem
         true.append((video.task, taxonomy.to_shared[ends[0]], taxonomy.to_shared[ends[1]]))
     return _figures(np.array(predicted), np.array(true)) if predicted else None

@@ -1,9 +1,9 @@
 """The embedded world: a small simulated data set that needs no download.
 
-Twelve everyday tasks are step graphs: stages in a fixed order, slots within a stage in any order, optional
-and repeated slots, and slots that either of two actions fills. Some actions of different tasks have the same
-name, though not the same id. Observations come from the model that simulated data sets use. Nothing in it was
-taken from a data set.
+Twelve everyday tasks are step graphs: stages in a fixed order, slots within a stage in any order,
+optional and repeated slots, and slots that either of two actions fills. Some actions of different
+tasks have the same name, though not the same id. Observations come from the model that simulated
+data sets use. Nothing in it was taken from a data set.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ WORLD_NAME = "synthetic world (simulated)"
 _TASKS = """
 Cook Porridge: measure oats, pour water | pour milk, add salt? > stir mixture*
   > slice fruit?, fill bowl, add honey
-Bake Scones: sift flour, cut butter, add salt? > pour milk, knead dough* > cut dough > bake in oven
-Fry Dumplings: chop cabbage, knead dough > fill dough* > heat oil, place in pan* > flip over* | pour water
-Brew Spiced Tea: crush spices, boil water > add tea leaves, pour milk, add honey? > stir mixture* > strain tea
-Pickle Cucumbers: wash jar, slice cucumbers, add salt > boil vinegar | boil water > pour into jar* > close lid
+Bake Scones: sift flour, cut butter, add salt? > pour milk, knead dough* > cut dough
+  > bake in oven
+Fry Dumplings: chop cabbage, knead dough > fill dough* > heat oil, place in pan*
+  > flip over* | pour water
+Brew Spiced Tea: crush spices, boil water > add tea leaves, pour milk, add honey? > stir mixture*
+  > strain tea
+Pickle Cucumbers: wash jar, slice cucumbers, add salt > boil vinegar | boil water > pour into jar*
+  > close lid
 Patch Bicycle Tube: remove wheel > pull out tube, find hole, wipe surface > apply glue*
   > press patch | pump air
 Rewire Table Lamp: unplug lamp > remove screws, cut wire, strip wire* > solder wire | twist wire

@@ -1,6 +1,6 @@
-"""Feature files of one video: a NumPy array or an archive that holds one.
+"""Feature files of one video: a NumPy array, or an archive that holds one.
 
-Read without trusting what it says.
+They are read without trusting what they say.
 
 The published S3D features are `.npz` archives although their names end in `.npy`; the array is the
 member `frames_features.npy`, and other members may be pickled. Only that member is opened, its
@@ -75,9 +75,9 @@ class FeatureArray:
     _stream: IO[bytes]
 
     def read(self, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Read some rows; the whole file is passed through once.
+        """Read some rows.
 
-        So that damage anywhere in it is found.
+        The whole file is passed through once, so that damage anywhere in it is found.
 
         Args:
             wanted: Rows, ascending and distinct, each in [0, N), int64 [R].
@@ -96,8 +96,8 @@ class FeatureArray:
             second = int(wanted[int(np.flatnonzero(~finite)[0])])
             raise FeatureError(
                 "NaN or infinity",
-                f"{self.path}: second {second} (row {second}, counted from 0) "
-                f"holds NaN, infinity or a number too large for float32. Extract the video again.",
+                f"{self.path}: second {second} (row {second}, counted from 0) holds NaN, infinity "
+                "or a number too large for float32. Extract the video again.",
             )
         return found
 
@@ -126,9 +126,8 @@ class FeatureArray:
         return data
 
     def _finish(self) -> None:
-        if _guarded(
-            self.path, lambda: self._stream.read(1)
-        ):  # at the end an archive's checksum is compared
+        # at the end an archive's checksum is compared
+        if _guarded(self.path, lambda: self._stream.read(1)):
             raise _truncated(self.path, "there is more than its header says")
 
 
@@ -169,8 +168,8 @@ def open_features(path: Path) -> Iterator[FeatureArray]:
         else:
             raise FeatureError(
                 "unreadable",
-                f"{path}: neither a NumPy array nor an archive of arrays. Extract or "
-                f"copy it again.",
+                f"{path}: neither a NumPy array nor an archive of arrays. Extract or copy it "
+                "again.",
             )
 
 
@@ -181,8 +180,8 @@ def _member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
         names = ", ".join(repr(info.filename) for info in arrays[:4]) or "none"
         raise FeatureError(
             "unreadable",
-            f"{path}: has no member '{MEMBER}', or several, among its arrays ({names}). "
-            f"Save the features under the name frames_features.",
+            f"{path}: has no member '{MEMBER}', or several, among its arrays ({names}). Save the "
+            "features under the name frames_features.",
         )
     if named[0].flag_bits & 1:
         raise FeatureError(
@@ -198,14 +197,14 @@ def _array(path: Path, stream: IO[bytes], size: int) -> FeatureArray:
     if dtype.hasobject:
         raise FeatureError(
             "pickled",
-            f"{path}: the features are pickled objects, which are never loaded. Save them "
-            f"again as a plain floating-point array.",
+            f"{path}: the features are pickled objects, which are never loaded. Save them again as "
+            "a plain floating-point array.",
         )
     if dtype.kind != "f" or len(shape) != 2 or 0 in shape:
         raise FeatureError(
             "wrong shape",
-            f"{path}: holds {dtype} {list(shape)}; expected floating-point numbers "
-            f"[seconds, D]. Save one row a second.",
+            f"{path}: holds {dtype} {list(shape)}; expected floating-point numbers [seconds, D]. "
+            "Save one row a second.",
         )
     claimed = math.prod(shape) * dtype.itemsize
     if claimed > MAX_BYTES or shape[0] > MAX_ROWS or shape[1] > MAX_WIDTH:
@@ -234,7 +233,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def _guarded(path: Path, read: Callable[[], _Result]) -> _Result:
-    """What `read` gives; whatever damaged or hostile files make it raise becomes an `FeatureError`."""
+    """What `read` gives; what damaged or hostile files make it raise becomes a `FeatureError`."""
     try:
         return read()
     except (EOFError, zlib.error, zipfile.BadZipFile, lzma.LZMAError) as problem:

@@ -83,11 +83,10 @@ def prepare(
     if seconds < 1 or seconds % 2 == 0 or workers < 1:
         raise ConfigError(
             f"seconds: {seconds}, workers: {workers}; expected an odd number of seconds and at "
-            "least one "
-            f"worker."
+            "least one worker."
         )
     if name is not None and not name.strip():
-        raise DataError("name: is empty. Give the data set a name or leave the option out.")
+        raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
     target = Path(target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
@@ -106,9 +105,8 @@ def prepare(
         if not used:
             shutil.rmtree(work, ignore_errors=True)
             raise DataError(
-                f"{features}: none of the {len(source.annotations.videos)} videos can be used; "
-                "the first: "
-                f"{refused[0][2] if refused else 'there are none'}"
+                f"{features}: none of the {len(source.annotations.videos)} videos can be used; the "
+                f"first: {refused[0][2] if refused else 'there are none'}"
             )
         dataset = _write(
             target,
@@ -124,9 +122,8 @@ def prepare(
         return dataset
     except OSError as problem:
         raise DataError(
-            f"{target}: could not be written ({problem.strerror or problem}). Free some disk "
-            "space or choose "
-            f"another folder; what is finished is kept."
+            f"{target}: could not be written ({problem.strerror or problem}). Free some disk space "
+            "or choose another folder; what is finished is kept."
         ) from problem
     finally:
         if work.is_dir() and not any(work.iterdir()):
@@ -135,11 +132,11 @@ def prepare(
 
 def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
     """What a preparation left out or changed, as rows of (what, videos, steps, example)."""
-    told = dataset.provenance["preparation"]
+    preparation = dataset.provenance["preparation"]
     rows: list[list[object]] = [
-        ["prepared", told["videos"]["prepared"], told["steps"]["prepared"], None]
+        ["prepared", preparation["videos"]["prepared"], preparation["steps"]["prepared"], None]
     ]
-    beyond = told["beyond"]
+    beyond = preparation["beyond"]
     if beyond["steps"]:
         what = {
             "drop": "steps beyond the features, dropped",
@@ -148,7 +145,7 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
         rows.append([what, len(beyond["videos"]), beyond["steps"], beyond["videos"][0]])
     return rows + [
         [f"left out: {entry['reason']}", len(entry["videos"]), entry["steps"], entry["example"]]
-        for entry in told["left_out"]
+        for entry in preparation["left_out"]
     ]
 
 
@@ -156,10 +153,7 @@ _Refused = tuple[Video, str, str]
 
 
 def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refused], list[str]]:
-    """Videos with their files, those without with the reason.
-
-    And what a user should know of the files.
-    """
+    """Videos with their files, those without with the reason, and notes on the files."""
     found: list[tuple[Job, str]] = []
     missing: list[_Refused] = []
     for video in source.annotations.videos:
@@ -181,8 +175,8 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
                 (
                     job.video,
                     "no features",
-                    f"{job.path}: is that of '{longest[job.path]}', and there is no other "
-                    f"file for video '{job.video.video_id}'.",
+                    f"{job.path}: is that of '{longest[job.path]}', and there is no other file for "
+                    f"video '{job.video.video_id}'.",
                 )
             )
     kept = [(job, name) for job, name in found if len(name) == len(longest[job.path])]
@@ -190,8 +184,7 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
     notes = (
         [
             f"{len(parts)} videos have files that bear more than their names, the first is "
-            f"'{parts[0].video.video_id}' with "
-            f"{parts[0].path.name}."
+            f"'{parts[0].video.video_id}' with {parts[0].path.name}."
         ]
         if parts
         else []
@@ -202,9 +195,9 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
 def _usable(
     jobs: Sequence[Job], outcomes: Sequence[Outcome]
 ) -> tuple[list[tuple[Job, Outcome]], list[_Refused], int]:
-    """Videos that can be used, the others with the reason, and the commonest width.
+    """Videos that can be used, the others with the reason, and the width that all must have.
 
-    Which all must have.
+    That is the commonest width.
     """
     widths = Counter(outcome.width for outcome in outcomes if not outcome.reason)
     width = min(widths, key=lambda size: (-widths[size], size), default=0)
@@ -218,8 +211,8 @@ def _usable(
                 (
                     job.video,
                     "wrong dimension",
-                    f"{job.path}: gives observations of {outcome.width} numbers, "
-                    f"most videos give {width}. Extract it with the same model.",
+                    f"{job.path}: gives observations of {outcome.width} numbers, most videos give "
+                    f"{width}. Extract it with the same model.",
                 )
             )
         else:
@@ -273,8 +266,8 @@ def _made_with(features: Path) -> dict[str, Any] | None:
     value = read_json(path, "Extract the features again, or remove this file.")
     if not isinstance(value, dict):
         raise DataError(
-            f"{path}: does not say what the features were made with. Extract them again, or "
-            "remove this file."
+            f"{path}: does not say what the features were made with. Extract them again, or remove "
+            "this file."
         )
     return value
 
@@ -312,8 +305,10 @@ def _write(
                 "name": name or annotations.taxonomy.dataset,
                 "observation_dim": width,
                 "provenance": {
-                    "observations": f"features of {recipe.seconds} s around the rounded start and end of each step, concatenated, "
-                    f"stored as {recipe.precision}",
+                    "observations": (
+                        f"features of {recipe.seconds} s around the rounded start and end of each "
+                        f"step, concatenated, stored as {recipe.precision}"
+                    ),
                     "observed": {"seconds": recipe.seconds, "features": made_with},
                     "source": {"kind": source.form, "files": [path.name for path in source.files]},
                     "preparation": preparation,

@@ -1,6 +1,4 @@
-"""The published benchmarks: CrossTask, COIN and NIV.
-
-In whichever public form their annotations are at hand.
+"""The published benchmarks CrossTask, COIN and NIV, in any public form of their annotations.
 
 Known forms, told apart by content: the window files of the unified protocol, CrossTask's release,
 COIN's JSON, and the common form (taxonomy.json and videos.jsonl).
@@ -24,10 +22,8 @@ __all__ = ["BENCHMARKS", "read_benchmark"]
 BENCHMARKS = ("crosstask", "coin", "niv")
 _FORMS = (
     "Known forms: a folder with taxonomy.json and videos.jsonl; window files of the unified "
-    "protocol (a JSON list of "
-    "windows with 'legal_range'); CrossTask's release (tasks_primary.txt and annotations/); "
-    "COIN's JSON (with "
-    "'database')."
+    "protocol (a JSON list of windows with 'legal_range'); CrossTask's release (tasks_primary.txt "
+    "and annotations/); COIN's JSON (with 'database')."
 )
 
 
@@ -61,14 +57,17 @@ def read_benchmark(benchmark: str, annotations: Path, *, taxonomy: Path | None =
 def _from_folder(benchmark: str, folder: Path, taxonomy: Path | None) -> Source:
     if (folder / "taxonomy.json").is_file() and (folder / "videos.jsonl").is_file():
         if taxonomy is not None:
-            raise DataError(f"{folder}: has a taxonomy.json of its own; leave --taxonomy out.")
+            raise DataError(
+                f"{folder}: has a taxonomy.json of its own; give no other one.", setting="taxonomy"
+            )
         return read_common(folder)
     release = find_release(folder)
     if release is not None:
         _only("crosstask", benchmark, release)
         if taxonomy is not None:
             raise DataError(
-                f"{release}: CrossTask's release has its own vocabulary; leave --taxonomy out."
+                f"{release}: CrossTask's release has its own vocabulary; give no other one.",
+                setting="taxonomy",
             )
         return read_release(release)
     files = [

@@ -21,8 +21,8 @@ from cefito.files import read_json
 __all__ = ["read_captaincook4d"]
 
 _SHAPE = (
-    'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", "start_time", '
-    '"end_time"}]}}.'
+    'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", '
+    '"start_time", "end_time"}]}}.'
 )
 _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 
@@ -148,8 +148,7 @@ def _split(path: Path) -> dict[str, str]:
             if found.setdefault(str(recording), split) != split:
                 raise DataError(
                     f"{path}: recording '{recording}' is both in {found[str(recording)]} and in "
-                    f"{split}. Keep "
-                    f"it in one."
+                    f"{split}. Keep it in one."
                 )
     if not found:
         raise DataError(f"{path}: names no recordings. {_SPLIT_SHAPE}")

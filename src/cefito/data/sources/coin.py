@@ -1,6 +1,7 @@
-"""COIN's own JSON: {"database": {VIDEO: {"class", "recipe_type", "subset", "annotation".
+"""COIN's own JSON.
 
-[{"id", "segment", "label"}]}}}.
+Its form is {"database": {VIDEO: {"class", "recipe_type", "subset", "annotation": [{"id", "segment",
+"label"}]}}}.
 
 A task is a `recipe_type`, an action an `id`. Ids of actions that begin with 1 are lowered by 1;
 with a taxonomy, names are compared, so that a shift cannot go unnoticed. Ids that never occur keep
@@ -22,8 +23,8 @@ __all__ = ["is_coin", "read_coin"]
 
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
 _SHAPE = (
-    'Expected {"class", "recipe_type", "subset": "training" or "testing", "annotation": [{"id", "segment": [start, '
-    'end], "label"}]}.'
+    'Expected {"class", "recipe_type", "subset": "training" or "testing", "annotation": [{"id", '
+    '"segment": [start, end], "label"}]}.'
 )
 
 
@@ -148,14 +149,13 @@ def _agree(
             known = entries[number].name if 0 <= number < len(entries) else None
             if known is None or _letters(known) != _letters(name):
                 raise DataError(
-                    f"{path}: {kind} {number} is called '{name}', in the taxonomy it is "
-                    f"{known!r}. Give the taxonomy of these annotations, or none."
+                    f"{path}: {kind} {number} is called '{name}', in the taxonomy it is {known!r}. "
+                    "Give the taxonomy of these annotations, or none."
                 )
     for task, members in owned.items():
         extra = members - set(taxonomy.tasks[task].actions)
         if extra:
             raise DataError(
                 f"{path}: action {min(extra)} occurs in task {task}, for which the taxonomy does "
-                "not list it. "
-                f"Give the taxonomy of these annotations, or none."
+                "not list it. Give the taxonomy of these annotations, or none."
             )

@@ -1,6 +1,7 @@
-"""CrossTask as released: `tasks_primary.txt`, `annotations/TASK_VIDEO.csv`.
+"""CrossTask as released.
 
-And `videos_val.csv` with the test videos.
+That is `tasks_primary.txt`, `annotations/TASK_VIDEO.csv`, and `videos_val.csv` with the test
+videos.
 
 Actions belong to one task each, in the order of the file (133 of them); actions of equal names
 share an id in the second vocabulary (105).
@@ -27,10 +28,7 @@ _BLOCKS = (
 
 
 def find_release(folder: Path) -> Path | None:
-    """The folder that holds `tasks_primary.txt`: this one or one in it.
-
-    None where there is none.
-    """
+    """The folder with `tasks_primary.txt`, this one or one in it; None where there is none."""
     for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
         if (place / TASKS).is_file():
             return place
@@ -75,9 +73,8 @@ def read_release(folder: Path) -> Source:
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
         raise DataError(
-            f"{annotations}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. "
-            "Unpack the release "
-            f"again."
+            f"{annotations}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. Unpack "
+            "the release again."
         )
     notes = (
         (UNPUBLISHED,)
@@ -117,8 +114,7 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
         if len(steps) != int(block[3][1]) or not all(steps):
             raise DataError(
                 f"{path}, line {block[4][0]}: {len(steps)} names of steps where {block[3][1]} are "
-                "announced. "
-                f"{_BLOCKS}"
+                f"announced. {_BLOCKS}"
             )
         if block[0][1] in places:
             raise DataError(
@@ -173,8 +169,7 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
         if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
             raise DataError(
                 f"{place}: {line.strip()!r}; expected step,start,end with a step from 1 to "
-                f"{count}. Mend or "
-                f"remove the line."
+                f"{count}. Mend or remove the line."
             )
         found.append((int(cells[0]), cells[1], cells[2], place))
     return found

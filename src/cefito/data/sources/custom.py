@@ -30,8 +30,7 @@ FEATURES_FILE = "features.npz"
 ACTION_TEXT_FILE = "action_text_features.npy"
 _FEATURES_REMEDY = (
     "Save `start` and `end` [S, E] with numpy.savez, one row a step, in the order of videos.jsonl "
-    "and "
-    "of its steps."
+    "and of its steps."
 )
 _TEXT_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file."
 
@@ -56,11 +55,10 @@ def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> Pr
     if not source.is_dir():
         raise DataError(
             f"{source}: no such folder or table. Give the folder that holds taxonomy.json, "
-            "videos.jsonl and "
-            f"{FEATURES_FILE}, or a table of steps."
+            f"videos.jsonl and {FEATURES_FILE}, or a table of steps."
         )
     if name is not None and not name.strip():
-        raise DataError("name: is empty. Give the data set a name or leave the option out.")
+        raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
     annotations = read_annotations(source)
     arrays = {
         key: _single(array)

@@ -80,8 +80,8 @@ class FeatureFolder:
                     )
                     raise FeatureError(
                         "several files",
-                        f"{self.folder}: several files may be those of video "
-                        f"'{bare[-1]}': {listed}. Keep one.",
+                        f"{self.folder}: several files may be those of video '{bare[-1]}': "
+                        f"{listed}. Keep one.",
                     )
         raise FeatureError(
             "no features",

@@ -20,10 +20,11 @@ from cefito.errors import ConfigError
 __all__ = ["Beyond", "check_beyond", "is_beyond", "kept_steps", "observed_rows"]
 
 Beyond = Literal["drop", "rewrite", "error"]
-"""What becomes of steps beyond the features: left out.
+"""What becomes of steps beyond the features.
 
-Replaced by the step before, features and label, as the reference
-loader does; or an error."""
+They are left out; or replaced by the step before, features and label, as the reference loader does;
+or an error.
+"""
 
 
 def check_beyond(beyond: str) -> None:

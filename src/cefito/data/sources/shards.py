@@ -1,6 +1,6 @@
 """Observations of many videos, made in parallel and kept on disk in groups.
 
-So that a killed preparation goes on.
+A preparation that was killed goes on from these.
 
 A group (a shard) is one safetensors file named by a digest of all that decides its content:
 settings, steps, and the names, sizes and times of its feature files. So a shard that is there and
@@ -160,17 +160,16 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
             step = steps[outside[0]]
             raise DataError(
                 f"{job.path}: step {outside[0]} (counted from 0) of video '{job.video.video_id}' "
-                "ends at "
-                f"{step.end:g} s, but there are features of {features.rows} s only. Leave such "
-                "steps out "
-                f"with --beyond drop, or take the published loader's way with --beyond rewrite."
+                f"ends at {step.end:g} s, but there are features of {features.rows} s only. Leave "
+                "such steps out (drop), or take the published loader's way (rewrite).",
+                setting="beyond",
             )
         kept = kept_steps(steps, features.rows, recipe.beyond)
         if not kept:
             raise FeatureError(
                 "all steps beyond",
-                f"{job.path}: has features of {features.rows} s, and every step of "
-                f"video '{job.video.video_id}' ends later.",
+                f"{job.path}: has features of {features.rows} s, and every step of video "
+                f"'{job.video.video_id}' ends later.",
             )
         around = np.stack(
             [
@@ -188,8 +187,8 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
     if not np.isfinite(stored).all():
         raise FeatureError(
             "too large for float16",
-            f"{job.path}: holds numbers above 65504, which float16 cannot "
-            f"store. Prepare with --precision float32.",
+            f"{job.path}: holds numbers above 65504, which float16 cannot store. Prepare in "
+            "precision float32.",
         )
     pair = stored[places.reshape(-1)].reshape(2, len(kept), recipe.seconds * rows.shape[1])
     return replace(blank, width=pair.shape[2], kept=tuple(kept), beyond=len(outside)), pair

@@ -1,6 +1,6 @@
-"""What every reader of annotations gives.
+"""What every reader of annotations gives: videos with their steps.
 
-Videos with their steps, and the names under which their features may lie.
+It also says under which names their features may lie.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ TEST_SHARE = 0.3
 SPLIT_SEED = 20260502
 UNPUBLISHED = (
     "The split is not that of the unified protocol; scores that shall stand beside published ones "
-    "need its window "
-    "files."
+    "need its window files."
 )
 """Said of annotations that come with another split than the one of published tables."""
 
@@ -127,7 +126,7 @@ def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
 def padded(names: dict[int, str], *, kind: str, place: str) -> list[str]:
     """Names by id, with a made-up name for each id that does not occur.
 
-    So that the ids stay what they are.
+    So the ids stay what they are.
 
     Raises:
         DataError: An id is no number from 0 to 9,999.

@@ -1,6 +1,6 @@
 """Your own annotations as one table, CSV or Parquet.
 
-A line a step, with columns video, task, step, start, end, and split.
+Each line is a step, with columns video, task, step, start, end, and split.
 
 Actions and taxonomy are derived from the names: equal names are one action, and a task owns the
 actions that occur in it. Steps of a video are put in the order of their start times. Names that
@@ -64,9 +64,8 @@ def read_table(path: Path) -> Source:
         if facts.setdefault(row["video"], fact) != fact:
             raise DataError(
                 f"{place}: video '{row['video']}' has task '{fact[0]}', split '{fact[1]}' here, "
-                "but task "
-                f"'{facts[row['video']][0]}', split '{facts[row['video']][1]}' before. Mend the "
-                "line."
+                f"but task '{facts[row['video']][0]}', split '{facts[row['video']][1]}' before. "
+                "Mend the line."
             )
         steps[row["video"]].append(
             make_step(row["start"], row["end"], actions[row["step"]], place=place)
@@ -150,7 +149,7 @@ def _folded(name: str) -> str:
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Each line with its place, all cells as trimmed text.
 
-    Split is empty where there is no such column.
+    `split` is empty where there is no such column.
     """
     lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
     for place, row in lines:
@@ -185,8 +184,7 @@ def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 if None in row:
                     raise DataError(
                         f"{place}: has more cells than the first line. Put names that hold "
-                        f"'{delimiter}' "
-                        f"between quotes."
+                        f"'{delimiter}' between quotes."
                     )
                 yield place, row
     except FileNotFoundError as problem:
@@ -201,8 +199,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     except ImportError as problem:
         raise DataError(
             f"{path}: reading Parquet needs pyarrow, which is not installed. Run pip install "
-            "cefito[table], or "
-            f"save the table as CSV."
+            "cefito[table], or save the table as CSV."
         ) from problem
     try:
         table = parquet.read_table(path)

@@ -1,6 +1,6 @@
-"""The window files of the unified protocol (and of PDPP).
+"""The window files of the unified protocol and of PDPP.
 
-Every window of T steps written out, videos put together again.
+They hold every window of T steps written out; from these the videos are put together again.
 
 A file is a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], …],
 "task_id"}, "instruction_len"}. NIV has no "vid"; there the name of the feature file is the video's.
@@ -24,8 +24,8 @@ from cefito.errors import DataError
 __all__ = ["is_windows", "join_windows", "read_windows"]
 
 _SHAPE = (
-    'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], …], "task_id"}, '
-    '"instruction_len"}.'
+    'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], '
+    '…], "task_id"}, "instruction_len"}.'
 )
 
 
@@ -75,18 +75,14 @@ def read_windows(
             earlier, where = split_of.setdefault(video, (split, path))
             if earlier != split:
                 raise DataError(
-                    f"{path}: video '{video}' is in {split} here but in {earlier} in "
-                    f"{where.name}. Give window "
-                    f"files of one protocol only."
+                    f"{path}: video '{video}' is in {split} here but in {earlier} in {where.name}. "
+                    "Give window files of one protocol only."
                 )
             windows[video].append(window)
     notes: tuple[str, ...] = ()
     if taxonomy is None:
         taxonomy = _taxonomy(windows, dataset)
-        notes = (
-            "Window files hold no names of actions; give the vocabulary with --taxonomy to have "
-            "them.",
-        )
+        notes = ("Window files hold no names of actions; give a taxonomy.json to have them.",)
     videos = []
     for video, members in windows.items():
         steps = _video_steps(video, members)
@@ -106,9 +102,7 @@ def read_windows(
 
 
 def join_windows(windows: Sequence[Sequence[Step]]) -> tuple[Step, ...] | None:
-    """The sequence of which these are all runs of one length.
-
-    Or None where there is none or it is not certain.
+    """The sequence of which these are all runs of one length; None where that is not certain.
 
     Windows in the order of the video are joined as they stand; otherwise each is put behind the one
     on whose last steps it begins.
@@ -149,10 +143,9 @@ def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
     if steps is None:
         raise DataError(
             f"{shortest[0].place}: the {len(shortest)} windows of video '{video}' with "
-            f"{len(shortest[0].steps)} "
-            "steps each do not overlap into one sequence, each beginning one step later. Give "
-            "complete files, "
-            f"of one protocol and one vocabulary, without padding."
+            f"{len(shortest[0].steps)} steps each do not overlap into one sequence, each beginning "
+            "one step later. Give complete files, of one protocol and one vocabulary, without "
+            "padding."
         )
     for length, longer in by_length.items():
         runs = {steps[first : first + length] for first in range(len(steps) - length + 1)}
@@ -160,9 +153,8 @@ def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
             if window.steps not in runs:
                 raise DataError(
                     f"{window.place}: its {length} steps of video '{video}' do not follow each "
-                    "other in the "
-                    f"windows of {len(shortest[0].steps)} steps. Give files of one protocol and "
-                    "one vocabulary."
+                    f"other in the windows of {len(shortest[0].steps)} steps. Give files of one "
+                    "protocol and one vocabulary."
                 )
     return steps
 
@@ -172,8 +164,7 @@ def _split(path: Path) -> str:
     if len(found) != 1:
         raise DataError(
             f"{path}: its name says {' and '.join(found) or 'no split'}; expected one of train, "
-            "val or test in "
-            f"the name of a window file. Rename it."
+            "val or test in the name of a window file. Rename it."
         )
     return found[0]
 
@@ -241,8 +232,7 @@ def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:
     if len(found) != 1 or not is_id(members[0].task, len(taxonomy.tasks)):
         raise DataError(
             f"{members[0].place}: video '{video}' has task ids {sorted(found)}; expected one from "
-            "0 to "
-            f"{len(taxonomy.tasks) - 1}, as in the taxonomy. Give the taxonomy of these files."
+            f"0 to {len(taxonomy.tasks) - 1}, as in the taxonomy. Give the taxonomy of these files."
         )
     return members[0].task
 
@@ -252,8 +242,6 @@ def _check_actions(steps: Sequence[Step], task: int, taxonomy: Taxonomy, place: 
         if step.action not in taxonomy.tasks[task].actions:
             raise DataError(
                 f"{place}: action {step.action} is not among those that the taxonomy lists for "
-                f"task {task} "
-                f"('{taxonomy.tasks[task].name}'). Give the taxonomy of these files (CrossTask "
-                "has two, of 133 "
-                f"and of 105 actions)."
+                f"task {task} ('{taxonomy.tasks[task].name}'). Give the taxonomy of these files "
+                "(CrossTask has two, of 133 and of 105 actions)."
             )

@@ -1,6 +1,4 @@
-"""The differentiable Viterbi layer of ViterbiPlanNet (arXiv 2603.04265).
-
-And the exact decoding that follows it.
+"""The differentiable Viterbi layer of ViterbiPlanNet (arXiv 2603.04265), and exact decoding.
 
 A window of T actions is a chain: emissions of every action at every step, and transitions between
 the actions of neighbouring steps, as often as training windows show them. The layer gives the
@@ -80,7 +78,7 @@ def _mixed(logs: Tensor, transitions: Tensor) -> Tensor:
 
 
 def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[Tensor, Tensor]:
-    """The k sequences of the largest sum of emissions and transitions; exact.
+    """The k sequences of the largest sums of emissions and transitions; exact.
 
     Prefixes are ranked by their own sum plus the largest sum of what can follow, which some
     sequence attains. So no more than k prefixes of one length can begin the k best sequences, and
@@ -97,16 +95,15 @@ def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[T
         where there are fewer than k sequences over K actions.
     """
     graph = None if transitions is None else _Graph(transitions.double())
-    chunk = max(
-        1, _CHUNK_BYTES // (8 * max(len(graph.along) if graph else 1, emissions.shape[2] * count))
-    )
+    entries = max(len(graph.along) if graph else 1, emissions.shape[2] * count)
+    chunk = max(1, _CHUNK_BYTES // (8 * entries))
     parts = [_k_best(part, graph, count) for part in emissions.double().split(chunk)]
     sequences, sums = zip(*parts, strict=True)
     return torch.cat(sequences), torch.cat(sums)
 
 
 class _Graph:
-    """Transitions [K, K] that are possible: few of all, where they come from training windows."""
+    """The possible transitions of [K, K]; few, where they come from training windows."""
 
     def __init__(self, transitions: Tensor) -> None:
         self.transitions = transitions
@@ -114,9 +111,10 @@ class _Graph:
         self.along = transitions[self.source, self.target]
 
     def best(self, following: Tensor) -> Tensor:
-        """For each action the largest sum of a transition and the value [B.
+        """For each action the largest sum of a transition and of the value that follows, [B, K].
 
-        K] of the action that it leads to, [B, K].
+        Args:
+            following: Value of each action that a transition leads to, [B, K].
         """
         nothing = torch.full_like(following, -torch.inf)
         return nothing.scatter_reduce(
@@ -129,9 +127,8 @@ class _Graph:
 
 def _k_best(emissions: Tensor, graph: _Graph | None, count: int) -> tuple[Tensor, Tensor]:
     batch, horizon, size = emissions.shape
-    ahead = [
-        torch.zeros_like(emissions[:, -1])
-    ]  # for each step's actions the largest sum of all that follows
+    # for each step's actions the largest sum of all that follows
+    ahead = [torch.zeros_like(emissions[:, -1])]
     for step in range(horizon - 1, 0, -1):
         following = emissions[:, step] + ahead[0]
         best = (
@@ -195,9 +192,8 @@ def decode(emissions: Tensor, counts: Tensor, count: int, decoding: Decoding) ->
     sequences, sums = k_best(marginals, transitions, count)
     possible = sums[:, 0] > -torch.inf
     if not bool(possible.all()):
-        likeliest, own = marginals[~possible].argmax(dim=2), clamped.log()
+        emitted, likeliest = marginals[~possible].max(dim=2)
+        along = clamped.log()[likeliest[:, :-1], likeliest[:, 1:]]
         sequences[~possible, 0] = likeliest
-        sums[~possible, 0] = marginals[~possible].amax(dim=2).sum(dim=1) + own[
-            likeliest[:, :-1], likeliest[:, 1:]
-        ].sum(dim=1)
+        sums[~possible, 0] = emitted.sum(dim=1) + along.sum(dim=1)
     return Decoded(sequences=sequences, sums=sums, possible=possible)

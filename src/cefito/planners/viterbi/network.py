@@ -1,7 +1,4 @@
-"""The network of ViterbiPlanNet (arXiv 2603.04265).
-
-How likely each action is at each step, before the Viterbi layer.
-"""
+"""The network of ViterbiPlanNet (arXiv 2603.04265): emissions of actions before the layer."""
 
 from __future__ import annotations
 
@@ -43,8 +40,8 @@ class ViterbiNetwork(nn.Module):
     The encoder is linear (two layers, nothing between them), the emission network a post-norm
     transformer layer over the two encoded observations and an MLP on both of its outputs. The task
     head reads the encoded observations; it and the descriptions shape these in training, and play
-    no part in planning. Which of the two the published task head reads, and how the weights are
-    drawn, is not stated.
+    no part in planning. Whether the published task head reads them or the tokens, and how the
+    weights are drawn, is not stated.
 
     Args:
         config: Widths and options.
@@ -128,9 +125,7 @@ class ViterbiNetwork(nn.Module):
     def alignment(
         self, states: Tensor, descriptions: Tensor, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """How well observations fit each action.
-
-        Learned factor × cosine, averaged over its three descriptions.
+        """How well observations fit each action: learned factor × mean cosine to its descriptions.
 
         Args:
             states: Encoded initial and goal observations [B, 2, D].
@@ -154,10 +149,7 @@ class ViterbiNetwork(nn.Module):
 
 
 class _Layer(nn.Module):
-    """A post-norm transformer layer: attention and a GELU MLP, each added to its input.
-
-    Then normalised.
-    """
+    """A post-norm transformer layer: attention and a GELU MLP, each normalised after its sum."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()

@@ -1,58 +1,24 @@
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.windows import Windows
-from cefito.field import ClassifierConfig, EnergyField, FieldConfig, TaskClassifier
+from cefito.field import EnergyField, FieldConfig
+from cefito.training.distributed import Processes
+from cefito.training.field_loss import FieldLoss
+from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
+from cefito.training.reference import margin
 from cefito.training.settings import (
     AugmentationConfig,
     AuxiliaryConfig,
-    ClassifierTrainingConfig,
     FieldTrainingConfig,
     LossConfig,
     MarginConfig,
 )
-from cefito.training.distributed import Processes
-from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
-from cefito.training.classifier_loss import ClassifierLoss
-from cefito.training.field_loss import FieldLoss
-from cefito.training.reference import margin
 
-E, T, K = 8, 3, 7
-ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
-TAXONOMY = Taxonomy(
-    dataset="made",
-    tasks=tuple(Task(task, f"task {task}", own) for task, own in ACTIONS.items()),
-    actions=tuple(Action(index, f"action {index}") for index in range(K)),
-)
-ROWS = torch.tensor([5, 0, 3])
-ONE = Processes()
+from .made import ACTIONS, ONE, ROWS, E, K, T, generator, windows
 
 
-def windows(videos: tuple[int, ...] = (0, 0, 0, 1, 2, 2)) -> Windows:
-    generator = np.random.default_rng(0)
-    tasks = np.array([video % 2 for video in videos])
-    return Windows(
-        initial=generator.standard_normal((len(videos), E), np.float32),
-        goal=generator.standard_normal((len(videos), E), np.float32),
-        actions=np.stack([generator.choice(ACTIONS[int(task)], size=T) for task in tasks]),
-        tasks=tasks,
-        video=np.array(videos),
-        start=np.arange(len(videos)),
-        taxonomy=TAXONOMY,
-        action_text=None,
-        dataset="made",
-        split="train",
-    )
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def objective(
+def field_loss(
     *,
     field: dict | None = None,
     score: object = None,
@@ -80,10 +46,7 @@ def objective(
 
 
 def drawn_negatives(made: FieldLoss) -> torch.Tensor:
-    """The negatives that a batch of ROWS draws first from a fresh generator.
-
-    Where nothing else is drawn.
-    """
+    """The negatives that a batch of ROWS draws first from a fresh generator."""
     sampler = NegativeSampler(
         config=made.config.negatives, actions=ActionSets.build(ACTIONS), action_count=K, horizon=T
     )
@@ -95,11 +58,11 @@ def slow_terms(made: FieldLoss) -> dict[str, tuple[float, int]]:
     """Sums and counts of all losses over ROWS, one sequence at a time."""
     field, config, data, negatives = made.module, made.config, windows(), drawn_negatives(made)
     contrastive, reconstruction = [], {"auxiliary": [], "auxiliary_negatives": []}
-    for row, own in zip(ROWS.tolist(), negatives, strict=True):
+    for row, row_negatives in zip(ROWS.tolist(), negatives, strict=True):
         initial, goal = torch.from_numpy(data.initial[[row]]), torch.from_numpy(data.goal[[row]])
         truth = torch.from_numpy(data.actions[[row]])
         energies = []
-        for index, sequence in enumerate([truth, *own[:, None]]):
+        for index, sequence in enumerate([truth, *row_negatives[:, None]]):
             energies.append(float(field.energy(initial, goal, sequence)))
             states = field.predictor.states(field.centred(initial), sequence)
             if config.auxiliary.goal == "true":
@@ -114,7 +77,7 @@ def slow_terms(made: FieldLoss) -> dict[str, tuple[float, int]]:
             contrastive.append(float(logits.logsumexp(dim=0) - logits[0]))
             continue
         bounds = config.loss.margin
-        for energy, sequence in zip(energies[1:], own.tolist(), strict=True):
+        for energy, sequence in zip(energies[1:], row_negatives.tolist(), strict=True):
             bound = margin(
                 truth[0].tolist(), sequence, low=bounds.low, high=bounds.high, order=bounds.order
             )
@@ -140,7 +103,7 @@ FIELDS = [{"distance": "l2", "centre": True}, {"distance": "mean_square", "goal_
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.kind}-{loss.reduction}")
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field["distance"])
 def test_losses_are_those_of_explicit_loops(field, loss, negatives, goal):
-    made = objective(
+    made = field_loss(
         field=field,
         loss=loss,
         auxiliary=AuxiliaryConfig(weight=0.6, goal=goal, negatives=negatives),
@@ -162,7 +125,7 @@ def test_losses_are_those_of_explicit_loops(field, loss, negatives, goal):
 
 
 def test_no_auxiliary_loss():
-    made = objective(auxiliary=AuxiliaryConfig(weight=0))
+    made = field_loss(auxiliary=AuxiliaryConfig(weight=0))
     terms = made.terms(ROWS, generator(), ONE)
     assert set(terms) == {"contrastive"}
     terms["contrastive"].sum.backward()
@@ -171,7 +134,7 @@ def test_no_auxiliary_loss():
 
 def test_shares_of_processes_add_up():
     """What two processes compute of a batch is what one does, noise and swaps included."""
-    made = objective(
+    made = field_loss(
         auxiliary=AuxiliaryConfig(weight=1, negatives=True),
         loss=LOSSES[1],
         augmentation=AugmentationConfig(noise=0.3, swap=0.5),
@@ -184,13 +147,13 @@ def test_shares_of_processes_add_up():
 
 
 def test_a_process_without_a_row():
-    made = objective()
+    made = field_loss()
     terms = made.terms(ROWS[:1], generator(), Processes(rank=1, world=2))
     assert all(float(term.sum.detach()) == 0 and int(term.count) == 0 for term in terms.values())
 
 
 def test_dropout_is_used_and_repeated():
-    plain, dropping = objective(), objective(field={"dropout": 0.3})
+    plain, dropping = field_loss(), field_loss(field={"dropout": 0.3})
     sums = [
         float(made.terms(ROWS, generator(), ONE)["contrastive"].sum.detach())
         for made in (plain, dropping, dropping)
@@ -200,7 +163,7 @@ def test_dropout_is_used_and_repeated():
 
 
 def test_mean_observations_stand_for_actions_while_a_loss_is_computed():
-    made = objective(
+    made = field_loss(
         field={"action_encoding": "observed"}, vectors=torch.randn(K, E, generator=generator())
     )
     kept = made.module.predictor.action_vectors.clone()
@@ -211,7 +174,7 @@ def test_mean_observations_stand_for_actions_while_a_loss_is_computed():
 
 
 def test_scores_come_from_the_given_function():
-    made = objective(
+    made = field_loss(
         score=lambda field, group: {
             "success_rate": 3.0,
             "width": field.config.width,
@@ -222,98 +185,10 @@ def test_scores_come_from_the_given_function():
     assert len(made) == 6
 
 
-def classifier_objective(**training: object) -> ClassifierLoss:
-    module = TaskClassifier(
-        config=ClassifierConfig(hidden=(6, 9, 6)), observation_dim=E, task_count=2
-    )
-    module.reset(generator(1))
-    config = ClassifierTrainingConfig(**training)
-    return ClassifierLoss(
-        classifier=module, train=windows(), val=windows((3, 4, 5, 5)), config=config
-    )
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_cross_entropy_of_the_task(smoothing):
-    made, data = classifier_objective(label_smoothing=smoothing), windows()
-    term = made.terms(ROWS, generator(), ONE)["cross_entropy"]
-    logits = made.module(
-        torch.from_numpy(data.initial[ROWS]), torch.from_numpy(data.goal[ROWS])
-    ).log_softmax(dim=1)
-    target = (1 - smoothing) * F.one_hot(torch.from_numpy(data.tasks[ROWS]), 2) + smoothing / 2
-    torch.testing.assert_close(term.sum, -(target * logits).sum())
-    assert int(term.count) == 3
-    assert term.weight == 1
-
-
-def test_pairs_of_a_video():
-    """A window's start goes with the end of any window of the same video that begins no earlier."""
-    made, data = classifier_objective(pairs="all"), windows()
-    asked = []
-    draw = made.observations.draw
-    made.observations.draw = lambda rows, generator, ends: (
-        asked.append((rows, ends)),
-        draw(rows, generator, ends),
-    )[1]
-    found = set()
-    for seed in range(40):
-        made.terms(torch.arange(6), generator(seed), ONE)
-    for rows, ends in asked:
-        found |= set(zip(rows.tolist(), ends.tolist(), strict=True))
-    assert found == {
-        (first, last)
-        for first in range(6)
-        for last in range(first, 6)
-        if data.video[first] == data.video[last]
-    }
-
-
-def test_windows_are_not_mixed_by_default():
-    made = classifier_objective()
-    draw, asked = made.observations.draw, []
-    made.observations.draw = lambda rows, generator, ends: (
-        asked.append((rows, ends)),
-        draw(rows, generator, ends),
-    )[1]
-    made.terms(ROWS, generator(), ONE)
-    assert torch.equal(*asked[0])
-
-
-@torch.no_grad()
-def test_scores_of_the_classifier():
-    made = classifier_objective()
-    scores = made.validate(ONE)
-    assert list(scores) == ["task_accuracy", "log_likelihood"]
-    data = windows((3, 4, 5, 5))
-    chance = (
-        made.module(torch.from_numpy(data.initial), torch.from_numpy(data.goal))
-        .softmax(dim=1)
-        .numpy()
-    )
-    assert scores["task_accuracy"] == 100 * (chance.argmax(axis=1) == data.tasks).mean()
-    assert scores["log_likelihood"] == pytest.approx(
-        np.log(chance[np.arange(4), data.tasks]).mean(), rel=1e-5
-    )
-    made.module.fc4.weight.zero_()
-    made.module.fc4.bias.copy_(torch.tensor([0.0, 30.0]))
-    assert made.validate(ONE)["task_accuracy"] == 75  # videos 3, 5, 5 are of task 1
-
-
-def test_classifier_shares_add_up():
-    made = classifier_objective(pairs="all", augmentation=AugmentationConfig(noise=0.3))
-    whole = made.terms(ROWS, generator(), ONE)["cross_entropy"]
-    parts = [
-        made.terms(ROWS, generator(), Processes(rank=rank, world=4))["cross_entropy"]
-        for rank in range(4)
-    ]
-    torch.testing.assert_close(whole.sum, sum(part.sum for part in parts))
-    assert [int(part.count) for part in parts] == [1, 1, 1, 0]
-
-
 @pytest.mark.parametrize("weight", [0, 0.6])
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field["distance"])
 def test_regression_is_the_distance_of_the_annotated_sequence(field, weight):
-    made = objective(
+    made = field_loss(
         field=field, loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=weight)
     )
     terms, data = made.terms(ROWS, generator(), ONE), windows()
@@ -329,16 +204,16 @@ def test_regression_is_the_distance_of_the_annotated_sequence(field, weight):
 
 def test_regression_does_not_look_at_negatives():
     """Whichever are drawn, loss and gradient stay the same."""
-    found = []
+    results = []
     for hard in (0.0, 1.0):
-        made = objective(
+        made = field_loss(
             loss=LossConfig(kind="regression"),
             auxiliary=AuxiliaryConfig(weight=0),
             negatives=NegativesConfig(count=6, hard=hard),
         )
         loss = made.terms(ROWS, generator(), ONE)["contrastive"].sum
         loss.backward()
-        found.append(
+        results.append(
             [
                 loss.detach(),
                 *(
@@ -348,13 +223,13 @@ def test_regression_does_not_look_at_negatives():
                 ),
             ]
         )
-    assert len(found[0]) > 5
-    for left, right in zip(*found, strict=True):
+    assert len(results[0]) > 5
+    for left, right in zip(*results, strict=True):
         torch.testing.assert_close(left, right)
 
 
 def test_regression_shares_add_up():
-    made = objective(loss=LossConfig(kind="regression"))
+    made = field_loss(loss=LossConfig(kind="regression"))
     whole = made.terms(ROWS, generator(), ONE)["contrastive"]
     parts = [
         made.terms(ROWS, generator(), Processes(rank=rank, world=4))["contrastive"]
@@ -365,7 +240,7 @@ def test_regression_shares_add_up():
 
 
 def test_regression_lowers_the_distance():
-    made = objective(loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=0))
+    made = field_loss(loss=LossConfig(kind="regression"), auxiliary=AuxiliaryConfig(weight=0))
     optimiser, everything, losses = (
         torch.optim.Adam(made.module.parameters(), lr=0.01),
         torch.arange(6),

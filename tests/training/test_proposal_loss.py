@@ -4,17 +4,17 @@ import torch
 
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
-from cefito.field.settings import ProposalConfig
 from cefito.field.proposal import ProposalNetwork
-from cefito.training.settings import AugmentationConfig, ProposalTrainingConfig
+from cefito.field.settings import ProposalConfig
 from cefito.training.distributed import Processes
 from cefito.training.proposal_loss import ProposalLoss
+from cefito.training.settings import AugmentationConfig, ProposalTrainingConfig
 
 E, T, K = 8, 3, 7
 ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
 TAXONOMY = Taxonomy(
     dataset="made",
-    tasks=tuple(Task(task, f"task {task}", own) for task, own in ACTIONS.items()),
+    tasks=tuple(Task(task, f"task {task}", actions) for task, actions in ACTIONS.items()),
     actions=tuple(Action(index, f"action {index}") for index in range(K)),
 )
 ROWS = torch.tensor([5, 0, 3])
@@ -42,7 +42,7 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def objective(
+def proposal_loss(
     *,
     actions: dict[int, tuple[int, ...]] | None = None,
     dropout: float = 0.0,
@@ -68,10 +68,7 @@ def objective(
 def slow_steps(
     made: ProposalLoss, data: Windows, rows: list[int], actions: dict[int, tuple[int, ...]]
 ) -> tuple[list[float], list[bool]]:
-    """Log-likelihoods of the steps whose action is allowed.
-
-    And whether each step's likeliest action is right.
-    """
+    """Log-likelihoods of steps whose action is allowed; whether each step's likeliest is right."""
     likelihoods, right = [], []
     for row in rows:
         logits = made.module(
@@ -91,7 +88,7 @@ SOME = {0: (0, 1), 1: (3, 4, 5, 6)}  # training windows of task 0 have actions b
 
 @pytest.mark.parametrize("actions", [ACTIONS, SOME, {1: ACTIONS[1]}, {}])
 def test_cross_entropy_of_the_tasks_actions(actions):
-    made = objective(actions=actions)
+    made = proposal_loss(actions=actions)
     assert len(made) == 6
     term = made.terms(torch.arange(6), generator(), ONE)["cross_entropy"]
     likelihoods, _ = slow_steps(made, windows(), list(range(6)), actions)
@@ -103,10 +100,9 @@ def test_cross_entropy_of_the_tasks_actions(actions):
 
 @pytest.mark.parametrize("actions", [ACTIONS, SOME])
 def test_gradients_are_finite_and_spare_other_tasks_actions(actions):
-    made = objective(actions=actions)
-    made.terms(torch.tensor([0, 2]), generator(), ONE)[
-        "cross_entropy"
-    ].sum.backward()  # both of task 0
+    made = proposal_loss(actions=actions)
+    both_of_task_0 = torch.tensor([0, 2])
+    made.terms(both_of_task_0, generator(), ONE)["cross_entropy"].sum.backward()
     gradients = {name: parameter.grad for name, parameter in made.module.named_parameters()}
     assert all(bool(gradient.isfinite().all()) for gradient in gradients.values())
     others = [action for action in range(K) if action not in actions[0]]
@@ -117,7 +113,7 @@ def test_gradients_are_finite_and_spare_other_tasks_actions(actions):
 @pytest.mark.parametrize("actions", [ACTIONS, SOME])
 @torch.no_grad()
 def test_scores(actions):
-    made = objective(actions=actions)
+    made = proposal_loss(actions=actions)
     scores = made.validate(ONE)
     assert list(scores) == ["step_log_likelihood", "step_accuracy"]
     likelihoods, right = slow_steps(made, windows(4, seed=1), list(range(4)), actions)
@@ -126,17 +122,21 @@ def test_scores(actions):
 
 
 def test_observations_are_changed_and_units_dropped():
-    plain = float(objective().terms(ROWS, generator(), ONE)["cross_entropy"].sum.detach())
+    plain = float(proposal_loss().terms(ROWS, generator(), ONE)["cross_entropy"].sum.detach())
     for settings in ({"noise": 0.3}, {"dropout": 0.3}):
         sums = [
-            float(objective(**settings).terms(ROWS, generator(), ONE)["cross_entropy"].sum.detach())
+            float(
+                proposal_loss(**settings)
+                .terms(ROWS, generator(), ONE)["cross_entropy"]
+                .sum.detach()
+            )
             for _ in range(2)
         ]
         assert sums[0] == sums[1] != pytest.approx(plain)
 
 
 def test_shares_of_processes_add_up():
-    made = objective(noise=0.3, swap=0.5)
+    made = proposal_loss(noise=0.3, swap=0.5)
     whole = made.terms(ROWS, generator(), ONE)["cross_entropy"]
     parts = [
         made.terms(ROWS, generator(), Processes(rank=rank, world=4))["cross_entropy"]

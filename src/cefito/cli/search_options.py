@@ -1,0 +1,85 @@
+"""The options of the search, made from the settings of the search."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+from cyclopts import Parameter
+
+from cefito.search.settings import SearchConfig, search_settings
+
+if TYPE_CHECKING:
+    from cefito.planners.run import Run
+
+__all__ = ["AS_TRAINED", "SearchOptions"]
+
+_NAMES = {"method": "--search", "budget_gflop": "--budget"}
+"""Options that are not called as their settings are."""
+
+_OF_TRAINING = ("actions", "fitting_windows")
+"""Settings that are decided when a run is trained."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How plans are searched; what is left out stays as the run was trained.
+
+    There is an option for each setting of `SearchConfig` that a trained run can change.
+    """
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that were given."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def applied(self, run: Run) -> Run:
+        """The run with the settings that were given; as it was trained where there are none.
+
+        Raises:
+            ConfigError: The run's method has no search, a value that a setting cannot have, or a
+                setting that the chosen search makes no use of.
+        """
+        changes = self.changes()
+        if not changes:
+            return run
+        if run.trained_search is None:
+            return run.with_search(SearchConfig())  # which refuses, and names the methods that can
+        return run.with_search(search_settings(run.trained_search, **changes))
+
+
+def _descriptions() -> dict[str, str]:
+    """What the docstring of the settings says of each of them."""
+    attributes = (inspect.getdoc(SearchConfig) or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", attributes, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def _made() -> type[SearchOptions]:
+    """The class with a field for each option."""
+    descriptions = _descriptions()
+    options = []
+    for name, setting in SearchConfig.model_fields.items():
+        if name in _OF_TRAINING:
+            continue
+        option = _NAMES.get(name, "--" + name.replace("_", "-"))
+        parameter = Parameter(name=option, help=descriptions.get(name, ""))
+        kind = Annotated[Optional[setting.annotation], parameter]  # type: ignore[name-defined]  # noqa: UP045
+        options.append((name, kind, field(default=None)))
+    return make_dataclass(
+        "SearchOptions",
+        options,
+        bases=(SearchOptions,),
+        namespace={"__module__": __name__, "__doc__": SearchOptions.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+if not TYPE_CHECKING:  # a class that is made here cannot be told to a type checker
+    SearchOptions = Parameter(name="*")(_made())
+
+AS_TRAINED = SearchOptions()
+"""Nothing changed."""

@@ -1,0 +1,93 @@
+"""Text embeddings of actions' names, from an encoder or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.encoders.cache import CachedText
+from cefito.encoders.text import PretrainedText, TextEncoder, read_embeddings
+from cefito.errors import ConfigError
+from cefito.files import sha256
+from cefito.progress import Progress, silent
+
+__all__ = ["embed_actions"]
+
+_FILES = (".npy", ".safetensors")
+
+
+def embed_actions(
+    names: Sequence[str],
+    encoder: str = "clip",
+    *,
+    prompt: str | None = None,
+    layer: str | None = None,
+    normalise: bool = False,
+    revision: str | None = None,
+    cached: bool = True,
+    cache: Path | None = None,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    """Embeddings of the names of all actions, row = action id.
+
+    Equal names of different actions are encoded once and have equal embeddings.
+
+    Args:
+        names: Names in the order of the action ids, K of them.
+        encoder: As `PretrainedText` takes it, or a .npy or .safetensors file of embeddings, which
+            are taken as they are.
+        prompt: What is encoded for a name; "{action}" stands for it. The bare name by default.
+        layer: As of `PretrainedText`.
+        normalise: Divide every embedding by its length.
+        revision: Branch, tag or commit of a model on the hub.
+        cached: Read and write embeddings in a cache.
+        cache: Folder of the cache, instead of the platform's.
+        batch_size: Names encoded at once.
+        device: A torch device.
+        progress: Told of the names encoded.
+
+    Returns:
+        Embeddings [K, W], and what they were made with.
+
+    Raises:
+        ConfigError: As `PretrainedText`; settings of an encoder beside a file.
+        DataError: As `PretrainedText.encode` and `read_embeddings`.
+    """
+    path = Path(encoder).expanduser()
+    if path.suffix in _FILES:
+        given = {"prompt": prompt, "layer": layer, "revision": revision, "normalise": normalise}
+        for setting, value in given.items():
+            if value not in (None, False):
+                raise ConfigError(
+                    f"{encoder}: is a file of embeddings, which are taken as they are; prompt, "
+                    "layer, revision and normalise do not go with it. Leave them out.",
+                    setting=setting,
+                )
+        return read_embeddings(path, actions=len(names)), {
+            "model": path.name,
+            "revision": f"sha256:{sha256(path)}",
+            "layer": "as given",
+            "prompt": "as given",
+            "normalisation": "as given",
+        }
+    chosen: TextEncoder = PretrainedText(
+        encoder,
+        layer=layer,
+        prompt="{action}" if prompt is None else prompt,
+        normalise=normalise,
+        revision=revision,
+        batch_size=batch_size,
+        device=device,
+        progress=progress,
+    )
+    if cached:
+        chosen = CachedText(chosen, folder=cache)
+    different = list(dict.fromkeys(names))
+    vectors = chosen.encode(different)
+    return vectors[[different.index(name) for name in names]], chosen.describe()

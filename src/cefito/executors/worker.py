@@ -1,0 +1,82 @@
+"""What runs in a worker process: jobs come in and outcomes go out by one pipe.
+
+It ends when its pipe is closed, and at once when its parent is no longer there. Only the parent
+minds interrupts, which a terminal sends to both; it then ends its workers.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from cefito.executors.base import Done, Failed, attempt, failure
+
+__all__ = ["work"]
+
+_READY = b"ready"
+_THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def work(connection: Connection[Any, Any], threads: int) -> None:
+    """Work on jobs until there are no more.
+
+    Args:
+        connection: Gives the pickled function, then arguments; takes outcomes.
+        threads: Threads that this process may compute with.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for setting in _THREAD_SETTINGS:  # read by libraries as they are loaded
+        os.environ[setting] = str(threads)
+    try:
+        connection.send_bytes(_READY)
+        function = _Function(connection.recv_bytes(), threads)
+        while True:
+            _reply(connection, attempt(function, connection.recv_bytes()))
+    except (EOFError, OSError):  # the parent closed the pipe
+        return
+
+
+class _Function:
+    """A function that is unpickled when it is first called, so that this may fail like a job.
+
+    Attributes:
+        pickled: The function.
+        threads: Threads that libraries may compute with.
+    """
+
+    def __init__(self, pickled: bytes, threads: int) -> None:
+        self.pickled, self.threads = pickled, threads
+        self.function: Any = None
+
+    def __call__(self, argument: bytes) -> Any:
+        if self.function is None:
+            function = pickle.loads(self.pickled)
+            if "torch" in sys.modules:  # perhaps loaded before the environment was set
+                sys.modules["torch"].set_num_threads(self.threads)
+            self.function = function
+        return self.function(pickle.loads(argument))
+
+
+def _reply(connection: Connection[Any, Any], outcome: Done[Any] | Failed) -> None:
+    """Send an outcome; a value that cannot be pickled is a failure too."""
+    try:
+        message = ForkingPickler.dumps(outcome)
+    except Exception as problem:
+        message = ForkingPickler.dumps(failure(problem))
+    connection.send_bytes(message)
+
+
+def _end_with_parent() -> None:
+    """End this process at once when its parent has ended, however that came about."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,124 @@
+"""Every registered method is trained, planned with and scored by the same commands."""
+
+import json
+
+import pytest
+
+from cefito.cli import main
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.planners.registry import METHODS
+
+SETTINGS = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "training.stopping.candidates": 30,
+    "proposal_training.optimiser.epochs": 1,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "viterbi.hidden": 16,
+    "viterbi.width": 16,
+    "viterbi.feedforward": 16,
+    "viterbi.training.optimiser.epochs": 1,
+    "pdpp.widths": [16, 16],
+    "pdpp.steps": 20,
+    "pdpp.sampling": 4,
+    "pdpp.training.optimiser.epochs": 1,
+    "pkg.network.hidden": [16, 16],
+    "pkg.training.optimiser.epochs": 1,
+}
+TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+VIDEO = "world-0036"  # the first test video
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def trained(request, world, tmp_path_factory):
+    """The name of a method and a run of it, not to be changed."""
+    out = tmp_path_factory.mktemp("runs") / request.param
+    start = ["train", str(world.folder), "--horizon", "3", "--out", str(out), "--preset", "paper"]
+    assert main([*start, "--method", request.param, *TINY]) == 0
+    return request.param, out
+
+
+@pytest.fixture
+def call(capsys):
+    """Call the command line, as (exit code, stdout, stderr)."""
+
+    def call(*argv):
+        capsys.readouterr()
+        code = main([str(part) for part in argv])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_plan(trained, call, world):
+    _, run = trained
+    code, out, err = call("plan", run, "--video", VIDEO, "--top-k", 2, "--json")
+    assert (code, err) == (0, "")
+    value = json.loads(out)
+    assert 1 <= len(value["plans"]) <= 2
+    for entry in value["plans"]:
+        assert entry["names"] == world.taxonomy.names(entry["actions"])
+        assert len(entry["names"]) == 3
+    assert len(value["truth"]["actions"]) == 3
+    code, out, err = call("plan", run, "--video", VIDEO, "--top-k", 2)
+    assert code == 0
+    heads, *lines = out.splitlines()
+    assert heads.split()[0] == "energy"
+    for line, entry in zip(lines, value["plans"], strict=True):
+        assert line.endswith(" → ".join(entry["names"]))
+    assert err.splitlines()[-1].startswith("annotated: ")
+
+
+def test_constraints_are_obeyed_or_refused(trained, call):
+    method, run = trained
+    code, out, err = call("plan", run, "--video", VIDEO, "--no-repeats", "--json")
+    if METHODS[method].planner.abilities.constraints:
+        assert (code, err) == (0, "")
+        plans = [entry["actions"] for entry in json.loads(out)["plans"]]
+        assert plans
+        assert all(len(set(actions)) == 3 for actions in plans)
+    else:
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "cannot obey constraints; of the methods only cefito" in err
+
+
+@pytest.mark.parametrize("command", ["plan", "evaluate"])
+def test_the_search_is_chosen_or_refused(command, trained, call):
+    method, run = trained
+    more = ("--video", VIDEO) if command == "plan" else ("--sample", "4")
+    code, out, err = call(command, run, *more, "--search", "beam", "--width", 4, "--json")
+    if METHODS[method].planner.abilities.search:
+        assert code == 0
+        value = json.loads(out)["search"]
+        assert value["method"] == "beam"
+        assert value.get("width", 4) == 4
+    else:
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "has no search to choose; of the methods only cefito" in err
+
+
+def test_evaluate(trained, call):
+    method, run = trained
+    code, out, _ = call("evaluate", run, "--sample", 8, "--json")
+    assert code == 0
+    value = json.loads(out)
+    assert (value["method"], value["windows"]) == (method, 8)
+    assert 0 <= value["metrics"]["success_rate"] <= 100
+    assert json.loads((run / "evaluation-test-sample-8.json").read_text()) == value
+    code, out, _ = call("evaluate", run, "--sample", 8)
+    assert code == 0
+    assert out.splitlines()[-1].startswith(value["planner"])

@@ -1,0 +1,314 @@
+"""What every executor must do; whoever registers one is held to it."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from multiprocessing import active_children
+from pathlib import Path
+
+import jobs
+import pytest
+
+from cefito.errors import ConfigError
+from cefito.executors import EXECUTORS, Done, Failed, Killed, make_executor
+from cefito.executors.base import attempt, ignore
+
+
+class Toy:
+    """Another executor: backwards, in threads."""
+
+    in_process = True
+
+    def __init__(self, workers):
+        self.workers = workers
+
+    def map(self, function, arguments, *, groups=None, advance=ignore):
+        outcomes = {}
+        queues = {}
+        names = range(len(arguments)) if groups is None else groups
+        for job, (_, name) in enumerate(zip(arguments, names, strict=True)):
+            queues.setdefault(name, []).append(job)
+
+        def work(queue):
+            for job in queue:
+                outcomes[job] = attempt(function, arguments[job])
+                advance(1)
+
+        for queue in reversed(queues.values()):
+            thread = threading.Thread(target=work, args=(queue,))
+            thread.start()
+            thread.join()
+        return [outcomes[job] for job in range(len(arguments))]
+
+
+@pytest.fixture(params=[*EXECUTORS, "toy"])
+def executor(request, monkeypatch):
+    monkeypatch.setitem(EXECUTORS, "toy", Toy)
+    return make_executor(request.param, workers=2)
+
+
+@pytest.fixture
+def processes():
+    return make_executor("processes", workers=2)
+
+
+def values(outcomes):
+    assert all(isinstance(outcome, Done) for outcome in outcomes), outcomes
+    return [outcome.value for outcome in outcomes]
+
+
+# What all do
+
+
+def test_values_come_in_order(executor):
+    assert values(executor.map(jobs.double, range(7))) == [0, 2, 4, 6, 8, 10, 12]
+    assert values(executor.map(jobs.double, ["a"])) == ["aa"]
+    assert executor.map(jobs.double, []) == []
+
+
+def test_progress_advances_as_jobs_end(executor):
+    steps = []
+    executor.map(jobs.fail, range(5), advance=steps.append)
+    assert steps == [1] * 5
+
+
+def test_a_job_that_fails_leaves_the_others(executor):
+    outcomes = executor.map(jobs.fail, range(4))
+    assert outcomes[0] == Done(0)
+    assert outcomes[2] == Done(2)
+    for number in (1, 3):
+        assert isinstance(outcomes[number], Failed)
+        assert outcomes[number].error == f"UnpicklableError: no such number: {number}"
+        assert outcomes[number].traceback.startswith("Traceback")
+        assert "in fail" in outcomes[number].traceback
+    (outcome,) = executor.map(jobs.nothing_but_a_type, [0])
+    assert outcome.error == "ZeroDivisionError"
+
+
+def test_groups_are_worked_on_in_order(executor, tmp_path):
+    arguments = [(str(tmp_path), number, 0.01) for number in range(9)]
+    groups = [number % 3 for number in range(9)]
+    assert values(executor.map(jobs.note, arguments, groups=groups)) == list(range(9))
+    begun, done = (
+        [int(line) for line in (tmp_path / name).read_text().split()] for name in ("begun", "done")
+    )
+    for group in range(3):
+        ours = [number for number in range(9) if number % 3 == group]
+        assert [number for number in begun if number in ours] == ours
+        assert [number for number in done if number in ours] == ours
+
+
+def test_executors_by_name():
+    assert type(make_executor()) is EXECUTORS["serial"]
+    assert type(make_executor(workers=2)) is EXECUTORS["processes"]
+    assert make_executor(workers=2).workers == 2
+    with pytest.raises(ConfigError, match=r"no executor 'abacus'; there are serial, processes\."):
+        make_executor("abacus")
+    with pytest.raises(ConfigError, match="workers 0: expected at least 1"):
+        make_executor(workers=0)
+
+
+def test_an_interrupt_passes_the_serial_one():
+    with pytest.raises(KeyboardInterrupt):
+        make_executor("serial").map(jobs.interrupted, range(3))
+
+
+# Processes
+
+
+def test_jobs_run_in_other_processes(processes):
+    pids = values(processes.map(jobs.process, range(20)))
+    assert os.getpid() not in pids
+    assert len(set(pids)) <= 2
+    assert active_children() == []
+
+
+def test_a_worker_keeps_its_copy_of_the_function(processes):
+    kept = values(processes.map(jobs.Counter(), range(12)))
+    for pid in {pid for pid, _ in kept}:
+        calls = [calls for each, calls in kept if each == pid]
+        assert sorted(calls) == list(range(1, len(calls) + 1))
+
+
+def test_groups_stay_on_one_worker(processes):
+    kept = values(
+        processes.map(jobs.process, range(12), groups=[number // 6 for number in range(12)])
+    )
+    assert len(set(kept[:6])) == len(set(kept[6:])) == 1
+
+
+def test_workers_share_the_cores(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert values(make_executor("processes", workers=2).map(jobs.threads, [0, 1])) == [(1, "1")] * 2
+    ((used, setting),) = values(make_executor("processes", workers=9).map(jobs.threads, [0]))
+    assert setting == "2"  # no more workers than jobs
+    assert used <= 2
+
+
+def test_what_cannot_travel_is_a_failure(processes, monkeypatch):
+    monkeypatch.setenv("PARENT", str(os.getpid()))
+    outcomes = processes.map(jobs.give, ["lock", "function"])
+    assert [type(outcome) for outcome in outcomes] == [Failed, Failed]
+    assert "pickle" in outcomes[0].error
+    outcomes = processes.map(jobs.double, [1, lambda: None, 2, lambda: None], groups=[0, 0, 1, 2])
+    assert [type(outcome) for outcome in outcomes] == [Done, Failed, Done, Failed]
+    outcomes = processes.map(jobs.Unknown(), [1, 2, 3])
+    assert {outcome.error for outcome in outcomes} == {"ImportError: there is no such module here"}
+    with pytest.raises(Exception, match=r"pickle|local"):
+        processes.map(lambda number: number, [1])
+    assert active_children() == []
+
+
+def test_killed_and_ended_jobs_leave_the_others(processes):
+    how = [
+        "a",
+        int(signal.SIGKILL),
+        "b",
+        "exit",
+        "c",
+        "exit at once",
+        "d",
+        int(signal.SIGTERM),
+        "e",
+    ]
+    expected = [
+        Done("a"),
+        Killed(9),
+        Done("b"),
+        Failed("its process ended with exit code 3"),
+        Done("c"),
+        Failed("its process ended with exit code 4"),
+        Done("d"),
+        Killed(15),
+        Done("e"),
+    ]
+    steps = []
+    assert processes.map(jobs.end, how, groups=[0] * 9, advance=steps.append) == expected
+    assert steps == [1] * 9
+    assert processes.map(jobs.end, how) == expected
+
+
+def test_workers_that_cannot_begin(processes, monkeypatch):
+    monkeypatch.setattr("cefito.executors.processes.work", jobs.end)
+    monkeypatch.setattr("cefito.executors.processes._Worker.__init__", cannot_begin)
+    outcomes = processes.map(jobs.double, range(4), groups=[0, 0, 1, 1])
+    assert outcomes == [Failed("its process could not begin (exit code 4)")] * 4
+
+
+def cannot_begin(self, threads, queue):
+    from multiprocessing import get_context
+
+    self.connection, theirs = get_context("spawn").Pipe()
+    self.process = get_context("spawn").Process(target=os._exit, args=(4,), daemon=True)
+    self.queue, self.began = queue, False
+    self.process.start()
+    theirs.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_are_killed_at_any_moment(seed, processes, tmp_path):
+    """Every job is accounted for once, whenever its worker is killed."""
+    chance, stop, kills = random.Random(seed), threading.Event(), []
+
+    def kill():
+        while not stop.is_set() and len(kills) < 12:
+            time.sleep(chance.uniform(0, 0.15))
+            children = active_children()
+            if children:
+                victim = chance.choice(children)
+                os.kill(victim.pid, signal.SIGKILL)
+                kills.append(victim.pid)
+
+    killer = threading.Thread(target=kill)
+    count = 400
+    steps = []
+    killer.start()
+    try:
+        outcomes = processes.map(
+            jobs.note,
+            [(str(tmp_path), number, chance.choice([0, 0.005, 0.03])) for number in range(count)],
+            groups=[number // 20 for number in range(count)] if seed else None,
+            advance=steps.append,
+        )
+    finally:
+        stop.set()
+        killer.join()
+    assert len(kills) == 12
+    assert len(outcomes) == len(steps) == count
+    begun, done = (Counter((tmp_path / name).read_text().split()) for name in ("begun", "done"))
+    assert max(begun.values()) == 1  # no job is worked on twice
+    for number, outcome in enumerate(outcomes):
+        if outcome != Killed(9):
+            assert outcome == Done(number)
+            assert done[str(number)] == 1
+    killed = sum(outcome == Killed(9) for outcome in outcomes)
+    assert 1 <= killed <= len(set(kills))
+    assert active_children() == []
+
+
+def test_workers_die_while_they_answer(processes):
+    chance = random.Random(7)
+    moments = [chance.uniform(0, 0.004) for _ in range(30)]
+    outcomes = processes.map(jobs.doomed, moments)
+    assert len(outcomes) == 30
+    assert all(outcome in (Done(b"x" * 100_000), Killed(9)) for outcome in outcomes)
+    assert Killed(9) in outcomes
+
+
+SCRIPT = """
+import sys
+from cefito.executors import make_executor
+import jobs
+if __name__ == "__main__":
+    make_executor("processes", workers=2).map(jobs.sleep, sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_parent(how, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    places = [tmp_path / "a", tmp_path / "b"]
+    paths = [str(Path(jobs.__file__).parent), *sys.path]
+    parent = subprocess.Popen(
+        [sys.executable, str(script), *map(str, places)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(lambda: all(place.exists() and place.read_text() for place in places))
+        pids = [int(place.read_text()) for place in places]
+        assert all(map(alive, pids))
+        parent.send_signal(how)
+        _, errors = parent.communicate(timeout=20)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_for(lambda: not any(map(alive, pids)))
+    assert parent.returncode == -how
+    assert ("KeyboardInterrupt" in errors) is (how == signal.SIGINT)
+    assert errors.count("Traceback") == (how == signal.SIGINT)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"  # one whose parent was killed may wait to be reaped
+
+
+def wait_for(condition, seconds=20.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)

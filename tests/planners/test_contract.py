@@ -1,0 +1,379 @@
+"""What every registered method promises; whoever registers one gets all of these tests.
+
+A toy method, defined and registered here alone, shows that registering is all it takes.
+"""
+
+import dataclasses
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import ConfigError, RunError
+from cefito.files import read_json, write_json
+from cefito.planners.answer import answer
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    Abilities,
+    BasePlanner,
+    Description,
+    Fitted,
+    Queries,
+    check_queries,
+)
+from cefito.planners.networks import TrainingContext
+from cefito.planners.registry import METHODS, Method, find_method
+from cefito.planners.run import open_run, train_run
+from cefito.planners.settings import load_config
+from cefito.search.constraints import Constraints
+from cefito.search.problem import Effort, Plans
+from cefito.search.settings import search_settings
+from cefito.settings import Frozen
+from cefito.training.trainer import TrainingResult
+
+HORIZON, TOP_K = 3, 4
+SPLITS = ("train", "val", "test")
+CONSTRAINTS = Constraints(forbidden=(0,), no_repeats=True)
+# endings of the keys of settings that make fitting quick
+QUICK = {".optimiser.epochs": 2, ".stopping.windows": 10, ".fitting_windows": 10}
+
+
+class ToyConfig(Frozen):
+    width: int = 5
+
+
+class ToySettings(Frozen):
+    toy: ToyConfig = ToyConfig()
+
+
+@dataclass(frozen=True)
+class ToyPlanner(BasePlanner):
+    """Plans the most frequent sequences of all training windows, whatever is asked."""
+
+    abilities: ClassVar[Abilities] = Abilities(true_task=False)
+    counts: tuple[tuple[tuple[int, ...], int], ...]
+    horizon: int
+    observation_dim: int
+    name = "toy"
+
+    @classmethod
+    def fit(cls, train, val, *, settings, seed, context=TrainingContext()):  # noqa: ARG003
+        counts = Counter(tuple(row) for row in train.actions.tolist())
+        kept = tuple(counts.most_common(settings.toy.width))
+        return Fitted(cls(kept, train.horizon, train.initial.shape[1]))
+
+    @classmethod
+    def load(cls, folder, *, settings, context=TrainingContext()):  # noqa: ARG003
+        value = read_json(folder / "toy.json", "Fit it again.", RunError)
+        counts = tuple((tuple(actions), count) for actions, count in value["counts"])
+        return cls(counts, value["horizon"], value["observation_dim"])
+
+    def save(self, folder):
+        write_json(folder / "toy.json", dataclasses.asdict(self))
+
+    def predict_tasks(self, queries):
+        return queries.tasks
+
+    def plan(self, queries, top_k, *, constraints=UNCONSTRAINED, **watching):  # noqa: ARG002
+        check_queries(self, queries, top_k, constraints)
+        energies = -np.log([count for _, count in self.counts[:top_k]])
+        actions = np.array([actions for actions, _ in self.counts[:top_k]])
+        plans = Plans(actions, energies, energies, Effort(0, len(self.counts)), exact=True)
+        return [plans] * len(queries)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    """The toy is registered for the tests of this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(METHODS, "toy", Method(ToyPlanner, ToySettings))
+        yield
+
+
+every_method = pytest.mark.parametrize("name", [*METHODS, "toy"])
+
+
+def able(ability: str) -> list[str]:
+    """Names of the methods that have an ability."""
+    return [name for name, entry in METHODS.items() if getattr(entry.planner.abilities, ability)]
+
+
+def quick(values: Any, key: str = "") -> dict[str, Any]:
+    """Overrides by which all trainings among some settings take two epochs and few windows."""
+    if not isinstance(values, dict):
+        return next(({key: number} for end, number in QUICK.items() if key.endswith(end)), {})
+    parts = [quick(part, f"{key}.{name}" if key else name) for name, part in values.items()]
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def quick_config():
+    overrides = quick(load_config("quickstart").model_dump())
+    return load_config("quickstart", overrides=overrides)
+
+
+def unseen_changed(dataset):
+    """The data set with other observations wherever no window has its initial or its goal."""
+    initial, goal = np.zeros((2, len(dataset.start)), dtype=bool)
+    for video, first in zip(dataset.videos, dataset.first_row, strict=True):
+        for row in range(first, first + len(video.steps) - HORIZON + 1):
+            initial[row] = goal[row + HORIZON - 1] = True
+    assert not initial.all()
+    assert not goal.all()
+    return replace(
+        dataset,
+        start=np.where(initial[:, None], dataset.start, 9.0),
+        end=np.where(goal[:, None], dataset.end, -9.0),
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=48, val=16, test=16, dim=12),
+    )
+
+
+@pytest.fixture(scope="module")
+def splits(dataset):
+    return {split: cut_windows(dataset, horizon=HORIZON, split=split) for split in SPLITS}
+
+
+@pytest.fixture(scope="module")
+def queries(splits):
+    return Queries.from_windows(splits["test"]).subset(range(6))
+
+
+@pytest.fixture(scope="module")
+def known(splits):
+    """The queries with their true tasks."""
+    return Queries.from_windows(splits["test"], oracle_task=True).subset(range(6))
+
+
+def fit(name, dataset):
+    method = find_method(name)
+    train, val = (cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val"))
+    settings = quick_config().settings(method.settings)
+    return method.planner.fit(train, val, settings=settings, seed=3, context=TrainingContext())
+
+
+@pytest.fixture(scope="module")
+def fitted(dataset):
+    """Each method fitted, once for all tests."""
+    return cache(lambda name: fit(name, dataset))
+
+
+@pytest.fixture
+def planner(fitted, name):
+    return fitted(name).planner
+
+
+def same_plans(left, right, *, rtol=0.0):
+    assert len(left) == len(right)
+    for ours, theirs in zip(left, right, strict=True):
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+        for part in ("energies", "scores"):
+            np.testing.assert_allclose(
+                getattr(ours, part), getattr(theirs, part), rtol=rtol, atol=rtol
+            )
+
+
+@every_method
+def test_fitting_gives_a_planner_and_its_trainings(name, fitted):
+    result = fitted(name)
+    assert isinstance(result.planner, find_method(name).planner)
+    assert set(result.trainings) == set(result.planner.describe().parameters)
+    for training in result.trainings.values():
+        assert isinstance(training, TrainingResult)
+        assert training.epochs == 2
+        assert not training.resumed
+    assert result.planner.horizon == HORIZON
+    assert result.planner.observation_dim == 12
+
+
+@every_method
+def test_plans_are_sorted_and_at_most_top_k(name, planner, queries, splits):
+    plans = planner.plan(queries, TOP_K)
+    assert len(plans) == len(queries)
+    for plan, best in zip(plans, planner.plan(queries, 1), strict=True):
+        assert 1 <= len(plan) <= TOP_K
+        assert plan.actions.shape == (len(plan), HORIZON)
+        assert plan.actions.dtype == np.int64
+        assert (plan.actions >= 0).all()
+        assert (plan.actions < len(splits["test"].taxonomy.actions)).all()
+        assert len({tuple(actions) for actions in plan.actions.tolist()}) == len(plan)
+        assert len(plan.energies) == len(plan.scores) == len(plan)
+        assert np.isfinite(plan.energies).all()
+        assert (np.diff(plan.scores) >= 0).all()
+        assert best.actions.tolist() == plan.actions[:1].tolist()
+    assert any(len(plan) == TOP_K for plan in plans)
+    for top_k in (0, -1):
+        with pytest.raises(ConfigError, match=f"top_k {top_k}: expected at least 1"):
+            planner.plan(queries, top_k)
+    assert planner.plan(queries.subset([]), TOP_K) == []
+
+
+@every_method
+def test_what_is_saved_gives_the_same_plans(name, planner, queries, known, tmp_path):
+    planner.save(tmp_path)
+    method = find_method(name)
+    settings = quick_config().settings(method.settings)
+    loaded = method.planner.load(tmp_path, settings=settings, context=TrainingContext())
+    for asked in (queries, known):
+        same_plans(loaded.plan(asked, TOP_K), planner.plan(asked, TOP_K))
+        np.testing.assert_array_equal(loaded.predict_tasks(asked), planner.predict_tasks(asked))
+    assert loaded.describe() == planner.describe()
+    assert (loaded.horizon, loaded.observation_dim) == (planner.horizon, planner.observation_dim)
+
+
+@every_method
+def test_a_folder_that_holds_no_planner(name, tmp_path):
+    method = find_method(name)
+    settings = quick_config().settings(method.settings)
+    with pytest.raises(RunError) as caught:
+        method.planner.load(tmp_path, settings=settings, context=TrainingContext())
+    assert str(caught.value).startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@every_method
+def test_the_same_seed_gives_the_same_plans(name, planner, queries, dataset):
+    same_plans(fit(name, dataset).planner.plan(queries, TOP_K), planner.plan(queries, TOP_K))
+
+
+@every_method
+def test_no_intermediate_observation_is_seen(name, planner, queries, dataset):
+    blind = fit(name, unseen_changed(dataset)).planner
+    same_plans(blind.plan(queries, TOP_K), planner.plan(queries, TOP_K))
+
+
+@every_method
+def test_a_query_alone_is_planned_as_among_others(name, planner, queries):
+    together = planner.plan(queries, TOP_K)
+    for row in range(len(queries)):
+        same_plans(planner.plan(queries.subset([row]), TOP_K), together[row : row + 1], rtol=1e-5)
+
+
+@every_method
+def test_constraints_are_obeyed_or_refused(name, planner, queries):
+    if planner.abilities.constraints:
+        for plan in planner.plan(queries, TOP_K, constraints=CONSTRAINTS):
+            assert len(plan)
+            for actions in plan.actions.tolist():
+                assert 0 not in actions
+                assert len(set(actions)) == HORIZON
+        return
+    with pytest.raises(ConfigError) as caught:
+        planner.plan(queries, TOP_K, constraints=CONSTRAINTS)
+    message = str(caught.value)
+    assert message.startswith(f"{planner.name} cannot obey constraints")
+    assert ", ".join(able("constraints")) in message
+    assert "\n" not in message
+
+
+@every_method
+def test_another_search_is_another_planner_or_refused(name, planner, queries):
+    settings = search_settings(planner.describe().search or load_config("paper").search)
+    settings = search_settings(settings, method="beam")
+    before, description = planner.plan(queries, TOP_K), planner.describe()
+    if planner.abilities.search:
+        other = planner.with_search(settings)
+        assert other is not planner
+        assert other.describe().search.method == "beam"
+        other.plan(queries, TOP_K)
+    else:
+        with pytest.raises(ConfigError) as caught:
+            planner.with_search(settings)
+        message = str(caught.value)
+        assert message.startswith(f"{planner.name} has no search to choose")
+        assert ", ".join(able("search")) in message
+        assert "\n" not in message
+    assert planner.describe() == description
+    same_plans(planner.plan(queries, TOP_K), before)
+
+
+@every_method
+def test_observations_of_another_width(name, planner, queries):
+    wider = Queries(
+        initial=np.pad(queries.initial, ((0, 0), (0, 1))),
+        goal=np.pad(queries.goal, ((0, 0), (0, 1))),
+    )
+    with pytest.raises(RunError, match=r"observations have 13 features; .* trained on 12"):
+        planner.plan(wider, 1)
+
+
+@every_method
+def test_planners_are_frozen(name, planner):
+    assert dataclasses.fields(planner)
+    for field in dataclasses.fields(planner):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(planner, field.name, getattr(planner, field.name))
+
+
+@every_method
+def test_descriptions_are_complete(name, planner):
+    description = planner.describe()
+    assert description.name == planner.name != ""
+    assert all(number > 0 for number in description.parameters.values())
+    assert (description.search is not None) == planner.abilities.search
+    value = json.loads(json.dumps(description.model_dump(mode="json")))
+    assert Description.model_validate(value) == description
+
+
+@every_method
+def test_tasks_that_are_given(name, planner, queries, known, splits):
+    predicted = planner.predict_tasks(queries)
+    if predicted is not None:
+        assert predicted.shape == (len(queries),)
+        assert predicted.dtype == np.int64
+        assert set(predicted.tolist()) <= set(range(len(splits["test"].taxonomy.tasks)))
+    np.testing.assert_array_equal(planner.predict_tasks(known), known.tasks)
+    if planner.abilities.true_task:
+        other = known.with_task(int(known.tasks[0] + 1) % len(splits["test"].taxonomy.tasks))
+        plans = zip(planner.plan(known, TOP_K), planner.plan(other, TOP_K), strict=True)
+        assert any(ours.actions.tolist() != theirs.actions.tolist() for ours, theirs in plans)
+    else:
+        same_plans(planner.plan(known, TOP_K), planner.plan(queries, TOP_K))
+
+
+@every_method
+def test_being_stopped_still_gives_a_list_for_each_query(name, planner, queries):
+    assert len(planner.plan(queries, TOP_K, stop=lambda: True)) == len(queries)
+
+
+@every_method
+def test_threads_share_a_planner(name, planner, queries):
+    expected = planner.plan(queries, TOP_K)
+    with ThreadPoolExecutor(4) as pool:
+        for plans in pool.map(lambda _: planner.plan(queries, TOP_K), range(8)):
+            same_plans(plans, expected)
+
+
+@every_method
+def test_sections_of_settings_are_loaded_and_told_apart(name):
+    kind = find_method(name).settings
+    settings = load_config("paper").settings(kind)
+    assert isinstance(settings, kind)
+    for section in kind.model_fields:
+        with pytest.raises(ConfigError, match=f"'{section}.nonsense'"):
+            load_config("paper", overrides={f"{section}.nonsense": 1})
+
+
+def test_registering_is_all_it_takes(dataset, queries, tmp_path):
+    config = load_config("small", overrides={"toy.width": 3})
+    assert config.settings(ToySettings) == ToySettings(toy=ToyConfig(width=3))
+    with pytest.raises(ConfigError, match=r"'toy\.width'"):
+        load_config("small", overrides={"toy.width": "wide"})
+    train_run(dataset, tmp_path / "run", config=config, horizon=HORIZON, seed=0, method="toy")
+    run = open_run(tmp_path / "run")
+    assert run.method == "toy"
+    assert len(run.planner.plan(queries, 5)[0]) == 3
+    assert len(answer(run, queries.subset([0]), top_k=2).plans) == 2

@@ -1,0 +1,317 @@
+"""The documentation against the program: commands, options, settings, names in Python, links.
+
+What is code in a page (fenced blocks and spans between backticks) is read; a page that says
+`cefito plan --nonsense` fails here, and so does a list that lacks what the program has.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from cefito.cli import build_app
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.evaluation.rows import ROWS
+from cefito.planners.registry import METHODS
+from cefito.planners.run import train_run
+from cefito.planners.settings import load_config
+from cefito.search.constraints import Constraints
+from cefito.search.registry import SEARCHES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`]+)`")
+OPTION = re.compile(r"--[a-z][\w-]*")
+EVERYWHERE = {"--help"}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str = "") -> list[str]:
+    """Fenced blocks, of one language or of none."""
+    text = page.read_text(encoding="utf-8")
+    wanted = (language,) if language else ("", "sh", "bash", "console")
+    return [found[2] for found in FENCED.finditer(text) if found[1] in wanted]
+
+
+def spans(page: Path) -> list[str]:
+    """What stands between backticks outside fenced blocks, on one line each."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    return [" ".join(found.split()) for found in SPAN.findall(text)]
+
+
+def words(line: str) -> list[str]:
+    """A line of a shell as words; comments are left out."""
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError:
+        return line.split()
+
+
+def calls(page: Path, program: str) -> list[list[str]]:
+    """What a page calls a program with: the words behind its name, one list a call."""
+    lines = [line for block in blocks(page) for line in block.replace("\\\n", " ").splitlines()]
+    found = []
+    for line in [*lines, *spans(page)]:
+        for part in re.split(r"&&|;|\|", line):
+            given = [
+                word for word in words(part) if word != "$" and not re.match(r"[A-Z_]+=", word)
+            ]
+            if given and Path(given[0]).name == program:
+                found.append(given[1:])
+    return found
+
+
+@cache
+def options(*chain: str) -> frozenset[str]:
+    """The options of a command."""
+    _, apps, _ = build_app().parse_commands(list(chain))
+    if apps[-1].default_command is None:
+        return frozenset({"--version"} if not chain else ())
+    arguments = apps[-1].assemble_argument_collection()
+    return frozenset(name for argument in arguments for name in argument.names if name[:2] == "--")
+
+
+@cache
+def commands() -> tuple[tuple[str, ...], ...]:
+    """Every command, by the words that call it."""
+
+    def below(app, chain):
+        yield chain
+        for name in app:
+            if not name.startswith("-"):
+                yield from below(app[name], (*chain, name))
+
+    return tuple(below(build_app(), ()))
+
+
+@cache
+def options_of_benchmarks() -> frozenset[str]:
+    scripts = (ROOT / "benchmarks").glob("*.py")
+    return frozenset(name for script in scripts for name in options_of_script(script))
+
+
+def options_of_script(script: Path) -> set[str]:
+    """The options that a script of the benchmarks takes."""
+    return {text[1:-1] for text in re.findall(r'"--[a-z][\w-]*"', script.read_text("utf-8"))}
+
+
+def problems(given: list[str]) -> list[str]:
+    """What is wrong with a call of cefito."""
+    chain = next(
+        chain
+        for length in range(len(given), -1, -1)
+        if (chain := tuple(given[:length])) in commands()
+    )
+    call = " ".join(["cefito", *given])
+    rest = given[len(chain) :]
+    wrong = []
+    if options(*chain) <= {"--version"} and rest and not rest[0].startswith(("-", "…")):
+        wrong.append(f"`{call}`: there is no command {rest[0]!r}")
+    for word in rest:
+        option = word.partition("=")[0]
+        if OPTION.fullmatch(option) and option not in options(*chain) | EVERYWHERE:
+            wrong.append(f"`{call}`: {' '.join(chain) or 'cefito'} has no option {option}")
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_and_their_options_exist(page):
+    assert [line for given in calls(page, "cefito") for line in problems(given)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_options_named_alone_exist(page):
+    known = EVERYWHERE.union(*(options(*chain) for chain in commands())) | options_of_benchmarks()
+    named = {
+        option for span in spans(page) if span.startswith("--") for option in OPTION.findall(span)
+    }
+    assert named <= known, f"no command has {sorted(named - known)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_settings_exist(page):
+    """What `--set` is given is a setting, and a value that it can have."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for entry in re.findall(r"--set[ \n=]+('[^']+'|[^\s`]+)", text):
+        key, sign, value = entry.strip("'").partition("=")
+        if sign and key != "KEY":
+            load_config("paper", overrides={key: value})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_scripts_and_their_options_exist(page):
+    for given in [*calls(page, "python"), *calls(page, "python3")]:
+        if given and given[0].endswith(".py"):
+            script = ROOT / given[0]
+            assert script.is_file(), f"{given[0]} is named, but not there"
+            named = {
+                option for word in given[1:] for option in OPTION.findall(word.partition("=")[0])
+            }
+            assert named <= options_of_script(script), f"{given[0]}: {sorted(named)}"
+
+
+def resolve(dotted: str) -> None:
+    """See that a dotted name below cefito exists; AttributeError or ImportError otherwise."""
+    parts = dotted.split(".")
+    thing = importlib.import_module(parts[0])
+    for number, part in enumerate(parts[1:], 2):
+        if not hasattr(thing, part):
+            thing = importlib.import_module(".".join(parts[:number]))
+        else:
+            thing = getattr(thing, part)
+
+
+def names_in_python(code: str) -> set[str]:
+    """Dotted names below cefito that a piece of code imports or uses."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cefito":
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "cefito"}
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith("cefito."):
+            found |= set(re.findall(r"^cefito(?:\.\w+)+$", ast.unparse(node)))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_names_exist(page):
+    names = {name for code in blocks(page, "python") for name in names_in_python(code)}
+    for span in spans(page):
+        names |= {name.rstrip(".") for name in re.findall(r"(?<![\w/.-])cefito(?:\.\w+)+", span)}
+    missing = []
+    for name in sorted(names):
+        try:
+            resolve(name)
+        except (ImportError, AttributeError) as problem:
+            missing.append(f"{name}: {problem}")
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+    local = [link for link in links if not link.startswith(("http://", "https://", "mailto:"))]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def first_cells(page: str, head: str) -> list[str]:
+    """What stands between backticks in the first column of the table whose first head is `head`."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    start = next(
+        (number for number, line in enumerate(lines) if line.startswith(f"| {head} |")), None
+    )
+    assert start is not None, f"docs/{page} has no table with the head '{head}'"
+    cells = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        cells += SPAN.findall(line.split("|")[1])
+    return cells
+
+
+def test_the_list_of_searches_is_whole():
+    assert sorted(first_cells("search.md", "search")) == sorted(SEARCHES)
+
+
+def test_the_list_of_planners_is_whole():
+    assert sorted(first_cells("compare.md", "name")) == sorted(ROWS)
+
+
+def test_the_list_of_constraints_is_whole():
+    listed = [cell.partition("=")[0] for cell in first_cells("search.md", "`Constraints`")]
+    assert sorted(listed) == sorted(field.name for field in dataclasses.fields(Constraints))
+
+
+def test_help_names_every_method(capsys):
+    from cefito.cli import main
+
+    assert main(["train", "--help"]) == 0
+    train = capsys.readouterr().out
+    assert main(["compare", "--help"]) == 0
+    compare = capsys.readouterr().out
+    assert [name for name in METHODS if not re.search(rf"\b{name}\b", train)] == []
+    assert [name for name in ROWS if not re.search(rf"\b{name}\b", compare)] == []
+
+
+def test_the_python_of_the_searches_runs(tmp_path, monkeypatch, capsys):
+    world = write_world(tmp_path / "DATA", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    settings = {
+        "field.depth": 1,
+        "field.width": 16,
+        "training.optimiser.epochs": 1,
+        "training.stopping.windows": 5,
+        "classifier_training.optimiser.epochs": 1,
+        "proposal_training.optimiser.epochs": 1,
+    }
+    config = load_config("small", overrides=settings)
+    train_run(world, tmp_path / "RUN", config=config, horizon=3, seed=0)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for code in blocks(ROOT / "docs" / "search.md", "python"):
+        exec(code, names)
+    assert len(capsys.readouterr().out.splitlines()) >= 2
+    assert len(names["plans"]) == 5
+
+
+# the finders themselves
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("cefito plan RUN --nonsense", "plan has no option --nonsense"),
+        ("cefito plan RUN --nonsense=3", "plan has no option --nonsense"),
+        ("cefito plann RUN", "there is no command 'plann'"),
+        ("cefito data cheque DATA", "there is no command 'cheque'"),
+        ("cefito evaluate RUN --pin 1=2", "evaluate has no option --pin"),
+        ("cefito data prepare custom A B --horizon 3", "custom has no option --horizon"),
+    ],
+)
+def test_what_is_wrong_is_found(call, message):
+    (problem,) = problems(call.split()[1:])
+    assert message in problem
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["cefito", "cefito --help", "cefito data", "cefito data prepare custom A B --seconds 1"],
+)
+def test_what_is_right_is_left_alone(call):
+    assert problems(call.split()[1:]) == []
+
+
+def test_the_reader_of_pages(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "See `cefito train DATA\n--horizon 3`, `--set a.b=1`.\n"
+        "```\n"
+        "$ cefito plan RUN \\\n"
+        "  --top-k 3   # best; first\n"
+        "X=1 .venv/bin/cefito data | head\n"
+        "```\n"
+        "```python\n"
+        "import cefito\n"
+        "from cefito.search import Constraints\n"
+        "cefito.open_run('R')\n"
+        "```\n"
+    )
+    assert calls(page, "cefito") == [
+        ["plan", "RUN", "--top-k", "3"],
+        ["data"],
+        ["train", "DATA", "--horizon", "3"],
+    ]
+    (code,) = blocks(page, "python")
+    assert names_in_python(code) == {"cefito", "cefito.search.Constraints", "cefito.open_run"}

@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cefito.field import ClassifierConfig, TaskClassifier
+from cefito.training.classifier_loss import ClassifierLoss
+from cefito.training.distributed import Processes
+from cefito.training.settings import AugmentationConfig, ClassifierTrainingConfig
+
+from .made import ONE, ROWS, E, generator, windows
+
+
+def classifier_loss(**training: object) -> ClassifierLoss:
+    module = TaskClassifier(
+        config=ClassifierConfig(hidden=(6, 9, 6)), observation_dim=E, task_count=2
+    )
+    module.reset(generator(1))
+    config = ClassifierTrainingConfig(**training)
+    return ClassifierLoss(
+        classifier=module, train=windows(), val=windows((3, 4, 5, 5)), config=config
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy_of_the_task(smoothing):
+    made, data = classifier_loss(label_smoothing=smoothing), windows()
+    term = made.terms(ROWS, generator(), ONE)["cross_entropy"]
+    logits = made.module(
+        torch.from_numpy(data.initial[ROWS]), torch.from_numpy(data.goal[ROWS])
+    ).log_softmax(dim=1)
+    target = (1 - smoothing) * F.one_hot(torch.from_numpy(data.tasks[ROWS]), 2) + smoothing / 2
+    torch.testing.assert_close(term.sum, -(target * logits).sum())
+    assert int(term.count) == 3
+    assert term.weight == 1
+
+
+def test_pairs_of_a_video():
+    """A window's start goes with the end of any window of the same video that begins no earlier."""
+    made, data = classifier_loss(pairs="all"), windows()
+    asked = []
+    draw = made.observations.draw
+    made.observations.draw = lambda rows, generator, ends: (
+        asked.append((rows, ends)),
+        draw(rows, generator, ends),
+    )[1]
+    pairs = set()
+    for seed in range(40):
+        made.terms(torch.arange(6), generator(seed), ONE)
+    for rows, ends in asked:
+        pairs |= set(zip(rows.tolist(), ends.tolist(), strict=True))
+    assert pairs == {
+        (first, last)
+        for first in range(6)
+        for last in range(first, 6)
+        if data.video[first] == data.video[last]
+    }
+
+
+def test_windows_are_not_mixed_by_default():
+    made = classifier_loss()
+    draw, asked = made.observations.draw, []
+    made.observations.draw = lambda rows, generator, ends: (
+        asked.append((rows, ends)),
+        draw(rows, generator, ends),
+    )[1]
+    made.terms(ROWS, generator(), ONE)
+    assert torch.equal(*asked[0])
+
+
+@torch.no_grad()
+def test_scores_of_the_classifier():
+    made = classifier_loss()
+    scores = made.validate(ONE)
+    assert list(scores) == ["task_accuracy", "log_likelihood"]
+    data = windows((3, 4, 5, 5))
+    chance = (
+        made.module(torch.from_numpy(data.initial), torch.from_numpy(data.goal))
+        .softmax(dim=1)
+        .numpy()
+    )
+    assert scores["task_accuracy"] == 100 * (chance.argmax(axis=1) == data.tasks).mean()
+    assert scores["log_likelihood"] == pytest.approx(
+        np.log(chance[np.arange(4), data.tasks]).mean(), rel=1e-5
+    )
+    made.module.fc4.weight.zero_()
+    made.module.fc4.bias.copy_(torch.tensor([0.0, 30.0]))
+    assert made.validate(ONE)["task_accuracy"] == 75  # videos 3, 5, 5 are of task 1
+
+
+def test_classifier_shares_add_up():
+    made = classifier_loss(pairs="all", augmentation=AugmentationConfig(noise=0.3))
+    whole = made.terms(ROWS, generator(), ONE)["cross_entropy"]
+    parts = [
+        made.terms(ROWS, generator(), Processes(rank=rank, world=4))["cross_entropy"]
+        for rank in range(4)
+    ]
+    torch.testing.assert_close(whole.sum, sum(part.sum for part in parts))
+    assert [int(part.count) for part in parts] == [1, 1, 1, 0]
