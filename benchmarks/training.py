@@ -1,13 +1,14 @@
-"""Cost of one optimisation step of the `paper` predictor (batch 128, N = 50.
+"""Cost of a training step of the `paper` predictor against a straightforward reference.
 
-T = 3) against a straightforward reference.
+Batch 128, N = 50, T = 3.
 
 The reference draws negatives in a Python loop and evaluates every candidate as a full sequence of
 2T + 1 tokens in fp32. The library draws them at once, shares prefixes between candidates and
 computes only goals in the last block; on CUDA under bf16 autocast. Both take the same batch of
 random observations, compute contrastive and auxiliary loss, and step AdamW.
 
-    python benchmarks/training.py [--steps 3] [--threads 2] [--device auto] [--out benchmarks/results/training.json]
+    python benchmarks/training.py [--steps 3] [--threads 2] [--device auto] \\
+        [--out benchmarks/results/training.json]
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field import EnergyField
 from cefito.field.prefixes import PrefixTree
-from cefito.runtime import pick_device
 from cefito.planners.settings import RunConfig, load_config
+from cefito.runtime import generator_for, pick_device
 from cefito.training.distributed import Processes
-from cefito.training.losses import adaptive_margins, triplet
 from cefito.training.field_loss import FieldLoss
+from cefito.training.losses import adaptive_margins, triplet
 from cefito.training.reference import SlowNegativeSampler
-from cefito.runtime import generator_for
 
 BATCH, HORIZON, OBSERVATION, TEXT = 128, 3, 1536, 512
 SIZES = (

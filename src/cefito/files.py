@@ -247,9 +247,9 @@ def load_tensors(
 
     try:
         with safe_open(path, framework=framework) as archive:
-            return {
-                name: archive.get_tensor(name) for name in archive.keys()
-            }, archive.metadata() or {}  # noqa: SIM118
+            names = list(archive.keys())
+            tensors = {name: archive.get_tensor(name) for name in names}
+            return tensors, archive.metadata() or {}
     except FileNotFoundError as problem:
         raise error(f"{path}: no such file. {remedy}") from problem
     except (

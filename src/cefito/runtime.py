@@ -1,4 +1,4 @@
-"""Where computations run and what they draw: devices, threads, and the named streams of randomness."""
+"""Where computations run and what they draw from: devices, seeds, named streams of randomness."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ __all__ = [
 
 @unique
 class Stream(IntEnum):
-    """What is drawn from a training's seed; each has a stream of its own, so that none shifts another.
+    """What is drawn from a training's seed, each from a stream of its own: none shifts another.
 
     A new network takes a number that is free. `ORDER` and `DRAWS` stand behind the number of an
-    epoch, the others directly behind the seed.
+    epoch, the others directly behind the seed. Zeros at the end do not count in a seed sequence, so
+    that the order of epoch 2 begins with the state from which the classifier's weights are drawn,
+    and so on; to part them would change every result.
     """
 
     ORDER = 0
@@ -53,7 +55,7 @@ class SimulationStream(IntEnum):
 
 
 def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:
-    """A generator seeded by all of `parts` (seed, perhaps epoch, stream)."""
+    """A generator seeded by all of its parts: the seed, perhaps an epoch, and the stream."""
     import torch
 
     return torch.Generator(device=device).manual_seed(derived_seed(*parts))
@@ -71,7 +73,9 @@ def check_seed(seed: int) -> None:
         ConfigError: It is negative or has more than 63 bits.
     """
     if not 0 <= seed < 2**63:
-        raise ConfigError(f"seed {seed}: expected a whole number from 0 to 2**63 - 1.")
+        raise ConfigError(
+            f"seed {seed}: expected a whole number from 0 to 2**63 - 1.", setting="seed"
+        )
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -87,7 +91,12 @@ def pick_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as problem:
-        raise RunError(f"unknown device '{name}'; expected auto, cpu or cuda.") from problem
+        raise RunError(
+            f"unknown device '{name}'; expected auto, cpu or cuda.", setting="device"
+        ) from problem
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise RunError("device 'cuda' was asked for, but PyTorch sees no GPU here. Use 'cpu'.")
+        raise RunError(
+            "device 'cuda' was asked for, but PyTorch sees no GPU here. Use 'cpu'.",
+            setting="device",
+        )
     return device

@@ -1,4 +1,4 @@
-"""The base of all settings, and presets: TOML files that say only where they depart from their base.
+"""The base of all settings, and presets: TOML files that say only where they leave their base.
 
 `[[variant]]` tables of a preset hold departures for one data set and horizon.
 """
@@ -44,9 +44,9 @@ def validated(kind: type[Settings], values: Mapping[str, Any], *, place: str) ->
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise ConfigError(
-            f"{place}: setting '{key}': {first['msg']} (got {first.get('input')!r}).", setting=key
-        ) from problem
+        got = "" if first["type"] == "missing" else f" (got {first['input']!r})"
+        message = f"{place}: setting '{key}': {first['msg']}{got}."
+        raise ConfigError(message, setting=key) from problem
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,8 +135,9 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     result = dict(under)
     for key, part in over.items():
         old = result.get(key)
-        both = isinstance(part, Mapping) and isinstance(old, Mapping)
-        result[key] = _merged(old, part) if both else part
+        if isinstance(part, Mapping) and isinstance(old, Mapping):
+            part = _merged(old, part)
+        result[key] = part
     return result
 
 

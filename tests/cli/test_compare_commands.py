@@ -3,7 +3,6 @@ import io
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,12 @@ from cefito.cli.reproduce import _duration
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
+from cefito.evaluation.records import FailedCell
 from cefito.evaluation.reproduce import EXPERIMENTS
 from cefito.evaluation.results import read_results
 from cefito.evaluation.rows import ROWS
-from cefito.planners import methods
+from cefito.planners import registry
 from cefito.planners.nearest import NearestPlanner
-from cefito.planners.registry import Method
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
 TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
@@ -72,19 +71,17 @@ def test_compare(world, tmp_path, capsys):
     out = tmp_path / "out"
     captured = call(capsys, "compare", world.folder, "--out", out, *CHEAP)
     results = read_results(out / "results.json")
-    assert [(cell["row"], cell["horizon"], cell["seed"]) for cell in results["cells"]] == [
+    assert [(cell.row, cell.horizon, cell.seed) for cell in results.cells] == [
         (row, horizon, seed)
         for horizon in (2, 3)
         for seed in (0, 1)
         for row in ("nearest", "frequent")
     ]
-    assert results["settings"] == {key: str(value) for key, value in SETTINGS.items()}
+    assert results.settings == {key: str(value) for key, value in SETTINGS.items()}
     count = len(cut_windows(world, horizon=3, split="test"))
     assert f"{world.name}, T = 3, {count} test windows, preset paper\n" in captured.out
     assert captured.out.count("success rate less that of nearest window") == 2
-    rates = [
-        cell["metrics"]["success_rate"] for cell in results["cells"] if cell["row"] == "nearest"
-    ]
+    rates = [cell.success_rate for cell in results.cells if cell.row == "nearest"]
     assert f"{rates[0]:.2f} ± 0.00 ¹" in captured.out
     assert "Per cent; ± half the 90 % interval" in captured.err
     assert (
@@ -195,24 +192,20 @@ def test_compare_into_a_file(world, tmp_path, capsys):
     assert re.fullmatch(r"error: .*file: cannot be made .*\n", captured.err)
 
 
-class Fails(NearestPlanner):
-    """A planner that fails where a file says so."""
-
-    def __init__(self, trap: Path) -> None:
-        super().__init__()
-        self.trap = trap
-
-    def fit(self, train, val, *, seed):
-        if self.trap.exists() and seed == 1:
-            raise ValueError("out of\nluck")
-        super().fit(train, val, seed=seed)
-
-
 def test_a_failure_is_told_and_mended_by_the_same_command(world, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(methods.METHODS, "fails", Method(lambda *_: Fails(tmp_path / "trap"), ()))
-    monkeypatch.setitem(
-        ROWS, "fails", replace(ROWS["nearest"], name="fails", title="fails", method="fails")
-    )
+    class Fails(NearestPlanner):
+        """A planner that fails where a file says so."""
+
+        @classmethod
+        def fit(cls, train, val, *, settings, seed, context):
+            if (tmp_path / "trap").exists() and seed == 1:
+                raise ValueError("out of\nluck")
+            return super().fit(train, val, settings=settings, seed=seed, context=context)
+
+    entry = replace(registry.METHODS["nearest"], planner=Fails)
+    monkeypatch.setitem(registry.METHODS, "fails", entry)
+    names = dict.fromkeys(("name", "title", "method"), "fails")
+    monkeypatch.setitem(ROWS, "fails", ROWS["nearest"].model_copy(update=names))
     command = [
         "compare",
         world.folder,
@@ -238,7 +231,7 @@ def test_a_failure_is_told_and_mended_by_the_same_command(world, tmp_path, capsy
     assert "Traceback" not in captured.err
     assert "fails, seed 1: ValueError" in (tmp_path / "out" / "tables.md").read_text()
     results = read_results(tmp_path / "out" / "results.json")
-    assert [cell["row"] for cell in results["cells"] if "error" in cell] == ["fails"]
+    assert [cell.row for cell in results.cells if isinstance(cell, FailedCell)] == ["fails"]
     (tmp_path / "trap").unlink()
     (broken,) = (tmp_path / "out").glob("T2/seed0/cells/nearest.json")
     broken.write_text(broken.read_text()[:50])
@@ -249,9 +242,8 @@ def test_a_failure_is_told_and_mended_by_the_same_command(world, tmp_path, capsy
     after = snapshot(tmp_path / "out" / "T2")
     changed = {name for name in after if before.get(name) != after[name] and "/cells/" in name}
     assert changed == {"seed0/cells/nearest.json", "seed1/cells/fails.json"}
-    assert not any(
-        "error" in cell for cell in read_results(tmp_path / "out" / "results.json")["cells"]
-    )
+    results = read_results(tmp_path / "out" / "results.json")
+    assert not any(isinstance(cell, FailedCell) for cell in results.cells)
 
 
 def test_numbers():
@@ -318,7 +310,7 @@ def test_reproduce_a_figure(world, tmp_path, capsys, cheap_experiments):
     )
     assert captured.err.splitlines()[-1] == f"drew {tmp_path / 'runtime.png'}"
     assert (tmp_path / "runtime.png").stat().st_size > 10_000
-    assert json.loads(captured.out) == read_results(tmp_path / "results.json")
+    assert json.loads(captured.out) == read_results(tmp_path / "results.json").to_dict()
     assert json.loads(captured.out)["horizons"] == [2, 3]
 
 

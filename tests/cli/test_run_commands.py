@@ -13,6 +13,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.sources.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.planners.run import open_run
+from cefito.progress import silent
 
 SETTINGS = {
     "field.width": 16,
@@ -598,6 +599,7 @@ def test_a_full_disk_while_scores_are_kept(run, fails, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("cefito.cli.evaluate.progress", silent)
     assert "evaluation-test.json: could not be written (No space left on device)" in fails(
         "evaluate", run
     )

@@ -354,6 +354,18 @@ def test_every_option_is_in_help(command, call):
         assert f" --{option} " in out
 
 
+def test_help_does_not_load_torch():
+    code = """
+import sys
+from cefito.cli import COMMANDS, main
+for name in COMMANDS:
+    assert main([name, "--help"]) == 0
+    assert "torch" not in sys.modules, name
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_evaluations_of_other_searches_do_not_overwrite_each_other(trained, call, tmp_path):
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     names = {

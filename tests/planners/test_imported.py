@@ -16,11 +16,12 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
 from cefito.planners import Queries
-from cefito.planners.answer import answer, query_from_video
+from cefito.planners.answer import answer
 from cefito.planners.imported import import_classifier, import_field
 from cefito.planners.run import open_run, train_run
 from cefito.planners.settings import load_config
 from cefito.search import Constraints
+from cefito.search.registry import SEARCHES
 from cefito.search.settings import search_settings
 
 D, HEADS, BLOCKS = 384, 6, 4
@@ -124,10 +125,7 @@ def norm(x):
 
 
 def energies_by_hand(tensors, text, initial, goal, sequences):
-    """The energy of each sequence [n, T], written down from the layout of the tensors.
-
-    One sequence at a time, in float64.
-    """
+    """The energy of each sequence [n, T], one at a time, in float64, from the tensors' layout."""
     w = {name: tensor.double() for name, tensor in tensors.items()}
 
     def linear(name, x):
@@ -211,9 +209,8 @@ def copied(folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def observations():
-    return (np.random.default_rng(3).standard_normal((2, 5, E)) * 7 + 2).astype(
-        np.float32
-    )  # raw: neither mean 0 nor 1
+    # raw: neither mean 0 nor deviation 1
+    return (np.random.default_rng(3).standard_normal((2, 5, E)) * 7 + 2).astype(np.float32)
 
 
 def queries(observations, tasks=None):
@@ -231,7 +228,7 @@ def test_plans_have_the_energies_of_the_checkpoint(
     path = checkpoint(tmp_path / "checkpoint.pth", tensors[horizon])
     run = import_field(path, tmp_path / "run", **files)
     assert run.horizon == run.planner.horizon == horizon
-    allowed = run.planner.taxonomy.tasks[0].actions
+    allowed = run.taxonomy.tasks[0].actions
     everything = np.stack(np.meshgrid(*[allowed] * horizon, indexing="ij"), -1).reshape(-1, horizon)
     (plans,) = run.planner.plan(queries(observations[:, :1], [0]), len(everything))
     assert plans.exact
@@ -265,17 +262,18 @@ def test_what_the_run_says(run, field_file, tensors):
         "step": 1234,
     }
     assert len(info["imported"]["energy field"]["sha256"]) == 64
-    assert run.planner.config.field.distance == "mean_square"
-    assert run.planner.space.source == run.planner.config.search.actions == "taxonomy"
-    settings = run.planner.config.search
+    settings = run.planner.settings.search
+    assert run.planner.settings.field.distance == "mean_square"
+    assert run.planner.space.source == settings.actions == "taxonomy"
+    assert run.trained_search == settings
     assert (settings.objective, settings.tasks, settings.method, settings.pruning) == (
         "energy",
         1,
         "exhaustive",
         -1,
     )
-    assert not run.planner.task_model.fitted
-    assert not run.planner.proposal.fitted
+    assert run.planner.task_model is run.planner.proposal is None
+    assert run.taxonomy.to_dict() == Taxonomy.from_dict(TAXONOMY).to_dict()
     learned = sum(
         tensor.numel() for name, tensor in tensors[3].items() if name != "predictor.pos_embed"
     )
@@ -285,7 +283,37 @@ def test_what_the_run_says(run, field_file, tensors):
         "planner.json",
         "prior.safetensors",
         "run.json",
+        "taxonomy.json",
     ]
+    assert list(info) == [
+        "format_version",
+        "method",
+        "dataset",
+        "horizon",
+        "seed",
+        "selection",
+        "preset",
+        "config",
+        "versions",
+        "finished",
+        "parameters",
+        "training",
+        "tasks_without_training",
+        "imported",
+    ]
+    assert info["dataset"] == {"name": "kitchen", "path": "", "fingerprint": ""}
+
+
+def test_an_imported_run_of_earlier_versions(copied, run):
+    """It holds its taxonomy in planner.json alone, beside settings of all methods."""
+    (copied / "taxonomy.json").unlink()
+    planner = json.loads((copied / "planner.json").read_text())
+    planner["config"] = json.loads((copied / "run.json").read_text())["config"]
+    (copied / "planner.json").write_text(json.dumps(planner))
+    opened = open_run(copied)
+    assert opened.taxonomy == run.taxonomy
+    assert opened.info == run.info
+    assert opened.planner.settings == run.planner.settings
 
 
 def test_the_paper_size(tmp_path, files):
@@ -302,7 +330,7 @@ def test_the_paper_size(tmp_path, files):
     )
     imported = import_field(path, tmp_path / "run", **files)
     assert imported.planner.field.predictor.parameter_count() == 8_523_013
-    assert imported.planner.config.training.loss.margin.high == 0.15  # the variant of the data set
+    assert imported.planner.settings.training.loss.margin.high == 0.15  # the variant of crosstask
     (plans,) = imported.planner.plan(
         Queries(*np.ones((2, 1, 1536), dtype=np.float32), tasks=np.array([0])).subset([0]),
         1,
@@ -326,17 +354,18 @@ def test_without_a_classifier_tasks_must_be_given(run, observations):
     for call in (
         lambda: run.planner.plan(queries(observations), 1),
         lambda: run.planner.predict_tasks(queries(observations)),
-        lambda: answer(run.planner, queries(observations[:, :1])),
+        lambda: answer(run, queries(observations[:, :1])),
     ):
         with pytest.raises(
             RunError,
-            match=r"imported without a task classifier.*--task ID.*import-checkpoint FILE --kind",
-        ):
+            match=r"imported without a task classifier, so tasks must be given.*import-checkpoint",
+        ) as caught:
             call()
-    value = answer(run.planner, queries(observations[:, :1]), task=1, top_k=3)
-    assert len(value["plans"]) == 3
-    assert value["task"] == {"id": 1, "name": "toast", "source": "given"}
-    assert value["weights"] == {"energy": 1.0, "prior": 0.0, "proposal": 0.0, "task": 0.0}
+        assert caught.value.setting == "task"
+    found = answer(run, queries(observations[:, :1]), task=1, top_k=3)
+    assert len(found.plans) == 3
+    assert found.task.model_dump() == {"id": 1, "name": "toast", "source": "given"}
+    assert found.weights == {"energy": 1.0, "prior": 0.0, "proposal": 0.0, "task": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -350,20 +379,23 @@ def test_without_a_classifier_tasks_must_be_given(run, observations):
     ],
 )
 def test_what_needs_training_data_is_refused(run, observations, changes):
-    run.planner.use(search_settings(run.planner.config.search, **changes))
-    with pytest.raises(ConfigError, match=r"imported without training data.*--objective energy"):
-        run.planner.plan(queries(observations, [0] * 5), 1)
+    changed = run.with_search(search_settings(run.trained_search, **changes))
+    with pytest.raises(
+        ConfigError, match=r"imported without training data.*objective 'energy'"
+    ) as caught:
+        changed.planner.plan(queries(observations, [0] * 5), 1)
+    assert caught.value.setting == "objective"
+    run.planner.plan(queries(observations, [0] * 5), 1)
 
 
-@pytest.mark.parametrize("method", ["guided", "beam", "gradient", "naive", "auto"])
+@pytest.mark.parametrize("method", [name for name in SEARCHES if name != "exhaustive"])
 def test_the_other_searches_work_too(run, observations, method):
     asked = queries(observations[:, :1], [1])
     best = [plans.energies[0] for plans in run.planner.plan(asked, 1)]
-    run.planner.use(search_settings(run.planner.config.search, method=method, width=64))
-    found = [plans.energies[0] for plans in run.planner.plan(asked, 1)]
-    assert np.all(np.array(found) >= np.array(best) - 1e-5)
-    if method in ("naive", "auto", "beam", "guided"):  # 4³ sequences: all of them are met
-        np.testing.assert_allclose(found, best, atol=1e-5)
+    width = {"width": 64} if "width" in SEARCHES[method].reads else {}
+    other = run.with_search(search_settings(run.trained_search, method=method, **width))
+    found = [plans.energies[0] for plans in other.planner.plan(asked, 1)]
+    np.testing.assert_allclose(found, best, atol=1e-5)  # 4³ sequences: all of them are met
 
 
 def test_a_classifier_comes_with_the_field_or_later(
@@ -385,12 +417,12 @@ def test_a_classifier_comes_with_the_field_or_later(
             one.planner.predict_tasks(queries(observations)).tolist()
             == logits.argmax(dim=1).tolist()
         )
-        assert (one.planner.task_model.fitted, one.planner.proposal.fitted) == (True, False)
+        assert (one.planner.task_model is None, one.planner.proposal is None) == (False, True)
         assert json.loads((one.folder / "planner.json").read_text())["lacks"] == [
             "proposal network"
         ]
-        assert list(one.info["parameters"]) == ["task classifier", "energy field"]
-        assert one.info["imported"]["task classifier"] | {"sha256": ""} == {
+        assert list(one.info.parameters) == ["task classifier", "energy field"]
+        assert one.info.imported["task classifier"] | {"sha256": ""} == {
             "file": "classifier.pth",
             "sha256": "",
             "weights": "model",
@@ -398,9 +430,8 @@ def test_a_classifier_comes_with_the_field_or_later(
         }
         plans = one.planner.plan(queries(observations), 1)
         assert [part.tasks[0] for part in plans] == logits.argmax(dim=1).tolist()
-    several = both.planner
-    several.use(search_settings(several.config.search, tasks=3))
-    assert all(len(plans) == 2 for plans in several.plan(queries(observations), 2))
+    several = both.with_search(search_settings(both.trained_search, tasks=3))
+    assert all(len(plans) == 2 for plans in several.planner.plan(queries(observations), 2))
 
 
 @pytest.fixture(scope="module")
@@ -436,9 +467,11 @@ def test_a_classifier_for_a_trained_run(world, tmp_path):
         tensors, torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)
     ).argmax(dim=1)
     assert changed.planner.predict_tasks(windows).tolist() == expected.tolist()
-    assert changed.planner.proposal.fitted
-    assert changed.info["seed"] == 0
-    assert changed.planner.hypotheses.weights == trained.planner.hypotheses.weights
+    assert changed.planner.proposal is not None
+    assert changed.info.seed == 0
+    assert changed.planner.fitted == trained.planner.fitted
+    # the planner that was loaded before stays as it was
+    assert trained.planner.predict_tasks(windows).tolist() != expected.tolist()
     evaluate_run(changed, oracle_task=True, sample=3)  # no classifier has a part in these
     changed = import_classifier(path, trained.folder)
     _, scores = evaluate_run(changed)
@@ -463,45 +496,34 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
     run = imported("run")
     windows = cut_windows(world, horizon=3, split="test")
     scores, file = evaluate_run(run, oracle_task=True, sample=3, dataset=world.folder)
-    assert (scores["sampled_from"], scores["dataset"], scores["windows"]) == (
-        len(windows),
-        world.name,
-        3,
-    )
-    assert (scores["preset"], scores["actions_from"], scores["exact"]) == (
-        "imported",
-        "taxonomy",
-        True,
-    )
+    assert (scores.sampled_from, scores.dataset, scores.windows) == (len(windows), world.name, 3)
+    assert (scores.preset, scores.actions_from, scores.exact) == ("imported", "taxonomy", True)
     chosen = windows.sample(3, SAMPLE_SEED)
     plans = run.planner.plan(Queries.from_windows(chosen, oracle_task=True), 1)
     right = np.mean(
-        [(one.actions[0] == row).all() for one, row in zip(plans, chosen.actions, strict=True)]
+        [(plan.actions[0] == row).all() for plan, row in zip(plans, chosen.actions, strict=True)]
     )
-    assert scores["metrics"]["success_rate"] == pytest.approx(100 * right)
+    assert scores.metrics["success_rate"] == pytest.approx(100 * right)
     assert (
         file == run.folder / f"evaluation-test-oracle-task-sample-3-{world.fingerprint[:12]}.json"
     )
-    assert scores["fingerprint"] == world.fingerprint
-    query, truth = query_from_video(run, world.videos[0].video_id, 0, world.folder)
-    assert query.initial.shape == (1, E)
-    assert truth.tolist() == [step.action for step in world.videos[0].steps[:3]]
+    assert scores.fingerprint == world.fingerprint
     with pytest.raises(RunError, match="without a task classifier"):
         evaluate_run(run, dataset=world.folder)
     with pytest.raises(
         RunError,
-        match=r"run: was imported and has no data set of its own\. Name one .* with --dataset",
-    ):
+        match=r"run: was imported and has no data set of its own\. Name one of the same tasks",
+    ) as caught:
         evaluate_run(run, oracle_task=True)
+    assert caught.value.setting == "dataset"
     wider = write_world(tmp_path / "wider", knobs=WorldKnobs(train=24, val=12, test=12, dim=E + 1))
     with pytest.raises(
         RunError, match=rf"observations have {E + 1} features; this run was trained on {E}"
     ):
         evaluate_run(run, oracle_task=True, dataset=wider.folder)
 
-    taxonomy["tasks"][0]["actions"] = taxonomy["tasks"][0]["actions"][
-        1:
-    ]  # what may be planned is the run's own affair
+    # what may be planned is the run's own affair
+    taxonomy["tasks"][0]["actions"] = taxonomy["tasks"][0]["actions"][1:]
     assert imported("fewer").dataset(world.folder).name == world.name
     name, taxonomy["actions"][1]["name"] = taxonomy["actions"][1]["name"], "something else"
     with pytest.raises(

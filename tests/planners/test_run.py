@@ -18,9 +18,10 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners import Queries
-from cefito.planners.run import open_run, train_run
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.run import RunInfo, open_run, train_run
 from cefito.planners.settings import load_config
-from cefito.runtime import pick_device
+from cefito.search.settings import SearchConfig, search_settings
 from cefito.training import trainer
 
 TINY = {
@@ -110,19 +111,21 @@ def other_world(world, folder, *, keep=bool, change=None):
 
 def test_an_opened_run_plans_as_the_trained_one(trained, world):
     opened = open_run(str(trained.folder))
-    assert opened.info == json.loads(json.dumps(trained.info))
-    assert opened.planner.config == CONFIG
-    assert opened.planner.horizon == 3
+    assert opened.info == trained.info
+    assert opened.taxonomy == trained.taxonomy == world.taxonomy
+    assert opened.planner.settings == CONFIG.settings(CefitoSettings)
+    assert opened.planner.horizon == opened.horizon == 3
     ours, theirs = trained.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3)
     for left, right in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(left.actions, right.actions)
         np.testing.assert_array_equal(left.energies, right.energies)
-    assert opened.planner.hypotheses.weights == trained.planner.hypotheses.weights
+    assert opened.planner.fitted == trained.planner.fitted
 
 
 def test_what_a_run_folder_holds(trained, world):
     assert {path.name for path in trained.folder.iterdir()} == {
         "run.json",
+        "taxonomy.json",
         "planner.json",
         "prior.safetensors",
         *WEIGHTS,
@@ -187,14 +190,116 @@ def test_tensorboard_events(trained, name):
     assert list((trained.folder / name / "tensorboard").glob("events.out.tfevents.*"))
 
 
+def test_the_form_of_the_run_file(trained, world, tmp_path):
+    """Entries and their order; those that a run has no use for are left out."""
+    begin = ["format_version", "method", "dataset", "horizon", "seed", "selection", "preset"]
+    begin += ["config", "versions", "finished"]
+    end = ["windows", "parameters", "training"]
+
+    def entries(folder):
+        return list(json.loads((folder / "run.json").read_text()))
+
+    assert entries(trained.folder) == [*begin, *end, "tasks_without_training"]
+    with pytest.raises(KeyboardInterrupt):
+        train_run(
+            world,
+            tmp_path / "run",
+            config=CONFIG,
+            horizon=3,
+            seed=0,
+            method="frequent",
+            progress=stopping_after(0),
+        )
+    assert entries(tmp_path / "run") == begin
+    train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent")
+    assert entries(tmp_path / "run") == [*begin, *end]
+    for folder in (trained.folder, tmp_path / "run"):
+        (tmp_path / "copy").mkdir(exist_ok=True)
+        RunInfo.read(folder).write(tmp_path / "copy")
+        assert (tmp_path / "copy" / "run.json").read_bytes() == (folder / "run.json").read_bytes()
+
+
+def as_before(folder):
+    """Give a run folder the form of earlier versions."""
+    (folder / "taxonomy.json").unlink()
+    if (folder / "planner.json").exists():
+        planner = json.loads((folder / "planner.json").read_text())
+        planner["config"] = json.loads((folder / "run.json").read_text())["config"]
+        assert planner["config"].keys() >= {"preset", "pdpp", *CefitoSettings.model_fields}
+        (folder / "planner.json").write_text(json.dumps(planner))
+    return folder
+
+
+def test_run_folders_of_earlier_versions(folder, trained, world):
+    opened = open_run(as_before(folder))
+    assert opened.taxonomy == world.taxonomy
+    assert opened.info == trained.info
+    assert opened.planner.settings == trained.planner.settings
+    for left, right in zip(
+        trained.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3), strict=True
+    ):
+        np.testing.assert_array_equal(left.actions, right.actions)
+        np.testing.assert_array_equal(left.energies, right.energies)
+    train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    assert (folder / "taxonomy.json").exists()
+
+
+def test_run_files_of_the_first_versions(folder, world):
+    """They name neither method nor selection."""
+    info = json.loads((folder / "run.json").read_text())
+    for name in ("method", "selection"):
+        del info[name]
+    (folder / "run.json").write_text(json.dumps(info))
+    opened = open_run(folder)
+    assert (opened.method, opened.info.selection) == ("cefito", "held-out")
+    assert train_run(world, folder, config=CONFIG, horizon=3, seed=0, reuse=True).info.finished
+
+
+def test_baselines_of_earlier_versions_have_the_taxonomy_of_their_data_set(
+    frequent, world, tmp_path
+):
+    folder = as_before(Path(shutil.copytree(frequent.folder, tmp_path / "copy")))
+    assert open_run(folder).taxonomy == world.taxonomy
+    info = json.loads((folder / "run.json").read_text())
+    info["dataset"]["path"] = str(tmp_path / "gone")
+    (folder / "run.json").write_text(json.dumps(info))
+    with pytest.raises(
+        RunError,
+        match=r"gone.taxonomy\.json: no such file.*copy the taxonomy\.json of its data set",
+    ):
+        open_run(folder)
+    shutil.copy(world.folder / "taxonomy.json", folder)
+    assert open_run(folder).taxonomy == world.taxonomy
+
+
+def test_another_search(trained, frequent, world):
+    """The run stays as it is, whatever is made of it."""
+    settings = search_settings(trained.trained_search, method="guided", proposals=4)
+    other = trained.with_search(settings)
+    assert other.planner.describe().search == settings
+    assert trained.planner.describe().search == trained.trained_search == CONFIG.search
+    assert other.trained_search == CONFIG.search
+    assert (other.folder, other.info, other.taxonomy) == (
+        trained.folder,
+        trained.info,
+        trained.taxonomy,
+    )
+    asked = queries(world).subset([0])
+    assert other.planner.plan(asked, 1)[0].evaluated != trained.planner.plan(asked, 1)[0].evaluated
+    assert frequent.trained_search is None
+    with pytest.raises(ConfigError, match=r"no search to choose; of the methods only cefito can"):
+        frequent.with_search(SearchConfig())
+
+
 def test_a_data_set_that_has_moved(trained, world, tmp_path):
     assert trained.dataset().fingerprint == world.fingerprint
     moved = Path(shutil.copytree(world.folder, tmp_path / "moved"))
     assert trained.dataset(moved).folder == moved
-    info = trained.info["dataset"] | {"path": str(tmp_path / "gone")}
-    gone = replace(trained, info={**trained.info, "dataset": info})
-    with pytest.raises(RunError, match=r"no longer at .*gone\. Say where it is with --dataset"):
+    place = trained.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
+    gone = replace(trained, info=trained.info.model_copy(update={"dataset": place}))
+    with pytest.raises(RunError, match=r"no longer at .*gone\. Say where it is\.$") as caught:
         gone.dataset()
+    assert caught.value.setting == "dataset"
     assert gone.dataset(moved).fingerprint == world.fingerprint
     with pytest.raises(DataError, match="nowhere"):
         trained.dataset(tmp_path / "nowhere")
@@ -227,10 +332,7 @@ def stopping_after(steps):
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 6])
 def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
-    """Each training has 2 epochs of one step: classifier, proposal network, field.
-
-    Then the weights of the objective.
-    """
+    """Two epochs of one step for classifier, proposal network and field, then the objective."""
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
@@ -240,7 +342,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, wor
         open_run(folder)
     train_run(world, folder, config=CONFIG, horizon=3, seed=0)
     assert same_weights(folder, trained.folder)
-    assert open_run(folder).info["finished"] is True
+    assert open_run(folder).info.finished
     for name in ("field", "classifier", "proposal"):
         lines = (folder / name / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
@@ -253,20 +355,22 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
     monkeypatch.setattr(trainer._Training, "_step", no_step)
     before = snapshot(folder)
     again = train_run(world, folder, config=CONFIG, horizon=3, seed=0)
-    assert again.planner.result.resumed
+    assert all(training["resumed"] for training in again.info.training.values())
     after = snapshot(folder)
     assert {name for name in before if before[name] != after[name]} == {"run.json"}
     assert after.keys() == before.keys()
     assert same_weights(folder, trained.folder)
-    assert open_run(folder).info["training"]["energy field"]["scores"] == list(
-        trained.planner.result.scores
-    )
+    assert [part["scores"] for part in open_run(folder).info.training.values()] == [
+        part["scores"] for part in trained.info.training.values()
+    ]
 
 
 def test_a_finished_run_stays_one_while_training_is_called_again(folder, world, monkeypatch):
-    monkeypatch.setattr(
-        "cefito.planners.run.CefitoPlanner.fit", lambda *_, **__: open_run(folder) and 1 / 0
-    )
+    def fit(*_, **__):
+        assert open_run(folder)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("cefito.planners.cefito.planner.CefitoPlanner.fit", fit)
     with pytest.raises(ZeroDivisionError):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0)
     open_run(folder)
@@ -306,7 +410,7 @@ def test_training_never_sees_the_test_split(kind, trained, world, tmp_path):
     assert other.fingerprint != world.fingerprint
     run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
     assert same_weights(run.folder, trained.folder)
-    assert run.info["training"] == trained.info["training"]
+    assert run.info.training == trained.info.training
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
@@ -317,7 +421,7 @@ def test_training_does_see_the_other_splits(split, trained, world, tmp_path):
         change=lambda video, rows: rows[::-1] if video.split == split else rows,
     )
     run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
-    assert run.info["training"] != trained.info["training"]
+    assert run.info.training != trained.info.training
 
 
 @pytest.mark.parametrize(
@@ -380,9 +484,14 @@ def test_a_run_file_that_lacks_an_entry(key, folder):
         open_run(folder)
 
 
-@pytest.mark.parametrize("name", [*WEIGHTS, "prior.safetensors", "planner.json", "run.json"])
 @pytest.mark.parametrize(
-    "damage", ["halved", "one byte short", "empty", "garbage", "gone", "folder"]
+    ("name", "damage"),
+    [
+        (name, damage)
+        for name in (*WEIGHTS, "prior.safetensors", "planner.json", "run.json", "taxonomy.json")
+        for damage in ("halved", "one byte short", "empty", "garbage", "gone", "folder")
+        if (name, damage) != ("taxonomy.json", "gone")  # as in runs of earlier versions
+    ],
 )
 def test_damaged_files_name_themselves(name, damage, folder):
     path = folder / name
@@ -401,6 +510,43 @@ def test_damaged_files_name_themselves(name, damage, folder):
         )
     with pytest.raises(RunError, match=name.replace(".", r"\.")):
         open_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"nonsense": 1}, "nonsense"),
+        ({"format_version": 2}, "format_version"),
+        ({"horizon": "three"}, "horizon"),
+        ({"horizon": None}, "horizon"),
+        ({"seed": "zero"}, "seed"),
+        ({"selection": "guessed"}, "selection"),
+        ({"config": []}, "config"),
+        ({"finished": "perhaps"}, "finished"),
+        ({"dataset": "world"}, "dataset"),
+        ({"dataset": {"name": "world", "path": "/", "fingerprint": 3}}, "dataset.fingerprint"),
+        ({"parameters": {"energy field": "many"}}, "parameters.energy field"),
+        ({"tasks_without_training": {"4": 1}}, "tasks_without_training"),
+        ({"config": {"preset": "paper", "nonsense": {}}}, "config: setting 'nonsense'"),
+        (
+            {"config": {"preset": "paper", "field": {"width": "wide"}}},
+            r"config: setting 'field\.width'",
+        ),
+        ({"config": {"field": {}}}, "config: setting 'preset'"),
+        ({"method": "oracle"}, "no method 'oracle'"),
+    ],
+)
+def test_a_run_file_with_something_else_is_refused(change, place, folder, world):
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**info, **change}))
+    with pytest.raises(
+        RunError, match=rf"run\.json: not a run of this version \({place}"
+    ) as caught:
+        open_run(folder)
+    assert len(str(caught.value)) < 500
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RunError, match=r"run\.json: not a run|holds a run with another"):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
 
 
 def test_no_run_at_all(tmp_path):
@@ -454,6 +600,7 @@ def full_disk(monkeypatch, *names):
         "prior.safetensors",
         "planner.json",
         "run.json",
+        "taxonomy.json",
         "checkpoint.safetensors",
         "metrics.jsonl",
     ],
@@ -481,9 +628,8 @@ def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(
             train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
     with pytest.raises(RunError, match="has not finished"):
         open_run(tmp_path / "run")
-    assert train_run(
-        world, tmp_path / "run", config=CONFIG, horizon=3, seed=0
-    ).planner.result.resumed
+    again = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert all(training["resumed"] for training in again.info.training.values())
     assert same_weights(tmp_path / "run", trained.folder)
     assert list((tmp_path / "run").rglob(".*")) == []
 
@@ -498,19 +644,8 @@ def test_without_tensorboard(trained, world, tmp_path, monkeypatch):
 def test_validation_is_held_out_where_there_is_no_such_split(tiny_dataset, tmp_path):
     assert all(video.split != "val" for video in tiny_dataset.videos)
     run = train_run(tiny_dataset, tmp_path / "run", config=CONFIG, horizon=1, seed=0)
-    assert run.info["windows"] == {"train": 24, "val": 1}
+    assert run.info.windows == {"train": 24, "val": 1}
     assert open_run(run.folder).planner.horizon == 1
-
-
-def test_devices(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert pick_device() == pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(RunError, match=r"PyTorch sees no GPU here\. Use --device cpu"):
-        pick_device("cuda")
-    with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu or cuda"):
-        pick_device("abacus")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert pick_device() == torch.device("cuda")
 
 
 # Other methods, other selections, shared trainings
@@ -543,15 +678,17 @@ def steps_of(monkeypatch):
 def test_a_run_of_another_method(frequent, world):
     assert {path.name for path in frequent.folder.iterdir()} == {
         "run.json",
+        "taxonomy.json",
         "frequent.json",
         "classifier.safetensors",
         "classifier",
     }
     opened = open_run(frequent.folder)
-    assert (opened.method, opened.horizon, opened.info["selection"]) == ("frequent", 3, "held-out")
-    assert opened.info == json.loads(json.dumps(frequent.info))
-    assert opened.info["parameters"] == {"task classifier": opened.planner.task_model.parameters}
-    assert "tasks_without_training" not in opened.info
+    assert (opened.method, opened.horizon, opened.info.selection) == ("frequent", 3, "held-out")
+    assert opened.info == frequent.info
+    assert opened.taxonomy == world.taxonomy
+    assert opened.info.parameters == {"task classifier": opened.planner.task_model.parameters}
+    assert "tasks_without_training" not in json.loads((frequent.folder / "run.json").read_text())
     for left, right in zip(
         frequent.planner.plan(queries(world), 3),
         opened.planner.plan(queries(world), 3),
@@ -563,11 +700,14 @@ def test_a_run_of_another_method(frequent, world):
 
 def test_a_method_without_settings_or_training(world, tmp_path):
     run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="nearest")
-    assert {path.name for path in run.folder.iterdir()} == {"run.json", "windows.safetensors"}
-    assert (run.info["parameters"], run.info["training"]) == ({}, {})
-    train_run(
-        world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest"
-    )  # uses none of them
+    assert {path.name for path in run.folder.iterdir()} == {
+        "run.json",
+        "taxonomy.json",
+        "windows.safetensors",
+    }
+    assert (run.info.parameters, run.info.training) == ({}, {})
+    # it uses no settings, so others are no other run
+    train_run(world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest")
     with pytest.raises(RunError, match="holds a run with another method"):
         train_run(world, run.folder, config=CONFIG, horizon=3, seed=0, method="frequent")
 
@@ -604,7 +744,7 @@ def test_what_is_trained_and_chosen_on(selection, world, tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(
         "cefito.planners.frequent.FrequentPlanner.fit",
-        lambda _, *windows, **__: (given.append(windows), 1 / 0),
+        lambda *windows, **__: (given.append(windows), 1 / 0),
     )
     with pytest.raises(ZeroDivisionError):
         train_run(
@@ -644,13 +784,12 @@ def test_another_selection_is_another_run(frequent, world, tmp_path):
         method="frequent",
         selection="published",
     )
-    assert run.info["windows"]["val"] == len(cut_windows(world, horizon=3, split="test"))
+    assert run.info.windows["val"] == len(cut_windows(world, horizon=3, split="test"))
     (tmp_path / "run" / "run.json").unlink()
     shutil.rmtree(tmp_path / "copy" / "classifier")
     shutil.copytree(tmp_path / "run" / "classifier", tmp_path / "copy" / "classifier")
-    with pytest.raises(
-        RunError, match="cannot be resumed with these"
-    ):  # nor is its checkpoint taken for this one's
+    # nor is its checkpoint taken for this one's
+    with pytest.raises(RunError, match="cannot be resumed with these"):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, method="frequent")
 
 
@@ -671,10 +810,9 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
         "field",
         "proposal",
     }
-    assert all(
-        path.is_file() for path in second.folder.iterdir()
-    )  # checkpoints lie with the trainings
-    assert second.info["training"]["task classifier"]["resumed"] is True
+    # checkpoints lie with the trainings
+    assert all(path.is_file() for path in second.folder.iterdir())
+    assert second.info.training["task classifier"]["resumed"] is True
     steps.clear()
     train_run(world, tmp_path / "third", method="frequent", selection="published", **given)
     train_run(world, tmp_path / "fourth", method="frequent", **{**given, "seed": 1})
@@ -688,7 +826,7 @@ def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monke
     before = snapshot(folder)
     again = train_run(world, folder, config=CONFIG, horizon=3, seed=0, reuse=True)
     assert snapshot(folder) == before
-    assert again.info["finished"] is True
+    assert again.info.finished
     copied = Path(shutil.copytree(frequent.folder, tmp_path / "frequent"))
     assert train_run(
         world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
@@ -719,7 +857,7 @@ def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world
     run = train_run(
         world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
     )
-    assert run.info["finished"] is True
+    assert run.info.finished
     assert (run.folder / "classifier.safetensors").read_bytes() == (
         frequent.folder / "classifier.safetensors"
     ).read_bytes()

@@ -61,8 +61,7 @@ def test_energies_of_any_multiset_in_any_order(case, memory):
     ]
     assert len(dummy.leaves) == 2 * len(rows)
     assert energies.tokens.tolist() == [
-        bool(rows) + 2 * sum(goal == one for _, goal, _ in dummy.nodes)
-        for one in range(len(sets))
+        bool(rows) + 2 * sum(goal == one for _, goal, _ in dummy.nodes) for one in range(len(sets))
     ]
 
 

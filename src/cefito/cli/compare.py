@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
 from cefito.cli.options import Flag, Settings, settings
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cefito.evaluation.results import Results
 
 __all__ = ["compare", "finish", "first_seeds", "numbers"]
 
@@ -60,14 +63,16 @@ def compare(
             repeated.
         json: Print the results as JSON instead of tables.
     """
+    from cefito.data.prepared import open_dataset
     from cefito.evaluation.results import gather
-    from cefito.evaluation.study import Study, find_rows, run_study
+    from cefito.evaluation.rows import find_rows
+    from cefito.evaluation.study import Study, run_study
 
     rows = find_rows(_listed(planners))
     if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = Study(
-        dataset=dataset,
+        dataset=open_dataset(dataset),
         out=out,
         rows=rows,
         horizons=numbers(horizons),
@@ -87,7 +92,7 @@ def compare(
 
 
 def finish(
-    results: dict[str, Any],
+    results: Results,
     out: Path,
     against: str | None,
     problems: Sequence[str],
@@ -110,7 +115,7 @@ def finish(
     """
     _write(results, out, against, published=published)
     if json:
-        print_json(results)
+        print_json(results.to_dict())
     else:
         _show(results, against, published=published)
     for problem in problems:
@@ -119,9 +124,11 @@ def finish(
     return 1 if problems else 0
 
 
-def _write(results: dict[str, Any], out: Path, against: str | None, *, published: str) -> None:
+def _write(results: Results, out: Path, against: str | None, *, published: str) -> None:
+    from cefito.evaluation.csv_table import to_csv
+    from cefito.evaluation.rendering import latex, markdown
     from cefito.evaluation.results import write_results
-    from cefito.evaluation.tables import latex, markdown, result_tables, to_csv
+    from cefito.evaluation.tables import result_tables
     from cefito.files import write_text
 
     write_results(results, out / "results.json")
@@ -131,7 +138,7 @@ def _write(results: dict[str, Any], out: Path, against: str | None, *, published
     write_text(out / "tables.csv", to_csv(results))
 
 
-def _show(results: dict[str, Any], against: str | None, *, published: str) -> None:
+def _show(results: Results, against: str | None, *, published: str) -> None:
     from cefito.cli.console import table
     from cefito.evaluation.tables import result_tables
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cefito.cli.console import log_warnings, print_json, table, talk
+from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import Flag
-from cefito.cli.scores import METRIC_COLUMNS, metric_cells
-from cefito.cli.search_options import AS_TRAINED, SearchOptions
+from cefito.cli.scores import metric_cells, metric_columns
+from cefito.cli.search_options import AS_TRAINED, SearchOptions, option_of
 from cefito.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cefito.evaluation.records import RunEvaluation
 
 __all__ = ["evaluate"]
 
@@ -49,37 +54,45 @@ def evaluate(
     with log_warnings():
         opened = options.applied(open_run(run, device=pick_device(device)))
         try:
-            evaluation, path = evaluate_run(
-                opened, split=split, oracle_task=oracle_task, sample=sample, dataset=dataset
+            scores, path = evaluate_run(
+                opened,
+                split=split,
+                oracle_task=oracle_task,
+                sample=sample,
+                dataset=dataset,
+                progress=progress,
             )
         except KeyboardInterrupt:
             talk("error: interrupted; no scores were kept")
             return 130
     if json:
-        print_json(evaluation)
-        return 0
-    task = ", ".join(["true task" if oracle_task else "predicted task", *changed_search(opened)])
-    of = (
-        f" of {evaluation['sampled_from']:,}"
-        if evaluation["sampled_from"] != evaluation["windows"]
-        else ""
-    )
-    table(
-        f"{evaluation['dataset']}, {split}, T = {evaluation['horizon']}, "
-        f"{evaluation['windows']:,}{of} windows, {task}; per cent",
-        ("planner", *METRIC_COLUMNS),
-        [[evaluation["planner"], *metric_cells(evaluation["metrics"])]],
-    )
-    fallback = evaluation.get("tasks_without_training")
-    if fallback and fallback["tasks"]:
-        talk(
-            f"tasks without training windows: {len(fallback['tasks'])}; windows that belong to "
-            f"them: {fallback['windows']}"
-        )
-    exact = "every search was exact" if evaluation["exact"] else "not every search was exact"
-    talk(
-        f"{evaluation['seconds_per_query']:.3f} s and "
-        f"{evaluation['token_forwards_per_query']:,.0f} token forwards a query; {exact}; kept in "
-        f"{path}"
-    )
+        print_json(scores.to_dict())
+    else:
+        _show(scores, changed_search(opened), path)
     return 0
+
+
+def _show(scores: RunEvaluation, changed: Mapping[str, object], path: Path) -> None:
+    how = ["true task" if scores.oracle_task else "predicted task"]
+    for name, value in changed.items():
+        shown = f"{value:g}" if isinstance(value, float) else value
+        how.append(f"{option_of(name).removeprefix('--')} {shown}")
+    sampled = scores.windows != scores.sampled_from
+    windows = f"{scores.windows:,}" + (f" of {scores.sampled_from:,}" if sampled else "")
+    table(
+        f"{scores.dataset}, {scores.split}, T = {scores.horizon}, {windows} windows, "
+        f"{', '.join(how)}; per cent",
+        ("planner", *metric_columns().values()),
+        [[scores.planner, *metric_cells(scores)]],
+    )
+    fallback = scores.tasks_without_training
+    if fallback and fallback.tasks:
+        talk(
+            f"tasks without training windows: {len(fallback.tasks)}; windows that belong to them: "
+            f"{fallback.windows}"
+        )
+    exact = "every search was exact" if scores.exact else "not every search was exact"
+    talk(
+        f"{scores.seconds_per_query:.3f} s and {scores.token_forwards_per_query:,.0f} token "
+        f"forwards a query; {exact}; kept in {path}"
+    )

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from cefito.cli.console import log_warnings, progress, table, talk
-from cefito.cli.scores import METRIC_COLUMNS, metric_cells
+from cefito.cli.scores import metric_cells, metric_columns
 
 __all__ = ["quickstart"]
 
@@ -29,14 +29,14 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
     rows = [
         [
             f"{evaluation.planner}, true task" if evaluation.oracle_task else evaluation.planner,
-            *metric_cells(evaluation.metrics),
+            *metric_cells(evaluation),
             f"{1000 * evaluation.seconds_per_query:.1f}",
         ]
         for evaluation in made.evaluations
     ]
     table(
         f"{first.dataset}: {first.windows} test windows, T = {first.horizon}; per cent",
-        ("planner", *METRIC_COLUMNS, "ms a query"),
+        ("planner", *metric_columns().values(), "ms a query"),
         rows,
     )
     for example in made.examples:

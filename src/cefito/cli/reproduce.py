@@ -55,16 +55,17 @@ def reproduce(
             repeated.
         json: Print the results as JSON instead of tables.
     """
+    from cefito.data.prepared import open_dataset
     from cefito.evaluation.estimate import estimate_seconds
     from cefito.evaluation.reproduce import draw_experiment, experiment_study, find_experiment
     from cefito.evaluation.results import gather
     from cefito.evaluation.study import Study, check_study, missing_cells, run_study
 
-    experiment = find_experiment(table)
+    experiment, opened = find_experiment(table), open_dataset(dataset)
     study = experiment_study(
         table,
         Study(
-            dataset=dataset,
+            dataset=opened,
             out=out,
             rows=(),
             seeds=first_seeds(seeds),
@@ -77,7 +78,7 @@ def reproduce(
         ),
         horizons=None if horizons is None else numbers(horizons),
     )
-    opened = check_study(study, workers=workers)
+    check_study(study, workers=workers)
     talk(
         f"{table}: {experiment.title}; {len(study.rows)} rows, T = "
         f"{', '.join(map(str, study.horizons))}, {seeds} seeds. Needs {experiment.needs}."
@@ -85,7 +86,7 @@ def reproduce(
     if experiment.dataset and not opened.name.startswith(experiment.dataset):
         talk(f"The paper's table is of {experiment.dataset}; this data set is '{opened.name}'.")
     with log_warnings():
-        missing = missing_cells(study, opened)
+        missing = missing_cells(study)
         if missing and estimate:
             places = {(cell.horizon, cell.seed) for cell in missing}
             seconds = estimate_seconds(study, progress=progress) / min(workers, len(places))

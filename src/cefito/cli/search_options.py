@@ -14,7 +14,7 @@ from cefito.search.settings import SearchConfig, search_settings
 if TYPE_CHECKING:
     from cefito.planners.run import Run
 
-__all__ = ["AS_TRAINED", "SearchOptions"]
+__all__ = ["AS_TRAINED", "SearchOptions", "option_of"]
 
 _NAMES = {"method": "--search", "budget_gflop": "--budget"}
 """Options that are not called as their settings are."""
@@ -50,6 +50,11 @@ class SearchOptions:
         return run.with_search(search_settings(run.trained_search, **changes))
 
 
+def option_of(setting: str) -> str:
+    """The option of a setting of the search."""
+    return _NAMES.get(setting, "--" + setting.replace("_", "-"))
+
+
 def _descriptions() -> dict[str, str]:
     """What the docstring of the settings says of each of them."""
     attributes = (inspect.getdoc(SearchConfig) or "").partition("Attributes:\n")[2]
@@ -64,8 +69,7 @@ def _made() -> type[SearchOptions]:
     for name, setting in SearchConfig.model_fields.items():
         if name in _OF_TRAINING:
             continue
-        option = _NAMES.get(name, "--" + name.replace("_", "-"))
-        parameter = Parameter(name=option, help=descriptions.get(name, ""))
+        parameter = Parameter(name=option_of(name), help=descriptions.get(name, ""))
         kind = Annotated[Optional[setting.annotation], parameter]  # type: ignore[name-defined]  # noqa: UP045
         options.append((name, kind, field(default=None)))
     return make_dataclass(

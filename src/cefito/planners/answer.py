@@ -10,27 +10,28 @@ from numpy.typing import NDArray
 
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners.base import UNCONSTRAINED, Queries
+from cefito.planners.base import UNCONSTRAINED, Planner, Queries
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
+from cefito.search.problem import Plans
 from cefito.settings import Frozen
 
 __all__ = ["Answer", "PlannedSequence", "answer"]
 
 
 class TaskAnswer(Frozen):
-    """The task of the best plan.
+    """The task of the best plan; all None where the planner has no notion of tasks.
 
     Attributes:
-        id: Its id; None where the planner has no notion of tasks.
+        id: Its id.
         name: Its name.
         source: Whether it was predicted or given.
     """
 
     id: int | None
     name: str | None
-    source: Literal["predicted", "given"]
+    source: Literal["predicted", "given"] | None
 
 
 class PlannedSequence(Frozen):
@@ -143,31 +144,20 @@ def answer(
             )
         query = query.with_task(task)
     _check_actions(constraints, taxonomy)
-    plans = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)[0]
-    tasks: list[int] | list[None]
-    if plans.tasks is not None and len(plans):
-        tasks = plans.tasks.tolist()
-    elif (predicted := planner.predict_tasks(query)) is not None:
-        tasks = predicted.tolist() * max(len(plans), 1)
-    else:
-        tasks = [None] * max(len(plans), 1)
-    best = tasks[0]
+    (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
+    tasks = _tasks(planner, query, plans)
     description = planner.describe()
     return Answer(
-        task=TaskAnswer(
-            id=best,
-            name=None if best is None else taxonomy.tasks[best].name,
-            source="predicted" if task is None else "given",
-        ),
+        task=_task_answer(tasks[0], taxonomy, given=task is not None),
         plans=[
             PlannedSequence(
                 actions=actions.tolist(),
                 names=taxonomy.names(actions),
                 energy=float(energy),
                 score=float(score),
-                task=found,
+                task=of_task,
             )
-            for actions, energy, score, found in zip(
+            for actions, energy, score, of_task in zip(
                 plans.actions, plans.energies, plans.scores, tasks[: len(plans)], strict=True
             )
         ],
@@ -183,6 +173,22 @@ def answer(
             None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth))
         ),
     )
+
+
+def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[None]:
+    """The task of each plan; where there is no plan, that of the query alone."""
+    if plans.tasks is not None and len(plans):
+        return [int(task) for task in plans.tasks]
+    count = max(len(plans), 1)
+    predicted = planner.predict_tasks(query)
+    return [None] * count if predicted is None else [int(predicted[0])] * count
+
+
+def _task_answer(task: int | None, taxonomy: Taxonomy, *, given: bool) -> TaskAnswer:
+    if task is None:
+        return TaskAnswer(id=None, name=None, source=None)
+    source: Literal["predicted", "given"] = "given" if given else "predicted"
+    return TaskAnswer(id=task, name=taxonomy.tasks[task].name, source=source)
 
 
 def _check_actions(constraints: Constraints, taxonomy: Taxonomy) -> None:

@@ -1,6 +1,4 @@
-"""Weights of others as a run.
-
-The authors' checkpoints of energy field and task classifier become a run folder.
+"""Weights of others as a run: the authors' checkpoints of energy field and task classifier.
 
 A checkpoint is what `torch.save` wrote, a dictionary. Of an energy field its entry `ema` (averaged
 weights, those that the authors evaluate) holds the tensors by their names, of a task classifier its
@@ -10,8 +8,8 @@ the shapes.
 
 An imported run plans by the energy alone (the released mean-square distance) over all sequences of
 the actions that the taxonomy lists for a task. It has no proposal network and no prior over
-sequences, for these are learned from windows, and no
-data set of its own: its `run.json` names none.
+sequences, for these are learned from windows, and no data set of its own, so that its `run.json`
+names none.
 """
 
 from __future__ import annotations
@@ -39,14 +37,7 @@ from cefito.field.settings import ClassifierConfig
 from cefito.files import check_array, load_npy, new_folder, sha256
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.run import (
-    DatasetReference,
-    Run,
-    RunInfo,
-    open_run,
-    versions,
-    write_run,
-)
+from cefito.planners.run import DatasetReference, Run, RunInfo, open_run, versions, write_run
 from cefito.planners.settings import RunConfig, load_config
 from cefito.planners.task_model import TaskModel
 from cefito.search.prior import NGramPrior
@@ -113,6 +104,8 @@ def import_field(
         )
         planner = _with_classifier(planner, network)
     info = RunInfo(
+        format_version=1,
+        method="cefito",
         dataset=DatasetReference(name=known.dataset, path="", fingerprint=""),
         horizon=field.horizon,
         seed=None,
@@ -122,6 +115,8 @@ def import_field(
         versions=versions(),
         finished=True,
         parameters=planner.describe().parameters,
+        training={},
+        tasks_without_training=(),
         imported=imported,
     )
     with new_folder(out) as folder:
@@ -210,8 +205,7 @@ def _make_field(
     if actions != len(taxonomy.actions):
         raise RunError(
             f"{path}: knows {actions} actions, {taxonomy_path} lists {len(taxonomy.actions)}. "
-            "Give the taxonomy "
-            "that it was trained with."
+            "Give the taxonomy that it was trained with."
         )
     text = load_npy(text_path, "Expected the text embeddings of the actions, row = action id.")
     check_array(text, shape=(actions, width), place=str(text_path), rows="action")
@@ -231,12 +225,14 @@ def _make_field(
     if not torch.allclose(tensors[_POSITIONS], field.predictor.pos_embed, rtol=0, atol=1e-5):
         raise RunError(
             f"{path}: '{_POSITIONS}' does not hold sinusoidal positions, the sines of all "
-            "frequencies and then the "
-            "cosines. Only checkpoints with these can be imported."
+            "frequencies and then the cosines. Only checkpoints with these can be imported."
         )
-    own = field.state_dict()
+    untrained = field.state_dict()
     field.load_state_dict(
-        {name: own[name] if name in _OWN else tensors[_foreign(name)] for name in own}
+        {
+            name: tensor if name in _OWN else tensors[_foreign(name)]
+            for name, tensor in untrained.items()
+        }
     )
     return field, config
 
@@ -305,8 +301,7 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
         )
         raise RunError(
             f"{path}: has no tensors under '{part}' (found: {found or 'nothing'}). Expected a "
-            "checkpoint of the "
-            f"authors' {title}."
+            f"checkpoint of the authors' {title}."
         )
     plain: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -320,8 +315,7 @@ def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[st
         if not tensor.is_floating_point() or not bool(plain[name].isfinite().all()):
             raise RunError(
                 f"{path}: tensor '{name}' holds something else than finite floating-point "
-                "numbers. Get the file "
-                "again."
+                "numbers. Get the file again."
             )
     counts = {name: content[name] for name in ("epoch", "step") if type(content.get(name)) is int}
     return plain, {"file": path.name, "sha256": sha256(path), "weights": part, **counts}

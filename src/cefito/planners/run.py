@@ -23,10 +23,10 @@ from pydantic import Field, ValidationError
 
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.taxonomy import Taxonomy
-from cefito.data.windows import Selection, check_selection, fitting_windows
+from cefito.data.windows import Selection, Windows, check_selection, fitting_windows
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
-from cefito.planners.base import Planner
+from cefito.planners.base import Fitted, Planner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.settings import RunConfig, run_config
@@ -59,7 +59,7 @@ class DatasetReference(Frozen):
 
 
 class RunInfo(Frozen):
-    """Content of `run.json`.
+    """Content of `run.json`, where entries that were never set are left out.
 
     Attributes:
         format_version: 1.
@@ -75,7 +75,8 @@ class RunInfo(Frozen):
         windows: Number of windows of each split that was used.
         parameters: Learned numbers of each network, by its name.
         training: How the training of each network went, by its name.
-        tasks_without_training: Tasks that had no training window.
+        tasks_without_training: Tasks that had no training window; of planners that keep to the
+            actions of a task.
         imported: Files that weights were imported from.
     """
 
@@ -108,15 +109,14 @@ class RunInfo(Frozen):
             return cls.model_validate(value)
         except ValidationError as problem:
             first = problem.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
+            place = ".".join(str(part) for part in first["loc"]) or "the whole"
             raise RunError(
                 f"{path}: not a run of this version ({place}: {first['msg']}). Train it again."
             ) from problem
 
     def write(self, folder: Path) -> None:
         """Write it into a run folder."""
-        left_out = {"imported"} if self.imported is None else set()
-        write_json(folder / _FILE, self.model_dump(mode="json", exclude=left_out))
+        write_json(folder / _FILE, self.model_dump(mode="json", exclude_unset=True))
 
 
 @dataclass(frozen=True)
@@ -269,6 +269,7 @@ def train_run(
     check_seed(seed)
     group, entry = group or Processes(), find_method(method)
     info = RunInfo(
+        format_version=1,
         method=method,
         dataset=DatasetReference(
             name=dataset.name,
@@ -282,6 +283,7 @@ def train_run(
         preset=config.preset,
         config=config.model_dump(mode="json"),
         versions=versions(),
+        finished=False,
     )
     train, val = fitting_windows(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
@@ -301,21 +303,33 @@ def train_run(
     )
     settings = config.settings(entry.settings)
     fitted = entry.planner.fit(train, val, settings=settings, seed=seed, context=context)
-    description = fitted.planner.describe()
-    info = info.model_copy(
-        update={
-            "finished": True,
-            "windows": {"train": len(train), "val": len(val)},
-            "parameters": description.parameters,
-            "training": {name: vars(result) for name, result in fitted.trainings.items()},
-            "tasks_without_training": description.tasks_without_training,
-        }
+    run = Run(
+        folder=folder,
+        planner=fitted.planner,
+        info=_finished(info, fitted, train, val),
+        taxonomy=train.taxonomy,
     )
-    run = Run(folder=folder, planner=fitted.planner, info=info, taxonomy=train.taxonomy)
     if group.first:
         write_run(run)
     group.wait()
     return run
+
+
+def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windows) -> RunInfo:
+    """What is known of a run once its training has ended."""
+    description = fitted.planner.describe()
+    entries: dict[str, Any] = {
+        "finished": True,
+        "windows": {"train": len(train), "val": len(val)},
+        "parameters": description.parameters,
+        "training": {
+            name: {**vars(result), "scores": list(result.scores)}
+            for name, result in fitted.trainings.items()
+        },
+    }
+    if description.actions_from is not None:
+        entries["tasks_without_training"] = description.tasks_without_training
+    return info.model_copy(update=entries)
 
 
 def write_run(run: Run) -> None:
@@ -381,10 +395,11 @@ def open_run(folder: Path | str, *, device: torch.device | None = None) -> Run:
         )
     try:
         entry = find_method(info.method)
-        settings = run_config(info.config, place="settings").settings(entry.settings)
+        settings = run_config(info.config, place="config").settings(entry.settings)
     except CefitoError as problem:
         raise RunError(
-            f"{folder / _FILE}: not a run of this version ({problem}). Train it again."
+            f"{folder / _FILE}: not a run of this version ({str(problem).rstrip('.')}). Train it "
+            "again."
         ) from problem
     context = TrainingContext(device=device or torch.device("cpu"))
     planner = entry.planner.load(folder, settings=settings, context=context)
@@ -393,14 +408,16 @@ def open_run(folder: Path | str, *, device: torch.device | None = None) -> Run:
 
 def _taxonomy(folder: Path, info: RunInfo) -> Taxonomy:
     """The taxonomy of a run; of runs of earlier versions, which hold none, that of the data set."""
-    path = folder / _TAXONOMY
-    if path.exists():
-        try:
-            return Taxonomy.read(path)
-        except DataError as problem:
-            raise RunError(f"{problem} Train the run again.") from problem
-    planner = folder / "planner.json"
-    if planner.exists():
+    path, planner = folder / _TAXONOMY, folder / "planner.json"
+    if not path.exists() and planner.exists():  # an earlier run of CEFITO
         value = read_json(planner, "Train the run again.", RunError)
         return Taxonomy.from_dict(value.get("taxonomy"), place=str(planner))
-    return Taxonomy.read(Path(info.dataset.path) / _TAXONOMY)
+    if not path.exists() and info.dataset.path:
+        path = Path(info.dataset.path) / _TAXONOMY
+    try:
+        return Taxonomy.read(path)
+    except DataError as problem:
+        raise RunError(
+            f"{problem} The run {folder} needs it: copy the taxonomy.json of its data set there, "
+            "or train it again."
+        ) from problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,14 @@ class RunConfig(Frozen):
         """
         return kind(**{name: getattr(self, name) for name in kind.model_fields})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as plain values, for its class with the sections is made at run time."""
+        return _unpickled, (self.model_dump(mode="json"),)
+
+
+def _unpickled(values: Mapping[str, Any]) -> RunConfig:
+    return run_config(values, place="settings")
+
 
 def run_config(values: Mapping[str, Any], *, place: str) -> RunConfig:
     """All settings from plain values, as JSON and presets hold them.
@@ -49,12 +58,18 @@ def run_config(values: Mapping[str, Any], *, place: str) -> RunConfig:
     Raises:
         ConfigError: Unknown section or setting, or a value that a setting cannot have.
     """
+    kinds = tuple(dict.fromkeys(method.settings for method in METHODS.values()))
+    return validated(_with_sections(kinds), values, place=place)
+
+
+@cache
+def _with_sections(kinds: tuple[type[Frozen], ...]) -> type[RunConfig]:
+    """The class that has the sections of all these settings; the same for the same ones."""
     sections: dict[str, Any] = {}
-    for method in METHODS.values():
-        for name, section in method.settings.model_fields.items():
+    for kind in kinds:
+        for name, section in kind.model_fields.items():
             sections[name] = (section.annotation, section.default)
-    kind = create_model("RunConfig", __base__=RunConfig, **sections)
-    return validated(kind, values, place=place)
+    return create_model("RunConfig", __base__=RunConfig, **sections)
 
 
 def preset_names() -> list[str]:

@@ -1,19 +1,23 @@
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass
 
 import numpy as np
 import pytest
 
 from cefito.data.action_space import ActionSpace
-from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.windows import cut_windows
+from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners import CefitoPlanner, Queries
-from cefito.planners.cefito.hypotheses import FITTED_TASKS, Hypotheses, Hypothesis, merged, no_plans
-from cefito.planners.cefito.weights import OBJECTIVES, PAPER, TERMS, Weights
-from cefito.planners.settings import load_config
-from cefito.search import Constraints, Effort, ExhaustiveSearch, NGramPrior, Plans
+from cefito.planners import Queries
+from cefito.planners.cefito.hypotheses import (
+    Hypotheses,
+    Hypothesis,
+    compiled_problems,
+    merged,
+    no_plans,
+)
+from cefito.planners.cefito.weights import NOTHING_FITTED, PAPER, ObjectiveFit, Weights
+from cefito.search import Constraints, Effort, NGramPrior, Plans
 from cefito.search.space import Space
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 4), (0, 4))
@@ -68,9 +72,8 @@ def test_ties_go_to_the_lower_task():
 
 
 def test_implausible_tasks_are_left_out_but_never_all():
-    found = make([[0.9985, 0.0011, 0.0004], [1e-4, 1e-5, 1e-6]]).of(
-        queries(), 3
-    )  # the second says nothing, oddly
+    # the second says nothing, oddly
+    found = make([[0.9985, 0.0011, 0.0004], [1e-4, 1e-5, 1e-6]]).of(queries(), 3)
     assert [(one.query, one.task) for one in found] == [(0, 0), (0, 1), (1, 0)]
 
 
@@ -89,9 +92,9 @@ def test_no_queries():
 
 
 def by_hand(hypotheses, one, sequence, *, prior, proposal):
-    """Costs of a sequence of ids: −log p by the prior, and −log q with q over the task's actions.
+    """Costs of a sequence of ids, step by step.
 
-    Step by step.
+    −log p by the prior, and −log q of the proposal with q over the task's actions.
     """
     allowed = ACTIONS[one.task]
     first = -float(hypotheses.prior.log_probability(np.array([sequence]), np.array([one.task]))[0])
@@ -109,7 +112,7 @@ def by_hand(hypotheses, one, sequence, *, prior, proposal):
     [Weights(2.0, 0.7, 1.3, 0.5), Weights(1.0, 0.4, 0.0, 0.0), Weights(1.0, 0.0, 2.0, 3.0)],
 )
 def test_costs_by_hand(weights):
-    hypotheses = make(guide=Weights(0.0, 0.25, 0.5, 9.0))
+    hypotheses = make(fitted=ObjectiveFit(guide=Weights(0.0, 0.25, 0.5, 9.0)))
     found = hypotheses.of(queries(), 3)
     problems = hypotheses.problems(queries(), found, weights=weights)
     assert len(problems) == len(found) == 6
@@ -160,11 +163,8 @@ def test_the_energy_alone_has_no_chain_and_is_guided_by_the_prior():
 
 
 def test_no_weight_at_all():
-    """An energy that says nothing is still divided by something.
-
-    And a guide without terms lets all be equal.
-    """
-    hypotheses = make(guide=Weights(0.0))
+    """An energy that says nothing is still divided by something; a guide of no terms is flat."""
+    hypotheses = make(fitted=ObjectiveFit(guide=Weights(0.0)))
     (problem,) = hypotheses.problems(
         queries(), hypotheses.of(queries(1), 1), weights=Weights(energy=0.0, proposal=1.0)
     )
@@ -242,17 +242,14 @@ def test_merging():
         (hypothesis(3), plans((0.5, (2, 2)), (2, (0, 0)), (3, (0, 3)), effort=Effort(10, 20))),
     ]
     best = merged(found, 10)
-    assert best.actions.tolist() == [
-        [2, 2],
-        [0, 3],
-        [0, 0],
-        [0, 1],
-    ]  # by score, then ids; each once
+    # by score, then ids; each once
+    assert best.actions.tolist() == [[2, 2], [0, 3], [0, 0], [0, 1]]
     assert best.scores.tolist() == [0.5, 1, 2, 2]
     assert best.energies.tolist() == [1, 1.5, 2.5, 2.5]
     assert best.tasks.tolist() == [3, 7, 3, 7]
     assert best.evaluated == Effort(13, 22)
     assert best.exact
+    assert best.searched == 2
     assert merged(found, 3).actions.tolist() == [[2, 2], [0, 3], [0, 0]]
     assert merged(found[::-1], 10).actions.tolist() == best.actions.tolist()
 
@@ -275,120 +272,54 @@ def test_no_plans():
     nothing = no_plans(4)
     assert nothing.actions.shape == (0, 4)
     assert len(nothing) == len(nothing.energies) == len(nothing.scores) == len(nothing.tasks) == 0
-    assert (nothing.evaluated, nothing.exact) == (Effort(0, 0), False)
+    assert (nothing.evaluated, nothing.exact, nothing.searched) == (Effort(0, 0), False, 0)
 
 
-@pytest.mark.parametrize("tasks", [0, -1])
-def test_a_number_of_tasks_that_cannot_be(tasks):
-    with pytest.raises(ConfigError, match=f"{tasks} tasks to search; expected at least 1"):
-        make(tasks=tasks)
+def test_making_problems_changes_nothing():
+    hypotheses = make()
+    with pytest.raises(FrozenInstanceError):
+        hypotheses.fitted = ObjectiveFit(tasks=2)
+    assert hypotheses.fitted == NOTHING_FITTED
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A planner trained briefly on a world whose tasks share actions, and its windows."""
-    world = write_world(
-        tmp_path_factory.mktemp("data") / "world", knobs=WorldKnobs(train=72, val=30, test=12)
-    )
-    splits = {split: cut_windows(world, horizon=3, split=split) for split in ("train", "val")}
-    planner = CefitoPlanner(
-        config=load_config(
-            "small",
-            overrides={
-                "field.width": 32,
-                "field.depth": 1,
-                "field.heads": 2,
-                "training.optimiser.epochs": 4,
-                "training.stopping.every": 4,
-                "classifier_training.optimiser.epochs": 10,
-                "proposal_training.optimiser.epochs": 8,
-                "search.fitting_windows": 0,
-            },
-        )
-    )
-    planner.fit(splits["train"], splits["val"], seed=0)
-    return planner, splits["val"]
+TAXONOMY = Taxonomy.from_dict(
+    {
+        "dataset": "kitchen",
+        "tasks": [
+            {"id": task, "name": name, "actions": list(ACTIONS[task])}
+            for task, name in enumerate(("tea", "toast", "tyre"))
+        ],
+        "actions": [{"id": action, "name": f"action {action}"} for action in range(6)],
+    }
+)
 
 
-def success(planner, val, weights, tasks):
-    """Share of validation windows whose best sequence is the true one."""
-    own, asked = planner.hypotheses, Queries.from_windows(val)
-    found = own.of(asked, tasks)
-    plans = ExhaustiveSearch().search(
-        planner._incremental, own.problems(asked, found, weights=weights), 1
-    )
-    parts = [[] for _ in range(len(val))]
-    for one, part in zip(found, plans, strict=True):
-        parts[one.query].append((one, part))
-    best = [merged(part, 1) for part in parts]
-    return np.mean(
-        [
-            (plan.actions[0] == row).all() and plan.tasks[0] == task
-            for plan, row, task in zip(best, val.actions, val.tasks, strict=True)
-        ]
-    )
+def compiled_under(constraints, tasks=3):
+    hypotheses = make()
+    found = hypotheses.of(queries(), tasks)
+    problems = hypotheses.problems(queries(), found, weights=PAPER, constraints=constraints)
+    return compiled_problems(found, problems, horizon=3, queries=2, taxonomy=TAXONOMY)
 
 
-def test_the_fitted_objective_does_better_than_the_energy_alone(trained):
-    planner, val = trained
-    fitted = planner.hypotheses
-    assert fitted.weights.keys() == OBJECTIVES.keys()
-    assert fitted.weights["energy"] == replace(PAPER, task=fitted.weights["energy"].task)
-    assert fitted.weights["energy"].task > 0
-    assert fitted.weights["prior"].proposal == 0 < fitted.weights["prior"].prior
-    assert min(getattr(fitted.weights["fitted"], term) for term in TERMS) >= 0
-    assert fitted.weights["fitted"].proposal > 0
-    assert fitted.guide.energy == 0 < fitted.guide.prior + fitted.guide.proposal
-    assert 1 <= fitted.tasks <= FITTED_TASKS
-    alone, prior, every = (
-        success(planner, val, fitted.weights[name], fitted.tasks)
-        for name in ("energy", "prior", "fitted")
-    )
-    assert every > alone + 0.02
-    assert every >= prior - 0.02
-    assert (
-        every
-        >= max(
-            success(planner, val, fitted.weights["fitted"], tasks) for tasks in (1, FITTED_TASKS)
-        )
-        - 0.02
-    )
+def test_problems_are_compiled_where_constraints_can_be_satisfied():
+    found, spaces = compiled_under(Constraints())
+    assert [one.task for one in found] == [0, 1, 2, 2, 1, 0]
+    assert [space.problem.actions for space in spaces] == [ACTIONS[one.task] for one in found]
+    found, spaces = compiled_under(Constraints(required=(2,)))
+    assert [(one.query, one.task) for one in found] == [(0, 0), (0, 1), (1, 1), (1, 0)]
+    assert all(isinstance(space, Space) and space.horizon == 3 for space in spaces)
 
 
-def test_fitting_again_gives_the_same_and_depends_on_the_windows(trained):
-    planner, val = trained
-    own = planner.hypotheses
-
-    def fitted(windows):
-        again = Hypotheses(
-            space=own.space, task_model=own.task_model, prior=own.prior, proposal=own.proposal
-        )
-        assert again.weights == dict.fromkeys(OBJECTIVES, PAPER)
-        again.fit(planner._incremental, val, windows=windows, memory_mib=64)
-        return again.weights, again.guide, again.tasks
-
-    weights, guide, tasks = fitted(0)
-    assert tasks == own.tasks
-    for ours, theirs in zip(
-        [*weights.values(), guide], [*own.weights.values(), own.guide], strict=True
+def test_a_query_without_any_task_left_is_refused():
+    with pytest.raises(
+        ConfigError,
+        match=r"^task 0 \('tea'\): action 3 is required .* The next likely task cannot satisfy it "
+        r"either\.$",
     ):
-        assert list(vars(ours).values()) == pytest.approx(list(vars(theirs).values()), rel=1e-3)
-    assert fitted(10)[0] != weights
-
-
-def test_no_window_to_learn_from_leaves_the_defaults(trained):
-    """All true sequences have actions that their tasks do not allow."""
-    planner, val = trained
-    own = planner.hypotheses
-    space = replace(own.space, actions=tuple(row[:1] for row in own.space.actions))
-    rows = np.flatnonzero(
-        [
-            set(row.tolist()) != set(space.actions[task])
-            for row, task in zip(val.actions, val.tasks, strict=True)
-        ]
-    )
-    again = Hypotheses(
-        space=space, task_model=own.task_model, prior=own.prior, proposal=own.proposal
-    )
-    again.fit(planner._incremental, val.subset(rows[:5]), windows=0, memory_mib=64)
-    assert (again.weights, again.tasks) == (dict.fromkeys(OBJECTIVES, PAPER), 1)
+        compiled_under(Constraints(required=(3, 0)), tasks=2)
+    with pytest.raises(ConfigError, match=r"^task 0 .* The next 2 likely tasks cannot satisfy it"):
+        compiled_under(Constraints(required=(3, 0)))
+    with pytest.raises(ConfigError, match=r"^task 0 \('tea'\): [^']* choose [^']*\.$"):
+        compiled_under(Constraints(required=(4,)), tasks=1)
+    none = queries(0)
+    assert compiled_problems([], [], horizon=3, queries=len(none), taxonomy=TAXONOMY) == ([], [])

@@ -836,7 +836,9 @@ def test_stopping_on_the_way(weighted, splits, monkeypatch):
             return ExhaustiveSearch().search(*arguments[:3])
 
     monkeypatch.setitem(SEARCHES, "counting", SearchEntry(lambda _: Counting()))
-    found = using(several, method="counting").plan(queries, 3, stop=lambda: len(calls) >= len(queries))
+    found = using(several, method="counting").plan(
+        queries, 3, stop=lambda: len(calls) >= len(queries)
+    )
     assert len(calls) == len(queries)  # of twice as many
     kinds = set()
     for ours, theirs in zip(found, whole, strict=True):

@@ -5,7 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.planners.cefito.weights import _RIDGE, OBJECTIVES, PAPER, TERMS, Weights, fit_weights
+from cefito.planners.cefito.weights import (
+    _RIDGE,
+    NOTHING_FITTED,
+    OBJECTIVES,
+    PAPER,
+    TERMS,
+    ObjectiveFit,
+    Weights,
+    fit_weights,
+)
 
 
 def random_queries(seed, *, terms, queries=0, correlated=True):
@@ -29,10 +38,7 @@ def drawn(seed, weights, *, queries, candidates):
 
 
 def loss(weights, features, truth):
-    """Negative log-likelihood with the ridge on weights in deviations of the features.
-
-    A tensor of weights.
-    """
+    """Negative log-likelihood of a tensor of weights; the ridge is in the features' deviations."""
     scale = torch.from_numpy(np.concatenate(features).std(axis=0))
     value = _RIDGE / 2 * (weights * scale).square().sum()
     for part, true in zip(features, truth, strict=True):
@@ -149,9 +155,8 @@ def test_a_term_that_is_the_same_for_all_candidates_changes_nothing(seed, consta
 
 def test_what_the_candidates_of_a_query_share_changes_little():
     features, truth = drawn(3, np.array([2.0, 1.0]), queries=100, candidates=5)
-    shift = np.random.default_rng(0).standard_normal(
-        (100, 2)
-    )  # it changes the unit of the ridge only
+    # it changes the unit of the ridge only
+    shift = np.random.default_rng(0).standard_normal((100, 2))
     moved = [part + row for part, row in zip(features, shift, strict=True)]
     np.testing.assert_allclose(fit_weights(moved, truth), fit_weights(features, truth), rtol=0.02)
 
@@ -180,3 +185,15 @@ def test_weights_that_cannot_be(name, value):
         ConfigError, match=f"weight of the {name} is .*expected a number of at least 0"
     ):
         Weights(**{name: value})
+
+
+def test_before_anything_is_fitted():
+    assert NOTHING_FITTED.weights == dict.fromkeys(OBJECTIVES, PAPER)
+    assert NOTHING_FITTED.guide == Weights(energy=0.0, prior=1.0, proposal=1.0)
+    assert NOTHING_FITTED.tasks == 1
+
+
+@pytest.mark.parametrize("tasks", [0, -1])
+def test_a_number_of_tasks_that_cannot_be(tasks):
+    with pytest.raises(ConfigError, match=f"{tasks} tasks to search; expected at least 1"):
+        ObjectiveFit(tasks=tasks)

@@ -64,13 +64,13 @@ def check_projected(
             for task in range(TASKS):
                 assert matrix[row, step, task] == float(task == tasks[row])
             for place in range(DIM):
-                found = matrix[row, step, TASKS + ACTIONS + place]
+                result = matrix[row, step, TASKS + ACTIONS + place]
                 if step == horizon - 1:
-                    assert found == goal[row, place]
+                    assert result == goal[row, place]
                 elif step == 0:
-                    assert found == initial[row, place]
+                    assert result == initial[row, place]
                 else:
-                    assert found == 0
+                    assert result == 0
 
 
 # the schedule
@@ -147,10 +147,10 @@ def test_noising_keeps_the_variance_and_the_share_of_the_signal():
 def test_sampling_with_an_oracle_gives_the_clean_matrix():
     clean = drawn(2, 3, 4)
     for steps, sampling in ((20, 5), (20, 20), (7, 1), (1, 1)):
-        found = Diffusion(steps=steps, sampling=sampling).sample(
+        result = Diffusion(steps=steps, sampling=sampling).sample(
             lambda _x, _now: clean, drawn(2, 3, 4, seed=1), lambda x: x
         )
-        torch.testing.assert_close(found, clean, rtol=0, atol=0)
+        torch.testing.assert_close(result, clean, rtol=0, atol=0)
 
 
 def test_sampling_between_stays_on_the_line_of_noise():
@@ -176,7 +176,7 @@ def test_sampling_between_stays_on_the_line_of_noise():
 def test_sampling_against_a_slow_reference():
     diffusion, network_like = Diffusion(steps=20, sampling=5), drawn(4, 4, seed=3).double() / 4
     start = drawn(1, 3, 4, seed=1).double()
-    found = diffusion.sample(
+    result = diffusion.sample(
         lambda x, now: torch.tanh(x @ network_like + now / 20), start, lambda x: x
     )
     x = start.numpy().copy()
@@ -190,7 +190,7 @@ def test_sampling_against_a_slow_reference():
                 math.sqrt(diffusion.signal[after]) * clean[index]
                 + math.sqrt(1 - diffusion.signal[after]) * noise
             )
-    np.testing.assert_allclose(found.numpy(), x, rtol=1e-9)
+    np.testing.assert_allclose(result.numpy(), x, rtol=1e-9)
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 6])
@@ -205,11 +205,11 @@ def test_everything_that_the_network_sees_while_sampling_is_projected(horizon):
         seen.append(x)
         return drawn(*shape, seed=now)
 
-    found = Diffusion(steps=20, sampling=5).sample(predict, drawn(*shape), project)
+    result = Diffusion(steps=20, sampling=5).sample(predict, drawn(*shape), project)
     assert len(seen) == 5
-    for matrix in (*seen, found):
+    for matrix in (*seen, result):
         check_projected(matrix, *given_parts)
-    assert torch.equal(found[..., project.actions], predict(found, 4)[..., project.actions])
+    assert torch.equal(result[..., project.actions], predict(result, 4)[..., project.actions])
 
 
 # the projection
@@ -292,9 +292,9 @@ def test_published_size(actions, tasks):
 def test_shapes(widths, horizon, batch):
     made = stirred(network(horizon=horizon, widths=widths))
     matrix = drawn(batch, horizon, TASKS + ACTIONS + DIM)
-    found = made(matrix, torch.arange(1, batch + 1))
-    assert found.shape == matrix.shape
-    assert torch.isfinite(found).all()
+    result = made(matrix, torch.arange(1, batch + 1))
+    assert result.shape == matrix.shape
+    assert torch.isfinite(result).all()
     tasks, initial, goal = condition(batch)
     assert made.scores(tasks, initial, goal).shape == (batch, horizon, ACTIONS)
 
@@ -347,7 +347,7 @@ def test_reset_is_by_the_generator_alone():
 def test_scores_are_those_of_plain_sampling():
     made = stirred(network())
     tasks, initial, goal = condition()
-    found = made.scores(tasks, initial, goal)
+    result = made.scores(tasks, initial, goal)
     x = torch.zeros(2, 3, TASKS + ACTIONS + DIM)
     for row in range(2):
         x[row, :, tasks[row]] = 1
@@ -359,7 +359,7 @@ def test_scores_are_those_of_plain_sampling():
         clean = made(x, torch.full((2,), now))[..., actions]
         noise = (x[..., actions] - signal[now].sqrt() * clean) / (1 - signal[now]).sqrt()
         x[..., actions] = signal[after].sqrt() * clean + (1 - signal[after]).sqrt() * noise
-    torch.testing.assert_close(found, x[..., actions], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(result, x[..., actions], atol=1e-4, rtol=1e-4)
 
 
 # what cannot be

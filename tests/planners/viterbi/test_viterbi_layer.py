@@ -68,10 +68,10 @@ def marginals_by_soft_pointers(emissions: Tensor, transitions: Tensor) -> Tensor
         scores = values[:, None] + transitions.log()
         pointers.append(scores.softmax(dim=0))
         values = scores.logsumexp(dim=0) + emissions[step]
-    found = [values.softmax(dim=0)]
+    result = [values.softmax(dim=0)]
     for pointer in reversed(pointers):
-        found.insert(0, pointer @ found[0])
-    return torch.stack(found)
+        result.insert(0, pointer @ result[0])
+    return torch.stack(result)
 
 
 def best_by_enumeration(
@@ -85,7 +85,7 @@ def best_by_enumeration(
     return [(-cost, sequence) for cost, sequence in ranked[:count] if cost < np.inf]
 
 
-def check_best(found: Tensor, sums: Tensor, expected: list[tuple[float, tuple[int, ...]]]) -> None:
+def check_best(result: Tensor, sums: Tensor, expected: list[tuple[float, tuple[int, ...]]]) -> None:
     """Equal, up to the order of sequences whose sums differ by rounding only."""
     kept = sums > -torch.inf
     assert int(kept.sum()) == len(expected)
@@ -93,7 +93,7 @@ def check_best(found: Tensor, sums: Tensor, expected: list[tuple[float, tuple[in
     np.testing.assert_allclose(
         sums[kept].numpy(), [value for value, _ in expected], rtol=1e-10, atol=1e-10
     )
-    assert len({tuple(row) for row in found[kept].tolist()}) == len(expected)
+    assert len({tuple(row) for row in result[kept].tolist()}) == len(expected)
 
 
 def test_transition_probabilities():
@@ -120,15 +120,18 @@ def test_transition_probabilities():
 def test_marginals_are_those_of_all_sequences(batch, horizon, size, seed):
     emissions = random_emissions(batch, horizon, size, seed)
     transitions = transition_probabilities(random_counts(size, seed), clamped=True)
-    found = log_marginals(emissions, transitions).exp()
-    assert found.shape == (batch, horizon, size)
-    torch.testing.assert_close(found.sum(dim=2), torch.ones(batch, horizon, dtype=torch.float64))
+    result = log_marginals(emissions, transitions).exp()
+    assert result.shape == (batch, horizon, size)
+    torch.testing.assert_close(result.sum(dim=2), torch.ones(batch, horizon, dtype=torch.float64))
     for row in range(batch):
         torch.testing.assert_close(
-            found[row], marginals_by_enumeration(emissions[row], transitions), rtol=1e-8, atol=1e-12
+            result[row],
+            marginals_by_enumeration(emissions[row], transitions),
+            rtol=1e-8,
+            atol=1e-12,
         )
         torch.testing.assert_close(
-            found[row],
+            result[row],
             marginals_by_soft_pointers(emissions[row], transitions),
             rtol=1e-8,
             atol=1e-12,
@@ -165,12 +168,12 @@ def test_single_precision_neither_overflows_nor_vanishes():
     emissions = 150 * torch.randn(4, 4, 6, generator=generator(4), dtype=torch.float64)
     transitions = transition_probabilities(random_counts(6, 4, share=0.7), clamped=True)
     single = emissions.float().requires_grad_()
-    found = log_marginals(single, transitions)
-    assert found.dtype == torch.float32
+    result = log_marginals(single, transitions)
+    assert result.dtype == torch.float32
     torch.testing.assert_close(
-        found.double(), log_marginals(emissions, transitions), rtol=1e-4, atol=1e-3
+        result.double(), log_marginals(emissions, transitions), rtol=1e-4, atol=1e-3
     )
-    found.exp().square().sum().backward()
+    result.exp().square().sum().backward()
     assert torch.isfinite(single.grad).all()
 
 
@@ -178,8 +181,8 @@ def test_autocast_leaves_the_precision_as_it_is():
     emissions = random_emissions(3, 4, 20, 5).float()
     transitions = transition_probabilities(random_counts(20, 5), clamped=True).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = log_marginals(emissions, transitions)
-    torch.testing.assert_close(found, log_marginals(emissions, transitions), rtol=0, atol=0)
+        result = log_marginals(emissions, transitions)
+    torch.testing.assert_close(result, log_marginals(emissions, transitions), rtol=0, atol=0)
 
 
 @settings(deadline=None, max_examples=40)
@@ -189,12 +192,12 @@ def test_the_best_sequences_are_those_of_all(batch, horizon, size, seed, count):
     emissions = torch.randint(-3, 1, (batch, horizon, size), generator=generator(seed)).double()
     transitions = torch.randint(-3, 1, (size, size), generator=generator(seed + 1)).double()
     transitions[torch.rand(size, size, generator=generator(seed + 2)) < 0.3] = -torch.inf
-    found, sums = k_best(emissions, transitions, count)
-    assert found.shape == (batch, min(count, size**horizon), horizon)
+    result, sums = k_best(emissions, transitions, count)
+    assert result.shape == (batch, min(count, size**horizon), horizon)
     for row in range(batch):
         expected = best_by_enumeration(emissions[row], transitions, count)
         kept = sums[row] > -torch.inf
-        assert [tuple(sequence) for sequence in found[row][kept].tolist()] == [
+        assert [tuple(sequence) for sequence in result[row][kept].tolist()] == [
             sequence for _, sequence in expected
         ]
         assert sums[row][kept].tolist() == [value for value, _ in expected]
@@ -202,12 +205,12 @@ def test_the_best_sequences_are_those_of_all(batch, horizon, size, seed, count):
 
 def test_steps_that_do_not_depend_on_each_other():
     emissions = torch.randint(-5, 1, (3, 3, 6), generator=generator(11)).double()
-    found, sums = k_best(emissions, None, 9)
+    result, sums = k_best(emissions, None, 9)
     for row in range(3):
         expected = best_by_enumeration(emissions[row], torch.zeros(6, 6), 9)
         assert [
             (value, tuple(sequence))
-            for value, sequence in zip(sums[row].tolist(), found[row].tolist(), strict=True)
+            for value, sequence in zip(sums[row].tolist(), result[row].tolist(), strict=True)
         ] == expected
 
 
@@ -217,7 +220,7 @@ def test_steps_that_do_not_depend_on_each_other():
 def test_the_best_sequences_are_those_of_a_chain(horizon, size, count):
     emissions = random_emissions(2, horizon, size, 6)
     transitions = transition_probabilities(random_counts(size, 6), clamped=False).log()
-    found, sums = k_best(emissions, transitions, count)
+    result, sums = k_best(emissions, transitions, count)
     for row in range(2):
         costs = tuple(
             -emissions[row, step].numpy() - (transitions.numpy() if step else 0)
@@ -225,7 +228,7 @@ def test_the_best_sequences_are_those_of_a_chain(horizon, size, count):
         )
         expected = Chain(costs=costs).cheapest(count)
         kept = sums[row] > -torch.inf
-        np.testing.assert_array_equal(found[row][kept].numpy(), expected.sequences)
+        np.testing.assert_array_equal(result[row][kept].numpy(), expected.sequences)
         np.testing.assert_allclose(-sums[row][kept].numpy(), expected.costs)
 
 

@@ -30,8 +30,8 @@ __all__ = [
     "no_plans",
 ]
 
-# log-probability of a task, less than which it is searched only if it is the likeliest
 _PLAUSIBLE = np.log(1e-3)
+"""Log-probability of a task, below which it is searched only if it is the likeliest."""
 _PRIOR = Weights(energy=0.0, prior=1.0)
 
 
@@ -83,9 +83,12 @@ class Hypotheses:
     fitted: ObjectiveFit = NOTHING_FITTED
 
     def of(self, queries: Queries, tasks: int) -> list[Hypothesis]:
-        """The likeliest tasks of each query, at most so many, likeliest first.
+        """The likeliest tasks of each query, likeliest first, or the given one.
 
-        The given ones where there are any.
+        Args:
+            queries: Observations, perhaps with tasks.
+            tasks: Most tasks a query; those less likely than one in a thousand are left out, but
+                never the first.
         """
         if queries.tasks is not None:
             return [
@@ -113,9 +116,8 @@ class Hypotheses:
         """The problem of each hypothesis.
 
         What guides a search is the prior and the proposal network, weighted as predicts true
-        sequences best; but the prior
-        alone where the objective has no part of the network: sequences of low energy need not look
-        like what the network expects.
+        sequences best; but the prior alone where the objective has no part of the network:
+        sequences of low energy need not look like what the network expects.
 
         Args:
             queries: Observations.
@@ -130,10 +132,8 @@ class Hypotheses:
         for hypothesis in hypotheses:
             actions = self.space.actions[hypothesis.task]
             horizon = steps.shape[1]
-            prior, proposal = (
-                self.prior.chain(hypothesis.task, horizon, actions),
-                self.proposal_chain(steps[hypothesis.query], actions),
-            )
+            prior = self.prior.chain(hypothesis.task, horizon, actions)
+            proposal = self.proposal_chain(steps[hypothesis.query], actions)
             chain = None
             if weights.prior or weights.proposal:
                 chain = _weighted(prior, proposal, weights)
@@ -165,9 +165,9 @@ class Hypotheses:
 
     def proposal_chain(self, logits: NDArray[np.float64], actions: Sequence[int]) -> Chain:
         """−log q of each step's action among those of a task, from logits [T, K]."""
-        own = logits[:, list(actions)]
-        top = own.max(axis=1, keepdims=True)
-        logs = own - top - np.log(np.exp(own - top).sum(axis=1, keepdims=True))
+        allowed = logits[:, list(actions)]
+        allowed = allowed - allowed.max(axis=1, keepdims=True)
+        logs = allowed - np.log(np.exp(allowed).sum(axis=1, keepdims=True))
         return Chain(costs=tuple(-row for row in logs))
 
 

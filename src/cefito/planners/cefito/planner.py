@@ -51,10 +51,9 @@ from cefito.search.space import Space
 __all__ = ["CefitoPlanner"]
 
 logger = logging.getLogger(__name__)
-_TOGETHER = 64  # most queries handed to the search at once
-_CANDIDATES = (
-    500_000  # and fewer where they have more candidates than this, so that progress is seen
-)
+# Most problems handed to the search at once; fewer where they have more candidates than this, so
+# that progress is seen.
+_TOGETHER, _CANDIDATES = 64, 500_000
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,4 @@
-"""Weights of the objective's terms.
-
-A log-linear model of the true sequence among candidates, fitted on validation windows.
-"""
+"""Weights of the objective's terms: a log-linear model of the true sequence among candidates."""
 
 from __future__ import annotations
 
@@ -112,9 +109,8 @@ def fit_weights(
     first = np.cumsum([0, *(len(part) for part in features[:-1])])
     of = np.repeat(np.arange(len(features)), [len(part) for part in features])
     scale = rows.std(axis=0) + 1e-12
-    rows = (
-        rows - rows[first + np.asarray(truth)][of]
-    ) / scale  # what all candidates of a query share does not matter
+    # what all candidates of a query share does not matter
+    rows = (rows - rows[first + np.asarray(truth)][of]) / scale
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         logits = -rows @ weights

@@ -1,0 +1,172 @@
+"""One loaded run serves many threads, each with a search, constraints and tasks of its own."""
+
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+
+import numpy as np
+import pytest
+
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError
+from cefito.planners import Queries
+from cefito.planners.answer import answer
+from cefito.planners.registry import METHODS
+from cefito.planners.run import open_run, train_run
+from cefito.planners.settings import load_config
+from cefito.search import Constraints
+from cefito.search.registry import SEARCHES
+from cefito.search.settings import search_settings
+
+THREADS = 8
+# endings of the keys of settings that make training quick
+QUICK = {".optimiser.epochs": 1, ".stopping.windows": 5, ".fitting_windows": 5}
+SEARCHED = (
+    {},
+    {"method": "guided", "proposals": 6, "starts": 2, "refinements": 4},
+    {"method": "beam", "width": 3, "objective": "prior", "prior_weight": 0.3},
+    {"method": "naive", "objective": "energy", "tasks": 2},
+    {"method": "auto", "budget_gflop": 0, "objective": "likelihood", "pruning": 1},
+    {"method": "exhaustive", "objective": "fitted", "tasks": 3},
+)
+
+
+def keys(value, above=""):
+    """Dotted keys of all leaves."""
+    for name, part in value.items():
+        yield from keys(part, f"{above}{name}.") if isinstance(part, dict) else [above + name]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def queries(world):
+    return Queries.from_windows(cut_windows(world, horizon=3, split="test")).subset([0, 9, 23])
+
+
+@pytest.fixture(scope="module")
+def loaded(world, tmp_path_factory):
+    """Gives the loaded run of a method, trained briefly where it was not yet."""
+    small = load_config("small")
+    settings = {
+        key: value
+        for key in keys(small.model_dump())
+        for ending, value in QUICK.items()
+        if key.endswith(ending)
+    }
+    settings |= {"field.width": 16, "field.depth": 1, "field.heads": 2}
+    config, runs = load_config("small", overrides=settings), {}
+
+    def load(method):
+        if method not in runs:
+            folder = tmp_path_factory.mktemp("runs") / method
+            train_run(world, folder, config=config, horizon=3, seed=0, method=method)
+            runs[method] = open_run(folder)
+        return runs[method]
+
+    return load
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """Threads change over often, and hardly anything that they share is kept for long."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 2)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def saved(planner, folder):
+    """All that a planner is, as bytes by the name of the file."""
+    folder.mkdir()
+    planner.save(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def in_threads(ask, requests):
+    """What each request gives, asked for twice by threads that take turns."""
+    order = [*range(len(requests))] * 2
+    random.Random(0).shuffle(order)
+    with ThreadPoolExecutor(THREADS) as pool:
+        given = list(pool.map(lambda index: ask(*requests[index]), order))
+    return list(zip(order, given, strict=True))
+
+
+def outcome(run, query, changes, constraints, task):
+    """The answer, or the line that refuses the request."""
+    if changes:
+        run = run.with_search(search_settings(run.trained_search, **changes))
+    try:
+        return answer(run, query, task=task, top_k=4, constraints=constraints).to_dict()
+    except ConfigError as refusal:
+        return str(refusal)
+
+
+def test_threads_with_different_searches_and_constraints(loaded, queries, tmp_path, busy):
+    run = loaded("cefito")
+    others = SEARCHES.keys() - {changes.get("method") for changes in SEARCHED}
+    searched = [*SEARCHED, *({"method": name} for name in sorted(others))]
+    first, *_, last = run.planner.space.actions[4]
+    constraints = (
+        Constraints(),
+        Constraints(no_repeats=True, before=((first, last),)),
+        Constraints(required=(first,)),
+    )
+    requests = [
+        (run, queries.subset([row]), *rest)
+        for row, *rest in product((0, 2), searched, constraints, (None, 4))
+    ]
+    description, before = run.planner.describe(), saved(run.planner, tmp_path / "before")
+    expected = [outcome(*request) for request in requests]
+    answers = [value for value in expected if not isinstance(value, str)]
+    assert len({str(value["plans"]) for value in answers}) > len(requests) / 3
+    assert len(answers) < len(requests)  # some cannot be satisfied, and say so
+    for index, given in in_threads(outcome, requests):
+        assert given == expected[index]
+    assert run.planner.describe() == description
+    assert saved(run.planner, tmp_path / "after") == before
+    assert outcome(*requests[0]) == expected[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_threads_share_the_run_of_every_method(method, loaded, queries, tmp_path, busy):
+    run = loaded(method)
+
+    def plan(rows, task, top_k):
+        asked = queries.subset(rows)
+        return run.planner.plan(asked if task is None else asked.with_task(task), top_k)
+
+    requests = list(product(([0], [1], [2, 0, 1]), (None, 0, 4), (1, 5)))
+    before = saved(run.planner, tmp_path / "before")
+    expected = [plan(*request) for request in requests]
+    for index, given in in_threads(plan, requests):
+        for ours, theirs in zip(given, expected[index], strict=True):
+            for name in ("actions", "energies", "scores", "tasks"):
+                np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+            assert (ours.evaluated, ours.exact) == (theirs.evaluated, theirs.exact)
+    assert saved(run.planner, tmp_path / "after") == before
+
+
+class Crowded(dict):
+    """Tables of a prior of which other threads let nothing stay."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.clear()
+
+
+def test_threads_share_the_tables_of_a_prior(loaded, monkeypatch):
+    prior = loaded("cefito").planner.prior
+    expected = prior.chain(4, 3).costs
+    monkeypatch.setattr(prior, "_tables", Crowded())
+    for ours, theirs in zip(prior.chain(4, 3).costs, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -1,0 +1,113 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.errors import ConfigError, RunError
+from cefito.runtime import SimulationStream, Stream, check_seed, generator_for, pick_device
+
+
+def test_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device() == pick_device("auto") == pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(RunError, match=r"device 'cuda' .* PyTorch sees no GPU here\. Use 'cpu'\."):
+        pick_device("cuda")
+    with pytest.raises(RunError, match="sees no GPU"):
+        pick_device("cuda:1")
+    with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu or cuda"):
+        pick_device("abacus")
+    with pytest.raises(RunError) as caught:
+        pick_device("abacus")
+    assert caught.value.setting == "device"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert pick_device() == torch.device("cuda")
+    assert pick_device("cuda:1") == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
+def test_seeds(seed):
+    check_seed(seed)
+    generator_for("cpu", seed)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_seeds_that_generators_cannot_take(seed):
+    with pytest.raises(
+        ConfigError, match=rf"seed {seed}: expected a whole number from 0 to"
+    ) as bad:
+        check_seed(seed)
+    assert bad.value.setting == "seed"
+
+
+def draws(*parts):
+    return tuple(torch.rand(4, generator=generator_for("cpu", *parts)).tolist())
+
+
+def test_a_generator_gives_the_same_again_and_leaves_the_global_one_alone():
+    state = torch.get_rng_state()
+    numpy_state = np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert draws(3, 1) == draws(3, 1)
+    assert torch.equal(state, torch.get_rng_state())
+    assert np.random.get_state()[1].tolist() == numpy_state  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("parts", "seed"),
+    [
+        ((0,), 7896617691693857887),
+        ((0, Stream.FIELD), 3291213472928352369),
+        ((7, 12, Stream.DRAWS), 7107763118556285816),
+    ],
+)
+def test_what_is_drawn_stays_what_it_was(parts, seed):
+    """Only so do the weights of earlier versions come back."""
+    assert generator_for("cpu", *parts).initial_seed() == seed
+
+
+@pytest.mark.parametrize("streams", [Stream, SimulationStream])
+def test_streams_differ(streams):
+    assert len({int(stream) for stream in streams}) == len(streams.__members__)
+    for one, other in combinations(streams, 2):
+        assert draws(0, one) != draws(0, other)
+
+
+def test_streams_of_a_training_meet_only_where_it_is_known():
+    """The order of the epoch whose number is that of a network's stream begins as that stream."""
+    keys = [
+        (seed, *rest)
+        for seed in range(4)
+        for rest in (
+            *((stream,) for stream in Stream if stream not in (Stream.ORDER, Stream.DRAWS)),
+            *((epoch, stream) for epoch in range(1, 40) for stream in (Stream.ORDER, Stream.DRAWS)),
+        )
+    ]
+    begun = {}
+    for key in keys:
+        begun.setdefault(draws(*key), []).append(key)
+    assert {tuple(same) for same in begun.values() if len(same) > 1} == {
+        ((seed, stream), (seed, int(stream), Stream.ORDER))
+        for seed in range(4)
+        for stream in Stream
+        if stream not in (Stream.ORDER, Stream.DRAWS)
+    }
+
+
+def test_numbers_of_the_streams_stay():
+    assert {stream.name: int(stream) for stream in Stream} == {
+        "ORDER": 0,
+        "DRAWS": 1,
+        "CLASSIFIER": 2,
+        "FIELD": 3,
+        "PROPOSALS": 5,
+        "VITERBI": 6,
+        "PDPP": 8,
+    }
+    assert {stream.name: int(stream) for stream in SimulationStream} == {
+        "CAMERA": 1,
+        "STYLES": 2,
+        "NOISE": 3,
+        "CONFUSION": 4,
+        "SPREAD": 5,
+        "WORLD": 100,
+    }

@@ -1,0 +1,150 @@
+import pytest
+from pydantic import Field, ValidationError, field_validator
+
+from cefito.errors import ConfigError
+from cefito.settings import Frozen, changed, preset_names, preset_values, validated
+
+
+class Oven(Frozen):
+    degrees: float = 180.0
+    racks: tuple[int, ...] = (1, 3)
+    doors: int = Field(1, ge=1)
+
+
+class Kitchen(Frozen):
+    name: str
+    oven: Oven = Oven()
+
+    @field_validator("oven")
+    @classmethod
+    def _hot_enough(cls, oven: Oven) -> Oven:
+        if oven.degrees < 50:
+            raise ValueError("too cold")
+        return oven
+
+
+def test_settings_never_change():
+    oven = Oven()
+    with pytest.raises(ValidationError):
+        oven.degrees = 200
+    assert oven == Oven(degrees=180)
+    assert hash(oven) == hash(Oven())
+
+
+def test_settings_from_plain_values():
+    kitchen = validated(Kitchen, {"name": "mine", "oven": {"racks": [2]}}, place="here")
+    assert kitchen == Kitchen(name="mine", oven=Oven(racks=(2,)))
+
+
+@pytest.mark.parametrize(
+    ("values", "setting", "message"),
+    [
+        ({"nam": "x", "name": "x"}, "nam", r"Extra inputs are not permitted \(got 'x'\)\.$"),
+        ({"name": 3}, "name", r"valid string \(got 3\)\.$"),
+        ({}, "name", r"Field required\.$"),
+        ({"name": "x", "oven": {"degrees": "hot"}}, "oven.degrees", r"\(got 'hot'\)\.$"),
+        ({"name": "x", "oven": {"degrees": float("nan")}}, "oven.degrees", "finite number"),
+        ({"name": "x", "oven": {"degrees": float("-inf")}}, "oven.degrees", "finite number"),
+        ({"name": "x", "oven": {"racks": [1, "two"]}}, "oven.racks.1", r"\(got 'two'\)\.$"),
+        ({"name": "x", "oven": {"doors": 0}}, "oven.doors", "greater than or equal to 1"),
+        ({"name": "x", "oven": {"degrees": 10}}, "oven", "too cold"),
+        ([], "the whole", "valid dictionary"),
+    ],
+)
+def test_values_that_a_setting_cannot_have(values, setting, message):
+    with pytest.raises(ConfigError, match=rf"^here: setting '{setting}': .*{message}") as caught:
+        validated(Kitchen, values, place="here")
+    assert caught.value.setting == setting
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (7, 7),
+        ("7", 7),
+        ("2e-4", 2e-4),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+        ("fast", "fast"),
+        ('"fast"', "fast"),
+        ("{racks = 2}", {"racks": 2}),
+        ("", ""),
+        (None, None),
+    ],
+)
+def test_strings_are_read_as_toml(given, value):
+    assert changed({}, {"oven.speed": given}) == {"oven": {"speed": value}}
+
+
+def test_changed_values_leave_the_others_and_the_originals_alone():
+    before = {"oven": {"degrees": 180, "racks": [1]}, "name": "mine"}
+    after = changed(before, {"oven.degrees": 200, "oven.doors": 2, "fridge.on": True})
+    assert after == {
+        "oven": {"degrees": 200, "racks": [1], "doors": 2},
+        "name": "mine",
+        "fridge": {"on": True},
+    }
+    assert before == {"oven": {"degrees": 180, "racks": [1]}, "name": "mine"}
+    assert changed(before, {}) == before
+
+
+def test_later_changes_beat_earlier_ones():
+    assert changed({}, {"a.b": 1, "a": {"b": 2, "c": 3}, "a.c": 4}) == {"a": {"b": 2, "c": 4}}
+    assert changed({"a": {"b": 1}}, {"a": 3}) == {"a": 3}
+    assert changed({"a": 3}, {"a.b": 1}) == {"a": {"b": 1}}
+
+
+@pytest.fixture
+def presets(tmp_path):
+    """A folder of presets: plain, one that builds on it, and one that builds on that."""
+    (tmp_path / "plain.toml").write_text(
+        'name = "plain"\n[oven]\ndegrees = 180\ndoors = 1\n'
+        '[[variant]]\ndataset = "bread"\n[variant.oven]\ndegrees = 240\n'
+    )
+    (tmp_path / "hot.toml").write_text(
+        'base = "plain"\n[oven]\ndegrees = 220\n'
+        '[[variant]]\ndataset = "bread"\nhorizon = 4\n[variant.oven]\ndegrees = 250\n'
+        "[[variant]]\nhorizon = 5\n[variant.oven]\ndoors = 2\n"
+    )
+    (tmp_path / "own.toml").write_text('base = "hot"\nname = "own"\n')
+    (tmp_path / "readme.md").write_text("no preset")
+    return tmp_path
+
+
+def test_presets_of_a_folder(presets):
+    assert preset_names(presets) == ["hot", "own", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "dataset", "horizon", "expected"),
+    [
+        ("plain", "", 0, {"name": "plain", "oven": {"degrees": 180, "doors": 1}}),
+        ("plain", "bread-simulated", 3, {"name": "plain", "oven": {"degrees": 240, "doors": 1}}),
+        ("hot", "", 0, {"name": "plain", "oven": {"degrees": 220, "doors": 1}}),
+        ("hot", "bread", 3, {"name": "plain", "oven": {"degrees": 240, "doors": 1}}),
+        ("hot", "bread", 4, {"name": "plain", "oven": {"degrees": 250, "doors": 1}}),
+        ("own", "white bread", 5, {"name": "own", "oven": {"degrees": 220, "doors": 2}}),
+    ],
+)
+def test_bases_and_variants(presets, preset, dataset, horizon, expected):
+    assert preset_values(preset, presets, dataset=dataset, horizon=horizon) == expected
+
+
+def test_a_preset_by_its_path(presets, tmp_path):
+    path = tmp_path / "elsewhere" / "mine.toml"
+    path.parent.mkdir()
+    path.write_text('base = "hot"\n[oven]\ndoors = 3\n')
+    assert preset_values(str(path), presets)["oven"] == {"degrees": 220, "doors": 3}
+
+
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [
+        ("nonsense", "no preset 'nonsense'; shipped are hot, own, plain, or give the path"),
+        ("gone.toml", r"no preset 'gone\.toml'"),
+    ],
+)
+def test_presets_that_there_are_not(presets, preset, message):
+    with pytest.raises(ConfigError, match=message):
+        preset_values(preset, presets)
