@@ -184,6 +184,8 @@ class _Product:
 
     def leaves(self, places: Ids) -> tuple[Ids, Ids]:
         query, within = np.divmod(places, self.each)
+        if min(self.widths) == self.spaces[0].size:  # the whole enumeration
+            return query, within
         rank = np.zeros_like(within)
         power = 1
         for choice in reversed(self.choices):
