@@ -40,6 +40,7 @@ class Stream(IntEnum):
     VITERBI = 6
     PDPP = 8
     CHAIN = 9
+    FIELD_PARTS = 10
 
 
 @unique

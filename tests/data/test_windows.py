@@ -16,6 +16,7 @@ from cefito.data import (
     Video,
     cut_windows,
 )
+from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.sources.custom import prepare_custom
 from cefito.data.videos import SPLITS
 from cefito.data.windows import (
@@ -23,6 +24,7 @@ from cefito.data.windows import (
     check_selection,
     count_windows,
     fitting_windows,
+    reversed_windows,
     split_videos,
 )
 from cefito.errors import DataError
@@ -353,3 +355,19 @@ def test_what_must_not_be_chosen_on(tiny_dataset):
             check_selection(train, train.subset([0]), selection)
     with pytest.raises(DataError, match="2 videos are both trained on and chosen on"):
         check_selection(replace(test, split="train"), test, "published")
+
+
+def test_windows_seen_from_their_end(tmp_path):
+    windows = cut_windows(
+        write_world(tmp_path / "world", knobs=WorldKnobs(train=12, val=4, test=4, dim=8)),
+        horizon=3,
+        split="train",
+    )
+    seen = reversed_windows(windows)
+    assert np.array_equal(seen.initial, windows.goal)
+    assert np.array_equal(seen.goal, windows.initial)
+    assert seen.actions.tolist() == [row[::-1] for row in windows.actions.tolist()]
+    assert np.array_equal(seen.tasks, windows.tasks)
+    back = reversed_windows(seen)
+    assert np.array_equal(back.actions, windows.actions)
+    assert back.initial is windows.initial

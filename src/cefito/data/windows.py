@@ -29,6 +29,7 @@ __all__ = [
     "count_windows",
     "cut_windows",
     "fitting_windows",
+    "reversed_windows",
     "split_videos",
 ]
 
@@ -181,6 +182,16 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         action_text=dataset.action_text,
         dataset=dataset.name,
         split=split,
+    )
+
+
+def reversed_windows(windows: Windows) -> Windows:
+    """The same windows seen from their end: observations exchanged, actions in reverse order."""
+    return replace(
+        windows,
+        initial=windows.goal,
+        goal=windows.initial,
+        actions=np.ascontiguousarray(windows.actions[:, ::-1]),
     )
 
 

@@ -2,12 +2,14 @@
 
 The energy of the sequence is the distance of that prediction from the observed goal (paper, Sec.
 3.2). `EnergyField` evaluates whole sequences; `IncrementalField` walks the tree of prefixes, so
-that sequences that begin alike share work.
+that sequences that begin alike share work. A `JointField` adds up several of them: one that reads
+sequences from their end, and members trained from other seeds.
 """
 
 from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
+from cefito.field.joint import IncrementalJoint, JointField, incremental_field, make_field
 from cefito.field.predictor import Predictor
 from cefito.field.settings import ClassifierConfig, FieldConfig
 
@@ -16,6 +18,10 @@ __all__ = [
     "EnergyField",
     "FieldConfig",
     "IncrementalField",
+    "IncrementalJoint",
+    "JointField",
     "Predictor",
     "TaskClassifier",
+    "incremental_field",
+    "make_field",
 ]

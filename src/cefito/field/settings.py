@@ -36,6 +36,9 @@ class FieldConfig(Frozen):
         centre: Subtract the training windows' mean observation before the layer norm (paper: no).
         goal_projection: Hidden width of a residual MLP on the normalised goal before the distance;
             0 is off, as in the paper.
+        directions: "forward" (paper), or "both": a second predictor reads sequences from the goal
+            back to the initial observation, and the two energies add up.
+        members: Fields trained from seeds of their own, whose energies are averaged (paper: one).
     """
 
     width: int = Field(384, ge=8)
@@ -50,6 +53,8 @@ class FieldConfig(Frozen):
     distance: str = "l2"
     centre: bool = False
     goal_projection: int = Field(0, ge=0)
+    directions: Literal["forward", "both"] = "forward"
+    members: int = Field(1, ge=1)
 
     @field_validator("distance")
     @classmethod

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cefito.errors import ConfigError
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
-from cefito.search.problem import IncrementalEnergies, Plans, Problem, Search, Watch
+from cefito.search.parts import Searchable, parts_of
+from cefito.search.problem import Plans, Problem, Search, Watch
 from cefito.search.space import Space, compiled
 
 __all__ = ["AutoSearch"]
@@ -34,15 +34,16 @@ class AutoSearch:
             raise ConfigError(f"budget of {budget_gflop} GFLOP; expected a number of at least 0.")
         self.exhaustive, self.guided, self.budget_gflop = exhaustive, guided, budget_gflop
 
-    def affordable(self, field: IncrementalEnergies[Any], problem: Problem) -> bool:
+    def affordable(self, field: Searchable, problem: Problem) -> bool:
         """Whether an exact search of a problem fits the budget, were it not for constraints."""
         size, horizon = len(problem.actions), field.horizon
         tokens = 1 + 2 * sum(size**level for level in range(1, horizon + 1))
-        return bool(tokens * field.flops_per_token <= self.budget_gflop * 1e9)
+        each = sum(part.energies.flops_per_token for part in parts_of(field))
+        return bool(tokens * each <= self.budget_gflop * 1e9)
 
     def search(
         self,
-        field: IncrementalEnergies[Any],
+        field: Searchable,
         problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),

@@ -8,7 +8,6 @@ that drops nothing this is exhaustive search.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 from cefito.search.chain import Chain
-from cefito.search.problem import Best, Effort, IncrementalEnergies, Plans, Problem, Watch
+from cefito.search.parts import Searchable
+from cefito.search.problem import Best, Effort, Plans, Problem, Watch
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
@@ -50,7 +50,7 @@ class BeamSearch:
 
     def search(
         self,
-        field: IncrementalEnergies[Any],
+        field: Searchable,
         problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
@@ -66,9 +66,7 @@ class BeamSearch:
             watch.advance(1)
         return answers
 
-    def _solve(
-        self, field: IncrementalEnergies[Any], space: Space, top_k: int, watch: Watch
-    ) -> Plans:
+    def _solve(self, field: Searchable, space: Space, top_k: int, watch: Watch) -> Plans:
         energies = SequenceEnergies(field, [space], self.memory_mib)
         guide = _within(space)
         best, seen, exact = Best(top_k), _Seen(), True

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.errors import ConfigError
+from cefito.search.joined import JoinedWalk
+from cefito.search.leaves import Leaves
+from cefito.search.parts import Searchable, parts_of
 from cefito.search.problem import (
     Best,
     Effort,
@@ -70,7 +74,7 @@ class ExhaustiveSearch:
 
     def search(
         self,
-        field: IncrementalEnergies[Any],
+        field: Searchable,
         problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
@@ -89,9 +93,13 @@ class ExhaustiveSearch:
             groups[space.problem.actions, space.free].append(index)
         search = self._screened if self.screening else self._walked
         answers: dict[int, Plans] = {}
+        last = field.horizon - 1
         for (actions, free), members in groups.items():
             leaves = len(actions) ** field.horizon
-            each = field.bytes_per_child(field.horizon - 1, leaf=True, each=not free)
+            each = max(
+                part.energies.bytes_per_child(last, leaf=True, each=not free)
+                for part in parts_of(field)
+            )
             together = max(1, self._room(field) // (leaves * each))
             for first in range(0, len(members), together):
                 part = members[first : first + together]
@@ -100,38 +108,63 @@ class ExhaustiveSearch:
         return [answers[index] for index in range(len(problems))]
 
     def _walked(
-        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
-        walk = _Walk(field, spaces, top_k, self._room(field), watch)
-        walk.run()
-        return walk.plans()
+        leaves = Leaves(spaces, top_k, watch)
+        tokens, stopped = self._walk(field, spaces, leaves, watch)
+        return leaves.plans(tokens, exact=not stopped)
 
     def _screened(
-        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
-        walk = _Walk(field, spaces, max(KEPT, 2 * top_k), self._room(field), watch, sampled=SAMPLED)
-        with field.coarse():
-            walk.run()
+        leaves = Leaves(spaces, max(KEPT, 2 * top_k), watch, sampled=SAMPLED)
+        with ExitStack() as stack:
+            for part in parts_of(field):
+                stack.enter_context(part.energies.coarse())
+            tokens, stopped = self._walk(field, spaces, leaves, watch)
         energies = SequenceEnergies(field, spaces, self.memory_mib)
         answers = []
         for query, (space, rough, sample) in enumerate(
-            zip(spaces, walk.best, walk.samples, strict=True)
+            zip(spaces, leaves.best, leaves.samples, strict=True)
         ):
             best, complete = _rescored(space, rough, sample, top_k, partial(energies.of, query))
-            effort = Effort(
-                int(1 + 2 * walk.nodes[query] + energies.tokens[query]), int(walk.leaves[query])
-            )
-            if not complete and not walk.stopped:
+            effort = Effort(int(tokens[query] + energies.tokens[query]), int(leaves.count[query]))
+            if not complete and not stopped:
                 # Too many leaves within the margin: once more in full precision. The same leaves
                 # are counted once, the tokens of both.
                 (again,) = self._walked(field, [space], top_k, Watch(stop=watch.stop))
                 both = again.evaluated + replace(effort, leaves=0)
                 answers.append(replace(again, evaluated=both))
                 continue
-            answers.append(best.plans(space.problem, field.horizon, effort, exact=not walk.stopped))
+            answers.append(best.plans(space.problem, field.horizon, effort, exact=not stopped))
         return answers
 
-    def _room(self, field: IncrementalEnergies[Any]) -> int:
+    def _walk(
+        self,
+        field: Searchable,
+        spaces: Sequence[Space],
+        leaves: Leaves,
+        watch: Watch,
+    ) -> tuple[NDArray[np.int64], bool]:
+        """Visit all leaves; the token forwards of each query [Q], and whether it was stopped."""
+        walk: JoinedWalk | _Walk
+        first = parts_of(field)[0].energies
+        if first is field:  # its own only part
+            walk = _Walk(first, spaces, leaves, self._room(field), watch)
+            walk.run()
+            return 1 + 2 * walk.nodes, walk.stopped
+        energies = SequenceEnergies(field, spaces, self.memory_mib / 2)
+        walk = JoinedWalk(
+            energies,
+            leaves,
+            room=working_bytes(field.device, self.memory_mib / 2) // field.horizon,
+            most=max(1, int(self.memory_mib * 2**20 / 2 / 4)),  # four bytes each, in half of it
+            watch=watch,
+        )
+        walk.run()
+        return energies.tokens, walk.stopped
+
+    def _room(self, field: Searchable) -> int:
         """Bytes for each level, since every level on the way down holds a part of its own.
 
         On a CPU all of them together fit the cache.
@@ -146,22 +179,16 @@ class _Walk:
         self,
         field: IncrementalEnergies[Any],
         spaces: Sequence[Space],
-        top_k: int,
+        leaves: Leaves,
         room: int,
         watch: Watch,
-        *,
-        sampled: int = 0,
     ) -> None:
-        self.field, self.spaces, self.room, self.watch = field, spaces, room, watch
+        self.field, self.spaces, self.found = field, spaces, leaves
+        self.room, self.watch = room, watch
         self.size, self.free, self.last = spaces[0].size, spaces[0].free, field.horizon - 1
         self.actions = torch.tensor(spaces[0].problem.actions, device=field.device)
-        self.best = [Best(top_k) for _ in spaces]
         self.nodes = np.zeros(len(spaces), dtype=np.int64)
-        self.leaves = np.zeros(len(spaces), dtype=np.int64)
         self.stopped = False
-        # leaves at regular distances, whatever their score
-        self._stride = max(1, self.size**field.horizon // sampled) if sampled else 0
-        self.samples = [Best(2 * sampled + 1) for _ in spaces]
 
     def run(self) -> None:
         """Visit all leaves."""
@@ -171,23 +198,8 @@ class _Walk:
             self._visit(root, np.arange(count), np.zeros(count, dtype=np.int64), depth=0)
         else:
             self.stopped = True
-        if not self.stopped:  # leaves that constraints saved are done too
-            visited = float(self.leaves.sum()) / self.size**self.field.horizon
-            self.watch.advance(len(self.spaces) - visited)
-
-    def plans(self) -> list[Plans]:
-        """The plans of each query."""
-        return [
-            best.plans(
-                space.problem,
-                self.field.horizon,
-                Effort(token_forwards=1 + 2 * int(nodes), leaves=int(leaves)),
-                exact=not self.stopped,
-            )
-            for best, space, nodes, leaves in zip(
-                self.best, self.spaces, self.nodes, self.leaves, strict=True
-            )
-        ]
+        if not self.stopped:
+            self.found.finish()
 
     def _visit(
         self, prefixes: Any, query: NDArray[np.int64], rank: NDArray[np.int64], *, depth: int
@@ -212,7 +224,7 @@ class _Walk:
             queries, ranks = queries[parents], above[parents] * self.size + place
             self.nodes += np.bincount(queries, minlength=len(self.spaces))
             if leaf:
-                self._collect(self._leaves(chunk, parents, place), queries, ranks)
+                self.found.add(self._leaves(chunk, parents, place), queries, ranks)
                 self.stopped = self.watch.stop()
             elif len(ranks):
                 self._visit(self._extended(chunk, parents, place), queries, ranks, depth=depth + 1)
@@ -247,28 +259,6 @@ class _Walk:
         if self.free:
             return self.field.leaf_energy(prefixes, self.actions).flatten()
         return self.field.leaf_energy_each(prefixes, *self._each(parents, place))
-
-    def _collect(self, energies: Tensor, query: NDArray[np.int64], rank: NDArray[np.int64]) -> None:
-        energies = energies.float().cpu()
-        for row in np.unique(query):
-            first, behind = np.searchsorted(query, [row, row + 1])
-            space, part = self.spaces[row], energies[first:behind]
-            ranks = rank[first:behind]
-            scores = (
-                None
-                if space.objective.pure
-                else space.scores(part, places(ranks, self.size, self.last + 1))
-            )
-            self.best[row].add(part, torch.from_numpy(ranks), scores)
-            if self._stride:
-                chosen = torch.from_numpy(np.flatnonzero(ranks % self._stride == 0))
-                self.samples[row].add(
-                    part[chosen],
-                    torch.from_numpy(ranks)[chosen],
-                    None if scores is None else scores[chosen],
-                )
-            self.leaves[row] += behind - first
-            self.watch.advance((behind - first) / self.size ** (self.last + 1))
 
 
 def _rescored(

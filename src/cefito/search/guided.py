@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import nsmallest
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,8 @@ from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
 from cefito.search.chain import Chain
-from cefito.search.problem import Best, Effort, IncrementalEnergies, Plans, Problem, Watch, places
+from cefito.search.parts import Searchable
+from cefito.search.problem import Best, Effort, Plans, Problem, Watch, places
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
@@ -78,7 +78,7 @@ class GuidedSearch:
 
     def search(
         self,
-        field: IncrementalEnergies[Any],
+        field: Searchable,
         problems: Sequence[Problem | Space],
         top_k: int,
         watch: Watch = Watch(),
@@ -97,10 +97,12 @@ class GuidedSearch:
         return answers
 
     def _together(
-        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], top_k: int, watch: Watch
+        self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
         energies = SequenceEnergies(field, spaces, self.memory_mib)
-        budget = self.budget_gflop * 1e9 / field.flops_per_token  # token forwards a query
+        parts = energies.parts
+        # token forwards a query, of each part
+        budget = self.budget_gflop * 1e9 / sum(part.energies.flops_per_token for part in parts)
         # A quarter of the budget for the proposals, each of which costs at most 2T token forwards.
         affordable = max(1, int(min(self.proposals, budget / (8 * field.horizon))))
         climbs = [_Climb(space, self, max(affordable, top_k), budget) for space in spaces]
@@ -110,9 +112,9 @@ class GuidedSearch:
             query = np.repeat(active, [len(part) for part in wanted])
             if len(query):
                 values = energies(query, np.concatenate(wanted))
-                parts = np.split(values, np.cumsum([len(part) for part in wanted])[:-1])
-                for index, part in zip(active, parts, strict=True):
-                    climbs[index].learn(part, int(energies.tokens[index]))
+                shares = np.split(values, np.cumsum([len(part) for part in wanted])[:-1])
+                for index, share in zip(active, shares, strict=True):
+                    climbs[index].learn(share, int(energies.tokens[index]) // len(parts))
             if watch.stop():
                 break
             still = [index for index in active if not climbs[index].done]
@@ -165,7 +167,7 @@ class _Climb:
 
         Args:
             energies: Energies [M].
-            spent: Token forwards spent on this query so far.
+            spent: Token forwards that each part has spent on this query so far.
         """
         ranks = ranks_of(self.pending, self.space.size).tolist()
         scores = self.space.scores(torch.from_numpy(energies), self.pending)

@@ -1,15 +1,16 @@
-"""Energies of any set of full sequences, shared prefixes computed once."""
+"""Energies of any set of full sequences, shared prefixes (or suffixes) computed once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.search.problem import IncrementalEnergies, working_bytes
+from cefito.search.parts import Part, Searchable, parts_of, root_of
+from cefito.search.problem import working_bytes
 from cefito.search.space import Space, observations
 
 __all__ = ["SequenceEnergies"]
@@ -24,23 +25,16 @@ class SequenceEnergies:
         memory_mib: Bound on the memory of one batch, in MiB.
 
     Attributes:
+        parts: The parts of the field.
         tokens: Token forwards spent on each query so far [Q].
         leaves: Sequences evaluated for each query so far [Q].
     """
 
-    def __init__(
-        self, field: IncrementalEnergies[Any], spaces: Sequence[Space], memory_mib: float
-    ) -> None:
-        self.field, self.spaces = field, spaces
-        self.root = field.root(*observations(spaces, field.device))
-        self.tokens = np.ones(len(spaces), dtype=np.int64)
+    def __init__(self, field: Searchable, spaces: Sequence[Space], memory_mib: float) -> None:
+        self.parts, self.spaces, self.memory_mib = parts_of(field), spaces, memory_mib
+        self.tokens = np.zeros(len(spaces), dtype=np.int64)
         self.leaves = np.zeros(len(spaces), dtype=np.int64)
-        last = field.horizon - 1
-        each = sum(
-            field.bytes_per_child(depth, leaf=depth == last, each=True)
-            for depth in range(field.horizon)
-        )
-        self._most = max(1, working_bytes(field.device, memory_mib) // each)
+        self._roots: dict[int, Any] = {}  # of each part walked so far, by its identity
 
     def __call__(
         self, query: NDArray[np.int64], sequences: NDArray[np.int64]
@@ -49,25 +43,56 @@ class SequenceEnergies:
 
         An energy that is not a number counts as infinite.
         """
-        energies = np.empty(len(query))
-        order = np.lexsort((*sequences.T[::-1], query))
-        for first in range(0, len(order), self._most):
-            part = order[first : first + self._most]
-            energies[part] = self._walk(query[part], sequences[part])
+        energies = np.zeros(len(query))
+        for part in self.parts:
+            for rows, values in self.walk(part, query, sequences):
+                energies[rows] += part.weight * values
+        np.add.at(self.leaves, query, 1)
         return np.nan_to_num(energies, nan=np.inf, posinf=np.inf)
 
     def of(self, query: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
         """Energies of sequences of one query [M, T]."""
         return self(np.full(len(sequences), query), sequences)
 
-    def _walk(self, query: NDArray[np.int64], sequences: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Energies of sequences sorted by query and actions."""
-        device, horizon = self.field.device, self.field.horizon
+    def walk(
+        self, part: Part, query: NDArray[np.int64], sequences: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Energies by one part alone, batch by batch, with the rows of each batch.
+
+        Args:
+            part: One of `parts`.
+            query: Query of each sequence [M].
+            sequences: Sequences of places [M, T].
+        """
+        field, horizon = part.energies, part.energies.horizon
+        if part.reversed:
+            sequences = sequences[:, ::-1]
+        each = sum(
+            field.bytes_per_child(depth, leaf=depth == horizon - 1, each=True)
+            for depth in range(horizon)
+        )
+        most = max(1, working_bytes(field.device, self.memory_mib) // each)
+        order = np.lexsort((*sequences.T[::-1], query))
+        for first in range(0, len(order), most):
+            rows = order[first : first + most]
+            yield rows, self._walk(part, query[rows], sequences[rows])
+
+    def _root(self, part: Part) -> Any:
+        if id(part) not in self._roots:
+            self._roots[id(part)] = root_of(part, *observations(self.spaces, part.energies.device))
+            self.tokens += 1
+        return self._roots[id(part)]
+
+    def _walk(
+        self, part: Part, query: NDArray[np.int64], sequences: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Energies of sequences sorted by query and actions, in the order that the part reads."""
+        field, device, horizon = part.energies, part.energies.device, part.energies.horizon
         # A node is a run of sequences that share a prefix of some length. `new` marks where the
         # nodes of a level begin, `parent` names for each sequence its node on the level above.
         new = np.r_[True, query[1:] != query[:-1]]
         parent = query
-        prefixes = self.root
+        prefixes = self._root(part)
         for depth in range(horizon):
             new = new | np.r_[True, sequences[1:, depth] != sequences[:-1, depth]]
             if depth == horizon - 1:
@@ -79,11 +104,10 @@ class SequenceEnergies:
             actions = torch.tensor(ids, dtype=torch.int64, device=device)
             np.add.at(self.tokens, query[nodes], 2)
             if depth == horizon - 1:
-                np.add.at(self.leaves, query, 1)
                 energies: NDArray[np.float32] = (
-                    self.field.leaf_energy_each(prefixes, parents, actions).float().cpu().numpy()
+                    field.leaf_energy_each(prefixes, parents, actions).float().cpu().numpy()
                 )
                 return energies
-            prefixes = self.field.extend_each(prefixes, parents, actions)
+            prefixes = field.extend_each(prefixes, parents, actions)
             parent = np.cumsum(new) - 1
         raise AssertionError

@@ -1,7 +1,7 @@
 """The files of a CEFITO planner in a run folder.
 
 planner.json             settings, action space, taxonomy, weights of the objectives
-field.safetensors        the energy field
+field.safetensors        the energy field; names of further parts begin with "backward.", "1."
 classifier.safetensors   the task classifier
 proposal.safetensors     the proposal network
 prior.safetensors        counts of the prior over sequences
@@ -18,7 +18,7 @@ import torch
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
-from cefito.field.incremental import IncrementalField
+from cefito.field.joint import incremental_field, make_field
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import OBJECTIVES, ObjectiveFit, Weights
@@ -73,13 +73,11 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
     value = read_json(path, _REMEDY, RunError)
     tensors, _ = load_tensors(folder / "field.safetensors", "pt", _REMEDY, RunError)
     settings = _settings(value, path)
-    from cefito.planners.cefito.planner import new_field
-
     try:
         taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(path))
         space = ActionSpace.from_dict(value["action_space"])
-        field = new_field(
-            settings,
+        field = make_field(
+            config=settings.field,
             observation_dim=value["observation_dim"],
             action_count=len(taxonomy.actions),
             horizon=value["horizon"],
@@ -103,7 +101,7 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
         "settings": settings,
         "taxonomy": taxonomy,
         "space": space,
-        "incremental": IncrementalField(field.to(device).eval()),
+        "incremental": incremental_field(field.to(device).eval()),
         "prior": _prior(folder),
         "fitted": fitted,
         "task_model": (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,8 @@ from cefito.planners.cefito.weights import (
     fit_weights,
 )
 from cefito.search.guided import GuidedSearch
-from cefito.search.problem import IncrementalEnergies, Plans, Problem
+from cefito.search.parts import Searchable
+from cefito.search.problem import Plans, Problem
 
 __all__ = ["FITTED_TASKS", "fit_objective"]
 
@@ -49,7 +49,7 @@ class _Candidates:
 
 def fit_objective(
     hypotheses: Hypotheses,
-    field: IncrementalEnergies[Any],
+    field: Searchable,
     val: Windows,
     *,
     windows: int,
@@ -85,7 +85,7 @@ def fit_objective(
 
 
 def _candidates(
-    hypotheses: Hypotheses, field: IncrementalEnergies[Any], sample: Windows, memory_mib: float
+    hypotheses: Hypotheses, field: Searchable, sample: Windows, memory_mib: float
 ) -> list[_Candidates]:
     queries = Queries.from_windows(sample)
     tasks = hypotheses.of(queries, FITTED_TASKS)
@@ -126,7 +126,7 @@ def _candidates(
 
 def _of_task(
     hypotheses: Hypotheses,
-    field: IncrementalEnergies[Any],
+    field: Searchable,
     hypothesis: Hypothesis,
     problem: Problem,
     plans: Plans,
@@ -180,7 +180,7 @@ def _fitted(
     return Weights(**values)
 
 
-def _energy(field: IncrementalEnergies[Any], problem: Problem, actions: NDArray[np.int64]) -> float:
+def _energy(field: Searchable, problem: Problem, actions: NDArray[np.int64]) -> float:
     initial, goal, sequence = (
         torch.from_numpy(part[None]).to(field.device)
         for part in (problem.initial, problem.goal, actions)

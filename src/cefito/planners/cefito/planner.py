@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cefito.data.action_space import ActionSpace, action_space
@@ -18,6 +16,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
+from cefito.field.joint import IncrementalJoint, JointField, incremental_field, parameter_count
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
@@ -27,6 +26,7 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.cefito.absent import NoProposals, NoTaskModel, check_settings
+from cefito.planners.cefito.field_fit import FIELD, fit_field
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
@@ -36,27 +36,21 @@ from cefito.planners.cefito.hypotheses import (
     no_plans,
 )
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
 from cefito.planners.networks import TrainingContext
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
 from cefito.progress import Progress, silent
-from cefito.runtime import Stream, generator_for
 from cefito.search.constraints import Constraints
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans, Watch
 from cefito.search.registry import make_search
 from cefito.search.settings import SearchConfig
 from cefito.search.space import Space
-from cefito.training.augmentation import ActionMeans
-from cefito.training.field_loss import FieldLoss
-from cefito.training.trainer import TrainingResult
 
-__all__ = ["CefitoPlanner", "new_field"]
+__all__ = ["CefitoPlanner"]
 
 logger = logging.getLogger(__name__)
-FIELD = "energy field"
 # Most problems handed to the search at once; fewer where they have more candidates than this, so
 # that progress is seen.
 _TOGETHER, _CANDIDATES = 64, 500_000
@@ -82,7 +76,7 @@ class CefitoPlanner:
     settings: CefitoSettings
     taxonomy: Taxonomy
     space: ActionSpace
-    incremental: IncrementalField
+    incremental: IncrementalField | IncrementalJoint
     prior: NGramPrior
     fitted: ObjectiveFit = NOTHING_FITTED
     task_model: TaskModel | None = None
@@ -109,7 +103,7 @@ class CefitoPlanner:
             settings: All settings.
             seed: Seed of everything drawn.
             context: Where it is trained; checkpoints and metrics go into `classifier/`, `proposal/`
-                and `field/` of its folder.
+                and `field/` of its folder, those of further parts of the field beside the last.
 
         Raises:
             SamplingError: Too few sequences for the negatives asked for.
@@ -130,8 +124,8 @@ class CefitoPlanner:
             seed=seed,
             context=context.part("proposal"),
         )
-        field, field_result = _fit_field(
-            train, val, space=space, settings=settings, seed=seed, context=context.part("field")
+        field, field_results = fit_field(
+            train, val, space=space, settings=settings, seed=seed, context=context
         )
         prior = NGramPrior.tuned(
             train.actions,
@@ -145,7 +139,7 @@ class CefitoPlanner:
             settings=settings,
             taxonomy=train.taxonomy,
             space=space,
-            incremental=IncrementalField(field),
+            incremental=incremental_field(field),
             prior=prior,
             task_model=task_model,
             proposal=proposal,
@@ -162,7 +156,7 @@ class CefitoPlanner:
         trainings = {
             TaskModel.title: task_result,
             ProposalModel.title: proposal_result,
-            FIELD: field_result,
+            **field_results,
         }
         return Fitted(replace(planner, fitted=fitted), trainings)
 
@@ -209,7 +203,7 @@ class CefitoPlanner:
         return tuple(network for network in (self.task_model, self.proposal) if network is not None)
 
     @property
-    def field(self) -> EnergyField:
+    def field(self) -> EnergyField | JointField:
         """The trained energy field."""
         return self.incremental.field
 
@@ -247,7 +241,7 @@ class CefitoPlanner:
         parameters = {network.title: network.parameters for network in self.networks}
         return Description(
             name=self.name,
-            parameters=parameters | {FIELD: self.field.predictor.parameter_count()},
+            parameters=parameters | {FIELD: parameter_count(self.field)},
             search=self.settings.search,
             weights=vars(self.weights),
             tasks=self.tasks,
@@ -343,49 +337,6 @@ class CefitoPlanner:
         ]
 
 
-def _fit_field(
-    train: Windows,
-    val: Windows,
-    *,
-    space: ActionSpace,
-    settings: CefitoSettings,
-    seed: int,
-    context: TrainingContext,
-) -> tuple[EnergyField, TrainingResult]:
-    """Train the field; it keeps the epoch whose plans for validation windows are best."""
-    observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
-    field = new_field(
-        settings,
-        observation_dim=train.initial.shape[1],
-        action_count=len(train.taxonomy.actions),
-        horizon=train.horizon,
-        action_vectors=_action_vectors(train, settings, observed),
-    )
-    field.reset(generator_for("cpu", seed, Stream.FIELD), mean=observed)
-    field.to(context.device)
-    training = settings.training
-    problems, actual = validation_problems(
-        val, space, windows=training.stopping.windows, candidates=training.stopping.candidates
-    )
-    loss = FieldLoss(
-        field=field,
-        train=train,
-        actions=dict(enumerate(space.actions)),
-        config=training,
-        score=partial(
-            plan_scores, problems=problems, actual=actual, memory_mib=settings.search.memory_mib
-        ),
-    )
-    determining: list[Any] = [
-        train.horizon,
-        settings.field.model_dump(),
-        training.model_dump(),
-        settings.search.actions,
-    ]
-    result = context.train(FIELD, loss, training, seed=seed, settings=determining)
-    return field.eval(), result
-
-
 def _warn_fallback(space: ActionSpace, taxonomy: Taxonomy) -> None:
     if not space.fallback:
         return
@@ -396,32 +347,4 @@ def _warn_fallback(space: ActionSpace, taxonomy: Taxonomy) -> None:
         len(space.fallback),
         ", ".join(names),
         ", …" if len(space.fallback) > len(names) else "",
-    )
-
-
-def _action_vectors(
-    windows: Windows, settings: CefitoSettings, mean: torch.Tensor
-) -> torch.Tensor | None:
-    """Frozen vectors of the actions, as configured; None where they are learned."""
-    if settings.field.action_encoding == "observed":
-        return ActionMeans(windows, mean if settings.field.centre else torch.zeros_like(mean)).all()
-    text = windows.action_text
-    return None if text is None else torch.from_numpy(text.astype(np.float32))
-
-
-def new_field(
-    settings: CefitoSettings,
-    *,
-    observation_dim: int,
-    action_count: int,
-    horizon: int,
-    action_vectors: torch.Tensor | None,
-) -> EnergyField:
-    """An untrained field."""
-    return EnergyField(
-        config=settings.field,
-        observation_dim=observation_dim,
-        horizon=horizon,
-        action_count=action_count,
-        action_vectors=action_vectors,
     )

@@ -1,0 +1,136 @@
+"""Training of the energy field: each of its parts by itself, towards the same loss."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cefito.data.action_space import ActionSpace
+from cefito.data.windows import Windows, reversed_windows
+from cefito.field.energy import EnergyField
+from cefito.field.joint import JointField, PartName, make_field, named_parts
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.cefito.validation import plan_scores, validation_problems
+from cefito.planners.networks import TrainingContext
+from cefito.runtime import Stream, derived_seed, generator_for
+from cefito.training.augmentation import ActionMeans
+from cefito.training.field_loss import FieldLoss
+from cefito.training.trainer import TrainingResult
+
+__all__ = ["FIELD", "fit_field", "part_seed"]
+
+FIELD = "energy field"
+
+
+def fit_field(
+    train: Windows,
+    val: Windows,
+    *,
+    space: ActionSpace,
+    settings: CefitoSettings,
+    seed: int,
+    context: TrainingContext,
+) -> tuple[EnergyField | JointField, dict[str, TrainingResult]]:
+    """Train all parts of the field, one after the other.
+
+    Each keeps the epoch whose plans for validation windows are best by its own energy. A part's
+    training does not depend on which other parts there are: the forward part of a field of both
+    directions is the field of one direction.
+
+    Args:
+        train: Training windows.
+        val: Validation windows.
+        space: Actions of each task.
+        settings: All settings.
+        seed: Seed of the first part, from which those of the others follow.
+        context: Where it is trained; checkpoints and metrics go into `field/`, `field-backward/`,
+            `field-1/` and so on of its folder.
+
+    Returns:
+        The field, and how its trainings went.
+
+    Raises:
+        SamplingError: Too few sequences for the negatives asked for.
+        RunError: A checkpoint in the folder belongs to another training.
+    """
+    observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
+    field = make_field(
+        config=settings.field,
+        observation_dim=train.initial.shape[1],
+        action_count=len(train.taxonomy.actions),
+        horizon=train.horizon,
+        action_vectors=_action_vectors(train, settings, observed),
+    )
+    results = {}
+    for name, part in named_parts(field):
+        own = part_seed(seed, name)
+        part.reset(generator_for("cpu", own, Stream.FIELD), mean=observed)
+        part.to(context.device)
+        results[name.suffixed(FIELD)] = _fit_part(
+            part,
+            name,
+            reversed_windows(train) if name.backward else train,
+            reversed_windows(val) if name.backward else val,
+            space=space,
+            settings=settings,
+            seed=own,
+            context=context.part(name.suffixed("field")),
+        )
+    return field.eval(), results
+
+
+def part_seed(seed: int, name: PartName) -> int:
+    """The seed of a part of the field; that of the first part is the run's."""
+    if name == PartName():
+        return seed
+    return derived_seed(seed, Stream.FIELD_PARTS, name.member, int(name.backward))
+
+
+def _fit_part(
+    part: EnergyField,
+    name: PartName,
+    train: Windows,
+    val: Windows,
+    *,
+    space: ActionSpace,
+    settings: CefitoSettings,
+    seed: int,
+    context: TrainingContext,
+) -> TrainingResult:
+    training = settings.training
+    problems, actual = validation_problems(
+        val, space, windows=training.stopping.windows, candidates=training.stopping.candidates
+    )
+    loss = FieldLoss(
+        field=part,
+        train=train,
+        actions=dict(enumerate(space.actions)),
+        config=training,
+        score=partial(
+            plan_scores, problems=problems, actual=actual, memory_mib=settings.search.memory_mib
+        ),
+    )
+    determining: list[Any] = [
+        train.horizon,
+        settings.field.model_dump(exclude={"directions", "members"}),
+        training.model_dump(),
+        settings.search.actions,
+    ]
+    return context.train(name.suffixed(FIELD), loss, training, seed=seed, settings=determining)
+
+
+def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) -> Tensor | None:
+    """Frozen vectors of the actions, as configured; None where they are learned.
+
+    Mean observations are taken over those before and those after an action, and so are the same for
+    both directions: on real videos the two look alike, and each direction recognises its own ends
+    better by the mean of both than by that of its own kind alone.
+    """
+    if settings.field.action_encoding == "observed":
+        return ActionMeans(windows, mean if settings.field.centre else torch.zeros_like(mean)).all()
+    text = windows.action_text
+    return None if text is None else torch.from_numpy(text.astype(np.float32))

@@ -1,0 +1,224 @@
+"""Planners whose field has both directions, or several members."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import RunError
+from cefito.field import EnergyField, JointField
+from cefito.field.joint import PartName
+from cefito.files import load_tensors, write_tensors
+from cefito.planners import CefitoPlanner, Queries
+from cefito.planners.cefito.field_fit import FIELD, part_seed
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.networks import TrainingContext
+from cefito.planners.settings import load_config
+from cefito.search import Constraints
+from cefito.search.settings import search_settings
+
+TINY = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 2,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 15,
+    "training.stopping.candidates": 30,
+    "classifier.hidden": [8, 16, 8],
+    "classifier_training.optimiser.epochs": 2,
+    "proposal.hidden": [16, 12],
+    "proposal.action_dim": 8,
+    "proposal_training.optimiser.epochs": 2,
+    "search.fitting_windows": 20,
+}
+BOTH = {"field.directions": "both", "field.members": 2}
+PARTS = ("", "backward", "1", "1-backward")
+
+
+def tiny_settings(**more):
+    return load_config("paper", overrides={**TINY, **more}).settings(CefitoSettings)
+
+
+def fit(splits, *, settings=None, context=TrainingContext()):
+    return CefitoPlanner.fit(
+        splits["train"],
+        splits["val"],
+        settings=settings or tiny_settings(),
+        seed=0,
+        context=context,
+    )
+
+
+def load(folder):
+    return CefitoPlanner.load(folder, settings=tiny_settings())
+
+
+def same_weights(left, right):
+    left, right = left.field.state_dict(), right.field.state_dict()
+    return left.keys() == right.keys() and all(
+        torch.equal(left[name], right[name]) for name in left
+    )
+
+
+def same_plans(left, right):
+    return len(left) == len(right) and all(
+        np.array_equal(one.actions, other.actions)
+        and np.array_equal(one.energies, other.energies)
+        and np.array_equal(one.scores, other.scores)
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory):
+    world = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=36, val=12, test=24, dim=8),
+    )
+    return {split: cut_windows(world, horizon=3, split=split) for split in ("train", "val", "test")}
+
+
+@pytest.fixture(scope="module")
+def alone(splits):
+    return fit(splits).planner
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("trainings")
+
+
+@pytest.fixture(scope="module")
+def fitted(splits, folder):
+    return fit(splits, settings=tiny_settings(**BOTH), context=TrainingContext(folder=folder))
+
+
+def test_every_part_is_trained_by_itself(fitted, folder):
+    titles = [FIELD, f"{FIELD}-backward", f"{FIELD}-1", f"{FIELD}-1-backward"]
+    assert [title for title in fitted.trainings if title.startswith(FIELD)] == titles
+    for name in ("field", "field-backward", "field-1", "field-1-backward"):
+        assert (folder / name / "checkpoint.safetensors").exists()
+        assert "val_success_rate" in (folder / name / "metrics.jsonl").read_text()
+    heads = [
+        fitted.planner.field.state_dict()[f"{part}{'.' * bool(part)}predictor.state_head.weight"]
+        for part in PARTS
+    ]
+    for number, head in enumerate(heads):
+        assert not any(torch.equal(head, other) for other in heads[:number])
+
+
+def test_the_first_part_is_the_field_of_one_direction(fitted, alone):
+    joint, plain = fitted.planner.field, alone.field
+    assert isinstance(joint, JointField)
+    assert isinstance(plain, EnergyField)
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, joint.state_dict()[name])
+
+
+def test_seeds_of_parts():
+    names = [PartName(member, backward) for member in range(3) for backward in (False, True)]
+    assert part_seed(7, PartName()) == 7
+    assert len({part_seed(seed, name) for seed in (7, 8) for name in names}) == 12
+
+
+def test_a_second_training_resumes_all_parts(fitted, splits, folder):
+    again = fit(splits, settings=tiny_settings(**BOTH), context=TrainingContext(folder=folder))
+    assert all(result.resumed for result in again.trainings.values())
+    assert same_weights(again.planner, fitted.planner)
+
+
+def test_a_direction_can_be_added_to_a_training(fitted, splits, tmp_path):
+    context = TrainingContext(folder=tmp_path)
+    fit(splits, context=context)
+    more = fit(splits, settings=tiny_settings(**{"field.directions": "both"}), context=context)
+    assert more.trainings[FIELD].resumed
+    assert not more.trainings[f"{FIELD}-backward"].resumed
+    own, other = (planner.field.state_dict() for planner in (more.planner, fitted.planner))
+    assert all(torch.equal(value, other[name]) for name, value in own.items())
+
+
+def test_the_backward_part_reads_windows_from_their_end(splits, fitted):
+    """Its means of observations are those of the forward part."""
+    state = fit(
+        splits,
+        settings=tiny_settings(
+            **{
+                "field.directions": "both",
+                "field.action_encoding": "observed",
+                "field.goal_skip": True,
+            }
+        ),
+    ).planner.field.state_dict()
+    assert torch.equal(
+        state["predictor.action_vectors"], state["backward.predictor.action_vectors"]
+    )
+
+
+def test_saved_and_loaded(fitted, splits, tmp_path):
+    fitted.planner.save(tmp_path)
+    loaded = load(tmp_path)
+    assert same_weights(loaded, fitted.planner)
+    queries = Queries.from_windows(splits["test"]).subset(range(12))
+    assert same_plans(loaded.plan(queries, 5), fitted.planner.plan(queries, 5))
+    tensors, _ = load_tensors(tmp_path / "field.safetensors", "pt", "", RunError)
+    assert sum(name.startswith("1-backward.") for name in tensors) == len(tensors) / 4
+
+
+def test_a_file_that_lacks_a_part(fitted, tmp_path):
+    fitted.planner.save(tmp_path)
+    tensors, _ = load_tensors(tmp_path / "field.safetensors", "pt", "", RunError)
+    kept = {name: value for name, value in tensors.items() if not name.startswith("backward.")}
+    write_tensors(tmp_path / "field.safetensors", kept)
+    with pytest.raises(RunError, match=r"tensor 'backward\.mean' is missing"):
+        load(tmp_path)
+
+
+def test_a_folder_from_before_there_were_parts(alone, splits, tmp_path):
+    """Neither setting was known; the file's tensors had the same names."""
+    alone.save(tmp_path)
+    value = json.loads((tmp_path / "planner.json").read_text())
+    for name in ("directions", "members"):
+        del value["config"]["field"][name]
+    (tmp_path / "planner.json").write_text(json.dumps(value))
+    queries = Queries.from_windows(splits["test"]).subset(range(6))
+    assert same_plans(load(tmp_path).plan(queries, 3), alone.plan(queries, 3))
+
+
+@pytest.mark.parametrize("constraints", [Constraints(), Constraints(no_repeats=True)])
+@pytest.mark.parametrize("objective", ["energy", "fitted"])
+def test_every_search_finds_the_naive_plan(fitted, splits, objective, constraints):
+    planner: CefitoPlanner = fitted.planner
+    queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(8))
+    plans = {}
+    for method in ("naive", "exhaustive", "auto", "guided", "beam"):
+        other = {"beam": {"width": 4000}, "guided": {"proposals": 4000}}.get(method, {})
+        settings = search_settings(
+            planner.settings.search, method=method, objective=objective, **other
+        )
+        plans[method] = planner.with_search(settings).plan(queries, 3, constraints=constraints)
+    for method in plans:
+        for ours, theirs in zip(plans[method], plans["naive"], strict=True):
+            np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-5)
+            np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-4, atol=1e-5)
+            assert ours.exact
+
+
+def test_what_it_says_of_itself(fitted, alone):
+    own, other = (planner.describe().parameters for planner in (fitted.planner, alone))
+    assert own[FIELD] == 4 * other[FIELD]
+    assert {**own, FIELD: 0} == {**other, FIELD: 0}
+    assert fitted.planner.horizon == 3
+    assert fitted.planner.observation_dim == alone.observation_dim
+
+
+def test_stopping_early_gives_plans(fitted, splits):
+    asked = iter([False, False, True])
+    queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(3))
+    plans = fitted.planner.plan(queries, 2, stop=lambda: next(asked, True))
+    assert len(plans) == 3
+    assert not any(one.exact for one in plans)
