@@ -70,7 +70,7 @@ def seed_interval(values: Sequence[float], level: float = 0.9) -> Interval:
     half_width, count = None, len(numbers)
     if count > 1:
         # quantile of Student's t; lighter than scipy.stats
-        from scipy.special import stdtrit  # type: ignore[import-untyped]
+        from scipy.special import stdtrit
 
         half_width = float(stdtrit(count - 1, (1 + level) / 2) * numbers.std(ddof=1) / count**0.5)
     return Interval(

@@ -30,6 +30,8 @@ class SearchConfig(Frozen):
             "fitted" for both with the proposal network's step probabilities, or "likelihood" for
             these two without the energy, to see what it adds. Weights, also of the task's
             probability, are those that fit the validation split best.
+        task_model: What says how likely tasks are: the task "classifier" (paper), or the "chain",
+            summed over all sequences of a task; a classifier is trained only where it is asked for.
         tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation
             split.
         pruning: Allow only transitions seen in training windows of the task and so many likely
@@ -48,6 +50,7 @@ class SearchConfig(Frozen):
     width: int = Field(32, ge=1)
     diversity: float = Field(0.0, ge=0)
     objective: Literal["energy", "prior", "fitted", "likelihood"] = "energy"
+    task_model: Literal["classifier", "chain"] = "classifier"
     tasks: int = Field(1, ge=0)
     pruning: int = Field(-1, ge=-1)
     prior_weight: float = Field(-1, ge=-1)

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.action_space import ActionSpace
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries
+from cefito.search.chain import Chain
 from cefito.search.settings import SearchConfig
 
-__all__ = ["NoProposals", "NoTaskModel", "check_settings"]
+__all__ = ["NoTaskModel", "NothingLikely", "check_settings"]
 
 
 class NoTaskModel:
@@ -31,20 +33,27 @@ class NoTaskModel:
 
 
 @dataclass(frozen=True)
-class NoProposals:
-    """In the place of a proposal network: every action is equally likely at every step.
+class NothingLikely:
+    """What is said of sequences where no chain was trained: all of a task are equally likely."""
 
-    Attributes:
-        horizon: T.
-        action_count: K.
-    """
-
+    space: ActionSpace
     horizon: int
-    action_count: int
 
-    def logits(self, queries: Queries) -> NDArray[np.float32]:
-        """Zeros, [N, T, K]."""
-        return np.zeros((len(queries), self.horizon, self.action_count), dtype=np.float32)
+    def evidence(self, queries: Queries) -> NothingLikely:  # noqa: ARG002
+        """The same for all queries."""
+        return self
+
+    def log_tasks(self) -> NDArray[np.float64]:
+        """Refuse.
+
+        Raises:
+            RunError: Always.
+        """
+        raise RunError("this run has no chain to predict tasks by.", setting="task_model")
+
+    def costs(self, query: int, task: int) -> Chain:  # noqa: ARG002
+        """Nothing costs anything."""
+        return Chain.free(self.horizon, len(self.space.actions[task]))
 
 
 def check_settings(settings: SearchConfig) -> None:
@@ -56,7 +65,7 @@ def check_settings(settings: SearchConfig) -> None:
     if settings.objective != "energy" or settings.pruning >= 0 or settings.prior_weight > 0:
         raise ConfigError(
             "this run was imported without training data, so it has neither a prior over sequences "
-            "nor a proposal network. Plan with the objective 'energy', without pruning and a "
+            "nor a chain. Plan with the objective 'energy', without pruning and a "
             "weight of the prior.",
             setting="objective",
         )

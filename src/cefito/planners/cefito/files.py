@@ -21,8 +21,8 @@ from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.field.joint import incremental_field, make_field
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.cefito.weights import OBJECTIVES, ObjectiveFit, Weights
-from cefito.planners.proposal_model import ProposalModel
+from cefito.planners.cefito.weights import OBJECTIVES, Evidence, ObjectiveFit, Weights
+from cefito.planners.chain.model import ChainModel
 from cefito.planners.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 from cefito.settings import validated
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["read_planner", "write_planner"]
 
 _REMEDY = "Train the run again (cefito train)."
-_NETWORKS = (TaskModel.title, ProposalModel.title)
+_NETWORKS = (TaskModel.title, ChainModel.title)
 
 
 def write_planner(planner: CefitoPlanner, folder: Path) -> None:
@@ -58,6 +58,7 @@ def write_planner(planner: CefitoPlanner, folder: Path) -> None:
             "weights": {name: vars(weights) for name, weights in fitted.weights.items()},
             "guide": vars(fitted.guide),
             "tasks": fitted.tasks,
+            "evidence": None if fitted.evidence is None else vars(fitted.evidence),
             "lacks": [title for title in _NETWORKS if title not in held],
         },
     )
@@ -90,13 +91,14 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
             weights={name: Weights(**value["weights"][name]) for name in OBJECTIVES},
             guide=Weights(**value["guide"]),
             tasks=int(value["tasks"]),
+            evidence=Evidence(**value["evidence"]) if value["evidence"] else None,
         )
     except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as problem:
         raise RunError(
             f"{path}: not a planner of this version ({problem!r}). {_REMEDY}"
         ) from problem
     load_weights(field, tensors, str(folder / "field.safetensors"))
-    with_tasks, with_proposals = (title not in lacks for title in _NETWORKS)
+    with_tasks, with_chain = (title not in lacks for title in _NETWORKS)
     return {
         "settings": settings,
         "taxonomy": taxonomy,
@@ -109,10 +111,8 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
             if with_tasks
             else None
         ),
-        "proposal": (
-            ProposalModel.load(folder, config=settings.proposal, device=device)
-            if with_proposals
-            else None
+        "chain": (
+            ChainModel.load(folder, config=settings.chain, device=device) if with_chain else None
         ),
     }
 

@@ -1,9 +1,14 @@
-"""Fitting the objective on validation windows: weights of its terms, number of tasks to search."""
+"""Fitting the objective on validation windows, so that no term can hurt.
+
+The chain is always there. The prior, and then the energy, are added only where they improve the
+likelihood of true sequences on videos that no weight was fitted on by more than the error of that
+improvement; what is fitted is shrunk towards nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,178 +16,183 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Queries
-from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis, merged
-from cefito.planners.cefito.weights import (
-    OBJECTIVES,
-    PAPER,
-    TERMS,
-    ObjectiveFit,
-    Weights,
-    fit_weights,
-)
-from cefito.search.guided import GuidedSearch
-from cefito.search.parts import Searchable
-from cefito.search.problem import Plans, Problem
+from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
+from cefito.planners.cefito.weights import Evidence, ObjectiveFit, Weights
+from cefito.planners.chain.model import ChainModel
+from cefito.search.prior import NGramPrior
+from cefito.search.problem import Field
 
-__all__ = ["FITTED_TASKS", "fit_objective"]
+__all__ = ["CANDIDATES", "MOST_TASKS", "fit_objective"]
 
-FITTED_TASKS = 5
+CANDIDATES = 64
+"""Likeliest sequences of a window under the chain, over all tasks, that the truth is told from."""
+MOST_TASKS = 5
 """Most tasks of a query among which the number to search is chosen."""
-_CANDIDATES = 128  # likely sequences a task, and as many of low energy
 _NO_ENERGY = 1e6  # in the place of an infinite energy, of a field that diverged
+_BATCH = 4096  # sequences whose energies are computed at once
+_JOINT, _PRIOR, _ENERGY = 0, 1, 2  # columns of the features
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The candidates of one window, of its likeliest tasks one after the other.
+    """The candidates of N windows.
 
     Attributes:
-        features: What the terms of `TERMS` weigh, [n, 4].
-        correct: Share of right actions, 0 under a wrong task, [n].
-        rank: Place of each one's task among the window's likeliest, [n].
+        features: Of each window, higher is better: log-probability of task and sequence under the
+            chain, log-probability under the prior, minus the energy, [N, n, 3].
+        log_task: Log-probability of each candidate's task [N, n].
+        correct: Share of right actions, 0 under a wrong task, [N, n].
+        possible: Which are sequences at all [N, n].
+        rank: Place of each one's task among the window's likeliest [N, n].
+        truth: Row of each window's true sequence, −1 where it is not among them [N].
+        videos: Video of each window [N].
     """
 
     features: NDArray[np.float64]
+    log_task: NDArray[np.float64]
     correct: NDArray[np.float64]
+    possible: NDArray[np.bool_]
     rank: NDArray[np.int64]
+    truth: NDArray[np.int64]
+    videos: NDArray[np.int64]
+
+    def columns(self, chosen: Sequence[int]) -> list[NDArray[np.float64]]:
+        """Some of the features of each window's possible candidates."""
+        return [
+            row[possible][:, list(chosen)]
+            for row, possible in zip(self.features, self.possible, strict=True)
+        ]
 
 
 def fit_objective(
-    hypotheses: Hypotheses,
-    field: Searchable,
-    val: Windows,
-    *,
-    windows: int,
-    memory_mib: float,
+    chain: ChainModel, field: Field, prior: NGramPrior, val: Windows, *, windows: int
 ) -> ObjectiveFit:
-    """Fit the weights of objectives and guide, and choose the number of tasks.
+    """Fit the weights of all objectives, and choose the number of tasks.
 
-    The candidates of a window are, for each of its likeliest tasks, the sequences likeliest under
-    the guide and those of lowest energy that guided search finds; the true one is added where its
-    task is among these. Weights make the true ones likely among them; the number of tasks is the
-    one under which most windows, and then most actions, are right.
+    The candidates of a window are the sequences likeliest under the chain over all tasks at once. A
+    conditional logistic model of the truth among them gives the weights; windows whose truth is
+    not among them say nothing. The number of tasks is the one under which most windows are right.
 
     Args:
-        hypotheses: Makes the problems, nothing fitted yet.
-        field: The field.
+        chain: Says which sequences are likely.
+        field: Gives energies.
+        prior: Prior over sequences.
         val: Validation windows.
         windows: Size of the sample of them; 0 for all.
-        memory_mib: Memory bound of the search.
     """
     sample = val.sample(windows or None, seed=0)
-    candidates = _candidates(hypotheses, field, sample, memory_mib)
-    known = [window for window in candidates if (window.correct == 1).any()]
-    if not known:
-        return hypotheses.fitted
-    features = [window.features for window in known]
-    truth = [int(np.flatnonzero(window.correct == 1)[0]) for window in known]
-    weights = {name: _fitted(features, truth, terms) for name, terms in OBJECTIVES.items()}
-    # the energy alone stays the paper's, in its own unit; only the task is weighed against it
-    alone = weights["energy"]
-    weights["energy"] = replace(PAPER, task=alone.task / alone.energy if alone.energy else 0.0)
-    guide = _fitted(features, truth, ("prior", "proposal", "task"))
-    return ObjectiveFit(weights, guide, _best_tasks(candidates, weights["fitted"]))
-
-
-def _candidates(
-    hypotheses: Hypotheses, field: Searchable, sample: Windows, memory_mib: float
-) -> list[_Candidates]:
-    queries = Queries.from_windows(sample)
-    tasks = hypotheses.of(queries, FITTED_TASKS)
-    problems = hypotheses.problems(queries, tasks, weights=PAPER)
-    guided = hypotheses.problems(queries, tasks, weights=hypotheses.fitted.guide)
-    likely = GuidedSearch(proposals=_CANDIDATES, refinements=0, memory_mib=memory_mib).search(
-        field, guided, _CANDIDATES
+    candidates = _candidates(chain, field, prior, sample)
+    truth, videos = candidates.truth.tolist(), candidates.videos.tolist()
+    with_prior = choose_terms(
+        candidates.columns([_JOINT, _PRIOR]), truth, videos=videos, earn=[_PRIOR]
     )
-    low = GuidedSearch(memory_mib=memory_mib).search(field, problems, _CANDIDATES)
-    steps = hypotheses.steps(queries)
-    parts: list[list[_Candidates]] = [[] for _ in range(len(queries))]
-    for hypothesis, problem, *found in zip(tasks, problems, likely, low, strict=True):
-        plans = merged([(hypothesis, part) for part in found], 2 * _CANDIDATES)
-        window = parts[hypothesis.query]
-        window.append(
-            _of_task(
-                hypotheses,
-                field,
-                hypothesis,
-                problem,
-                plans,
-                steps=steps[hypothesis.query],
-                actual=sample.actions[hypothesis.query],
-                right_task=hypothesis.task == sample.tasks[hypothesis.query],
-                rank=len(window),
-            )
-        )
-    return [
-        _Candidates(
-            *(
-                np.concatenate([getattr(part, name) for part in window])
-                for name in ("features", "correct", "rank")
-            )
-        )
-        for window in parts
-    ]
+    base = [_JOINT, *([_PRIOR] if with_prior.kept[_PRIOR] else [])]
+    with_energy = choose_terms(
+        candidates.columns([*base, _ENERGY]), truth, videos=videos, earn=[len(base)]
+    )
+    guide = _weights(with_prior.fit.weights, [_JOINT, _PRIOR])
+    fitted = _weights(with_energy.fit.weights, [*base, _ENERGY])
+    return ObjectiveFit(
+        weights={
+            "energy": _energy_alone(candidates, [_ENERGY]),
+            "prior": _energy_alone(candidates, [_ENERGY, _PRIOR]),
+            "fitted": fitted,
+        },
+        guide=guide,
+        tasks=_best_tasks(candidates, fitted),
+        evidence=_evidence(with_energy, place=len(base)),
+    )
 
 
-def _of_task(
-    hypotheses: Hypotheses,
-    field: Searchable,
-    hypothesis: Hypothesis,
-    problem: Problem,
-    plans: Plans,
-    *,
-    steps: NDArray[np.float64],
-    actual: NDArray[np.int64],
-    right_task: bool,
-    rank: int,
-) -> _Candidates:
-    """The candidates of one window under one task."""
-    place = {action: number for number, action in enumerate(problem.actions)}
-    actions, energies = plans.actions, plans.energies
-    possible = right_task and set(actual.tolist()) <= place.keys()
-    if possible and not (actions == actual).all(axis=1).any():
-        actions = np.concatenate([actions, actual[None]])
-        energies = np.append(energies, _energy(field, problem, actual))
-    places = np.vectorize(place.__getitem__, otypes=[np.int64])(actions)
-    prior = hypotheses.prior.chain(hypothesis.task, places.shape[1], problem.actions)
-    proposal = hypotheses.proposal_chain(steps, problem.actions)
-    task = np.full(len(places), -hypothesis.log_probability)
-    energies = np.where(np.isfinite(energies), energies, _NO_ENERGY)
-    share = (actions == actual).mean(axis=1)
+def _candidates(chain: ChainModel, field: Field, prior: NGramPrior, sample: Windows) -> _Candidates:
+    scores = chain.scores(Queries.from_windows(sample))
+    states = scores.states
+    best, values = scores.best(CANDIDATES)
+    joint = (values - scores.log_partition()[:, None]).double().cpu().numpy()
+    actions = states.actions[best].cpu().numpy()
+    tasks = states.tasks[best[:, :, 0]].cpu().numpy()
+    log_tasks = scores.log_tasks().double().cpu().numpy()
+    ranks = np.argsort(np.argsort(-log_tasks, axis=1, kind="stable"), axis=1)
+    possible = np.isfinite(joint)
+    correct = (actions == sample.actions[:, None]).mean(axis=2)
+    correct = np.where(tasks == sample.tasks[:, None], correct, 0.0) * possible
+    hit = correct == 1
+    flat = actions.reshape(-1, actions.shape[2])
+    log_prior = prior.log_probability(flat, tasks.ravel()).reshape(tasks.shape)
+    energies = _energies(field, sample, actions)
+    features = np.stack([joint, log_prior, -energies], axis=2)
     return _Candidates(
-        features=np.stack([energies, prior.cost(places), proposal.cost(places), task], axis=1),
-        correct=np.where(right_task, share, 0.0),
-        rank=np.full(len(places), rank, dtype=np.int64),
+        features=np.where(possible[:, :, None], features, 0.0),
+        log_task=np.take_along_axis(log_tasks, tasks, axis=1),
+        correct=correct,
+        possible=possible,
+        rank=np.take_along_axis(ranks, tasks, axis=1),
+        truth=np.where(hit.any(axis=1), hit.argmax(axis=1), -1),
+        videos=sample.video,
     )
 
 
-def _best_tasks(candidates: Sequence[_Candidates], weights: Weights) -> int:
+def _energies(field: Field, sample: Windows, actions: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Energies [N, n] of the candidates [N, n, T] of windows."""
+    count = actions.shape[1]
+    query = np.repeat(np.arange(len(sample)), count)
+    sequences = actions.reshape(-1, actions.shape[2])
+    parts = []
+    with torch.inference_mode():
+        for first in range(0, len(query), _BATCH):
+            rows = query[first : first + _BATCH]
+            batch = (sample.initial[rows], sample.goal[rows], sequences[first : first + _BATCH])
+            tensors = (torch.from_numpy(part).to(field.device) for part in batch)
+            parts.append(field.energy(*tensors).double().cpu().numpy())
+    energies = np.concatenate(parts).reshape(-1, count)
+    return np.where(np.isfinite(energies), energies, _NO_ENERGY)
+
+
+def _weights(values: NDArray[np.float64], columns: Sequence[int]) -> Weights:
+    """Weights of the terms from those of the features; the chain's is that of its joint."""
+    found = dict(zip(columns, values.tolist(), strict=True))
+    joint = found.get(_JOINT, 0.0)
+    return Weights(
+        energy=found.get(_ENERGY, 0.0), prior=found.get(_PRIOR, 0.0), chain=joint, task=joint
+    )
+
+
+def _energy_alone(candidates: _Candidates, columns: Sequence[int]) -> Weights:
+    """Weights of the energy, perhaps with the prior, and of the task, in the energy's own unit."""
+    features = [
+        np.concatenate([row, log_task[possible][:, None]], axis=1)
+        for row, log_task, possible in zip(
+            candidates.columns(columns), candidates.log_task, candidates.possible, strict=True
+        )
+    ]
+    values = fit_weights(features, candidates.truth.tolist()).weights
+    if not values[0] > 0:
+        return Weights()
+    scaled = (values / values[0]).tolist()
+    return Weights(energy=1.0, prior=scaled[1] if len(scaled) > 2 else 0.0, task=scaled[-1])
+
+
+def _best_tasks(candidates: _Candidates, weights: Weights) -> int:
     """The number of tasks under which most windows are right, then most actions."""
-    vector = np.array([getattr(weights, term) for term in TERMS])
-    scores = [window.features @ vector for window in candidates]
+    vector = np.zeros(3)
+    vector[[_JOINT, _PRIOR, _ENERGY]] = weights.chain, weights.prior, weights.energy
+    scores = np.where(candidates.possible, candidates.features @ vector, -np.inf)
     outcomes = []
-    for tasks in range(1, FITTED_TASKS + 1):
-        chosen = [
-            window.correct[np.where(window.rank < tasks, score, np.inf).argmin()]
-            for window, score in zip(candidates, scores, strict=True)
-        ]
-        outcomes.append((float(np.equal(chosen, 1).mean()), float(np.mean(chosen))))
-    return 1 + max(range(FITTED_TASKS), key=lambda index: outcomes[index])
+    for tasks in range(1, MOST_TASKS + 1):
+        best = np.where(candidates.rank < tasks, scores, -np.inf).argmax(axis=1)
+        chosen = np.take_along_axis(candidates.correct, best[:, None], axis=1)
+        outcomes.append((float((chosen == 1).mean()), float(chosen.mean())))
+    return 1 + max(range(MOST_TASKS), key=lambda index: outcomes[index])
 
 
-def _fitted(
-    features: Sequence[NDArray[np.float64]], truth: Sequence[int], terms: Sequence[str]
-) -> Weights:
-    """Weights of some of the terms, the others zero."""
-    columns = [TERMS.index(term) for term in terms]
-    weights = fit_weights([part[:, columns] for part in features], truth)
-    values = dict.fromkeys(TERMS, 0.0) | dict(zip(terms, weights.tolist(), strict=True))
-    return Weights(**values)
-
-
-def _energy(field: Searchable, problem: Problem, actions: NDArray[np.int64]) -> float:
-    initial, goal, sequence = (
-        torch.from_numpy(part[None]).to(field.device)
-        for part in (problem.initial, problem.goal, actions)
+def _evidence(comparison: Comparison, *, place: int) -> Evidence:
+    coefficient = comparison.full.coefficients[place]
+    return Evidence(
+        coefficient=coefficient.value,
+        low=coefficient.low,
+        high=coefficient.high,
+        gain=comparison.gain,
+        error=comparison.error,
+        kept=bool(comparison.kept[place]),
+        windows=comparison.full.queries,
     )
-    return float(field.energy(initial, goal, sequence)[0])

@@ -23,7 +23,8 @@ from cefito.search.space import Space
 __all__ = [
     "Hypotheses",
     "Hypothesis",
-    "StepLogits",
+    "SequenceEvidence",
+    "SequenceModel",
     "TaskProbabilities",
     "compiled_problems",
     "merged",
@@ -50,18 +51,28 @@ class Hypothesis:
     log_probability: float
 
 
+class SequenceEvidence(Protocol):
+    """What a model says of the sequences of some queries."""
+
+    def log_tasks(self) -> NDArray[np.float64]:
+        """Log-probability of each task, summed over its sequences, [N, C]."""
+
+    def costs(self, query: int, task: int) -> Chain:
+        """−log q(sequence | task, observations), over the places of the task's actions."""
+
+
+class SequenceModel(Protocol):
+    """Says which sequences are likely."""
+
+    def evidence(self, queries: Queries) -> SequenceEvidence:
+        """What it says of queries."""
+
+
 class TaskProbabilities(Protocol):
     """Says which tasks are likely."""
 
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
         """Log p(task | observations), [N, |C|]."""
-
-
-class StepLogits(Protocol):
-    """Says which actions are likely at each step."""
-
-    def logits(self, queries: Queries) -> NDArray[np.float32]:
-        """Logits of each step's action over all actions, whichever the task, [N, T, K]."""
 
 
 @dataclass(frozen=True)
@@ -70,32 +81,38 @@ class Hypotheses:
 
     Attributes:
         space: Actions of each task.
-        task_model: Says which tasks are likely.
         prior: Prior over sequences.
-        proposal: Says which actions are likely at each step.
+        sequences: Says which sequences are likely.
+        task_model: Says which tasks are likely; None has the sequences' model say it.
         fitted: Weights of the objectives and of the guide, and how many tasks to search.
     """
 
     space: ActionSpace
-    task_model: TaskProbabilities
     prior: NGramPrior
-    proposal: StepLogits
+    sequences: SequenceModel
+    task_model: TaskProbabilities | None
     fitted: ObjectiveFit = NOTHING_FITTED
 
-    def of(self, queries: Queries, tasks: int) -> list[Hypothesis]:
+    def of(
+        self, queries: Queries, tasks: int, evidence: SequenceEvidence | None = None
+    ) -> list[Hypothesis]:
         """The likeliest tasks of each query, likeliest first, or the given one.
 
         Args:
             queries: Observations, perhaps with tasks.
             tasks: Most tasks a query; those less likely than one in a thousand are left out, but
                 never the first.
+            evidence: What the sequences' model says of them, where it was asked already.
         """
         if queries.tasks is not None:
             return [
                 Hypothesis(query=row, task=int(task), log_probability=0.0)
                 for row, task in enumerate(queries.tasks)
             ]
-        logs = self.task_model.log_probabilities(queries).astype(np.float64)
+        if self.task_model is None:
+            logs = (evidence or self.sequences.evidence(queries)).log_tasks()
+        else:
+            logs = self.task_model.log_probabilities(queries).astype(np.float64)
         order = np.argsort(-logs, axis=1, kind="stable")[:, :tasks]
         return [
             Hypothesis(query=row, task=int(task), log_probability=float(logs[row, task]))
@@ -108,39 +125,41 @@ class Hypotheses:
         self,
         queries: Queries,
         hypotheses: Sequence[Hypothesis],
+        evidence: SequenceEvidence,
         *,
+        horizon: int,
         weights: Weights,
         constraints: Constraints = UNCONSTRAINED,
         pruning: int | None = None,
     ) -> list[Problem]:
         """The problem of each hypothesis.
 
-        What guides a search is the prior and the proposal network, weighted as predicts true
-        sequences best; but the prior alone where the objective has no part of the network:
-        sequences of low energy need not look like what the network expects.
+        What guides a search is the objective without the energy; but the prior alone where the
+        objective has no part of the chain: sequences of low energy need not look like what the
+        chain expects.
 
         Args:
             queries: Observations.
             hypotheses: Tasks of these queries.
+            evidence: What the sequences' model says of the queries.
+            horizon: T.
             weights: Weights of the objective.
             constraints: What every plan must satisfy.
             pruning: Allow only transitions seen in training windows of the task and so many likely
                 others; None allows all.
         """
-        steps = self.steps(queries)
+        guide_weights = self.fitted.guide if weights.chain else _PRIOR
         problems = []
         for hypothesis in hypotheses:
             actions = self.space.actions[hypothesis.task]
-            horizon = steps.shape[1]
             prior = self.prior.chain(hypothesis.task, horizon, actions)
-            proposal = self.proposal_chain(steps[hypothesis.query], actions)
-            chain = None
-            if weights.prior or weights.proposal:
-                chain = _weighted(prior, proposal, weights)
+            likely = evidence.costs(hypothesis.query, hypothesis.task)
+            costs = None
+            if weights.prior or weights.chain:
+                costs = _weighted(prior, likely, weights)
             if pruning is not None:
                 pruned = self.prior.pruned(hypothesis.task, horizon, pruning, actions)
-                chain = pruned if chain is None else chain + pruned
-            energy = max(weights.energy, 1e-9)
+                costs = pruned if costs is None else costs + pruned
             problems.append(
                 Problem(
                     initial=queries.initial[hypothesis.query],
@@ -148,27 +167,14 @@ class Hypotheses:
                     actions=actions,
                     constraints=constraints,
                     objective=Objective(
-                        temperature=1 / energy,
-                        chain=chain,
+                        temperature=1 / max(weights.energy, 1e-9),
+                        chain=costs,
                         offset=-weights.task * hypothesis.log_probability,
                     ),
-                    guide=_weighted(
-                        prior, proposal, self.fitted.guide if weights.proposal else _PRIOR
-                    ),
+                    guide=_weighted(prior, likely, guide_weights),
                 )
             )
         return problems
-
-    def steps(self, queries: Queries) -> NDArray[np.float64]:
-        """Logits of each step of each query over all actions, [N, T, K]."""
-        return self.proposal.logits(queries).astype(np.float64)
-
-    def proposal_chain(self, logits: NDArray[np.float64], actions: Sequence[int]) -> Chain:
-        """−log q of each step's action among those of a task, from logits [T, K]."""
-        allowed = logits[:, list(actions)]
-        allowed = allowed - allowed.max(axis=1, keepdims=True)
-        logs = allowed - np.log(np.exp(allowed).sum(axis=1, keepdims=True))
-        return Chain(costs=tuple(-row for row in logs))
 
 
 def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
@@ -214,10 +220,10 @@ def no_plans(horizon: int) -> Plans:
     )
 
 
-def _weighted(prior: Chain, proposal: Chain, weights: Weights) -> Chain:
+def _weighted(prior: Chain, likely: Chain, weights: Weights) -> Chain:
     parts = [
         chain * weight
-        for chain, weight in ((prior, weights.prior), (proposal, weights.proposal))
+        for chain, weight in ((prior, weights.prior), (likely, weights.chain))
         if weight
     ]
     return sum(parts[1:], parts[0]) if parts else Chain.free(prior.horizon, prior.size)

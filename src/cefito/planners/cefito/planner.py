@@ -1,4 +1,4 @@
-"""CEFITO: a task classifier restricts actions, an energy field scores sequences, a search plans."""
+"""CEFITO: likely tasks restrict the actions, an energy field scores sequences, a search plans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cefito.planners.base import (
     Queries,
     check_queries,
 )
-from cefito.planners.cefito.absent import NoProposals, NoTaskModel, check_settings
+from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
 from cefito.planners.cefito.field_fit import FIELD, fit_field
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.hypotheses import (
@@ -37,16 +37,18 @@ from cefito.planners.cefito.hypotheses import (
 )
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
+from cefito.planners.chain.model import ChainModel
 from cefito.planners.networks import TrainingContext
-from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
+from cefito.search.likely import LikelySearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans, Watch
 from cefito.search.registry import make_search
 from cefito.search.settings import SearchConfig
 from cefito.search.space import Space
+from cefito.training.trainer import TrainingResult
 
 __all__ = ["CefitoPlanner"]
 
@@ -67,8 +69,8 @@ class CefitoPlanner:
         incremental: The trained energy field, as searches walk it.
         prior: Prior over sequences.
         fitted: Weights of the objectives, as fitted.
-        task_model: Predicts tasks; None where tasks must be given.
-        proposal: Proposes actions; None where every action is equally likely.
+        chain: Says which sequences are likely, and of which task; None where none was trained.
+        task_model: Predicts tasks where settings ask for a classifier; None where there is none.
     """
 
     abilities: ClassVar[Abilities] = Abilities(constraints=True, search=True)
@@ -79,8 +81,8 @@ class CefitoPlanner:
     incremental: IncrementalField | IncrementalJoint
     prior: NGramPrior
     fitted: ObjectiveFit = NOTHING_FITTED
+    chain: ChainModel | None = None
     task_model: TaskModel | None = None
-    proposal: ProposalModel | None = None
 
     @classmethod
     def fit(
@@ -102,7 +104,7 @@ class CefitoPlanner:
             val: Validation windows.
             settings: All settings.
             seed: Seed of everything drawn.
-            context: Where it is trained; checkpoints and metrics go into `classifier/`, `proposal/`
+            context: Where it is trained; checkpoints and metrics go into `classifier/`, `chain/`
                 and `field/` of its folder, those of further parts of the field beside the last.
 
         Raises:
@@ -111,18 +113,14 @@ class CefitoPlanner:
         """
         space = action_space(train, settings.search.actions)
         _warn_fallback(space, train.taxonomy)
-        actions = dict(enumerate(space.actions))
-        task_model, task_result = TaskModel.fit(
-            train, val, settings=settings, seed=seed, context=context
-        )
-        proposal, proposal_result = ProposalModel.fit(
-            train,
-            val,
-            config=settings.proposal,
-            training=settings.proposal_training,
-            actions=actions,
-            seed=seed,
-            context=context.part("proposal"),
+        trainings: dict[str, TrainingResult] = {}
+        task_model = None
+        if settings.search.task_model == "classifier":
+            task_model, trainings[TaskModel.title] = TaskModel.fit(
+                train, val, settings=settings, seed=seed, context=context
+            )
+        chain, chain_results = ChainModel.fit(
+            train, val, space=space, settings=settings, seed=seed, context=context
         )
         field, field_results = fit_field(
             train, val, space=space, settings=settings, seed=seed, context=context
@@ -135,30 +133,23 @@ class CefitoPlanner:
             val_sequences=val.actions,
             val_tasks=val.tasks,
         )
+        incremental = incremental_field(field)
+        with context.progress("fitting the objective", total=1) as advance:
+            fitted = fit_objective(
+                chain, incremental, prior, val, windows=settings.search.fitting_windows
+            )
+            advance()
         planner = cls(
             settings=settings,
             taxonomy=train.taxonomy,
             space=space,
-            incremental=incremental_field(field),
+            incremental=incremental,
             prior=prior,
+            fitted=fitted,
+            chain=chain,
             task_model=task_model,
-            proposal=proposal,
         )
-        with context.progress("fitting the objective", total=1) as advance:
-            fitted = fit_objective(
-                planner.hypotheses,
-                planner.incremental,
-                val,
-                windows=settings.search.fitting_windows,
-                memory_mib=settings.search.memory_mib,
-            )
-            advance()
-        trainings = {
-            TaskModel.title: task_result,
-            ProposalModel.title: proposal_result,
-            **field_results,
-        }
-        return Fitted(replace(planner, fitted=fitted), trainings)
+        return Fitted(planner, {**trainings, **chain_results, **field_results})
 
     @classmethod
     def load(
@@ -198,9 +189,9 @@ class CefitoPlanner:
         return self.field.predictor.observation_dim
 
     @property
-    def networks(self) -> tuple[TaskModel | ProposalModel, ...]:
+    def networks(self) -> tuple[TaskModel | ChainModel, ...]:
         """The networks beside the field, as far as it has them."""
-        return tuple(network for network in (self.task_model, self.proposal) if network is not None)
+        return tuple(network for network in (self.task_model, self.chain) if network is not None)
 
     @property
     def field(self) -> EnergyField | JointField:
@@ -210,12 +201,12 @@ class CefitoPlanner:
     @property
     def hypotheses(self) -> Hypotheses:
         """What makes problems of queries, with stand-ins for networks that it lacks."""
-        predictor = self.field.predictor
+        by_chain = self.settings.search.task_model == "chain"
         return Hypotheses(
             space=self.space,
-            task_model=self.task_model or NoTaskModel(),
             prior=self.prior,
-            proposal=self.proposal or NoProposals(predictor.horizon, predictor.action_count),
+            sequences=self.chain or NothingLikely(self.space, self.horizon),
+            task_model=None if by_chain else self.task_model or NoTaskModel(),
             fitted=self.fitted,
         )
 
@@ -258,7 +249,7 @@ class CefitoPlanner:
         return replace(self, settings=self.settings.model_copy(update={"search": kept}))
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The classifier's prediction [N], or the given tasks.
+        """The likeliest tasks [N], or the given ones.
 
         Where several tasks are searched, plans name their own.
         """
@@ -290,13 +281,16 @@ class CefitoPlanner:
                 imported weights cannot follow.
         """
         check_queries(self, queries, top_k, constraints)
-        settings = self.settings.search
-        if self.proposal is None:
+        settings, hypotheses = self.settings.search, self.hypotheses
+        if self.chain is None:
             check_settings(settings)
-        tasks = self.hypotheses.of(queries, self.tasks)
-        problems = self.hypotheses.problems(
+        evidence = hypotheses.sequences.evidence(queries)
+        tasks = hypotheses.of(queries, self.tasks, evidence)
+        problems = hypotheses.problems(
             queries,
             tasks,
+            evidence,
+            horizon=self.horizon,
             weights=self.weights,
             constraints=constraints,
             pruning=settings.pruning if settings.pruning >= 0 else None,
@@ -318,7 +312,8 @@ class CefitoPlanner:
         """Search compiled problems, a batch after the other, and merge those of each query."""
         order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # a task's together
         parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(queries)]
-        search = make_search(self.settings.search)
+        # what weighs nothing need not be searched: without the energy the best are listed exactly
+        search = make_search(self.settings.search) if self.weights.energy else LikelySearch()
         with progress("planning", total=len(spaces)) as advance:
             watch = Watch(advance=advance, stop=stop) if stop else Watch(advance=advance)
             while order and not (stop and stop()):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from cefito.field.settings import FieldConfig, ProposalConfig
+from cefito.field.settings import FieldConfig
+from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.task_model import ClassifierSettings
 from cefito.search.settings import SearchConfig
-from cefito.training.settings import FieldTrainingConfig, ProposalTrainingConfig
+from cefito.training.settings import FieldTrainingConfig
 
 __all__ = ["CefitoSettings"]
 
 
-class CefitoSettings(ClassifierSettings):
+class CefitoSettings(ClassifierSettings, ChainSettings):
     """The sections that CEFITO reads."""
 
     field: FieldConfig = FieldConfig()
     training: FieldTrainingConfig = FieldTrainingConfig()
-    proposal: ProposalConfig = ProposalConfig()
-    proposal_training: ProposalTrainingConfig = ProposalTrainingConfig()
     search: SearchConfig = SearchConfig()

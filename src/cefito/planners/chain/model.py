@@ -11,6 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from torch import Tensor
 
 from cefito.data.action_space import ActionSpace
@@ -29,7 +30,7 @@ from cefito.search.chain import Chain
 from cefito.training.checkpoint import load_weights
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["ChainModel"]
+__all__ = ["ChainEvidence", "ChainModel", "task_costs"]
 
 _BLOCK = 512  # queries scored at once
 
@@ -200,10 +201,15 @@ class ChainModel:
             )
         return average(members).heated(self.temperature)
 
+    @torch.inference_mode()
+    def evidence(self, queries: Queries) -> ChainEvidence:
+        """What it says of queries, for the problems of their tasks."""
+        scores = self.scores(queries)
+        return ChainEvidence(scores, scores.log_task_sums().double().cpu().numpy())
+
     def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
         """Log-probability of each task, whatever its sequence, [N, C]."""
-        with torch.inference_mode():
-            return np.asarray(self.scores(queries).log_tasks().double().cpu().numpy())
+        return self.evidence(queries).log_tasks()
 
 
 def task_costs(scores: SequenceScores, row: int, task: int) -> Chain:
@@ -247,3 +253,26 @@ def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:
         observation_dim=tensors["encoder.weight"].shape[1],
         horizon=horizon,
     )
+
+
+@dataclass(frozen=True)
+class ChainEvidence:
+    """What a chain says of some queries.
+
+    Attributes:
+        scores: Scores of all sequences.
+        sums: Logarithm of the sum of exp(score) over the sequences of each task [N, C].
+    """
+
+    scores: SequenceScores
+    sums: NDArray[np.float64]
+
+    def log_tasks(self) -> NDArray[np.float64]:
+        """Log-probability of each task, whatever its sequence, [N, C]."""
+        return np.asarray(self.sums - logsumexp(self.sums, axis=1, keepdims=True))
+
+    def costs(self, query: int, task: int) -> Chain:
+        """−log q(sequence | task, observations), over the places of the task's actions."""
+        chain = task_costs(self.scores, query, task)
+        first, *rest = chain.costs
+        return Chain(costs=(first + self.sums[query, task], *rest))

@@ -1,0 +1,318 @@
+"""A conditional logistic model of the truth among candidates: weights of terms that cannot hurt.
+
+p(candidate) is in proportion to exp(offset + Σ weights · features) over the candidates of a query,
+features being such that higher is better (minus an energy, a log-probability). A term that must
+earn its place is kept at zero unless the held-out log-likelihood, cross-fitted by video, improves
+by more than one standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+__all__ = ["Coefficient", "Comparison", "Fit", "choose_terms", "fit_weights"]
+
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """What the data say of one weight, were it free to be negative.
+
+    Attributes:
+        value: The unconstrained estimate, per unit of the feature as given.
+        error: Its standard error, with whole videos as units.
+        low: Lower end of the 90 % interval.
+        high: Upper end.
+    """
+
+    value: float
+    error: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Fitted weights.
+
+    Attributes:
+        weights: At least 0, one a feature, per unit of the feature as given, [F].
+        coefficients: What the data say of each weight, were none held at zero.
+        log_likelihood: Mean log-likelihood of the truth among the candidates under `weights`.
+        queries: Queries that were used: those with the truth among their candidates.
+    """
+
+    weights: Reals
+    coefficients: tuple[Coefficient, ...]
+    log_likelihood: float
+    queries: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether more terms earned their place.
+
+    Attributes:
+        fit: The chosen model, on all queries; terms that did not earn their place have weight 0.
+        full: The model with all terms, on all queries: its coefficients answer whether a term adds
+            anything.
+        kept: Which features the chosen model has, [F].
+        gain: Held-out log-likelihood a query gained by all terms over the simpler ones,
+            cross-fitted by video.
+        error: Its standard error, with whole videos as units.
+        folds: Number of folds.
+    """
+
+    fit: Fit
+    full: Fit
+    kept: NDArray[np.bool_]
+    gain: float
+    error: float
+    folds: int
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Candidates of all queries one below the other, less the truth, features scaled."""
+
+    rows: Reals
+    offsets: Reals
+    first: NDArray[np.int64]
+    of: NDArray[np.int64]
+    videos: NDArray[np.int64]
+    scale: Reals = field(default_factory=lambda: np.ones(0))
+
+    @classmethod
+    def make(
+        cls,
+        features: Sequence[Reals],
+        truth: Sequence[int],
+        videos: Sequence[int] | None,
+        offsets: Sequence[Reals] | None,
+    ) -> _Problem:
+        if (
+            not len(features)
+            == len(truth)
+            == (len(features) if videos is None else len(videos))
+            == (len(features) if offsets is None else len(offsets))
+        ):
+            raise ValueError(
+                f"{len(features)} queries, but {len(truth)} truths, or other numbers of videos or "
+                "offsets"
+            )
+        used = [query for query, row in enumerate(truth) if row >= 0]
+        width = features[0].shape[1] if len(features) else 0
+        if not used:
+            nothing = np.zeros(0, np.int64)
+            rows, offset = np.zeros((0, width)), np.zeros(0)
+            return cls(rows, offset, nothing, nothing, nothing, np.ones(width))
+        parts = [np.asarray(features[query], dtype=np.float64) for query in used]
+        bases = [
+            np.zeros(len(features[query]))
+            if offsets is None
+            else np.asarray(offsets[query], np.float64)
+            for query in used
+        ]
+        sizes = np.array([len(part) for part in parts])
+        first = np.concatenate([[0], sizes.cumsum()[:-1]])
+        rows, base = np.concatenate(parts), np.concatenate(bases)
+        if not np.isfinite(rows).all() or not np.isfinite(base).all():
+            raise ValueError("features and offsets must be finite; leave impossible candidates out")
+        of = np.repeat(np.arange(len(used)), sizes)
+        own = first + np.array([truth[query] for query in used])
+        rows, base = rows - rows[own][of], base - base[own][of]
+        centred = rows - (np.add.reduceat(rows, first) / sizes[:, None])[of]
+        scale = np.sqrt(np.square(centred).mean(axis=0))
+        scale[scale < 1e-12] = 1.0
+        groups = (
+            np.arange(len(used))
+            if videos is None
+            else np.unique(np.asarray(videos)[used], return_inverse=True)[1]
+        )
+        return cls(rows / scale, base, first, of, groups, scale)
+
+    @property
+    def queries(self) -> int:
+        return len(self.first)
+
+    def subset(self, queries: NDArray[np.bool_]) -> _Problem:
+        inside = queries[self.of]
+        sizes = np.bincount(self.of, minlength=self.queries)[queries]
+        return _Problem(
+            self.rows[inside],
+            self.offsets[inside],
+            np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
+            np.repeat(np.arange(len(sizes)), sizes),
+            self.videos[queries],
+            self.scale,
+        )
+
+    def shares(self, weights: Reals) -> tuple[Reals, Reals]:
+        """Log-likelihood of each query's truth, and each candidate's probability."""
+        logits = self.offsets + self.rows @ weights
+        top = np.maximum.reduceat(logits, self.first)
+        exponentials = np.exp(logits - top[self.of])
+        total = np.add.reduceat(exponentials, self.first)
+        return -(np.log(total) + top), exponentials / total[self.of]
+
+    def gradients(self, share: Reals) -> Reals:
+        """Gradient of each query's log-likelihood [n, F]; the truth's own features are zero."""
+        return -np.add.reduceat(share[:, None] * self.rows, self.first)
+
+    def information(self, share: Reals) -> Reals:
+        mean = np.add.reduceat(share[:, None] * self.rows, self.first)
+        return np.asarray((share[:, None] * self.rows).T @ self.rows - mean.T @ mean)
+
+    def solve(self, ridge: float, bounded: bool, free: NDArray[np.bool_]) -> Reals:
+        places = np.flatnonzero(free)
+        result = np.zeros(self.rows.shape[1])
+        if not self.queries or not len(places):
+            return result
+
+        def loss(part: Reals) -> tuple[float, Reals]:
+            weights = np.zeros(len(free))
+            weights[places] = part
+            logs, share = self.shares(weights)
+            slope = -self.gradients(share).sum(axis=0)[places] + ridge * part
+            return float(-logs.sum() + ridge / 2 * part @ part), slope
+
+        found = minimize(
+            loss,
+            np.zeros(len(places)),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0, None) if bounded else (None, None)] * len(places),
+            options={"maxiter": 500, "ftol": 1e-12, "gtol": 1e-8 * max(1, self.queries)},
+        )
+        result[places] = found.x
+        return result
+
+    def fit(self, ridge: float, kept: NDArray[np.bool_]) -> Fit:
+        weights = self.solve(ridge, True, kept)
+        loose = self.solve(ridge, False, kept)
+        errors = np.full(len(loose), np.inf)
+        places = np.flatnonzero(kept)
+        value = float("nan")
+        if self.queries:
+            value = float(self.shares(weights)[0].mean())
+            share = self.shares(loose)[1]
+            gradients = self.gradients(share)[:, places]
+            sums = np.zeros((int(self.videos.max()) + 1, len(places)))
+            np.add.at(sums, self.videos, gradients)
+            count = len(np.unique(self.videos))
+            bread = np.linalg.pinv(
+                self.information(share)[np.ix_(places, places)] + ridge * np.eye(len(places))
+            )
+            sums -= sums.sum(axis=0) / len(sums)  # the ridge's own pull
+            meat = sums.T @ sums * count / max(count - 1, 1)
+            errors[places] = np.sqrt(np.diagonal(bread @ meat @ bread).clip(0))
+        width = float(norm.ppf(0.95))
+        coefficients = tuple(
+            Coefficient(
+                value=float(w / s),
+                error=float(e / s),
+                low=float((w - width * e) / s),
+                high=float((w + width * e) / s),
+            )
+            for w, e, s in zip(loose, errors, self.scale, strict=True)
+        )
+        return Fit(
+            weights=np.asarray(weights / self.scale),
+            coefficients=coefficients,
+            log_likelihood=value,
+            queries=self.queries,
+        )
+
+
+def fit_weights(
+    features: Sequence[Reals],
+    truth: Sequence[int],
+    *,
+    videos: Sequence[int] | None = None,
+    offsets: Sequence[Reals] | None = None,
+    ridge: float = 1.0,
+) -> Fit:
+    """Weights under which the true candidates are likeliest, with what is known of each.
+
+    Features are scaled to unit deviation among the candidates of a query, then shrunk towards zero
+    by ridge / 2 · |w|², as if some weak evidence for zero had been seen beforehand. Maximised by
+    L-BFGS-B; a term whose weight would be negative gets none. Standard errors are those of the
+    sandwich with whole videos as units, at the unconstrained optimum.
+
+    Args:
+        features: Of each query the features of its candidates, higher is better, [n, F].
+        truth: Row of each query's true candidate; −1 where it is not among them: such queries say
+            nothing here.
+        videos: Video of each query, for the errors; None takes each query by itself.
+        offsets: Of each query fixed scores of its candidates [n], of weight 1.
+        ridge: Strength of the shrinkage.
+
+    Raises:
+        ValueError: Features that are not finite, or numbers of queries that differ.
+    """
+    problem = _Problem.make(features, truth, videos, offsets)
+    return problem.fit(ridge, np.ones(problem.rows.shape[1], dtype=np.bool_))
+
+
+def choose_terms(
+    features: Sequence[Reals],
+    truth: Sequence[int],
+    *,
+    videos: Sequence[int],
+    earn: Sequence[int],
+    offsets: Sequence[Reals] | None = None,
+    ridge: float = 1.0,
+    folds: int = 5,
+    seed: int = 0,
+    errors: float = 1.0,
+) -> Comparison:
+    """Weights, with some terms kept only where they earn their place.
+
+    They earn it on videos that no weight was fitted on.
+
+    Args:
+        features: As in `fit_weights`.
+        truth: As in `fit_weights`.
+        videos: Video of each query: folds and errors go by it.
+        earn: Features that are all left out unless they improve the held-out log-likelihood by more
+            than `errors` standard errors; the others are always there.
+        offsets: As in `fit_weights`.
+        ridge: As in `fit_weights`; in a fold as on the whole.
+        folds: Number of folds, at most one a video.
+        seed: Of the folds.
+        errors: Standard errors that the gain must exceed.
+
+    Raises:
+        ValueError: As `fit_weights`.
+    """
+    problem = _Problem.make(features, truth, videos, offsets)
+    every = np.ones(problem.rows.shape[1], dtype=np.bool_)
+    simple = every.copy()
+    simple[list(earn)] = False
+    full = problem.fit(ridge, every)
+    count = len(np.unique(problem.videos))
+    folds = min(folds, count)
+    if folds < 2:
+        return Comparison(problem.fit(ridge, simple), full, simple, 0.0, np.inf, folds)
+    fold = np.empty(count, dtype=np.int64)
+    fold[np.random.default_rng(seed).permutation(count)] = np.arange(count) % folds
+    gains = np.zeros(problem.queries)
+    for number in range(folds):
+        held = fold[problem.videos] == number
+        inside, outside = problem.subset(~held), problem.subset(held)
+        rich, poor = (inside.solve(ridge, True, kept) for kept in (every, simple))
+        gains[held] = outside.shares(rich)[0] - outside.shares(poor)[0]
+    sums = np.bincount(problem.videos, gains - gains.mean(), minlength=count)
+    gain, error = (
+        float(gains.mean()),
+        float(np.sqrt(np.square(sums).sum() * count / (count - 1)) / problem.queries),
+    )
+    kept = every if gain > errors * error else simple
+    return Comparison(problem.fit(ridge, kept), full, kept, gain, error, folds)

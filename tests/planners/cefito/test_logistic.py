@@ -1,0 +1,117 @@
+"""Weights of terms: recovery, intervals, and terms that must earn their place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cefito.planners.cefito.logistic import choose_terms, fit_weights
+
+
+def world(
+    seed: int,
+    weights: list[float],
+    *,
+    queries: int = 400,
+    per_video: int = 8,
+    candidates: int = 12,
+    shared: float = 0.0,
+):
+    rng = np.random.default_rng(seed)
+    features, truth = [], []
+    videos = np.arange(queries) // per_video
+    tilt = rng.normal(size=(videos[-1] + 1, len(weights))) * shared
+    for query in range(queries):
+        x = rng.normal(size=(candidates, len(weights))) * [1, 10, 0.1][: len(weights)]
+        logits = x @ (np.array(weights) + tilt[videos[query]])
+        share = np.exp(logits - logits.max())
+        features.append(x)
+        truth.append(int(rng.choice(candidates, p=share / share.sum())))
+    return features, truth, videos
+
+
+def test_recovers_the_weights() -> None:
+    features, truth, videos = world(0, [1.0, 0.1, 5.0], queries=3000)
+    fit = fit_weights(features, truth, videos=videos)
+    np.testing.assert_allclose(fit.weights, [1.0, 0.1, 5.0], rtol=0.1)
+    assert [c.value for c in fit.coefficients] == pytest.approx(fit.weights.tolist(), rel=1e-3)
+    assert fit.queries == 3000
+
+
+def test_negative_terms_get_no_weight_but_say_so() -> None:
+    features, truth, videos = world(1, [1.0, -0.1])
+    fit = fit_weights(features, truth, videos=videos)
+    assert fit.weights[1] == 0
+    assert fit.coefficients[1].high < 0
+
+
+def test_intervals_cover_nine_times_in_ten_where_windows_of_a_video_are_alike() -> None:
+    inside = naive = 0
+    for seed in range(200):
+        features, truth, videos = world(seed, [0.5], queries=320, per_video=8, shared=0.5)
+        features = [x[:6] for x, t in zip(features, truth, strict=True) if t < 6]
+        kept = [t < 6 for t in truth]
+        rows = [t for t in truth if t < 6]
+        own = fit_weights(features, rows, videos=videos[kept], ridge=1e-6).coefficients[0]
+        lone = fit_weights(features, rows, ridge=1e-6).coefficients[0]
+        # the mean over videos of tilted weights is drawn towards zero
+        inside += own.low < 0.45 < own.high
+        naive += lone.low < 0.45 < lone.high
+    assert inside > naive
+    assert inside >= 160
+
+
+def test_no_queries_and_truth_not_among_candidates() -> None:
+    assert fit_weights([], []).weights.tolist() == []
+    features, truth, videos = world(2, [1.0])
+    some = [t if query % 2 else -1 for query, t in enumerate(truth)]
+    fit = fit_weights(features, some, videos=videos)
+    assert fit.queries == 200
+    odd = fit_weights(features[1::2], truth[1::2], videos=videos[1::2])
+    np.testing.assert_allclose(fit.weights, odd.weights)
+    assert fit_weights(features, [-1] * 400, videos=videos).weights.tolist() == [0.0]
+    assert fit_weights([x * 0 for x in features], truth, videos=videos).weights.tolist() == [0.0]
+
+
+def test_offsets_count_with_weight_one() -> None:
+    features, truth, videos = world(3, [1.0, 0.1], queries=2000)
+    fit = fit_weights(
+        [x[:, 1:] for x in features], truth, videos=videos, offsets=[x[:, 0] for x in features]
+    )
+    assert fit.weights.tolist() == pytest.approx([0.1], rel=0.15)
+
+
+def test_shrinkage_grows() -> None:
+    features, truth, videos = world(4, [1.0], queries=40)
+    weights = [
+        float(fit_weights(features, truth, videos=videos, ridge=ridge).weights[0])
+        for ridge in (0.0, 1.0, 30.0)
+    ]
+    assert weights[0] > weights[1] > weights[2] > 0
+
+
+def test_terms_earn_their_place() -> None:
+    useful = choose_terms(*world(5, [1.0, 0.1])[:2], videos=world(5, [1.0, 0.1])[2], earn=[1])
+    assert useful.kept.tolist() == [True, True]
+    assert useful.gain > 3 * useful.error
+    kept = 0
+    for seed in range(60):
+        features, truth, videos = world(100 + seed, [1.0, 0.0], queries=160)
+        result = choose_terms(features, truth, videos=videos, earn=[1])
+        kept += bool(result.kept[1])
+        if not result.kept[1]:
+            assert result.fit.weights[1] == 0
+    assert kept <= 12
+
+
+def test_one_video_cannot_show_anything() -> None:
+    features, truth, _ = world(6, [1.0, 0.1], queries=20)
+    result = choose_terms(features, truth, videos=[0] * 20, earn=[1])
+    assert result.kept.tolist() == [True, False] and result.error == np.inf
+
+
+def test_refuses_infinite_features_and_uneven_numbers() -> None:
+    features, truth, videos = world(7, [1.0], queries=4)
+    with pytest.raises(ValueError, match="finite"):
+        fit_weights([*features[:3], features[3] * np.inf], truth, videos=videos)
+    with pytest.raises(ValueError, match="truths"):
+        fit_weights(features, truth[:3])
