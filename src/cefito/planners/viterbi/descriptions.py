@@ -1,7 +1,7 @@
 """What ViterbiPlanNet's observations are aligned with: a file's descriptions, or vectors for them.
 
-Published are embeddings of generated sentences. What the alignment needs of them most is that they
-tell actions apart, which vectors hashed from the actions' names do too.
+Published are embeddings of generated sentences. Vectors hashed from the actions' names tell actions
+apart as well, but not which of them are alike.
 """
 
 from __future__ import annotations
