@@ -80,6 +80,22 @@ def test_what_results_hold(study, world):
     assert results.failed(3, "nearest") == []
 
 
+def test_titles_are_the_planners_own_names_where_a_row_asks_for_it(study, tmp_path):
+    """A planner that was trained otherwise calls itself otherwise; files keep what it said."""
+    named = NEAREST.model_copy(update={"name": "named", "title": "generic", "own_name": True})
+    ours = replace(
+        study, out=tmp_path / "out", rows=(named, NEAREST), horizons=(2,), seeds=(0,), settings={}
+    )
+    assert [row.title for row in gather(ours).rows] == ["generic", NEAREST.title]
+    assert run_study(ours) == []
+    results = gather(ours)
+    (name,) = {entry.planner for entry in results.cells}
+    assert [row.title for row in results.rows] == [name, NEAREST.title]
+    write_results(results, tmp_path / "results.json")
+    assert "own_name" not in (tmp_path / "results.json").read_text()
+    assert read_results(tmp_path / "results.json") == results
+
+
 @pytest.mark.parametrize("rows", [(COSTLY, NEAREST), (NEAREST, COSTLY), (COSTLY,)])
 @pytest.mark.parametrize("sample", [20, 9, 5])
 def test_samples_of_samples(sample, rows, study, tmp_path):

@@ -136,6 +136,10 @@ def test_rows_by_name():
     assert rows[1].title == "most frequent window, true task"
     assert all(name == row.name and not row.true_task for name, row in ROWS.items())
     assert len({row.title for row in ROWS.values()}) == len(ROWS)
+    aligned, unaligned = find_rows(["viterbi", "viterbi-unaligned"])
+    assert unaligned.settings == {"viterbi.descriptions": "none"}
+    assert aligned.own_name
+    assert unaligned.own_name
 
 
 @pytest.mark.parametrize(

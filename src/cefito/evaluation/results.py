@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -135,13 +136,25 @@ def gather(study: Study) -> Results:
             "torch": torch.__version__,
             "numpy": np.__version__,
         },
-        rows=list(study.rows),
+        rows=[_titled(row, records) for row in study.rows],
         windows=windows,
         cells=[
             _placed(record, windows[record.horizon]) if isinstance(record, CellFile) else record
             for record in records
         ],
     )
+
+
+def _titled(row: Row, records: Sequence[CellFile | FailedCell]) -> Row:
+    """A row with its title settled: the name of its planner, if it is to have that and is known."""
+    if not row.own_name:
+        return row
+    names = (
+        record.planner
+        for record in records
+        if isinstance(record, CellFile) and record.row == row.name
+    )
+    return row.model_copy(update={"title": next(names, row.title), "own_name": False})
 
 
 def _read(study: Study, cell: Cell) -> CellFile | FailedCell:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import Field
+
 from cefito.errors import ConfigError
 from cefito.planners.base import Planner
 from cefito.planners.registry import find_method
@@ -23,6 +25,8 @@ class Row(Frozen):
     Attributes:
         name: Its name in files and on the command line.
         title: Its name in tables.
+        own_name: Whether tables rather show what the trained planner calls itself, which says how
+            it was trained. Not kept in files: titles are settled there.
         method: Name of the method.
         settings: Settings changed in training, dotted keys as in `load_config`.
         search: Settings of the search changed in planning, as in `search_settings`; only of methods
@@ -33,6 +37,7 @@ class Row(Frozen):
 
     name: str
     title: str
+    own_name: bool = Field(default=False, exclude=True)
     method: str
     settings: Mapping[str, Any] = {}
     search: Mapping[str, Any] = {}
@@ -110,7 +115,14 @@ _NAMED = (
         method="cefito",
         search={"method": "guided", "objective": "likelihood"},
     ),
-    Row(name="viterbi", title="ViterbiPlanNet", method="viterbi"),
+    Row(name="viterbi", title="ViterbiPlanNet", own_name=True, method="viterbi"),
+    Row(
+        name="viterbi-unaligned",
+        title="ViterbiPlanNet (no alignment)",
+        own_name=True,
+        method="viterbi",
+        settings={"viterbi.descriptions": "none"},
+    ),
     Row(name="pdpp", title="PDPP", method="pdpp"),
     Row(name="pkg", title="PKG, exact", method="pkg"),
     Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),

@@ -17,7 +17,7 @@ from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.graph import transition_counts
 from cefito.planners.networks import TrainingContext
-from cefito.planners.settings import load_config
+from cefito.planners.settings import load_config, run_config
 from cefito.planners.viterbi.layer import k_best, log_marginals, transition_probabilities
 from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import ViterbiNetwork
@@ -51,6 +51,12 @@ def world(tmp_path_factory) -> tuple[Windows, Windows]:
 def planner(world) -> ViterbiPlanner:
     """A fitted planner."""
     return fitted(world)
+
+
+@pytest.fixture(scope="module")
+def unaligned(world) -> ViterbiPlanner:
+    """A planner fitted without alignment."""
+    return fitted(world, descriptions="none")
 
 
 def small(**settings: object) -> ViterbiSettings:
@@ -150,7 +156,7 @@ def test_published_size(actions, tasks, horizon, expected):
 
 
 def network_of(
-    *, description_dim: int = 0, task_count: int = 4, **settings: object
+    *, description_dim: int = 0, free: bool = False, task_count: int = 4, **settings: object
 ) -> ViterbiNetwork:
     config = ViterbiConfig(**{**SMALL, **settings})
     network = ViterbiNetwork(
@@ -160,6 +166,7 @@ def network_of(
         horizon=3,
         task_count=task_count,
         description_dim=description_dim,
+        free=free,
     )
     network.reset(generator_for("cpu", 0))
     network.counts.copy_(torch.arange(25).reshape(5, 5) % 4)
@@ -329,6 +336,20 @@ def test_losses_under_autocast():
     assert all(torch.isfinite(parameter.grad).all() for parameter in network.parameters())
 
 
+def test_alignment_with_free_vectors_by_hand():
+    network, windows = network_of(free=True), toy_windows()
+    assert network.free.shape == (5, 2, network.config.width)
+    states = network(torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)).states
+    logits = network.alignment(states, None, generator=generator_for("cpu", 0))
+    for end in range(2):
+        cosines = F.cosine_similarity(states[:, end, None], network.free[None, :, end], dim=-1)
+        torch.testing.assert_close(logits[:, end], network.temperature * cosines)
+    loss = ViterbiLoss(
+        network=network, train=windows, val=windows, descriptions=None, config=network.config
+    )
+    assert "alignment" in loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
+
+
 def test_losses_that_are_left_out():
     network, windows = network_of(task_count=0, task=0.0), toy_windows()
     loss = ViterbiLoss(
@@ -427,7 +448,9 @@ def test_plans(world, decoding):
             product = product * raw[plan.actions[:, :-1], plan.actions[:, 1:]].prod(axis=1)
         np.testing.assert_allclose(np.exp(-plan.energies), product, rtol=1e-6)
     assert planner.name == (
-        "ViterbiPlanNet" if decoding == "viterbi" else "ViterbiPlanNet (marginals)"
+        "ViterbiPlanNet (name hashes)"
+        if decoding == "viterbi"
+        else "ViterbiPlanNet (marginals, name hashes)"
     )
     shorter = planner.plan(queries, 2)
     assert all(
@@ -576,11 +599,77 @@ def test_descriptions_are_needed_in_training_only(world, tmp_path):
 
 
 def small_count(world: tuple[Windows, Windows]) -> int:
-    return fitted(world).parameters["ViterbiPlanNet"]
+    return fitted(world, descriptions="none").parameters["ViterbiPlanNet"]
 
 
-def test_descriptions_of_no_weight_are_not_read(world, planner):
-    assert same_weights(fitted(world, descriptions="/nowhere.npy", alignment=0.0), planner)
+@pytest.mark.parametrize("descriptions", ["/nowhere.npy", "names", "free", '""'])
+def test_without_alignment(world, unaligned, descriptions):
+    """Descriptions of no weight are not read; an empty value is none, as it was once written."""
+    weight = {} if descriptions == '""' else {"alignment": 0.0}
+    planner = fitted(world, descriptions=descriptions, **weight)
+    assert same_weights(planner, unaligned)
+    assert planner.describe() == unaligned.describe()
+    assert planner.name == "ViterbiPlanNet (no alignment)"
+
+
+def test_runs_of_before_stay_without_alignment(world, unaligned, tmp_path):
+    unaligned.save(tmp_path)
+    values = small().viterbi.model_dump(mode="json") | {"descriptions": ""}
+    del values["name_width"]
+    old = run_config({"preset": "small", "viterbi": values}, place="old")
+    loaded = ViterbiPlanner.load(tmp_path, settings=old.settings(ViterbiSettings))
+    assert same_plans(unaligned, loaded, Queries.from_windows(world[1]))
+    assert loaded.name == "ViterbiPlanNet (no alignment)"
+
+
+@pytest.mark.parametrize(
+    ("descriptions", "name", "more"),
+    [
+        (
+            "names",
+            "ViterbiPlanNet (name hashes)",
+            {"description.weight": (16, 7), "temperature": ()},
+        ),
+        ("free", "ViterbiPlanNet (free vectors)", {"free": (None, 2, 16), "temperature": ()}),
+        ("none", "ViterbiPlanNet (no alignment)", {}),
+        ("file", "ViterbiPlanNet", {"description.weight": (16, 5), "temperature": ()}),
+    ],
+)
+def test_kinds_of_descriptions(world, unaligned, descriptions, name, more, tmp_path):
+    if descriptions == "file":
+        descriptions = str(write_descriptions(tmp_path / "descriptions.npy", world))
+    settings = {"descriptions": descriptions, "name_width": 7}
+    training = {"training.optimiser.epochs": 5, "training.optimiser.learning_rate": 5e-3}
+    planner = fitted(world, context=TrainingContext(folder=tmp_path), **settings, **training)
+    assert planner.name == name
+    tensors = weights(planner)
+    added = {key: tuple(tensors[key].shape) for key in tensors.keys() - weights(unaligned).keys()}
+    actions = len(world[0].taxonomy.actions)
+    assert added == {
+        key: tuple(actions if size is None else size for size in shape)
+        for key, shape in more.items()
+    }
+    epochs = lines(tmp_path)
+    if more:
+        assert epochs[-1]["alignment"] < 0.9 * epochs[0]["alignment"]
+    else:
+        assert "alignment" not in epochs[0]
+    (tmp_path / "run").mkdir()
+    planner.save(tmp_path / "run")
+    loaded = load(tmp_path / "run", **settings)
+    assert loaded.describe() == planner.describe()
+    assert same_plans(planner, loaded, Queries.from_windows(world[1]))
+    for other in {"names", "free", "none"} - {descriptions}:
+        with pytest.raises(RunError, match=r"viterbi\.safetensors"):
+            load(tmp_path / "run", descriptions=other)
+
+
+def test_another_kind_does_not_go_on_with_a_training(world, tmp_path):
+    context = TrainingContext(folder=tmp_path)
+    fitted(world, context=context, name_width=7)
+    for settings in ({"name_width": 8}, {"descriptions": "free"}, {"descriptions": "none"}):
+        with pytest.raises(RunError):
+            fitted(world, context=context, **settings)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class ViterbiLoss:
         train: Training windows.
         val: Validation windows.
         descriptions: Embeddings of descriptions [K, 6, W], where the network has an encoder for
-            them.
+            them. Without, its free vectors are aligned with, where it has such.
         config: Weights of the losses, decoding, changes of the observations, which validation
             windows.
     """
@@ -78,7 +78,7 @@ class ViterbiLoss:
         outputs = self.module(initial, goal, generator=generator)
         marginals = log_marginals(outputs.emissions, self.transitions).exp()
         terms = {"marginals": _squared(1.0, marginals, actions)}
-        if self.descriptions is not None:
+        if self.descriptions is not None or self.module.free is not None:
             logits = self.module.alignment(outputs.states, self.descriptions, generator=generator)
             ends = actions[:, [0, -1]]
             loss = F.cross_entropy(logits.flatten(0, 1), ends.flatten(), reduction="sum")

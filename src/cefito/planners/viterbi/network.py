@@ -49,7 +49,8 @@ class ViterbiNetwork(nn.Module):
         action_count: K.
         horizon: T.
         task_count: |C|; 0 for no task head.
-        description_dim: W, the width of descriptions; 0 where there are none.
+        description_dim: W, the width of descriptions; 0 where there are none to encode.
+        free: Whether the observations are aligned with learned vectors instead.
     """
 
     mean: Tensor
@@ -64,6 +65,7 @@ class ViterbiNetwork(nn.Module):
         horizon: int,
         task_count: int = 0,
         description_dim: int = 0,
+        free: bool = False,
     ) -> None:
         super().__init__()
         self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
@@ -83,17 +85,21 @@ class ViterbiNetwork(nn.Module):
         self.description: nn.Linear | None = None
         if description_dim:
             self.description = nn.Linear(description_dim, width, bias=False)
+        self.free = nn.Parameter(torch.zeros(action_count, 2, width)) if free else None
+        if description_dim or free:
             self.temperature = nn.Parameter(torch.tensor(_TEMPERATURE))
         self.register_buffer("mean", torch.zeros(observation_dim))
         self.register_buffer("counts", torch.zeros(action_count, action_count, dtype=torch.int64))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform layers, zero biases."""
+        """Draw all weights anew: Kaiming-uniform layers, zero biases, normal free vectors."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+        if self.free is not None:
+            nn.init.normal_(self.free, generator=generator)
 
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
@@ -123,23 +129,34 @@ class ViterbiNetwork(nn.Module):
         return Outputs(emissions=emissions, states=states, tasks=tasks)
 
     def alignment(
-        self, states: Tensor, descriptions: Tensor, *, generator: torch.Generator | None = None
+        self,
+        states: Tensor,
+        descriptions: Tensor | None,
+        *,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """How well observations fit each action: learned factor × mean cosine to its descriptions.
+
+        Free vectors stand for the means of encoded descriptions.
 
         Args:
             states: Encoded initial and goal observations [B, 2, D].
             descriptions: Embeddings of three descriptions before each action, then of three after
-                it, [K, 6, W].
+                it, [K, 6, W]; None for the free vectors.
             generator: In training, the source of dropout.
 
         Returns:
             Logits [B, 2, K]: of the initial observation with what is described before, of the goal
             with what is after.
         """
-        assert self.description is not None
-        encoded = self.description(self._drop(self.config.input_dropout, generator)(descriptions))
-        means = F.normalize(encoded.float(), dim=-1).unflatten(1, (2, 3)).mean(dim=2)
+        if descriptions is None:
+            assert self.free is not None
+            means = F.normalize(self.free.float(), dim=-1)
+        else:
+            assert self.description is not None
+            drop = self._drop(self.config.input_dropout, generator)
+            encoded = self.description(drop(descriptions))
+            means = F.normalize(encoded.float(), dim=-1).unflatten(1, (2, 3)).mean(dim=2)
         cosines = torch.einsum("bed,ked->bek", F.normalize(states.float(), dim=-1), means)
         return self.temperature * cosines.float()
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.files import check_array, load_npy, sha256
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
@@ -28,10 +27,11 @@ from cefito.planners.base import (
 )
 from cefito.planners.graph import transition_counts
 from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.planners.viterbi.descriptions import fixed_descriptions
 from cefito.planners.viterbi.layer import Decoding, decode
 from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import Outputs, ViterbiNetwork
-from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
+from cefito.planners.viterbi.settings import Alignment, ViterbiConfig, ViterbiSettings
 from cefito.progress import Progress, silent
 from cefito.runtime import Stream
 from cefito.search.constraints import Constraints
@@ -39,6 +39,13 @@ from cefito.search.problem import Effort, Plans
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["ViterbiModel", "ViterbiPlanner"]
+
+_KINDS: dict[Alignment, str] = {
+    "file": "",  # as published
+    "names": "name hashes",
+    "free": "free vectors",
+    "none": "no alignment",
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
             RunError: A checkpoint cannot be used or written, or the training diverged.
         """
         action_count = len(train.taxonomy.actions)
-        descriptions, digest = _descriptions(config, action_count)
+        descriptions, digest = fixed_descriptions(config, train.taxonomy)
         network = ViterbiNetwork(
             config=config,
             observation_dim=train.initial.shape[1],
@@ -80,6 +87,7 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
             horizon=train.horizon,
             task_count=len(train.taxonomy.tasks) if config.task else 0,
             description_dim=0 if descriptions is None else descriptions.shape[2],
+            free=config.aligned_with == "free",
         )
         network.counts.copy_(torch.from_numpy(transition_counts(train, action_count)))
         result = train_network(
@@ -91,7 +99,10 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
             training=config.training,
             stream=Stream.VITERBI,
             seed=seed,
-            settings=[train.horizon, config.model_dump() | {"descriptions": digest}],
+            settings=[
+                train.horizon,
+                config.model_dump(exclude={"name_width"}) | {"descriptions": digest},
+            ],
             context=context.part("viterbi"),
             centre=config.centre,
         )
@@ -135,11 +146,13 @@ class ViterbiPlanner(BasePlanner):
     Attributes:
         model: The network.
         decoding: How sequences are chosen.
+        aligned_with: What observations were aligned with in training.
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False)
     model: ViterbiModel
     decoding: Decoding
+    aligned_with: Alignment
 
     @classmethod
     def fit(
@@ -159,7 +172,9 @@ class ViterbiPlanner(BasePlanner):
         """
         config = settings.viterbi
         model, result = ViterbiModel.fit(train, val, config=config, seed=seed, context=context)
-        return Fitted(cls(model, config.decoding), {ViterbiModel.title: result})
+        return Fitted(
+            cls(model, config.decoding, config.aligned_with), {ViterbiModel.title: result}
+        )
 
     @classmethod
     def load(
@@ -176,7 +191,7 @@ class ViterbiPlanner(BasePlanner):
         """
         config = settings.viterbi
         model = ViterbiModel.load(folder, config=config, device=context.device)
-        return cls(model, config.decoding)
+        return cls(model, config.decoding, config.aligned_with)
 
     def save(self, folder: Path) -> None:
         """Write weights and transitions into one file."""
@@ -184,8 +199,10 @@ class ViterbiPlanner(BasePlanner):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What it is called in tables."""
-        return "ViterbiPlanNet" if self.decoding == "viterbi" else "ViterbiPlanNet (marginals)"
+        """What it is called in tables; says where it is not as published."""
+        departures = ("" if self.decoding == "viterbi" else "marginals", _KINDS[self.aligned_with])
+        said = ", ".join(departure for departure in departures if departure)
+        return f"ViterbiPlanNet ({said})" if said else "ViterbiPlanNet"
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -245,23 +262,6 @@ def _plans(
     )
 
 
-def _descriptions(
-    config: ViterbiConfig, action_count: int
-) -> tuple[NDArray[np.float32] | None, str]:
-    """Descriptions [K, 6, W] and their file's digest.
-
-    None where there are none or they count for nothing.
-    """
-    if not config.descriptions or not config.alignment:
-        return None, ""
-    path = Path(config.descriptions)
-    array = load_npy(
-        path, "Correct viterbi.descriptions, or leave it empty to train without descriptions."
-    )
-    check_array(array, shape=(action_count, 6, None), place=str(path), rows="action")
-    return array.astype(np.float32), sha256(path)
-
-
 def _build(config: ViterbiConfig, tensors: Mapping[str, Tensor]) -> ViterbiNetwork:
     """A network for weights of its sizes."""
     action_count, _ = tensors["counts"].shape
@@ -269,12 +269,16 @@ def _build(config: ViterbiConfig, tensors: Mapping[str, Tensor]) -> ViterbiNetwo
     horizon, rest = divmod(len(tensors["emission.bias"]), max(action_count, 1))
     if rest or not horizon or not action_count:
         raise ValueError("emissions do not fit the actions")
-    described = tensors.get("description.weight")
+    kind = config.aligned_with
+    description_dim = {"names": config.name_width, "free": 0, "none": 0}.get(kind)
+    if description_dim is None:
+        _, description_dim = tensors["description.weight"].shape
     return ViterbiNetwork(
         config=config,
         observation_dim=observation_dim,
         action_count=action_count,
         horizon=horizon,
         task_count=len(tensors["task.2.weight"]) if config.task else 0,
-        description_dim=0 if described is None else described.shape[1],
+        description_dim=description_dim,
+        free=kind == "free",
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from cefito.settings import Frozen
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
-__all__ = ["ViterbiConfig", "ViterbiSettings"]
+__all__ = ["Alignment", "ViterbiConfig", "ViterbiSettings"]
+
+Alignment = Literal["file", "names", "free", "none"]
 
 
 class ViterbiConfig(Frozen):
@@ -24,10 +26,13 @@ class ViterbiConfig(Frozen):
         dropout: Share of the emission network's hidden units zeroed in training.
         normalise: Layer-normalise the observations first (published: raw).
         centre: Subtract the training windows' mean observation first (published: no).
-        descriptions: A .npy file with embeddings of descriptions of the state before and after each
-            action, [K, 6, W] (three before, then three after), to align the observations with in
-            training; empty for none.
-        alignment: Weight of the alignment loss, where there are descriptions.
+        descriptions: What the observations are aligned with in training. A .npy file with
+            embeddings of descriptions of the state before and after each action, [K, 6, W] (three
+            before, then three after), as published; or, without such a file, "names": fixed vectors
+            hashed from the actions' names in their place; "free": a learned vector for before and
+            one for after each action; "none": no alignment. Empty is "none" too.
+        name_width: W of the vectors that are hashed from names.
+        alignment: Weight of the alignment loss; 0 for no alignment.
         task: Weight of the task loss; 0 for no task head.
         decoding: "viterbi" over the marginals with the raw transitions (published as DVL+VD), or
             the likeliest action of each step after the layer was applied to its own "marginals"
@@ -43,7 +48,8 @@ class ViterbiConfig(Frozen):
     dropout: float = Field(0.2, ge=0, lt=1)
     normalise: bool = False
     centre: bool = False
-    descriptions: str = ""
+    descriptions: str = "names"
+    name_width: PositiveInt = 768
     alignment: float = Field(1.0, ge=0)
     task: float = Field(1.0, ge=0)
     decoding: Literal["viterbi", "marginals"] = "viterbi"
@@ -60,11 +66,25 @@ class ViterbiConfig(Frozen):
         stopping=StoppingConfig(every=1, patience=0, windows=0),
     )
 
+    @field_validator("descriptions")
+    @classmethod
+    def _empty_is_none(cls, value: str) -> str:
+        return value or "none"  # as runs wrote it before there were other kinds
+
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ViterbiConfig:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} must be divisible by the {self.heads} heads")
         return self
+
+    @property
+    def aligned_with(self) -> Alignment:
+        """What observations are aligned with, by kind; "none" where the alignment has no weight."""
+        if not self.alignment or self.descriptions == "none":
+            return "none"
+        if self.descriptions == "names":
+            return "names"
+        return "free" if self.descriptions == "free" else "file"
 
 
 class ViterbiSettings(Frozen):
