@@ -110,11 +110,18 @@ _NAMED = (
         exhaustive=True,
     ),
     Row(
+        name="cefito-energy-guided",
+        title="CEFITO, energy alone, guided search",
+        method="cefito",
+        search={"method": "guided", "objective": "energy", "tasks": 1},
+    ),
+    Row(
         name="cefito-no-energy",
         title="CEFITO without the energy",
         method="cefito",
         search={"method": "guided", "objective": "likelihood"},
     ),
+    Row(name="chain", title="chain", method="chain"),
     Row(name="viterbi", title="ViterbiPlanNet", own_name=True, method="viterbi"),
     Row(
         name="viterbi-unaligned",

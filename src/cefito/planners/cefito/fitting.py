@@ -1,8 +1,7 @@
 """Fitting the objective on validation windows, so that no term can hurt.
 
-The chain is always there. The prior, and then the energy, are added only where they improve the
-likelihood of true sequences on videos that no weight was fitted on by more than the error of that
-improvement; what is fitted is shrunk towards nothing.
+The chain is always there. The prior, and then the energy, are added only where they improve plans
+of videos that no weight was fitted on; what is fitted is shrunk towards nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.planners.base import Queries
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
-from cefito.planners.cefito.weights import Evidence, ObjectiveFit, Weights
+from cefito.planners.cefito.weights import NOTHING_FITTED, Evidence, ObjectiveFit, Weights
 from cefito.planners.chain.model import ChainModel
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Field
@@ -31,6 +30,7 @@ MOST_TASKS = 5
 _NO_ENERGY = 1e6  # in the place of an infinite energy, of a field that diverged
 _BATCH = 4096  # sequences whose energies are computed at once
 _JOINT, _PRIOR, _ENERGY = 0, 1, 2  # columns of the features
+_FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class _Candidates:
     rank: NDArray[np.int64]
     truth: NDArray[np.int64]
     videos: NDArray[np.int64]
+
+    def subset(self, rows: NDArray[np.bool_]) -> _Candidates:
+        """Those of some windows."""
+        return _Candidates(**{name: value[rows] for name, value in vars(self).items()})
 
     def columns(self, chosen: Sequence[int]) -> list[NDArray[np.float64]]:
         """Some of the features of each window's possible candidates."""
@@ -83,25 +87,73 @@ def fit_objective(
     sample = val.sample(windows or None, seed=0)
     candidates = _candidates(chain, field, prior, sample)
     truth, videos = candidates.truth.tolist(), candidates.videos.tolist()
-    with_prior = choose_terms(
-        candidates.columns([_JOINT, _PRIOR]), truth, videos=videos, earn=[_PRIOR]
-    )
-    base = [_JOINT, *([_PRIOR] if with_prior.kept[_PRIOR] else [])]
-    with_energy = choose_terms(
+    guide = choose_terms(candidates.columns([_JOINT, _PRIOR]), truth, videos=videos, earn=[_PRIOR])
+    base = [_JOINT, *([_PRIOR] if _earned(candidates, guide, [_JOINT], [_PRIOR]) else [])]
+    full = choose_terms(
         candidates.columns([*base, _ENERGY]), truth, videos=videos, earn=[len(base)]
     )
-    guide = _weights(with_prior.fit.weights, [_JOINT, _PRIOR])
-    fitted = _weights(with_energy.fit.weights, [*base, _ENERGY])
+    kept = _earned(candidates, full, base, [_ENERGY])
+    chosen = [*base, _ENERGY] if kept else base
+    fitted = _fitted(candidates, chosen)
     return ObjectiveFit(
         weights={
             "energy": _energy_alone(candidates, [_ENERGY]),
             "prior": _energy_alone(candidates, [_ENERGY, _PRIOR]),
             "fitted": fitted,
         },
-        guide=guide,
+        guide=_fitted(candidates, base),
         tasks=_best_tasks(candidates, fitted),
-        evidence=_evidence(with_energy, place=len(base)),
+        evidence=_evidence(full, place=len(base), kept=kept),
     )
+
+
+def _fitted(candidates: _Candidates, columns: Sequence[int]) -> Weights:
+    """Weights of some of the features on all windows; the chain's is that of its joint."""
+    fit = fit_weights(candidates.columns(columns), candidates.truth.tolist())
+    found = dict(zip(columns, fit.weights.tolist(), strict=True))
+    if not found[_JOINT] > 0:  # no window has its truth among the candidates
+        return NOTHING_FITTED.guide
+    return Weights(
+        energy=found.get(_ENERGY, 0.0),
+        prior=found.get(_PRIOR, 0.0),
+        chain=found[_JOINT],
+        task=found[_JOINT],
+    )
+
+
+def _earned(
+    candidates: _Candidates, comparison: Comparison, simple: Sequence[int], more: Sequence[int]
+) -> bool:
+    """Whether further terms improve what they were not fitted on.
+
+    The likelihood of the truth must rise by more than its error, and neither the success rate nor
+    the mean accuracy of the best candidate may fall: a likelihood among likely candidates can rise
+    by being less sure alone.
+    """
+    if not comparison.kept.all():
+        return False
+    scores = {}
+    for name, columns in (("simple", list(simple)), ("rich", [*simple, *more])):
+        values = np.full(candidates.possible.shape, -np.inf)
+        for fold in range(_FOLDS):
+            held = _fold_of(candidates.videos) == fold
+            inside = candidates.subset(~held)
+            fit = fit_weights(inside.columns(columns), inside.truth.tolist())
+            values[held] = candidates.features[held][:, :, columns] @ fit.weights
+        scores[name] = np.where(candidates.possible, values, -np.inf)
+    simple_share, rich_share = (
+        np.take_along_axis(candidates.correct, part.argmax(axis=1)[:, None], axis=1)[:, 0]
+        for part in scores.values()
+    )
+    success = (rich_share == 1).mean() >= (simple_share == 1).mean()
+    return bool(success and rich_share.mean() >= simple_share.mean())
+
+
+def _fold_of(videos: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The fold of each window; windows of a video share one."""
+    _, place = np.unique(videos, return_inverse=True)
+    folds = np.random.default_rng(0).permutation(int(place.max()) + 1) % _FOLDS
+    return np.asarray(folds[place])
 
 
 def _candidates(chain: ChainModel, field: Field, prior: NGramPrior, sample: Windows) -> _Candidates:
@@ -148,15 +200,6 @@ def _energies(field: Field, sample: Windows, actions: NDArray[np.int64]) -> NDAr
     return np.where(np.isfinite(energies), energies, _NO_ENERGY)
 
 
-def _weights(values: NDArray[np.float64], columns: Sequence[int]) -> Weights:
-    """Weights of the terms from those of the features; the chain's is that of its joint."""
-    found = dict(zip(columns, values.tolist(), strict=True))
-    joint = found.get(_JOINT, 0.0)
-    return Weights(
-        energy=found.get(_ENERGY, 0.0), prior=found.get(_PRIOR, 0.0), chain=joint, task=joint
-    )
-
-
 def _energy_alone(candidates: _Candidates, columns: Sequence[int]) -> Weights:
     """Weights of the energy, perhaps with the prior, and of the task, in the energy's own unit."""
     features = [
@@ -185,7 +228,7 @@ def _best_tasks(candidates: _Candidates, weights: Weights) -> int:
     return 1 + max(range(MOST_TASKS), key=lambda index: outcomes[index])
 
 
-def _evidence(comparison: Comparison, *, place: int) -> Evidence:
+def _evidence(comparison: Comparison, *, place: int, kept: bool) -> Evidence:
     coefficient = comparison.full.coefficients[place]
     return Evidence(
         coefficient=coefficient.value,
@@ -193,6 +236,6 @@ def _evidence(comparison: Comparison, *, place: int) -> Evidence:
         high=coefficient.high,
         gain=comparison.gain,
         error=comparison.error,
-        kept=bool(comparison.kept[place]),
+        kept=kept,
         windows=comparison.full.queries,
     )
