@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from cefito.planners.cefito.logistic import choose_terms, fit_weights
 
 
@@ -106,7 +107,8 @@ def test_terms_earn_their_place() -> None:
 def test_one_video_cannot_show_anything() -> None:
     features, truth, _ = world(6, [1.0, 0.1], queries=20)
     result = choose_terms(features, truth, videos=[0] * 20, earn=[1])
-    assert result.kept.tolist() == [True, False] and result.error == np.inf
+    assert result.kept.tolist() == [True, False]
+    assert result.error == np.inf
 
 
 def test_refuses_infinite_features_and_uneven_numbers() -> None:
