@@ -32,7 +32,7 @@ def trained(tmp_path_factory):
             "training.optimiser.epochs": 4,
             "training.stopping.every": 4,
             "classifier_training.optimiser.epochs": 10,
-            "proposal_training.optimiser.epochs": 8,
+            "chain_training.optimiser.epochs": 8,
             "search.fitting_windows": 0,
         },
     )

@@ -42,9 +42,10 @@ TINY = {
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 3,
     "classifier_training.optimiser.learning_rate": 0.02,
-    "proposal.hidden": [16, 12],
-    "proposal.action_dim": 8,
-    "proposal_training.optimiser.epochs": 2,
+    "chain.hidden": 16,
+    "chain.width": 8,
+    "chain.emission": 16,
+    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 20,
 }
 

@@ -173,7 +173,7 @@ def test_nothing_to_learn():
 
 
 def test_the_paper_is_the_energy_alone():
-    assert vars(PAPER) == {"energy": 1.0, "prior": 0.0, "proposal": 0.0, "task": 0.0}
+    assert vars(PAPER) == {"energy": 1.0, "prior": 0.0, "chain": 0.0, "task": 0.0}
     assert tuple(vars(PAPER)) == TERMS
     assert all(set(terms) <= set(TERMS) and "task" in terms for terms in OBJECTIVES.values())
 
