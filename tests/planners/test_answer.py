@@ -280,7 +280,7 @@ def test_an_answer_of_another_method(baseline, run, method):
     assert given.task.model_dump() == {"id": 2, "name": "tyre", "source": "given"}
     assert all(set(plan.actions) <= {6, 7} for plan in given.plans)
     with pytest.raises(
-        ConfigError, match=r"cannot obey constraints; of the methods only cefito can"
+        ConfigError, match=r"cannot obey constraints; of the methods only cefito, chain can"
     ):
         answer(other, query, constraints=Constraints(forbidden=(0,)))
     with pytest.raises(ConfigError, match=r"has no search to choose; of the methods only cefito"):

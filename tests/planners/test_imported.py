@@ -358,7 +358,7 @@ def test_without_a_classifier_tasks_must_be_given(run, observations):
     ):
         with pytest.raises(
             RunError,
-            match=r"imported without a task classifier, so tasks must be given.*import-checkpoint",
+            match=r"has no task classifier, so tasks must be given.*import-checkpoint",
         ) as caught:
             call()
         assert caught.value.setting == "task"
@@ -506,7 +506,7 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
         file == run.folder / f"evaluation-test-oracle-task-sample-3-{world.fingerprint[:12]}.json"
     )
     assert scores.fingerprint == world.fingerprint
-    with pytest.raises(RunError, match="without a task classifier"):
+    with pytest.raises(RunError, match="has no task classifier"):
         evaluate_run(run, dataset=world.folder)
     with pytest.raises(
         RunError,
