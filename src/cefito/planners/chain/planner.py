@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -37,10 +37,11 @@ __all__ = ["ChainPlanner"]
 
 @dataclass(frozen=True, eq=False)
 class ChainPlanner(BasePlanner):
-    """Plans the likeliest (task, sequence) pairs under a chain, exactly.
+    """Plans the sequences of the likeliest (task, sequence) pairs under a chain, exactly.
 
-    Energies and scores are minus the logarithm of the pair's probability among all pairs, or among
-    those of the task where that is given, whatever constraints allow.
+    A sequence that several tasks allow is listed once, with the likeliest of them. Energies and
+    scores are minus the logarithm of the pair's probability among all pairs, or among those of the
+    task where that is given, whatever constraints allow.
 
     Attributes:
         model: The trained chain.
@@ -141,14 +142,20 @@ class ChainPlanner(BasePlanner):
                 self._constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
                 for row, own in enumerate(total)
             ]
-        best, values = scores.best(top_k, tasks)
-        logs = (values - total[:, None]).double().cpu().numpy()
-        actions, own = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
-        searched = states.task_count if tasks is None else 1
-        return [
-            _plans(actions[row, kept], logs[row, kept], own[row, kept, 0], searched, exact=True)
-            for row, kept in enumerate(np.isfinite(logs))
-        ]
+        searched, pairs = states.task_count if tasks is None else 1, top_k
+        while True:
+            best, values = scores.best(pairs, tasks)
+            logs = (values - total[:, None]).double().cpu().numpy()
+            actions, task = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
+            kept = np.isfinite(logs)
+            found = [
+                _plans(actions[row, own], logs[row, own], task[row, own, 0], searched, top_k)
+                for row, own in enumerate(kept)
+            ]
+            more = kept.sum(axis=1) == pairs  # further pairs may bring further sequences
+            if all(len(plans) == top_k for plans, left in zip(found, more, strict=True) if left):
+                return found
+            pairs *= 2
 
     def _constrained(
         self,
@@ -199,8 +206,9 @@ class ChainPlanner(BasePlanner):
         if not parts:
             raise refusals[0]
         sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
-        order = np.lexsort((*sequences.T[::-1], found, -logs))[:top_k]
-        return _plans(sequences[order], logs[order], found[order], len(tasks), exact=exact)
+        order = np.lexsort((*sequences.T[::-1], found, -logs))
+        plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k)
+        return replace(plans, exact=exact)
 
 
 def _plans(
@@ -208,15 +216,16 @@ def _plans(
     logs: NDArray[np.float64],
     tasks: NDArray[np.int64],
     searched: int,
-    *,
-    exact: bool,
+    top_k: int,
 ) -> Plans:
+    """Plans of pairs, likeliest first, each sequence once."""
+    first = np.sort(np.unique(actions, axis=0, return_index=True)[1])[:top_k]
     return Plans(
-        actions=actions,
-        energies=-logs,
-        scores=-logs,
+        actions=actions[first],
+        energies=-logs[first],
+        scores=-logs[first],
         evaluated=Effort(token_forwards=2, leaves=0),
-        exact=exact,
-        tasks=tasks,
+        exact=True,
+        tasks=tasks[first],
         searched=searched,
     )
