@@ -17,7 +17,7 @@ from cefito.planners.base import Queries
 from cefito.planners.networks import TrainingContext
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.settings import load_config
-from cefito.training.settings import OptimiserConfig, ProposalTrainingConfig
+from cefito.training.settings import OptimiserConfig, TrainingConfig
 from cefito.training.trainer import TrainingResult
 
 
@@ -51,7 +51,7 @@ def fit(
     return ProposalModel.fit(
         *world,
         config=CONFIG,
-        training=ProposalTrainingConfig(optimiser=OptimiserConfig(**optimiser)),
+        training=TrainingConfig(optimiser=OptimiserConfig(**optimiser)),
         actions=allowed(world[0]) if actions is None else actions,
         seed=seed,
         context=context,
@@ -82,7 +82,7 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     _, result = ProposalModel.fit(
         *world,
         config=config.proposal,
-        training=config.proposal_training,
+        training=config.chain_training,
         actions=allowed(world[0]),
         seed=0,
         context=TrainingContext(folder=tmp_path),

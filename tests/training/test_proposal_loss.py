@@ -8,7 +8,7 @@ from cefito.field.proposal import ProposalNetwork
 from cefito.field.settings import ProposalConfig
 from cefito.training.distributed import Processes
 from cefito.training.proposal_loss import ProposalLoss
-from cefito.training.settings import AugmentationConfig, ProposalTrainingConfig
+from cefito.training.settings import AugmentationConfig, TrainingConfig
 
 E, T, K = 8, 3, 7
 ACTIONS = {0: (0, 1, 2, 3), 1: (3, 4, 5, 6)}
@@ -54,7 +54,7 @@ def proposal_loss(
     network.reset(generator(1))
     with torch.no_grad():
         network.bias.copy_(torch.randn(network.bias.shape, generator=generator(2)))
-    training = ProposalTrainingConfig(augmentation=AugmentationConfig(noise=noise, swap=swap))
+    training = TrainingConfig(augmentation=AugmentationConfig(noise=noise, swap=swap))
     return ProposalLoss(
         proposal=network,
         train=windows(),

@@ -26,7 +26,7 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    That of CEFITO is a task classifier, a proposal network and an energy field.
+    That of CEFITO is a chain, an energy field and, where settings ask for one, a task classifier.
 
     Repeat the command to go on after an interruption. Start it by torchrun to use several
     processes.

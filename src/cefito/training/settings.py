@@ -1,4 +1,4 @@
-"""Settings of trainings: what all have, and what field, classifier and proposals add."""
+"""Settings of trainings: what all have, and what field and classifier add."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ __all__ = [
     "LossConfig",
     "MarginConfig",
     "OptimiserConfig",
-    "ProposalTrainingConfig",
     "StoppingConfig",
     "TrainingConfig",
 ]
@@ -177,17 +176,3 @@ class ClassifierTrainingConfig(TrainingConfig):
     stopping: StoppingConfig = StoppingConfig(windows=0)
     pairs: Literal["windows", "all"] = "windows"
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-
-
-class ProposalTrainingConfig(TrainingConfig):
-    """How the proposal network is trained.
-
-    It is not in the paper; defaults were chosen on the validation split of captaincook4d.
-    """
-
-    optimiser: OptimiserConfig = OptimiserConfig(
-        epochs=24, batch_size=64, learning_rate=3e-3, weight_decay=1.0, schedule="cosine"
-    )
-    ema: EmaConfig = EmaConfig(decay=0.99, every=1, warmup=100)
-    stopping: StoppingConfig = StoppingConfig(every=2, patience=0, windows=0)
-    augmentation: AugmentationConfig = AugmentationConfig(noise=0.3, swap=0.8)
