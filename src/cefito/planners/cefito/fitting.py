@@ -232,10 +232,14 @@ def _evidence(comparison: Comparison, *, place: int, kept: bool) -> Evidence:
     coefficient = comparison.full.coefficients[place]
     return Evidence(
         coefficient=coefficient.value,
-        low=coefficient.low,
-        high=coefficient.high,
+        low=_known(coefficient.low),
+        high=_known(coefficient.high),
         gain=comparison.gain,
-        error=comparison.error,
+        error=_known(comparison.error),
         kept=kept,
         windows=comparison.full.queries,
     )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -33,19 +33,22 @@ from cefito.search.space import Space
 
 __all__ = ["ChainPlanner"]
 
+_COMPARED = 64  # sequences of each task that plans are weighed against under constraints
+
 
 @dataclass(frozen=True, eq=False)
 class ChainPlanner(BasePlanner):
     """Plans the likeliest (task, sequence) pairs under a chain, exactly.
 
     Energies and scores are minus the logarithm of the pair's probability among all pairs, or among
-    those of the task where that is given, or among those that constraints allow.
+    those of the task where that is given. So are its probabilities; but under constraints they are
+    shares among those of the allowed pairs that were listed, 64 a task or more.
 
     Attributes:
         model: The trained chain.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(constraints=True)
+    abilities: ClassVar[Abilities] = Abilities(constraints=True, probabilities=True)
     name = "chain"
     model: ChainModel
 
@@ -142,10 +145,17 @@ class ChainPlanner(BasePlanner):
         sums = scores.log_task_sums()
         total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks[:, None])[:, 0]
         logs = (values - total[:, None]).double().cpu().numpy()
+        of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy())
         actions, own = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
         searched = states.task_count if tasks is None else 1
         return [
-            _plans(actions[row, kept], logs[row, kept], own[row, kept, 0], searched)
+            _plans(
+                actions[row, kept],
+                logs[row, kept],
+                own[row, kept, 0],
+                searched,
+                of_tasks[row] if tasks is None else np.ones(states.task_count),
+            )
             for row, kept in enumerate(np.isfinite(logs))
         ]
 
@@ -160,7 +170,10 @@ class ChainPlanner(BasePlanner):
         """The likeliest allowed sequences of one query, task by task."""
         states, refusals = scores.states, []
         tasks = range(states.task_count) if queries.tasks is None else [int(queries.tasks[row])]
-        total = float(scores.rows(slice(row, row + 1)).log_partition())
+        sums = scores.rows(slice(row, row + 1)).log_task_sums()[0, list(tasks)].double().cpu()
+        total = float(sums.logsumexp(dim=0))
+        of_tasks = np.zeros(states.task_count)
+        of_tasks[list(tasks)] = (sums - total).exp().numpy()
         parts = []
         for task in tasks:
             members = states.grid[task][states.grid[task] < len(states)]
@@ -176,7 +189,7 @@ class ChainPlanner(BasePlanner):
                 guide=costs,
             )
             try:
-                cheapest = Space(problem, self.horizon).cheapest(costs, top_k)
+                cheapest = Space(problem, self.horizon).cheapest(costs, max(top_k, _COMPARED))
             except ConfigError as refusal:
                 refusals.append(refusal)
                 continue
@@ -186,11 +199,17 @@ class ChainPlanner(BasePlanner):
             raise refusals[0]
         sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(-logs, kind="stable")[:top_k]
-        return _plans(sequences[order], logs[order], found[order], len(tasks))
+        plans = _plans(sequences[order], logs[order], found[order], len(tasks), of_tasks)
+        shares = np.exp(logs[order] - np.logaddexp.reduce(logs))
+        return replace(plans, probabilities=shares, searched_mass=None)
 
 
 def _plans(
-    actions: NDArray[np.int64], logs: NDArray[np.float64], tasks: NDArray[np.int64], searched: int
+    actions: NDArray[np.int64],
+    logs: NDArray[np.float64],
+    tasks: NDArray[np.int64],
+    searched: int,
+    of_tasks: NDArray[np.float64],
 ) -> Plans:
     return Plans(
         actions=actions,
@@ -200,4 +219,7 @@ def _plans(
         exact=True,
         tasks=tasks,
         searched=searched,
+        probabilities=np.exp(logs),
+        task_probabilities=of_tasks[tasks],
+        searched_mass=1.0,
     )
