@@ -187,7 +187,10 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None) -> N
         )
     if min_probability is not None and found.sure is False:
         best = _percent(plans[0].probability or 0.0) if plans else "missing"
-        talk(f"not sure: the best plan's probability is {best}; {_percent(min_probability)} was asked for")
+        talk(
+            f"not sure: the best plan's probability is {best}; "
+            f"{_percent(min_probability)} was asked for"
+        )
     if found.truth is not None:
         talk("annotated: " + " → ".join(found.truth.names))
 

@@ -178,7 +178,9 @@ def answer(
                 plans.actions,
                 plans.energies,
                 plans.scores,
-                [None] * len(plans) if plans.probabilities is None else plans.probabilities.tolist(),
+                [None] * len(plans)
+                if plans.probabilities is None
+                else plans.probabilities.tolist(),
                 tasks[: len(plans)],
                 strict=True,
             )

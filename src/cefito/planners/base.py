@@ -31,6 +31,7 @@ __all__ = [
     "Planner",
     "Queries",
     "check_min_probability",
+    "check_probabilities",
     "check_queries",
 ]
 
@@ -295,21 +296,33 @@ def check_min_probability(planner: Planner, least: float) -> None:
     """Refuse a least probability that is none, or that a planner's plans cannot be held to.
 
     Raises:
-        ConfigError: Not from 0 to 1, or plans without probabilities; the message names the methods
-            that have them.
+        ConfigError: Not from 0 to 1, or as `check_probabilities`.
     """
     if not 0 <= least <= 1:
         raise ConfigError(
             f"least probability {least:g}: expected a number from 0 to 1.",
             setting="min_probability",
         )
+    check_probabilities(planner, "min_probability")
+
+
+def check_probabilities(planner: Planner, setting: str) -> None:
+    """Refuse a planner whose plans have no probabilities.
+
+    Args:
+        planner: The planner.
+        setting: What asks for them.
+
+    Raises:
+        ConfigError: They have none; the message says which methods or settings give them.
+    """
     if planner.describe().probabilities:
         return
     reason = f"{_able('probabilities')}."
     if planner.abilities.probabilities:
         reason = "it has them under the objectives 'fitted' and 'likelihood' of a trained run."
     raise ConfigError(
-        f"{planner.name} gives plans no probabilities here; {reason}", setting="min_probability"
+        f"{planner.name} gives plans no probabilities here; {reason}", setting=setting
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from cefito.planners.cefito.logistic import choose_terms, fit_weights
 
 
