@@ -13,9 +13,12 @@ from cefito.cli.search_options import AS_TRAINED, SearchOptions, option_of
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cefito.evaluation.calibration import Answered
     from cefito.evaluation.records import RunEvaluation
 
 __all__ = ["evaluate"]
+
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 def evaluate(
@@ -25,12 +28,14 @@ def evaluate(
     split: str = "test",
     oracle_task: Flag = False,
     sample: int | None = None,
+    min_probability: float | None = None,
+    reliability: Path | None = None,
     options: SearchOptions = AS_TRAINED,
     dataset: Path | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
-    """Score a run: success rate, mean accuracy, IoU, task accuracy, cost.
+    """Score a run: success rate, mean accuracy, IoU, task accuracy, calibration, cost.
 
     The scores are also kept in the run folder, those of another search in a file of their own.
 
@@ -39,6 +44,9 @@ def evaluate(
         split: train, val or test.
         oracle_task: Plan with the true task of each window.
         sample: Score a fixed random sample of so many windows.
+        min_probability: From 0 to 1: also say how many windows have a best plan that is so
+            probable, and the success rate among them.
+        reliability: Picture to draw: success against probability, and against coverage.
         options: How to search.
         dataset: Where the data set lies, if it has moved.
         device: auto, cpu or cuda.
@@ -46,25 +54,35 @@ def evaluate(
     """
     from cefito.data.videos import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
+    from cefito.planners.base import check_probabilities
     from cefito.planners.run import open_run
     from cefito.runtime import pick_device
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
+    if reliability is not None:
+        _check_picture(reliability)
     with log_warnings():
         opened = options.applied(open_run(run, device=pick_device(device)))
+        if reliability is not None:
+            check_probabilities(opened.planner, "reliability")
         try:
             scores, path = evaluate_run(
                 opened,
                 split=split,
                 oracle_task=oracle_task,
                 sample=sample,
+                min_probability=min_probability,
                 dataset=dataset,
                 progress=progress,
             )
         except KeyboardInterrupt:
             talk("error: interrupted; no scores were kept")
             return 130
+    if reliability is not None and scores.calibration is not None:
+        from cefito.evaluation.figures import draw_reliability
+
+        draw_reliability(scores.calibration, reliability, title=_title(scores))
     if json:
         print_json(scores.to_dict())
     else:
@@ -72,19 +90,28 @@ def evaluate(
     return 0
 
 
+def _check_picture(path: Path) -> None:
+    if path.suffix not in _PICTURES:
+        raise ConfigError(
+            f"--reliability {path}: expected a file that ends in {', '.join(_PICTURES)}."
+        )
+    if not path.resolve().parent.is_dir():
+        raise ConfigError(f"--reliability {path}: there is no such folder to write it into.")
+
+
 def _show(scores: RunEvaluation, changed: Mapping[str, object], path: Path) -> None:
+    columns = metric_columns([scores])
     how = ["true task" if scores.oracle_task else "predicted task"]
     for name, value in changed.items():
         shown = f"{value:g}" if isinstance(value, float) else value
         how.append(f"{option_of(name).removeprefix('--')} {shown}")
-    sampled = scores.windows != scores.sampled_from
-    windows = f"{scores.windows:,}" + (f" of {scores.sampled_from:,}" if sampled else "")
     table(
-        f"{scores.dataset}, {scores.split}, T = {scores.horizon}, {windows} windows, "
-        f"{', '.join(how)}; per cent",
-        ("planner", *metric_columns().values()),
-        [[scores.planner, *metric_cells(scores)]],
+        f"{_title(scores)}, {', '.join(how)}; per cent",
+        ("planner", *columns.values()),
+        [[scores.planner, *metric_cells(scores, columns)]],
     )
+    if scores.answered is not None:
+        talk(_answered(scores.answered))
     fallback = scores.tasks_without_training
     if fallback and fallback.tasks:
         talk(
@@ -95,4 +122,20 @@ def _show(scores: RunEvaluation, changed: Mapping[str, object], path: Path) -> N
     talk(
         f"{scores.seconds_per_query:.3f} s and {scores.token_forwards_per_query:,.0f} token "
         f"forwards a query; {exact}; kept in {path}"
+    )
+
+
+def _title(scores: RunEvaluation) -> str:
+    sampled = scores.windows != scores.sampled_from
+    windows = f"{scores.windows:,}" + (f" of {scores.sampled_from:,}" if sampled else "")
+    return f"{scores.dataset}, {scores.split}, T = {scores.horizon}, {windows} windows"
+
+
+def _answered(answered: Answered) -> str:
+    success = (
+        "" if answered.success_rate is None else f"; SR among them {answered.success_rate:.2f}"
+    )
+    return (
+        f"answered with a probability of at least {100 * answered.min_probability:g} %: "
+        f"{answered.windows:,} windows, {answered.coverage:.1f} %{success}"
     )

@@ -41,6 +41,7 @@ def plan(
     forbid: Several = (),
     before: Several = (),
     no_repeats: Flag = False,
+    min_probability: float | None = None,
     options: SearchOptions = AS_TRAINED,
     observe: ObserveOptions = NOT_OBSERVED,
     dataset: Path | None = None,
@@ -69,6 +70,8 @@ def plan(
         forbid: Id of an action that must not occur; may be repeated.
         before: A,B: where actions A and B both occur, A comes first; may be repeated.
         no_repeats: No action may occur twice.
+        min_probability: From 0 to 1: where the best plan is less probable, the answer says that it
+            is not sure; the plans are shown all the same.
         options: How to search.
         observe: How to make the observations from a video file or from pictures.
         dataset: Where the data set lies, if it has moved.
@@ -102,6 +105,7 @@ def plan(
                 task=task,
                 top_k=top_k,
                 constraints=constraints,
+                min_probability=min_probability,
                 truth=truth,
                 stop=stop,
                 progress=passing_progress,
@@ -109,7 +113,7 @@ def plan(
     if json:
         print_json(found.to_dict())
     else:
-        _show(found, opened.taxonomy)
+        _show(found, opened.taxonomy, min_probability)
     return 0 if found.plans else 130  # only an interrupted search finds none
 
 
@@ -152,22 +156,47 @@ def _number(option: str, entry: str, part: str, expected: str) -> int:
     return int(part)
 
 
-def _show(found: Answer, taxonomy: Taxonomy) -> None:
+def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None) -> None:
     task, plans, searched = found.task, found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
     if task.id is not None:
-        talk(f"task {task.id}: {task.name} ({task.source}{among})")
-    columns = {"energy": [f"{plan.energy:.4f}" for plan in plans]}
+        likely = "" if task.probability is None else f", {_percent(task.probability)}"
+        talk(f"task {task.id}: {task.name} ({task.source}{likely}{among})")
+    energies = [f"{plan.energy:.4f}" for plan in plans]
     if any(plan.score != plan.energy for plan in plans):
-        columns["score"] = [f"{plan.score:.4f}" for plan in plans]
+        columns = {
+            "energy": energies,
+            "score (lower is better)": [f"{plan.score:.4f}" for plan in plans],
+        }
+    else:
+        columns = {"energy (lower is better)": energies}
+    if any(plan.probability is not None for plan in plans):
+        columns["probability"] = [
+            "" if plan.probability is None else _percent(plan.probability) for plan in plans
+        ]
     if len({plan.task for plan in plans}) > 1:
         columns["task"] = [_task_cell(plan.task, taxonomy) for plan in plans]
     columns["plan"] = [" → ".join(plan.names) for plan in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
     talk(_quality(found))
+    if found.searched_mass is not None and found.searched_mass < 1:
+        talk(
+            f"probabilities: the sequences compared hold {_percent(found.searched_mass)} of all "
+            "probability"
+        )
+    if min_probability is not None and found.sure is False:
+        best = _percent(plans[0].probability or 0.0) if plans else "missing"
+        talk(
+            f"not sure: the best plan's probability is {best}; "
+            f"{_percent(min_probability)} was asked for"
+        )
     if found.truth is not None:
         talk("annotated: " + " → ".join(found.truth.names))
+
+
+def _percent(probability: float) -> str:
+    return f"{100 * probability:.1f} %"
 
 
 def _task_cell(task: int | None, taxonomy: Taxonomy) -> str:

@@ -25,18 +25,18 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
     started = time.monotonic()
     with log_warnings():
         made = run_quickstart(out, seed=seed, progress=progress)
-    first = made.evaluations[0]
+    first, columns = made.evaluations[0], metric_columns(made.evaluations)
     rows = [
         [
             f"{evaluation.planner}, true task" if evaluation.oracle_task else evaluation.planner,
-            *metric_cells(evaluation),
+            *metric_cells(evaluation, columns),
             f"{1000 * evaluation.seconds_per_query:.1f}",
         ]
         for evaluation in made.evaluations
     ]
     table(
         f"{first.dataset}: {first.windows} test windows, T = {first.horizon}; per cent",
-        ("planner", *metric_columns().values(), "ms a query"),
+        ("planner", *columns.values(), "ms a query"),
         rows,
     )
     for example in made.examples:

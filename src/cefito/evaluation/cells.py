@@ -210,6 +210,7 @@ class CellScorer:
             starts=windows.start.tolist(),
             weights=description.weights,
             tasks_searched=description.tasks,
+            evidence=description.evidence,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cefito.evaluation.calibration import calibration_heads
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import ScoredCell
 from cefito.evaluation.results import Results
@@ -41,7 +42,7 @@ def to_csv(results: Results) -> str:
             "windows",
             "sampled_from",
             "exact",
-            *(f"{name}{part}" for name in metric_heads() for part in ("", "_half_width_90")),
+            *(f"{name}{part}" for name in _scores() for part in ("", "_half_width_90")),
             "success_rate_bootstrap_width",
             *_COSTS,
             "parameters",
@@ -57,6 +58,10 @@ def to_csv(results: Results) -> str:
     return stream.getvalue()
 
 
+def _scores() -> list[str]:
+    return [*metric_heads(), *calibration_heads()]
+
+
 def _line(results: Results, row: Row, cells: Sequence[ScoredCell]) -> list[Any]:
     first = cells[0]
     line: list[Any] = [
@@ -70,7 +75,7 @@ def _line(results: Results, row: Row, cells: Sequence[ScoredCell]) -> list[Any]:
         first.sampled_from,
         all(cell.exact for cell in cells),
     ]
-    for name in metric_heads():
+    for name in _scores():
         interval = metric_interval(cells, name)
         mean = None if interval is None else interval.mean
         half_width = None if interval is None else interval.half_width

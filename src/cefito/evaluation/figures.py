@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.evaluation.calibration import Calibration
 from cefito.evaluation.statistics import seed_interval
 from cefito.training.log import read_metrics
 
@@ -21,6 +22,7 @@ __all__ = [
     "draw_curves",
     "draw_energies",
     "draw_plans",
+    "draw_reliability",
     "draw_training",
 ]
 
@@ -123,6 +125,43 @@ def draw_energies(curves: Sequence[EnergyCurve], target: Path) -> None:
         axis.title.set_fontsize(9)
         axis.grid(color="#dddddd", linewidth=0.5)
         axis.legend(fontsize=7, loc="lower right")
+    figure.savefig(target, dpi=150)
+    pyplot.close(figure)
+
+
+def draw_reliability(calibration: Calibration, target: Path, *, title: str = "") -> None:
+    """Draw success against probability, and success among the surest windows against coverage.
+
+    Args:
+        calibration: Of a planner on some windows.
+        target: Picture to write; its ending says the format.
+        title: Title of the whole.
+    """
+    pyplot = _pyplot()
+    bins, curve = calibration.reliability, calibration.risk_coverage
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(7.4, 3.6), layout="constrained")
+    top = 1.05 * max(1.0, *bins.probability, *bins.success)
+    left.plot([0, top], [0, top], color=_GREY, linewidth=1, linestyle="--")
+    left.plot(bins.probability, bins.success, color=_BLUE, marker="o", markersize=4)
+    left.set(
+        title=f"ECE {calibration.expected_calibration_error:.1f}",
+        xlabel="probability of the best plan (%)",
+        ylabel="success rate (%)",
+        xlim=(0, top),
+        ylim=(0, top),
+    )
+    right.plot(curve.coverage, curve.success, color=_BLUE, marker="o", markersize=4)
+    right.set(
+        title=f"SR at 50 % coverage {calibration.success_at_half_coverage:.1f}",
+        xlabel="coverage: share of windows answered, surest first (%)",
+        ylabel="success rate among them (%)",
+        xlim=(0, 100),
+        ylim=(0, 100),
+    )
+    for axis in (left, right):
+        axis.grid(color="#dddddd", linewidth=0.5)
+        axis.title.set_fontsize(9)
+    figure.suptitle(_literal(title), fontsize=10)
     figure.savefig(target, dpi=150)
     pyplot.close(figure)
 

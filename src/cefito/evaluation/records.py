@@ -6,16 +6,13 @@ or of another kind is refused, with the name of the file.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar, Self
-
-from pydantic import SerializerFunctionWrapHandler, ValidationError, model_serializer
+from typing import Any, ClassVar
 
 from cefito.data.windows import Selection
-from cefito.errors import RunError
-from cefito.files import read_json, write_json
+from cefito.evaluation.calibration import Answered, Calibration, calibration_heads
+from cefito.evaluation.record import Record
+from cefito.planners.base import Evidence
 from cefito.search.settings import SearchConfig
-from cefito.settings import Frozen
 
 __all__ = [
     "CellFile",
@@ -28,70 +25,6 @@ __all__ = [
     "ScoredCell",
     "TasksWithoutTraining",
 ]
-
-
-class Record(Frozen):
-    """Something that is kept in a JSON file, alone or as a part.
-
-    Attributes:
-        what: What it is called in messages.
-        remedy: What to do about a file that cannot be read.
-        optional: Fields that are left out of the file where they are None.
-    """
-
-    what: ClassVar[str] = "record"
-    remedy: ClassVar[str] = "Make it again."
-    optional: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in handler(self).items()
-            if value is not None or name not in self.optional
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return self.model_dump(mode="json")
-
-    def write(self, path: Path) -> None:
-        """Write it into a file.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
-        write_json(path, self.to_dict())
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read it from a file.
-
-        Raises:
-            RunError: Missing, damaged, or of another version.
-        """
-        return cls.parse(read_json(path, cls.remedy, RunError), path)
-
-    @classmethod
-    def parse(cls, value: Any, path: Path) -> Self:
-        """The record that the content of a file holds.
-
-        Args:
-            value: The content.
-            path: The file, for the message.
-
-        Raises:
-            RunError: It is no such record of this version.
-        """
-        try:
-            return cls.model_validate(value)
-        except ValidationError as problem:
-            first = problem.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            reason = f"{place}: {first['msg']}" if place else first["msg"]
-            raise RunError(
-                f"{path}: not a {cls.what} of this version ({reason}). {cls.remedy}"
-            ) from problem
 
 
 class Evaluation(Record):
@@ -114,9 +47,11 @@ class Evaluation(Record):
         seconds_per_query: Wall time of planning over windows.
         token_forwards_per_query: Mean number of tokens through the network.
         leaves_per_query: Mean number of sequences whose energy was computed.
+        calibration: How far probabilities of best plans can be trusted; None where there are none.
     """
 
     what: ClassVar[str] = "evaluation"
+    optional: ClassVar[frozenset[str]] = frozenset({"calibration"})
 
     planner: str
     dataset: str
@@ -132,9 +67,15 @@ class Evaluation(Record):
     seconds_per_query: float
     token_forwards_per_query: float
     leaves_per_query: float
+    calibration: Calibration | None = None
 
     def percent(self, metric: str) -> float | None:
-        """A metric that is a single number; None where the planner has no such score."""
+        """A metric or a figure of the calibration that is a single number.
+
+        None where the planner has no such score.
+        """
+        if self.calibration is not None and metric in calibration_heads():
+            return float(getattr(self.calibration, metric))
         value = self.metrics.get(metric)
         return None if isinstance(value, list) else value
 
@@ -178,12 +119,19 @@ class RunEvaluation(Evaluation):
         search: Settings of the search, of planners that have one.
         weights: Weights of the objective's terms, of planners that have such.
         tasks_without_training: Tasks without training windows, of planners that mind them.
+        evidence: What was found of the energy, of planners that have one.
+        answered: What answering only where it is sure would mean, where that was asked.
     """
 
     remedy: ClassVar[str] = "Make it again with cefito evaluate."
-    optional: ClassVar[frozenset[str]] = frozenset(
-        {"actions_from", "search", "weights", "tasks_without_training"}
-    )
+    optional: ClassVar[frozenset[str]] = Evaluation.optional | {
+        "actions_from",
+        "search",
+        "weights",
+        "tasks_without_training",
+        "evidence",
+        "answered",
+    }
 
     fingerprint: str
     method: str
@@ -194,6 +142,8 @@ class RunEvaluation(Evaluation):
     search: SearchConfig | None = None
     weights: dict[str, float] | None = None
     tasks_without_training: TasksWithoutTraining | None = None
+    evidence: Evidence | None = None
+    answered: Answered | None = None
 
 
 class _Place(Record):
@@ -221,11 +171,16 @@ class CellScores(Evaluation, _Place):
         success: A digit for each window, 1 where the whole sequence was right.
         weights: Weights of the objective's terms, of planners that have such.
         tasks_searched: Likeliest tasks searched for a query, of planners that search tasks.
+        evidence: What was found of the energy, of planners that have one.
     """
 
     what: ClassVar[str] = "cell"
     remedy: ClassVar[str] = "Remove it to have the cell scored again."
-    optional: ClassVar[frozenset[str]] = frozenset({"weights", "tasks_searched"})
+    optional: ClassVar[frozenset[str]] = Evaluation.optional | {
+        "weights",
+        "tasks_searched",
+        "evidence",
+    }
 
     method: str
     selection: Selection
@@ -234,6 +189,7 @@ class CellScores(Evaluation, _Place):
     success: str
     weights: dict[str, float] | None = None
     tasks_searched: int | None = None
+    evidence: Evidence | None = None
 
 
 class CellFile(CellScores):

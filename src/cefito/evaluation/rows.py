@@ -113,7 +113,14 @@ _NAMED = (
         name="cefito-energy-guided",
         title="CEFITO, energy alone, guided search",
         method="cefito",
-        search={"method": "guided", "objective": "energy", "tasks": 1},
+        search={
+            "method": "guided",
+            "objective": "energy",
+            "tasks": 1,
+            "proposals": 512,
+            "starts": 12,
+            "refinements": 256,
+        },
     ),
     Row(
         name="cefito-no-energy",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError
+from cefito.evaluation.calibration import Answered, answered, best_probabilities
 from cefito.evaluation.records import RunEvaluation, TasksWithoutTraining
-from cefito.evaluation.score import evaluate_planner
-from cefito.planners.base import Description
+from cefito.evaluation.score import evaluate_planner, successes
+from cefito.planners.base import Description, check_min_probability
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
+from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
 
 __all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run"]
@@ -29,6 +32,7 @@ def evaluate_run(
     split: str = "test",
     oracle_task: bool = False,
     sample: int | None = None,
+    min_probability: float | None = None,
     dataset: Path | None = None,
     progress: Progress = silent,
 ) -> tuple[RunEvaluation, Path]:
@@ -43,6 +47,7 @@ def evaluate_run(
         split: "train", "val" or "test".
         oracle_task: Plan with the true tasks.
         sample: Score a fixed random sample of so many windows.
+        min_probability: Also say what answering only where the best plan is so probable means.
         dataset: Where the data set lies, if it has moved.
         progress: Shows progress.
 
@@ -50,16 +55,19 @@ def evaluate_run(
         The scores, and the file in the run folder that holds them.
 
     Raises:
-        ConfigError: A sample below 1.
+        ConfigError: A sample below 1, or a least probability that is none or that the planner's
+            plans cannot be held to.
         RunError: The data set is gone or another one.
         DataError: The split gives no windows.
     """
     if sample is not None and sample < 1:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
+    if min_probability is not None:
+        check_min_probability(run.planner, min_probability)
     data = run.dataset(dataset)
     windows = cut_windows(data, horizon=run.horizon, split=split)
     chosen = windows.sample(sample, SAMPLE_SEED)
-    evaluation, _ = evaluate_planner(
+    evaluation, plans = evaluate_planner(
         run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress
     )
     description = run.planner.describe()
@@ -74,6 +82,8 @@ def evaluate_run(
         search=description.search,
         weights=description.weights,
         tasks_without_training=_without_training(description, chosen),
+        evidence=description.evidence,
+        answered=_answered(plans, chosen, min_probability),
     )
     words = ["evaluation", split]
     if oracle_task:
@@ -84,6 +94,8 @@ def evaluate_run(
         words.append(data.fingerprint[:12])
     for name, value in changed_search(run).items():
         words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")
+    if min_probability is not None:
+        words.append(f"min-probability-{_plain(min_probability)}")
     path = run.folder / f"{'-'.join(words)}.json"
     scores.write(path)
     return scores, path
@@ -103,6 +115,15 @@ def _without_training(description: Description, windows: Windows) -> TasksWithou
     return TasksWithoutTraining(
         tasks=tasks, windows=int(np.isin(windows.tasks, np.array(tasks, dtype=np.int64)).sum())
     )
+
+
+def _answered(
+    plans: Sequence[Plans], windows: Windows, min_probability: float | None
+) -> Answered | None:
+    probabilities = best_probabilities(plans)
+    if min_probability is None or probabilities is None:
+        return None
+    return answered(probabilities, successes(plans, windows), min_probability=min_probability)
 
 
 def _plain(value: Any) -> str:

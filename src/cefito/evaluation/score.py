@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
+from cefito.evaluation.calibration import best_probabilities, calibration, searched_mass
 from cefito.evaluation.metrics import TOP_K, MetricSums
 from cefito.evaluation.records import Evaluation
 from cefito.planners.base import Planner, Queries
@@ -56,6 +57,7 @@ def evaluate_planner(
         to_shared, shared = np.array(windows.taxonomy.to_shared), MetricSums(top_k=top_k)
         shared.add([to_shared[plan.actions] for plan in plans], to_shared[windows.actions])
     count = len(windows)
+    probabilities = best_probabilities(plans)
     evaluation = Evaluation(
         planner=planner.name,
         dataset=windows.dataset,
@@ -71,6 +73,11 @@ def evaluate_planner(
         seconds_per_query=seconds / count,
         token_forwards_per_query=sum(plan.evaluated.token_forwards for plan in plans) / count,
         leaves_per_query=sum(plan.evaluated.leaves for plan in plans) / count,
+        calibration=(
+            None
+            if probabilities is None
+            else calibration(probabilities, successes(plans, windows), mass=searched_mass(plans))
+        ),
     )
     return evaluation, plans
 

@@ -9,20 +9,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.evaluation.calibration import calibration_heads
+from cefito.evaluation.energy_table import energy_table
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.published import PublishedRow, PublishedScore, published_rows
 from cefito.evaluation.records import ScoredCell
 from cefito.evaluation.results import Results
 from cefito.evaluation.rows import Row
 from cefito.evaluation.statistics import Interval, bootstrap_width, paired_difference, seed_interval
+from cefito.evaluation.table import NONE, Entry, Table, signed
 
 __all__ = ["Entry", "Table", "difference_table", "metric_interval", "result_tables", "score_table"]
 
-_NONE = "–"
 _UNITS = (
     "Per cent; ± half the 90 % interval of the mean by Student's t over seeds. SR bootstrap width: "
     "full width (5th to 95th percentile) of the bootstrap over seeds, as published tables print it."
 )
+_CALIBRATION = (
+    "ECE: expected calibration error of the best plan's probability, lower is better. SR at 50 %: "
+    "success rate among the half of the windows whose best plans are most probable."
+)
+_LOW = ("expected_calibration_error",)  # of which less is better
 _PUBLISHED = (
     "Below the rule: published rows (± is there the full width of a percentile bootstrap over "
     "seeds; epochs were chosen on test; those of an own protocol have other windows and metrics)."
@@ -30,42 +37,10 @@ _PUBLISHED = (
 _SIMULATED = " They are of real features, the rows above of simulated ones: not comparable."
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A cell of a table.
-
-    Attributes:
-        text: What stands there.
-        rank: 1 for the best of its column, 2 for the second best, else 0.
-    """
-
-    text: str
-    rank: int = 0
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table.
-
-    Attributes:
-        title: What stands above it.
-        heads: Heads of the columns.
-        lines: Its lines.
-        below: How many of the lines stand below the rule.
-        notes: What stands below it.
-    """
-
-    title: str
-    heads: tuple[str, ...]
-    lines: tuple[tuple[Entry, ...], ...]
-    below: int = 0
-    notes: tuple[str, ...] = ()
-
-
 def result_tables(
     results: Results, *, against: str | None = None, published: str = "main"
 ) -> list[Table]:
-    """All tables of a study: scores and differences for each horizon.
+    """All tables of a study: scores and differences for each horizon, and what the energy adds.
 
     Args:
         results: As `gather` gives them.
@@ -78,7 +53,8 @@ def result_tables(
         differences = difference_table(results, horizon, against=against)
         if differences.lines:
             tables.append(differences)
-    return tables
+    energy = energy_table(results)
+    return [*tables, energy] if energy.lines else tables
 
 
 def score_table(results: Results, horizon: int, *, published: str = "main") -> Table:
@@ -92,7 +68,11 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         horizon: T.
         published: As in `result_tables`.
     """
-    metrics = metric_heads()
+    metrics = metric_heads() | {
+        name: head
+        for name, head in calibration_heads().items()
+        if any(cell.percent(name) is not None for cell in results.scored(horizon))
+    }
     heads = (
         "planner",
         *metrics.values(),
@@ -104,6 +84,8 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     )
     full = len(results.windows_of(horizon).video)
     notes, lines, ranked = [_UNITS], [], []
+    if set(metrics) & set(calibration_heads()):
+        notes.append(_CALIBRATION)
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
@@ -122,9 +104,10 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     ]
     ranks = [
         _ranks(
-            [line[column] if counts else None for line, counts in zip(means, ranked, strict=True)]
+            [line[column] if counts else None for line, counts in zip(means, ranked, strict=True)],
+            lowest=name in _LOW,
         )
-        for column in range(len(metrics))
+        for column, name in enumerate(metrics)
     ]
     entries = [
         (
@@ -196,7 +179,7 @@ class _ScoreLine:
 def _score_line(
     row: Row, cells: Sequence[ScoredCell], metrics: Mapping[str, str], *, sampled: bool
 ) -> _ScoreLine:
-    width = _NONE
+    width = NONE
     if len(cells) > 1:
         width = f"{bootstrap_width([cell.success_rate for cell in cells]):.2f}"
     return _ScoreLine(
@@ -212,8 +195,8 @@ def _score_line(
     )
 
 
-def _ranks(values: Sequence[float | None]) -> list[int]:
-    """1 for the highest and 2 for the second highest, where there are two or more.
+def _ranks(values: Sequence[float | None], *, lowest: bool = False) -> list[int]:
+    """1 for the highest (or lowest) and 2 for the second, where there are two or more.
 
     Values that are printed alike share a rank.
     """
@@ -221,7 +204,7 @@ def _ranks(values: Sequence[float | None]) -> list[int]:
     known = [value for value in printed if value is not None]
     if len(known) < 2:
         return [0] * len(values)
-    best = sorted(set(known), reverse=True)[:2]
+    best = sorted(set(known), reverse=not lowest)[:2]
     return [1 + best.index(value) if value in best else 0 for value in printed]
 
 
@@ -267,9 +250,9 @@ def _difference(pair: _Pair) -> tuple[str, str, str, str]:
     over_seeds = difference.seeds if pair.same_seeds else None
     half_width = None if over_seeds is None else over_seeds.half_width
     return (
-        _signed(difference.mean),
-        f"{_signed(difference.low)} to {_signed(difference.high)}",
-        _NONE if half_width is None else f"±{half_width:.2f}",
+        signed(difference.mean),
+        f"{signed(difference.low)} to {signed(difference.high)}",
+        NONE if half_width is None else f"±{half_width:.2f}",
         f"{len(pair.video):,}",
     )
 
@@ -285,12 +268,12 @@ def _published_line(
     }
     texts = [row.method + ("" if row.unified else ", own protocol")]
     texts += [_published_score(scores.get(name)) for name in metrics]
-    return tuple(Entry(text) for text in [*texts, *[_NONE] * (columns - len(texts))])
+    return tuple(Entry(text) for text in [*texts, *[NONE] * (columns - len(texts))])
 
 
 def _published_score(score: PublishedScore | None) -> str:
     if score is None:
-        return _NONE
+        return NONE
     return f"{score.value:.2f}" + ("" if score.width is None else f" ± {score.width:.2f}")
 
 
@@ -307,15 +290,11 @@ def _title(results: Results, horizon: int) -> str:
 
 def _shown(interval: Interval | None) -> str:
     if interval is None:
-        return _NONE
+        return NONE
     half = "" if interval.half_width is None else f" ± {interval.half_width:.2f}"
     return f"{interval.mean:.2f}{half}"
 
 
-def _signed(value: float) -> str:
-    return f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
-
-
 def _millions(parameters: Mapping[str, int]) -> str:
     total = sum(parameters.values())
-    return _NONE if not total else f"{total / 1e6:.2f} M"
+    return NONE if not total else f"{total / 1e6:.2f} M"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners.base import UNCONSTRAINED, Planner, Queries
+from cefito.planners.base import UNCONSTRAINED, Planner, Queries, check_min_probability
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
@@ -27,11 +27,13 @@ class TaskAnswer(Frozen):
         id: Its id.
         name: Its name.
         source: Whether it was predicted or given.
+        probability: Of the task, whatever its sequence; None where it was given or is not known.
     """
 
     id: int | None
     name: str | None
     source: Literal["predicted", "given"] | None
+    probability: float | None
 
 
 class PlannedSequence(Frozen):
@@ -42,6 +44,7 @@ class PlannedSequence(Frozen):
         names: Their names.
         energy: Its energy.
         score: What plans are ordered by, lower is better.
+        probability: Of plan and task, given the observations; None where the planner has none.
         task: Id of the task that it was found for, where there is one.
     """
 
@@ -49,6 +52,7 @@ class PlannedSequence(Frozen):
     names: list[str]
     energy: float
     score: float
+    probability: float | None
     task: int | None
 
 
@@ -88,6 +92,8 @@ class Answer(Frozen):
         plans: Best first.
         evaluated: What they cost.
         exact: Whether no other allowed sequence is better.
+        sure: Whether the best plan is as probable as was asked for; None where nothing was asked.
+        searched_mass: As in `cefito.search.problem.Plans`.
         search: How it was searched.
         weights: Of the objective's terms; None where the planner has none.
         truth: The annotated actions, where they are known.
@@ -97,6 +103,8 @@ class Answer(Frozen):
     plans: list[PlannedSequence]
     evaluated: EffortAnswer
     exact: bool
+    sure: bool | None
+    searched_mass: float | None
     search: SearchAnswer
     weights: dict[str, float] | None
     truth: Truth | None = None
@@ -113,6 +121,7 @@ def answer(
     task: int | None = None,
     top_k: int = 5,
     constraints: Constraints = UNCONSTRAINED,
+    min_probability: float | None = None,
     truth: NDArray[np.int64] | None = None,
     stop: Callable[[], bool] | None = None,
     progress: Progress = silent,
@@ -125,6 +134,8 @@ def answer(
         task: Id of the task instead of the predicted one.
         top_k: Plans wanted.
         constraints: What every plan must satisfy.
+        min_probability: How probable the best plan must be for the answer to be sure; all plans are
+            listed all the same.
         truth: Annotated actions [T], repeated in the answer.
         stop: Asked now and then; once it says so, the answer holds the best plans met so far,
             perhaps none.
@@ -132,7 +143,8 @@ def answer(
 
     Raises:
         ConfigError: Unknown task or action, constraints that the planner cannot obey or that cannot
-            be satisfied, or top_k below 1.
+            be satisfied, top_k below 1, or a least probability that is none or that the planner's
+            plans cannot be held to.
         RunError: Observations of another dimension.
     """
     taxonomy, planner = run.taxonomy, run.planner
@@ -144,25 +156,43 @@ def answer(
             )
         query = query.with_task(task)
     _check_actions(constraints, taxonomy)
+    if min_probability is not None:
+        check_min_probability(planner, min_probability)
     (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
     tasks = _tasks(planner, query, plans)
     description = planner.describe()
     return Answer(
-        task=_task_answer(tasks[0], taxonomy, given=task is not None),
+        task=_task_answer(
+            tasks[0], taxonomy, given=task is not None, probability=_first(plans.task_probabilities)
+        ),
         plans=[
             PlannedSequence(
                 actions=actions.tolist(),
                 names=taxonomy.names(actions),
                 energy=float(energy),
                 score=float(score),
+                probability=probability,
                 task=of_task,
             )
-            for actions, energy, score, of_task in zip(
-                plans.actions, plans.energies, plans.scores, tasks[: len(plans)], strict=True
+            for actions, energy, score, probability, of_task in zip(
+                plans.actions,
+                plans.energies,
+                plans.scores,
+                [None] * len(plans)
+                if plans.probabilities is None
+                else plans.probabilities.tolist(),
+                tasks[: len(plans)],
+                strict=True,
             )
         ],
         evaluated=EffortAnswer(**vars(plans.evaluated)),
         exact=plans.exact,
+        sure=(
+            None
+            if min_probability is None
+            else (_first(plans.probabilities) or 0.0) >= min_probability and len(plans) > 0
+        ),
+        searched_mass=plans.searched_mass,
         search=SearchAnswer(
             method=description.search.method if description.search else None,
             tasks=plans.searched,
@@ -184,11 +214,21 @@ def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[N
     return [None] * count if predicted is None else [int(predicted[0])] * count
 
 
-def _task_answer(task: int | None, taxonomy: Taxonomy, *, given: bool) -> TaskAnswer:
+def _task_answer(
+    task: int | None, taxonomy: Taxonomy, *, given: bool, probability: float | None
+) -> TaskAnswer:
     if task is None:
-        return TaskAnswer(id=None, name=None, source=None)
-    source: Literal["predicted", "given"] = "given" if given else "predicted"
-    return TaskAnswer(id=task, name=taxonomy.tasks[task].name, source=source)
+        return TaskAnswer(id=None, name=None, source=None, probability=None)
+    return TaskAnswer(
+        id=task,
+        name=taxonomy.tasks[task].name,
+        source="given" if given else "predicted",
+        probability=None if given else probability,
+    )
+
+
+def _first(values: NDArray[np.float64] | None) -> float | None:
+    return None if values is None or not len(values) else float(values[0])
 
 
 def _check_actions(constraints: Constraints, taxonomy: Taxonomy) -> None:

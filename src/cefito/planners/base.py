@@ -26,9 +26,12 @@ __all__ = [
     "Abilities",
     "BasePlanner",
     "Description",
+    "Evidence",
     "Fitted",
     "Planner",
     "Queries",
+    "check_min_probability",
+    "check_probabilities",
     "check_queries",
 ]
 
@@ -81,11 +84,37 @@ class Abilities:
         constraints: Plans that satisfy constraints.
         search: Another search than the one that it was made with.
         true_task: It plans differently where the true task is given.
+        probabilities: Its plans have probabilities, at least under some settings of its search.
     """
 
     constraints: bool = False
     search: bool = False
     true_task: bool = True
+    probabilities: bool = False
+
+
+class Evidence(Frozen):
+    """What validation windows say of the energy, beside all other terms of the objective.
+
+    Attributes:
+        coefficient: Weight of the energy in a conditional logistic regression of the truth among
+            likely candidates, were it free to be negative.
+        low: Lower end of its 90 % interval, with whole videos as units; None where no window says
+            anything.
+        high: Upper end.
+        gain: Log-likelihood a window gained by the energy on videos that no weight was fitted on.
+        error: Its standard error, with whole videos as units; None where there are too few.
+        kept: Whether the energy was kept.
+        windows: Number of windows.
+    """
+
+    coefficient: float
+    low: float | None
+    high: float | None
+    gain: float
+    error: float | None
+    kept: bool
+    windows: int
 
 
 class Description(Frozen):
@@ -101,6 +130,8 @@ class Description(Frozen):
             windows or "taxonomy".
         tasks_without_training: Tasks without a training window, which use the actions that the
             taxonomy lists.
+        probabilities: Whether its plans have probabilities.
+        evidence: What was found of the energy when the objective was fitted.
     """
 
     name: str
@@ -110,6 +141,8 @@ class Description(Frozen):
     tasks: int | None = None
     actions_from: str | None = None
     tasks_without_training: tuple[int, ...] = ()
+    probabilities: bool = False
+    evidence: Evidence | None = None
 
 
 class Planner(Protocol):
@@ -222,7 +255,11 @@ class BasePlanner:
 
     def describe(self) -> Description:
         """What it is made of."""
-        return Description(name=self.name, parameters=self.parameters)
+        return Description(
+            name=self.name,
+            parameters=self.parameters,
+            probabilities=self.abilities.probabilities,
+        )
 
     def with_search(self, settings: SearchConfig) -> Self:  # noqa: ARG002
         """Refuse: it has no search that could be changed.
@@ -253,6 +290,40 @@ def check_queries(
                 f"observations have {part.shape[1]} features; this run was trained on "
                 f"{planner.observation_dim}."
             )
+
+
+def check_min_probability(planner: Planner, least: float) -> None:
+    """Refuse a least probability that is none, or that a planner's plans cannot be held to.
+
+    Raises:
+        ConfigError: Not from 0 to 1, or as `check_probabilities`.
+    """
+    if not 0 <= least <= 1:
+        raise ConfigError(
+            f"least probability {least:g}: expected a number from 0 to 1.",
+            setting="min_probability",
+        )
+    check_probabilities(planner, "min_probability")
+
+
+def check_probabilities(planner: Planner, setting: str) -> None:
+    """Refuse a planner whose plans have no probabilities.
+
+    Args:
+        planner: The planner.
+        setting: What asks for them.
+
+    Raises:
+        ConfigError: They have none; the message says which methods or settings give them.
+    """
+    if planner.describe().probabilities:
+        return
+    reason = f"{_able('probabilities')}."
+    if planner.abilities.probabilities:
+        reason = "it has them under the objectives 'fitted' and 'likelihood' of a trained run."
+    raise ConfigError(
+        f"{planner.name} gives plans no probabilities here; {reason}", setting=setting
+    )
 
 
 def _able(ability: str) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
-from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, check_queries
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    Abilities,
+    BasePlanner,
+    Fitted,
+    Queries,
+    check_queries,
+)
 from cefito.planners.networks import TrainingContext
 from cefito.planners.task_model import ClassifierSettings, TaskModel
 from cefito.progress import Progress, silent
@@ -31,7 +38,8 @@ _REMEDY = "Fit the planner again."
 class FrequentPlanner(BasePlanner):
     """Plans the sequences that training windows of the task show most often.
 
-    Ties are ordered by which came first. The energy of a plan is minus the logarithm of its share.
+    Ties are ordered by which came first. The energy of a plan is minus the logarithm of its share;
+    its probability is the share times the task's probability.
     Tasks without training windows get no plan.
 
     Attributes:
@@ -43,6 +51,7 @@ class FrequentPlanner(BasePlanner):
     task_model: TaskModel
     counts: Mapping[int, tuple[tuple[tuple[int, ...], int], ...]]
     horizon: int
+    abilities: ClassVar[Abilities] = Abilities(probabilities=True)
     name = "most frequent window"
 
     @classmethod
@@ -127,9 +136,17 @@ class FrequentPlanner(BasePlanner):
     ) -> list[Plans]:
         """The most frequent sequences of each query's task."""
         check_queries(self, queries, top_k, constraints)
-        return [self._best(int(task), top_k) for task in self.predict_tasks(queries)]
+        tasks = self.predict_tasks(queries)
+        sure = np.ones(len(queries))
+        if queries.tasks is None:
+            logs = self.task_model.log_probabilities(queries).astype(np.float64)
+            sure = np.exp(np.take_along_axis(logs, tasks[:, None], axis=1)[:, 0])
+        return [
+            self._best(int(task), float(probability), top_k)
+            for task, probability in zip(tasks, sure, strict=True)
+        ]
 
-    def _best(self, task: int, top_k: int) -> Plans:
+    def _best(self, task: int, probability: float, top_k: int) -> Plans:
         counts = self.counts.get(task, ())
         total, best = sum(count for _, count in counts), counts[:top_k]
         energies = -np.log([count / total for _, count in best])
@@ -140,4 +157,7 @@ class FrequentPlanner(BasePlanner):
             scores=energies,
             evaluated=Effort(0, len(counts)),
             exact=True,
+            probabilities=probability * np.exp(-energies),
+            task_probabilities=np.full(len(best), probability),
+            searched_mass=1.0,
         )

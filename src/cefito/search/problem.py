@@ -185,6 +185,12 @@ class Plans:
             tasks, if so for each of those searched.
         tasks: The task that each plan was found for [k], where a planner searches tasks.
         searched: Number of tasks that a planner searched.
+        probabilities: Probability of each plan, and of the task it was found for, given the
+            observations [k], where a planner has a likelihood. They add up to at most one: what is
+            not listed has the rest.
+        task_probabilities: Probability of each plan's task, whatever its sequence [k].
+        searched_mass: Share of all probability that the sequences compared hold, as far as that is
+            known before they are scored; 1 where probabilities are exact without a search.
     """
 
     actions: NDArray[np.int64]
@@ -194,6 +200,9 @@ class Plans:
     exact: bool
     tasks: NDArray[np.int64] | None = None
     searched: int = 1
+    probabilities: NDArray[np.float64] | None = None
+    task_probabilities: NDArray[np.float64] | None = None
+    searched_mass: float | None = None
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -1,13 +1,14 @@
 """Fitting the objective on validation windows, so that no term can hurt.
 
-The chain is always there. The prior, and then the energy, are added only where they improve plans
-of videos that no weight was fitted on; what is fitted is shrunk towards nothing.
+The chain is always there, as it was calibrated. The prior, and then the energy, are added only
+where they improve plans of videos that no weight was fitted on; what is fitted is shrunk towards
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -61,6 +62,17 @@ class _Candidates:
         """Those of some windows."""
         return _Candidates(**{name: value[rows] for name, value in vars(self).items()})
 
+    def offsets(self) -> list[NDArray[np.float64]]:
+        """What the chain says of each window's possible candidates."""
+        return [column[:, 0] for column in self.columns([_JOINT])]
+
+    def fit(self, chosen: Sequence[int]) -> NDArray[np.float64]:
+        """Weights of some of the features, beside the chain's of one."""
+        if not chosen:
+            return np.zeros(0)
+        features, truth = self.columns(chosen), self.truth.tolist()
+        return fit_weights(features, truth, offsets=self.offsets()).weights
+
     def columns(self, chosen: Sequence[int]) -> list[NDArray[np.float64]]:
         """Some of the features of each window's possible candidates."""
         return [
@@ -88,10 +100,17 @@ def fit_objective(
     sample = val.sample(windows or None, seed=0)
     candidates = _candidates(chain, field, prior, sample)
     truth, videos = candidates.truth.tolist(), candidates.videos.tolist()
-    guide = choose_terms(candidates.columns([_JOINT, _PRIOR]), truth, videos=videos, earn=[_PRIOR])
-    base = [_JOINT, *([_PRIOR] if _earned(candidates, guide, [_JOINT], [_PRIOR]) else [])]
+    offsets = candidates.offsets()
+    prior_alone = choose_terms(
+        candidates.columns([_PRIOR]), truth, videos=videos, earn=[0], offsets=offsets
+    )
+    base = [_PRIOR] if _earned(candidates, prior_alone, [], [_PRIOR]) else []
     full = choose_terms(
-        candidates.columns([*base, _ENERGY]), truth, videos=videos, earn=[len(base)]
+        candidates.columns([*base, _ENERGY]),
+        truth,
+        videos=videos,
+        earn=[len(base)],
+        offsets=offsets,
     )
     kept = _earned(candidates, full, base, [_ENERGY])
     chosen = [*base, _ENERGY] if kept else base
@@ -109,16 +128,10 @@ def fit_objective(
 
 
 def _fitted(candidates: _Candidates, columns: Sequence[int]) -> Weights:
-    """Weights of some of the features on all windows; the chain's is that of its joint."""
-    fit = fit_weights(candidates.columns(columns), candidates.truth.tolist())
-    found = dict(zip(columns, fit.weights.tolist(), strict=True))
-    if not found[_JOINT] > 0:  # no window has its truth among the candidates
-        return NOTHING_FITTED.guide
-    return Weights(
-        energy=found.get(_ENERGY, 0.0),
-        prior=found.get(_PRIOR, 0.0),
-        chain=found[_JOINT],
-        task=found[_JOINT],
+    """Weights of some of the features on all windows, beside the chain as it is calibrated."""
+    found = dict(zip(columns, candidates.fit(columns).tolist(), strict=True))
+    return replace(
+        NOTHING_FITTED.guide, energy=found.get(_ENERGY, 0.0), prior=found.get(_PRIOR, 0.0)
     )
 
 
@@ -139,8 +152,8 @@ def _earned(
         for fold in range(_FOLDS):
             held = _fold_of(candidates.videos) == fold
             inside = candidates.subset(~held)
-            fit = fit_weights(inside.columns(columns), inside.truth.tolist())
-            values[held] = candidates.features[held][:, :, columns] @ fit.weights
+            part = candidates.features[held]
+            values[held] = part[:, :, _JOINT] + part[:, :, columns] @ inside.fit(columns)
         scores[name] = np.where(candidates.possible, values, -np.inf)
     simple_share, rich_share = (
         np.take_along_axis(candidates.correct, part.argmax(axis=1)[:, None], axis=1)[:, 0]
@@ -237,10 +250,14 @@ def _evidence(comparison: Comparison, *, place: int, kept: bool) -> Evidence | N
     coefficient = comparison.full.coefficients[place]
     return Evidence(
         coefficient=coefficient.value,
-        low=coefficient.low,
-        high=coefficient.high,
+        low=_known(coefficient.low),
+        high=_known(coefficient.high),
         gain=comparison.gain,
-        error=comparison.error,
+        error=_known(comparison.error),
         kept=kept,
         windows=comparison.full.queries,
     )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

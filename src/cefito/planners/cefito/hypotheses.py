@@ -93,6 +93,20 @@ class Hypotheses:
     task_model: TaskProbabilities | None
     fitted: ObjectiveFit = NOTHING_FITTED
 
+    def log_tasks(
+        self, queries: Queries, evidence: SequenceEvidence | None = None
+    ) -> NDArray[np.float64]:
+        """Log-probability of each task [N, C]; 0 and −∞ where the task is given.
+
+        Arguments as in `of`.
+        """
+        if queries.tasks is not None:
+            given = np.arange(len(self.space.actions)) == queries.tasks[:, None]
+            return np.where(given, 0.0, -np.inf)
+        if self.task_model is None:
+            return (evidence or self.sequences.evidence(queries)).log_tasks()
+        return self.task_model.log_probabilities(queries).astype(np.float64)
+
     def of(
         self, queries: Queries, tasks: int, evidence: SequenceEvidence | None = None
     ) -> list[Hypothesis]:
@@ -109,10 +123,7 @@ class Hypotheses:
                 Hypothesis(query=row, task=int(task), log_probability=0.0)
                 for row, task in enumerate(queries.tasks)
             ]
-        if self.task_model is None:
-            logs = (evidence or self.sequences.evidence(queries)).log_tasks()
-        else:
-            logs = self.task_model.log_probabilities(queries).astype(np.float64)
+        logs = self.log_tasks(queries, evidence)
         order = np.argsort(-logs, axis=1, kind="stable")[:, :tasks]
         return [
             Hypothesis(query=row, task=int(task), log_probability=float(logs[row, task]))
@@ -187,6 +198,7 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
     tasks = np.repeat(
         [hypothesis.task for hypothesis, _ in found], [len(plans) for _, plans in found]
     )
+    log_tasks = np.array([hypothesis.log_probability for hypothesis, _ in found])
     order = np.lexsort((*actions.T[::-1], scores))
     kept: list[int] = []
     seen: set[tuple[int, ...]] = set()
@@ -203,6 +215,7 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
         exact=all(plans.exact for _, plans in found),
         tasks=tasks[kept],
         searched=len(found),
+        task_probabilities=np.repeat(np.exp(log_tasks), [len(plans) for _, plans in found])[kept],
     )
 
 
@@ -217,6 +230,7 @@ def no_plans(horizon: int) -> Plans:
         exact=False,
         tasks=np.zeros(0, dtype=np.int64),
         searched=0,
+        task_probabilities=nothing,
     )
 
 

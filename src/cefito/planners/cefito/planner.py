@@ -35,9 +35,10 @@ from cefito.planners.cefito.hypotheses import (
     merged,
     no_plans,
 )
+from cefito.planners.cefito.posterior import COMPARED, Posterior
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
-from cefito.planners.chain.model import ChainModel
+from cefito.planners.chain.model import ChainEvidence, ChainModel
 from cefito.planners.networks import TrainingContext
 from cefito.planners.task_model import TaskModel
 from cefito.progress import Progress, silent
@@ -73,7 +74,7 @@ class CefitoPlanner:
         task_model: Predicts tasks where settings ask for a classifier; None where there is none.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(constraints=True, search=True)
+    abilities: ClassVar[Abilities] = Abilities(constraints=True, search=True, probabilities=True)
     name: ClassVar[str] = "CEFITO"
     settings: CefitoSettings
     taxonomy: Taxonomy
@@ -218,14 +219,23 @@ class CefitoPlanner:
     @property
     def weights(self) -> Weights:
         """Weights of the objective in force."""
+        weights = self._fitted_weights
+        return replace(weights, task=0.0) if self.tasks == 1 else weights  # the same for every plan
+
+    @property
+    def _fitted_weights(self) -> Weights:
+        """Weights of the objective in force, as if several tasks were searched."""
         settings, fitted = self.settings.search, self.fitted
         likelihood = settings.objective == "likelihood"
         weights = fitted.guide if likelihood else fitted.weights[settings.objective]
-        if self.tasks == 1:
-            weights = replace(weights, task=0.0)  # the same for every plan
         return (
             weights if settings.prior_weight < 0 else replace(weights, prior=settings.prior_weight)
         )
+
+    @property
+    def probable(self) -> bool:
+        """Whether plans have probabilities: whether the objective holds the chain."""
+        return self.chain is not None and self.weights.chain > 0
 
     def describe(self) -> Description:
         """Its networks, search and weights, and where the actions of tasks come from."""
@@ -238,6 +248,8 @@ class CefitoPlanner:
             tasks=self.tasks,
             actions_from=self.space.source,
             tasks_without_training=self.space.fallback,
+            probabilities=self.probable,
+            evidence=self.fitted.evidence,
         )
 
     def with_search(self, settings: SearchConfig) -> Self:
@@ -298,7 +310,15 @@ class CefitoPlanner:
         tasks, spaces = compiled_problems(
             tasks, problems, horizon=self.horizon, queries=len(queries), taxonomy=self.taxonomy
         )
-        return self._searched(len(queries), tasks, spaces, top_k, stop, progress)
+        posterior = None
+        if self.probable and isinstance(evidence, ChainEvidence):
+            posterior = Posterior.make(
+                evidence,
+                hypotheses.log_tasks(queries, evidence),
+                self._fitted_weights,
+                constrained=bool(constraints),
+            )
+        return self._searched(len(queries), tasks, spaces, top_k, posterior, stop, progress)
 
     def _searched(
         self,
@@ -306,10 +326,12 @@ class CefitoPlanner:
         tasks: list[Hypothesis],
         spaces: list[Space],
         top_k: int,
+        posterior: Posterior | None,
         stop: Callable[[], bool] | None,
         progress: Progress,
     ) -> list[Plans]:
         """Search compiled problems, a batch after the other, and merge those of each query."""
+        wanted = top_k if posterior is None or posterior.exact else max(top_k, COMPARED)
         order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # a task's together
         parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(queries)]
         # what weighs nothing need not be searched: without the energy the best are listed exactly
@@ -321,11 +343,16 @@ class CefitoPlanner:
                 together = max(1, min(_TOGETHER, _CANDIDATES // largest))
                 rows, order = order[:together], order[together:]
                 batch = [spaces[row] for row in rows]
-                plans = search.search(self.incremental, batch, top_k, watch)
+                plans = search.search(self.incremental, batch, wanted, watch)
                 for row, part in zip(rows, plans, strict=True):
                     parts[tasks[row].query].append((tasks[row], part))
         missed = {tasks[row].query for row in order}  # stopped before all their tasks were searched
         best = [merged(part, top_k) if part else no_plans(self.horizon) for part in parts]
+        if posterior is not None:
+            best = [
+                posterior.weighed(query, plans, part)
+                for query, (plans, part) in enumerate(zip(best, parts, strict=True))
+            ]
         return [
             replace(plans, exact=plans.exact and query not in missed)
             for query, plans in enumerate(best)

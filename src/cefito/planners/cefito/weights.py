@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cefito.errors import ConfigError
+from cefito.planners.base import Evidence
 
 __all__ = [
     "NOTHING_FITTED",
@@ -56,30 +57,6 @@ class Weights:
 
 PAPER = Weights()
 """The energy alone (paper, Eq. 4)."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What validation windows say of the energy, beside the chain.
-
-    Attributes:
-        coefficient: Weight of the energy in a conditional logistic regression of the truth among
-            likely candidates, were it free to be negative.
-        low: Lower end of its 90 % interval, with whole videos as units.
-        high: Upper end.
-        gain: Log-likelihood a window gained by the energy on videos that no weight was fitted on.
-        error: Its standard error, with whole videos as units.
-        kept: Whether that gain was large enough for the energy to be kept.
-        windows: Number of windows.
-    """
-
-    coefficient: float
-    low: float
-    high: float
-    gain: float
-    error: float
-    kept: bool
-    windows: int
 
 
 @dataclass(frozen=True)

@@ -267,6 +267,28 @@ class ChainEvidence:
         """Log-probability of each task, whatever its sequence, [N, C]."""
         return np.asarray(self.sums - logsumexp(self.sums, axis=1, keepdims=True))
 
+    def log_power_sums(self, power: float) -> NDArray[np.float64]:
+        """Log Σ q(sequence | task, observations)^power over the sequences of each task [N, C].
+
+        −∞ for tasks without sequences.
+        """
+        sums = self.scores.heated(1 / power).log_task_sums().double().cpu().numpy()
+        known = np.isfinite(self.sums)
+        return np.where(known, sums - power * np.where(known, self.sums, 0.0), -np.inf)
+
+    def log_sequences(
+        self, query: int, tasks: NDArray[np.int64], sequences: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Log q(sequence | task, observations) of action sequences [n, T] of tasks [n], as [n]."""
+        states = self.scores.states.find(
+            *(
+                torch.from_numpy(part).to(self.scores.emissions.device)
+                for part in (tasks, sequences)
+            )
+        )
+        (found,) = self.scores.rows(slice(query, query + 1)).scores(states[None])
+        return np.asarray(found.double().cpu().numpy() - self.sums[query, tasks])
+
     def costs(self, query: int, task: int) -> Chain:
         """−log q(sequence | task, observations), over the places of the task's actions."""
         chain = task_costs(self.scores, query, task)

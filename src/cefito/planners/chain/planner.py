@@ -34,6 +34,8 @@ from cefito.search.space import Space
 
 __all__ = ["ChainPlanner"]
 
+_COMPARED = 64  # sequences of each task that plans are weighed against under constraints
+
 
 @dataclass(frozen=True, eq=False)
 class ChainPlanner(BasePlanner):
@@ -41,7 +43,9 @@ class ChainPlanner(BasePlanner):
 
     A sequence that several tasks allow is listed once, with the likeliest of them. Energies and
     scores are minus the logarithm of the pair's probability among all pairs, or among those of the
-    task where that is given, whatever constraints allow.
+    task where that is given, whatever constraints allow. So are its probabilities; but under
+    constraints they are shares among those of the allowed pairs that were listed, 64 a task or
+    more.
 
     Attributes:
         model: The trained chain.
@@ -142,6 +146,9 @@ class ChainPlanner(BasePlanner):
                 self._constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
                 for row, own in enumerate(total)
             ]
+        of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy())
+        if tasks is not None:
+            of_tasks = np.ones_like(of_tasks)
         searched, pairs = states.task_count if tasks is None else 1, top_k
         while True:
             best, values = scores.best(pairs, tasks)
@@ -149,7 +156,14 @@ class ChainPlanner(BasePlanner):
             actions, task = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
             kept = np.isfinite(logs)
             found = [
-                _plans(actions[row, own], logs[row, own], task[row, own, 0], searched, top_k)
+                _plans(
+                    actions[row, own],
+                    logs[row, own],
+                    task[row, own, 0],
+                    searched,
+                    top_k,
+                    of_tasks[row],
+                )
                 for row, own in enumerate(kept)
             ]
             more = kept.sum(axis=1) == pairs  # further pairs may bring further sequences
@@ -196,7 +210,7 @@ class ChainPlanner(BasePlanner):
                 guide=costs,
             )
             try:
-                cheapest = Space(problem, self.horizon).cheapest(costs, top_k)
+                cheapest = Space(problem, self.horizon).cheapest(costs, max(top_k, _COMPARED))
             except ConfigError as refusal:
                 refusals.append(refusal)
                 continue
@@ -207,8 +221,12 @@ class ChainPlanner(BasePlanner):
             raise refusals[0]
         sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.lexsort((*sequences.T[::-1], found, -logs))
-        plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k)
-        return replace(plans, exact=exact)
+        of_tasks = np.exp((sums - total).double().cpu().numpy())
+        if queries.tasks is not None:
+            of_tasks = np.ones_like(of_tasks)
+        plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k, of_tasks)
+        shares = np.exp(-plans.scores - np.logaddexp.reduce(logs))
+        return replace(plans, exact=exact, probabilities=shares, searched_mass=None)
 
 
 def _plans(
@@ -217,6 +235,7 @@ def _plans(
     tasks: NDArray[np.int64],
     searched: int,
     top_k: int,
+    of_tasks: NDArray[np.float64],
 ) -> Plans:
     """Plans of pairs, likeliest first, each sequence once."""
     first = np.sort(np.unique(actions, axis=0, return_index=True)[1])[:top_k]
@@ -228,4 +247,7 @@ def _plans(
         exact=True,
         tasks=tasks[first],
         searched=searched,
+        probabilities=np.exp(logs[first]),
+        task_probabilities=of_tasks[tasks[first]],
+        searched_mass=1.0,
     )
