@@ -81,8 +81,8 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     config = load_config("small")
     _, result = ProposalModel.fit(
         *world,
-        config=config.proposal,
-        training=config.chain_training,
+        config=config.pkg.network,
+        training=config.pkg.training,
         actions=allowed(world[0]),
         seed=0,
         context=TrainingContext(folder=tmp_path),
