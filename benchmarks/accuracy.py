@@ -8,9 +8,9 @@ searched with the predicted task, the first, the third and the fifth also with t
     energy             the paper's: the energy alone, the likeliest task
     + prior            the energy and the prior over sequences, weights fitted on the validation
                        split, the likeliest task
-    + steps            the same and the proposal network's step probabilities
+    + chain            the chain, with the prior and the energy where they improve its plans
     + tasks            the same over as many likely tasks as did best on the validation split
-    no energy          prior and step probabilities without the energy, weights fitted without it
+    no energy          the same without the energy, weights fitted without it
     no energy + tasks  the same over several tasks
 
     python benchmarks/accuracy.py DATASET --horizon 3 --out benchmarks/results/NAME.json
@@ -47,7 +47,7 @@ METRICS = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "t
 VARIANTS = {
     "energy": "energy",
     "+ prior": "prior",
-    "+ steps": "fitted",
+    "+ chain": "fitted",
     "+ tasks": "fitted",
     "no energy": "likelihood",
     "no energy + tasks": "likelihood",

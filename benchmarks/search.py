@@ -31,8 +31,8 @@ from cefito.cli.console import talk
 from cefito.data import cut_windows
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field import EnergyField, IncrementalField
-from cefito.planners import Queries
-from cefito.planners.cefito.weights import PAPER
+from cefito.planners import CefitoPlanner, Queries
+from cefito.planners.cefito.weights import PAPER, Weights
 from cefito.planners.run import open_run
 from cefito.planners.settings import load_config
 from cefito.runtime import generator_for, pick_device
@@ -226,9 +226,7 @@ def on_trained_field(
     for oracle in (True, False):
         queries = Queries.from_windows(sample, oracle_task=oracle)
         for name, weights in (("energy", PAPER), ("fitted", planner.fitted.weights["fitted"])):
-            problems = planner.hypotheses.problems(
-                queries, planner.hypotheses.of(queries, 1), weights=weights
-            )
+            problems = likeliest_problems(planner, queries, weights)
             plans: dict[str, list[Plans]] = {}
             row: dict[str, Any] = {
                 "candidates": float(np.mean([len(one.actions) ** horizon for one in problems]))
@@ -260,6 +258,19 @@ def on_trained_field(
     return result
 
 
+def likeliest_problems(planner: CefitoPlanner, queries: Queries, weights: Weights) -> list[Problem]:
+    """The problem of each query's given or likeliest task."""
+    hypotheses = planner.hypotheses
+    evidence = hypotheses.sequences.evidence(queries)
+    return hypotheses.problems(
+        queries,
+        hypotheses.of(queries, 1, evidence),
+        evidence,
+        horizon=planner.horizon,
+        weights=weights,
+    )
+
+
 def effort_on_trained_field(
     folder: Path, windows: int, split: str, device: torch.device
 ) -> dict[str, Any]:
@@ -282,9 +293,7 @@ def effort_on_trained_field(
     for oracle in (True, False):
         queries = Queries.from_windows(everything.sample(windows, SAMPLE_SEED), oracle_task=oracle)
         for name, weights in (("energy", PAPER), ("fitted", planner.fitted.weights["fitted"])):
-            problems = planner.hypotheses.problems(
-                queries, planner.hypotheses.of(queries, 1), weights=weights
-            )
+            problems = likeliest_problems(planner, queries, weights)
             found, seconds = timed(lambda p=problems: GuidedSearch().search(field, p, 5), device)
             guided = np.mean([plans.evaluated.token_forwards for plans in found])
             exact = np.mean([exact_tokens(len(one.actions), planner.horizon) for one in problems])

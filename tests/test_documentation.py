@@ -254,7 +254,7 @@ def test_the_python_of_the_searches_runs(tmp_path, monkeypatch, capsys):
         "training.optimiser.epochs": 1,
         "training.stopping.windows": 5,
         "classifier_training.optimiser.epochs": 1,
-        "proposal_training.optimiser.epochs": 1,
+        "chain_training.optimiser.epochs": 1,
     }
     config = load_config("small", overrides=settings)
     train_run(world, tmp_path / "RUN", config=config, horizon=3, seed=0)

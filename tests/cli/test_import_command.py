@@ -124,11 +124,11 @@ def test_import_then_plan(source, tmp_path, capsys):
     code, _, said = plan(source, run, capsys)
     assert code == 2
     assert said.count("\n") == 1
-    assert "imported without a task classifier, so tasks must be given" in said
+    assert "has no task classifier, so tasks must be given" in said
     assert said.endswith(" (--task)\n")
     code, _, said = plan(source, run, capsys, "--task", "0", "--objective", "fitted")
     assert code == 2
-    assert "neither a prior over sequences nor a proposal network" in said
+    assert "neither a prior over sequences nor a chain" in said
     assert said.endswith(" (--objective)\n")
 
     assert (

@@ -17,7 +17,7 @@ SETTINGS = {
     "training.negatives.count": 4,
     "training.stopping.windows": 10,
     "training.stopping.candidates": 30,
-    "proposal_training.optimiser.epochs": 1,
+    "chain_training.optimiser.epochs": 1,
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 2,
     "viterbi.hidden": 16,

@@ -15,7 +15,7 @@ TINY = (
     "--set",
     "training.optimiser.epochs=1",
     "--set",
-    "proposal_training.optimiser.epochs=1",
+    "chain_training.optimiser.epochs=1",
     "--set",
     "classifier_training.optimiser.epochs=1",
     "--set",

@@ -129,7 +129,7 @@ def test_train(world, tmp_path, capsys):
         r"task classifier: best epoch [12] of 2, validation -?\d+\.\d\d, -?\d+\.\d\d", lines[-4]
     )
     assert re.fullmatch(
-        r"proposal network: best epoch \d+ of \d+, validation -\d+\.\d\d, \d+\.\d\d", lines[-3]
+        r"chain: best epoch \d+ of \d+, validation \d+\.\d\d, -\d+\.\d\d", lines[-3]
     )
     assert re.fullmatch(
         r"energy field: best epoch 1 of 1, validation \d+\.\d\d, \d+\.\d\d", lines[-2]
@@ -374,7 +374,7 @@ def test_evaluate_json(argv, name, run, world, capsys):
         "dataset",
     } <= set(value)
     assert value["search"] == open_run(run).trained_search.model_dump(mode="json")
-    assert value["weights"] == {"energy": 1, "prior": 0, "proposal": 0, "task": 0}
+    assert value["weights"] == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
 
 
 def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, fails):
@@ -475,7 +475,7 @@ def check_plans(value, world, count):
     assert set(value) - {"truth"} == {"task", "plans", "evaluated", "exact", "search", "weights"}
     assert set(value["evaluated"]) == {"token_forwards", "leaves"}
     assert value["search"] == {"method": "exhaustive", "tasks": 1, "interrupted": False}
-    assert value["weights"] == {"energy": 1, "prior": 0, "proposal": 0, "task": 0}
+    assert value["weights"] == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
     assert len(value["plans"]) == count
     for entry in value["plans"]:
         assert set(entry) == {"actions", "names", "energy", "score", "task"}

@@ -264,7 +264,7 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
         assert entry["names"] == world.taxonomy.names(entry["actions"])
     scores = [entry["score"] for entry in value["plans"]]
     assert scores == sorted(scores)
-    assert set(value["weights"]) == {"energy", "prior", "proposal", "task"}
+    assert set(value["weights"]) == {"energy", "prior", "chain", "task"}
     code, out, err = call(
         "plan", trained, "--video", VIDEO, "--tasks", 3, "--objective", objective, "--top-k", 3000
     )

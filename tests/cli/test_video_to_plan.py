@@ -38,7 +38,7 @@ ACTIONS = {
 TASKS = {"make tea": range(5), "make toast": range(5, 10)}
 STEP, RATE, SIDE = 2, 8, 32  # seconds a step, frames a second, pixels
 CLIP = {"frames": 8, "size": SIDE}
-EPOCHS = {"training": 4, "proposal_training": 6, "classifier_training": 10}
+EPOCHS = {"training": 4, "chain_training": 6, "classifier_training": 10}
 SETTINGS = {
     **{f"{part}.optimiser.epochs": epochs for part, epochs in EPOCHS.items()},
     "training.stopping.every": 4,

@@ -24,9 +24,10 @@ SETTINGS = {
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 50,
     "classifier_training.optimiser.batch_size": 8,
-    "proposal.hidden": [16, 12],
-    "proposal.action_dim": 8,
-    "proposal_training.optimiser.epochs": 2,
+    "chain.hidden": 16,
+    "chain.width": 8,
+    "chain.emission": 16,
+    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 10,
 }
 
@@ -69,7 +70,7 @@ def test_an_estimate_trains_little_and_leaves_nothing(world, tmp_path, monkeypat
         > 0
     )
     assert list(tmp_path.iterdir()) == []
-    # classifier twice, proposal network, field; rows of one run share it
+    # classifier twice, chain, field; rows of one run share it
     assert len({id(step) for step in steps}) == 4
     assert len(steps) <= 4 * estimate._STEPS
 

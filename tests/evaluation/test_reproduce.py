@@ -32,9 +32,10 @@ SETTINGS = {
     "training.stopping.candidates": 30,
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 2,
-    "proposal.hidden": [16, 12],
-    "proposal.action_dim": 8,
-    "proposal_training.optimiser.epochs": 2,
+    "chain.hidden": 16,
+    "chain.width": 8,
+    "chain.emission": 16,
+    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 10,
 }
 
@@ -238,7 +239,7 @@ def test_qualitative(world, tmp_path, drawn):
         **SETTINGS,
         "classifier_training.optimiser.learning_rate": 0.02,
         "classifier_training.optimiser.epochs": 10,
-        "proposal_training.optimiser.epochs": 10,
+        "chain_training.optimiser.epochs": 10,
         "search.objective": "fitted",
     }  # some success is needed
     ours = experiment_study(

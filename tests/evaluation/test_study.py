@@ -39,9 +39,10 @@ SETTINGS = {
     "training.stopping.candidates": 30,
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 2,
-    "proposal.hidden": [16, 12],
-    "proposal.action_dim": 8,
-    "proposal_training.optimiser.epochs": 2,
+    "chain.hidden": 16,
+    "chain.width": 8,
+    "chain.emission": 16,
+    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 10,
 }
 NAMES = ("nearest", "frequent", "cefito-energy", "cefito-guided")
@@ -218,9 +219,9 @@ def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path,
         "nearest",
     ]
     assert sorted(path.name.split("-")[0] for path in (place / "trainings").iterdir()) == [
+        "chain",
         "classifier",
         "field",
-        "proposal",
     ]
     assert scores(ours, "frequent").training["task classifier"]["resumed"] is False
     assert scores(ours, "cefito-energy").training["task classifier"]["resumed"] is True
@@ -229,7 +230,7 @@ def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path,
     small, large = -(-windows // 64), -(-windows // 128)  # steps an epoch
     assert work == {
         "TaskClassifier": 2 * large,
-        "ProposalNetwork": 2 * small,
+        "ChainNetwork": 2 * small,
         "EnergyField": large,
         "scored": 4,
     }

@@ -77,7 +77,7 @@ def test_an_answer(run):
         "leaves": plans.evaluated.leaves,
     }
     assert found.search.model_dump() == {"method": "exhaustive", "tasks": 1, "interrupted": False}
-    assert found.weights == {"energy": 1, "prior": 0, "proposal": 0, "task": 0}
+    assert found.weights == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
 
 
 def kinds(value):
@@ -97,7 +97,7 @@ FORM = {
     "evaluated": {"token_forwards": "int", "leaves": "int"},
     "exact": "bool",
     "search": {"method": "str", "tasks": "int", "interrupted": "bool"},
-    "weights": {"energy": "float", "prior": "float", "proposal": "float", "task": "float"},
+    "weights": {"energy": "float", "prior": "float", "chain": "float", "task": "float"},
     "truth": {"actions": ["int"], "names": ["str"]},
 }
 
@@ -280,7 +280,7 @@ def test_an_answer_of_another_method(baseline, run, method):
     assert given.task.model_dump() == {"id": 2, "name": "tyre", "source": "given"}
     assert all(set(plan.actions) <= {6, 7} for plan in given.plans)
     with pytest.raises(
-        ConfigError, match=r"cannot obey constraints; of the methods only cefito can"
+        ConfigError, match=r"cannot obey constraints; of the methods only cefito, chain can"
     ):
         answer(other, query, constraints=Constraints(forbidden=(0,)))
     with pytest.raises(ConfigError, match=r"has no search to choose; of the methods only cefito"):

@@ -190,7 +190,9 @@ def same_plans(left, right, *, rtol=0.0):
 def test_fitting_gives_a_planner_and_its_trainings(name, fitted):
     result = fitted(name)
     assert isinstance(result.planner, find_method(name).planner)
-    assert set(result.trainings) == set(result.planner.describe().parameters)
+    # further parts and members bear the name of the first: "energy field-backward"
+    trained = {title.partition("-")[0] for title in result.trainings}
+    assert trained == set(result.planner.describe().parameters)
     for training in result.trainings.values():
         assert isinstance(training, TrainingResult)
         assert training.epochs == 2

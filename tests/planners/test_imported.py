@@ -272,7 +272,7 @@ def test_what_the_run_says(run, field_file, tensors):
         "exhaustive",
         -1,
     )
-    assert run.planner.task_model is run.planner.proposal is None
+    assert run.planner.task_model is run.planner.chain is None
     assert run.taxonomy.to_dict() == Taxonomy.from_dict(TAXONOMY).to_dict()
     learned = sum(
         tensor.numel() for name, tensor in tensors[3].items() if name != "predictor.pos_embed"
@@ -358,14 +358,14 @@ def test_without_a_classifier_tasks_must_be_given(run, observations):
     ):
         with pytest.raises(
             RunError,
-            match=r"imported without a task classifier, so tasks must be given.*import-checkpoint",
+            match=r"has no task classifier, so tasks must be given.*import-checkpoint",
         ) as caught:
             call()
         assert caught.value.setting == "task"
     found = answer(run, queries(observations[:, :1]), task=1, top_k=3)
     assert len(found.plans) == 3
     assert found.task.model_dump() == {"id": 1, "name": "toast", "source": "given"}
-    assert found.weights == {"energy": 1.0, "prior": 0.0, "proposal": 0.0, "task": 0.0}
+    assert found.weights == {"energy": 1.0, "prior": 0.0, "chain": 0.0, "task": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -417,10 +417,8 @@ def test_a_classifier_comes_with_the_field_or_later(
             one.planner.predict_tasks(queries(observations)).tolist()
             == logits.argmax(dim=1).tolist()
         )
-        assert (one.planner.task_model is None, one.planner.proposal is None) == (False, True)
-        assert json.loads((one.folder / "planner.json").read_text())["lacks"] == [
-            "proposal network"
-        ]
+        assert (one.planner.task_model is None, one.planner.chain is None) == (False, True)
+        assert json.loads((one.folder / "planner.json").read_text())["lacks"] == ["chain"]
         assert list(one.info.parameters) == ["task classifier", "energy field"]
         assert one.info.imported["task classifier"] | {"sha256": ""} == {
             "file": "classifier.pth",
@@ -454,7 +452,7 @@ def test_a_classifier_for_a_trained_run(world, tmp_path):
             "training.stopping.windows": 5,
             "training.stopping.candidates": 30,
             "classifier_training.optimiser.epochs": 1,
-            "proposal_training.optimiser.epochs": 1,
+            "chain_training.optimiser.epochs": 1,
             "search.fitting_windows": 5,
         },
     )
@@ -467,7 +465,7 @@ def test_a_classifier_for_a_trained_run(world, tmp_path):
         tensors, torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)
     ).argmax(dim=1)
     assert changed.planner.predict_tasks(windows).tolist() == expected.tolist()
-    assert changed.planner.proposal is not None
+    assert changed.planner.chain is not None
     assert changed.info.seed == 0
     assert changed.planner.fitted == trained.planner.fitted
     # the planner that was loaded before stays as it was
@@ -508,7 +506,7 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
         file == run.folder / f"evaluation-test-oracle-task-sample-3-{world.fingerprint[:12]}.json"
     )
     assert scores.fingerprint == world.fingerprint
-    with pytest.raises(RunError, match="without a task classifier"):
+    with pytest.raises(RunError, match="has no task classifier"):
         evaluate_run(run, dataset=world.folder)
     with pytest.raises(
         RunError,
@@ -810,7 +808,7 @@ def test_a_classifier_needs_a_run_of_cefito(tmp_path, world):
 
 def test_the_planner_file_of_an_imported_run(copied):
     value = json.loads((copied / "planner.json").read_text())
-    assert value["lacks"] == ["task classifier", "proposal network"]
+    assert value["lacks"] == ["task classifier", "chain"]
     (copied / "planner.json").write_text(json.dumps({**value, "lacks": 3}))
     with pytest.raises(RunError, match=r"planner\.json: not a planner of this version"):
         open_run(copied)

@@ -82,7 +82,7 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     _, result = ProposalModel.fit(
         *world,
         config=config.proposal,
-        training=config.proposal_training,
+        training=config.chain_training,
         actions=allowed(world[0]),
         seed=0,
         context=TrainingContext(folder=tmp_path),

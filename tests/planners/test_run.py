@@ -36,13 +36,14 @@ TINY = {
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 2,
     "classifier_training.optimiser.learning_rate": 0.02,
-    "proposal.hidden": [16, 12],
-    "proposal.action_dim": 8,
-    "proposal_training.optimiser.epochs": 2,
+    "chain.hidden": 16,
+    "chain.width": 8,
+    "chain.emission": 16,
+    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 10,
 }
 CONFIG = load_config("paper", overrides=TINY)
-WEIGHTS = ("field.safetensors", "classifier.safetensors", "proposal.safetensors")
+WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,7 @@ def test_what_a_run_folder_holds(trained, world):
         *WEIGHTS,
         "classifier",
         "field",
-        "proposal",
+        "chain",
     }
     info = json.loads((trained.folder / "run.json").read_text())
     assert info["finished"] is True
@@ -153,7 +154,7 @@ def test_what_a_run_folder_holds(trained, world):
     networks = {
         "energy field": planner.field,
         "task classifier": planner.task_model.network,
-        "proposal network": planner.proposal.network,
+        "chain": planner.chain.networks[0],
     }
     assert info["parameters"] == {
         name: sum(part.numel() for part in network.parameters())
@@ -184,7 +185,7 @@ def test_what_a_run_folder_holds(trained, world):
         assert info["training"][name]["scores"][0] == max(line[first] for line in lines)
 
 
-@pytest.mark.parametrize("name", ["field", "classifier", "proposal"])
+@pytest.mark.parametrize("name", ["field", "classifier", "chain"])
 def test_tensorboard_events(trained, name):
     pytest.importorskip("tensorboard")
     assert list((trained.folder / name / "tensorboard").glob("events.out.tfevents.*"))
@@ -332,7 +333,7 @@ def stopping_after(steps):
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 6])
 def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
-    """Two epochs of one step for classifier, proposal network and field, then the objective."""
+    """Two epochs of one step for classifier, chain and field, then the objective."""
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
@@ -343,7 +344,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, wor
     train_run(world, folder, config=CONFIG, horizon=3, seed=0)
     assert same_weights(folder, trained.folder)
     assert open_run(folder).info.finished
-    for name in ("field", "classifier", "proposal"):
+    for name in ("field", "classifier", "chain"):
         lines = (folder / name / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
 
@@ -803,12 +804,12 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
     ).read_bytes()
     steps.clear()
     second = train_run(world, tmp_path / "second", **given)
-    assert set(steps) == {"ProposalNetwork", "EnergyField"}
+    assert set(steps) == {"ChainNetwork", "EnergyField"}
     assert same_weights(second.folder, trained.folder)  # as without sharing
     assert {path.name.split("-")[0] for path in shared.iterdir()} == {
         "classifier",
         "field",
-        "proposal",
+        "chain",
     }
     # checkpoints lie with the trainings
     assert all(path.is_file() for path in second.folder.iterdir())

@@ -26,7 +26,7 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    That of CEFITO is a task classifier, a proposal network and an energy field.
+    That of CEFITO is a chain, an energy field and, where settings ask for one, a task classifier.
 
     Repeat the command to go on after an interruption. Start it by torchrun to use several
     processes.
@@ -35,7 +35,8 @@ def train(
         dataset: Folder of a prepared data set.
         horizon: Number of actions of a plan, T.
         out: Run folder to write.
-        method: cefito, its chain alone (chain), or a baseline: viterbi, pdpp, pkg, pkg-beam, nearest, frequent.
+        method: cefito, its chain alone (chain), or a baseline: viterbi, pdpp, pkg, pkg-beam,
+            nearest, frequent.
         preset: paper, released, small, or the path of a .toml file of the same form.
         seed: Seed of weights, batches and negatives.
         device: auto, cpu or cuda.

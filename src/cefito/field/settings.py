@@ -91,7 +91,7 @@ class ClassifierConfig(Frozen):
 
 
 class ProposalConfig(Frozen):
-    """The proposal network, which guesses each step's action from both observations.
+    """The step model, which guesses each step's action from both observations.
 
     It is not in the paper.
 

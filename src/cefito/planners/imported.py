@@ -7,9 +7,8 @@ of six heads. Observation size, horizon, number of actions and width of the acti
 the shapes.
 
 An imported run plans by the energy alone (the released mean-square distance) over all sequences of
-the actions that the taxonomy lists for a task. It has no proposal network and no prior over
-sequences, for these are learned from windows, and no data set of its own, so that its `run.json`
-names none.
+the actions that the taxonomy lists for a task. It has no chain and no prior over sequences, for
+these are learned from windows, and no data set of its own, so that its `run.json` names none.
 """
 
 from __future__ import annotations
@@ -169,7 +168,8 @@ def import_classifier(checkpoint: Path, run: Path) -> Run:
 
 
 def _with_classifier(planner: CefitoPlanner, network: TaskClassifier) -> CefitoPlanner:
-    settings = planner.settings.model_copy(update={"classifier": network.config})
+    search = planner.settings.search.model_copy(update={"task_model": "classifier"})
+    settings = planner.settings.model_copy(update={"classifier": network.config, "search": search})
     return replace(planner, settings=settings, task_model=TaskModel(network.eval()))
 
 

@@ -41,9 +41,16 @@ class LikelySearch:
         plans: list[Plans] = []
         for first in range(0, len(spaces), _TOGETHER):
             batch = spaces[first : first + _TOGETHER]
+            if watch.stop():
+                plans += [_nothing(space) for space in batch]
+                continue
             plans += _listed(field, batch, top_k)
             watch.advance(len(batch))
         return plans
+
+
+def _nothing(space: Space) -> Plans:
+    return Best(1).plans(space.problem, space.horizon, Effort(0, 0), exact=False)
 
 
 def _listed(field: Searchable, spaces: Sequence[Space], top_k: int) -> list[Plans]:

@@ -27,9 +27,9 @@ class SearchConfig(Frozen):
         width: Of "beam": prefixes kept.
         diversity: Of "beam": what each better sibling adds to a prefix's score.
         objective: "energy" alone (paper), "prior" for the energy with the prior over sequences,
-            "fitted" for both with the proposal network's step probabilities, or "likelihood" for
-            these two without the energy, to see what it adds. Weights, also of the task's
-            probability, are those that fit the validation split best.
+            "fitted" for the chain with those of both that improve it, or "likelihood" for the same
+            without the energy, to see what it adds. Weights, also of the task's probability, are
+            fitted on the validation split.
         task_model: What says how likely tasks are: the task "classifier" (paper), or the "chain",
             summed over all sequences of a task; a classifier is trained only where it is asked for.
         tasks: Likeliest tasks to search (paper: 1); 0 for as many as did best on the validation

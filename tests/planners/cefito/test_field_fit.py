@@ -31,9 +31,10 @@ TINY = {
     "training.stopping.candidates": 30,
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 2,
-    "proposal.hidden": [16, 12],
-    "proposal.action_dim": 8,
-    "proposal_training.optimiser.epochs": 2,
+    "chain.hidden": 16,
+    "chain.width": 8,
+    "chain.emission": 16,
+    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 20,
 }
 BOTH = {"field.directions": "both", "field.members": 2}

@@ -1,17 +1,32 @@
 """Fitting weights of the objective and the number of tasks on validation windows."""
 
+import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+import torch
 
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.planners import CefitoPlanner, Queries
-from cefito.planners.cefito.fitting import FITTED_TASKS, fit_objective
+from cefito.planners.cefito.fitting import (
+    _ENERGY,
+    _JOINT,
+    _PRIOR,
+    CANDIDATES,
+    MOST_TASKS,
+    _best_tasks,
+    _Candidates,
+    _candidates,
+    _earned,
+    fit_objective,
+)
 from cefito.planners.cefito.hypotheses import merged
+from cefito.planners.cefito.logistic import choose_terms
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.cefito.weights import NOTHING_FITTED, OBJECTIVES, PAPER, TERMS, ObjectiveFit
+from cefito.planners.cefito.weights import NOTHING_FITTED, OBJECTIVES, PAPER, Weights
 from cefito.planners.settings import load_config
 from cefito.search import ExhaustiveSearch
 
@@ -31,8 +46,10 @@ def trained(tmp_path_factory):
             "field.heads": 2,
             "training.optimiser.epochs": 4,
             "training.stopping.every": 4,
-            "classifier_training.optimiser.epochs": 10,
-            "proposal_training.optimiser.epochs": 8,
+            "chain.hidden": 32,
+            "chain.width": 16,
+            "chain.emission": 32,
+            "chain_training.optimiser.epochs": 8,
             "search.fitting_windows": 0,
         },
     )
@@ -45,10 +62,10 @@ def trained(tmp_path_factory):
 def success(planner, val, weights, tasks):
     """Share of validation windows whose best sequence is the true one."""
     hypotheses, asked = planner.hypotheses, Queries.from_windows(val)
-    found = hypotheses.of(asked, tasks)
-    plans = ExhaustiveSearch().search(
-        planner.incremental, hypotheses.problems(asked, found, weights=weights), 1
-    )
+    evidence = hypotheses.sequences.evidence(asked)
+    found = hypotheses.of(asked, tasks, evidence)
+    problems = hypotheses.problems(asked, found, evidence, horizon=3, weights=weights)
+    plans = ExhaustiveSearch().search(planner.incremental, problems, 1)
     parts = [[] for _ in range(len(val))]
     for one, part in zip(found, plans, strict=True):
         parts[one.query].append((one, part))
@@ -66,59 +83,211 @@ def test_the_fitted_objective_does_better_than_the_energy_alone(trained):
     fitted = planner.fitted
     assert fitted.weights.keys() == OBJECTIVES.keys()
     assert fitted.weights["energy"] == replace(PAPER, task=fitted.weights["energy"].task)
-    assert fitted.weights["energy"].task > 0
-    assert fitted.weights["prior"].proposal == 0 < fitted.weights["prior"].prior
-    assert min(getattr(fitted.weights["fitted"], term) for term in TERMS) >= 0
-    assert fitted.weights["fitted"].proposal > 0
-    assert fitted.guide.energy == 0 < fitted.guide.prior + fitted.guide.proposal
-    assert 1 <= fitted.tasks <= FITTED_TASKS
-    alone, prior, every = (
-        success(planner, val, fitted.weights[name], fitted.tasks)
-        for name in ("energy", "prior", "fitted")
+    assert fitted.weights["prior"].chain == 0
+    assert fitted.weights["prior"].energy == 1
+    best = fitted.weights["fitted"]
+    assert best.chain == best.task > 0
+    assert fitted.guide.energy == 0 < fitted.guide.chain == fitted.guide.task
+    assert 1 <= fitted.tasks <= MOST_TASKS
+    assert (best.energy > 0) == fitted.evidence.kept
+    assert fitted.evidence.low < fitted.evidence.coefficient < fitted.evidence.high
+    assert 0 < fitted.evidence.windows <= len(val)
+    if not fitted.evidence.kept:
+        assert best == fitted.guide
+    alone, every = (
+        success(planner, val, fitted.weights[name], fitted.tasks) for name in ("energy", "fitted")
     )
     assert every > alone + 0.02
-    assert every >= prior - 0.02
-    assert (
-        every
-        >= max(
-            success(planner, val, fitted.weights["fitted"], tasks) for tasks in (1, FITTED_TASKS)
-        )
-        - 0.02
-    )
+    assert every >= success(planner, val, fitted.guide, fitted.tasks)
 
 
 def test_fitting_again_gives_the_same_and_depends_on_the_windows(trained):
     planner, val = trained
-    blank = replace(planner.hypotheses, fitted=NOTHING_FITTED)
 
     def fitted(windows):
-        return fit_objective(blank, planner.incremental, val, windows=windows, memory_mib=64)
+        return fit_objective(
+            planner.chain, planner.incremental, planner.prior, val, windows=windows
+        )
 
-    again = fitted(0)
-    assert blank.fitted == NOTHING_FITTED == ObjectiveFit(dict.fromkeys(OBJECTIVES, PAPER))
-    assert again.tasks == planner.fitted.tasks
-    for ours, theirs in zip(
-        [*again.weights.values(), again.guide],
-        [*planner.fitted.weights.values(), planner.fitted.guide],
-        strict=True,
-    ):
-        assert list(vars(ours).values()) == pytest.approx(list(vars(theirs).values()), rel=1e-3)
-    assert fitted(10).weights != again.weights
+    assert fitted(0) == planner.fitted
+    assert fitted(10).weights != planner.fitted.weights
 
 
 def test_no_window_to_learn_from_leaves_the_defaults(trained):
-    """All true sequences have actions that their tasks do not allow."""
+    """No true sequence is of the task that it is said to be of, nor of its actions."""
     planner, val = trained
-    space = planner.space
-    space = replace(space, actions=tuple(row[:1] for row in space.actions))
-    rows = np.flatnonzero(
-        [
-            set(row.tolist()) != set(space.actions[task])
-            for row, task in zip(val.actions, val.tasks, strict=True)
-        ]
+    tasks = (val.tasks + 1) % len(val.taxonomy.tasks)
+    allowed = [set(planner.space.actions[task]) for task in tasks]
+    strange = [
+        row for row, actions in enumerate(val.actions) if not set(actions.tolist()) <= allowed[row]
+    ]
+    lost = replace(val, tasks=tasks).subset(np.array(strange[:5]))
+    assert len(lost) == 5
+    fitted = fit_objective(planner.chain, planner.incremental, planner.prior, lost, windows=0)
+    assert fitted == replace(NOTHING_FITTED, weights=fitted.weights)
+    assert fitted.weights == {"energy": PAPER, "prior": PAPER, "fitted": NOTHING_FITTED.guide}
+
+
+def test_one_video_says_nothing_of_the_energy_and_can_be_saved(trained, tmp_path):
+    planner, val = trained
+    lone = val.subset(np.flatnonzero(val.video == val.video[0]))
+    fitted = fit_objective(planner.chain, planner.incremental, planner.prior, lone, windows=0)
+    assert fitted.evidence is None
+    assert fitted.weights["fitted"].energy == 0
+    replace(planner, fitted=fitted).save(tmp_path)
+    assert json.loads((tmp_path / "planner.json").read_text())["evidence"] is None
+    again = CefitoPlanner.load(tmp_path, settings=planner.settings)
+    assert again.fitted == fitted
+
+
+def test_candidates_are_the_likeliest_over_all_tasks(trained):
+    planner, val = trained
+    sample = val.subset(np.arange(0, len(val), max(1, len(val) // 4))[:4])
+    found = _candidates(planner.chain, planner.incremental, planner.prior, sample)
+    scores = planner.chain.scores(Queries.from_windows(sample))
+    pairs = [
+        (task, sequence)
+        for task, actions in enumerate(planner.space.actions)
+        for sequence in product(actions, repeat=3)
+    ]
+    tasks = np.array([task for task, _ in pairs])
+    sequences = np.array([sequence for _, sequence in pairs])
+    states = scores.states.find(torch.from_numpy(tasks), torch.from_numpy(sequences))
+    for row in range(len(sample)):
+        logs = scores.rows([row]).scores(states[None])[0].double()
+        logs = (logs - logs.logsumexp(0)).numpy()
+        order = np.argsort(-logs, kind="stable")[:CANDIDATES]
+        np.testing.assert_allclose(found.features[row, :, _JOINT], logs[order], atol=1e-3)
+        top = found.features[row, :, _JOINT].argmax()
+        assert top == 0
+        first = order[0]
+        assert found.correct[row, 0] == (
+            (sequences[first] == sample.actions[row]).mean()
+            if tasks[first] == sample.tasks[row]
+            else 0
+        )
+        assert found.features[row, 0, _PRIOR] == pytest.approx(
+            planner.prior.log_probability(sequences[[first]], tasks[[first]])[0]
+        )
+        with torch.inference_mode():
+            energy = planner.incremental.energy(
+                torch.from_numpy(sample.initial[[row]]),
+                torch.from_numpy(sample.goal[[row]]),
+                torch.from_numpy(sequences[[first]]),
+            )
+        assert found.features[row, 0, _ENERGY] == pytest.approx(-float(energy), rel=1e-4)
+        sums = np.array(
+            [np.exp(logs[tasks == task]).sum() for task in range(len(planner.space.actions))]
+        )
+        assert found.log_task[row, 0] == pytest.approx(np.log(sums[tasks[first]]), abs=1e-3)
+        assert found.rank[row, 0] == (sums > sums[tasks[first]]).sum()
+        true = (sequences == sample.actions[row]).all(axis=1) & (tasks == sample.tasks[row])
+        place = found.truth[row]
+        assert (place >= 0) == bool(true[order].any())
+        assert place < 0 or found.correct[row, place] == 1
+    assert found.possible.all()
+    assert found.videos.tolist() == sample.video.tolist()
+
+
+WINDOWS, COUNT = 240, 12
+
+
+def made(seed, logits, energy):
+    """Candidates, likeliest first, whose truths are drawn from logits.
+
+    Args:
+        seed: Of everything drawn.
+        logits: Function of the log-probabilities under the chain and a hidden feature.
+        energy: Function of these two.
+    """
+    rng = np.random.default_rng(seed)
+    joint = -np.sort(rng.exponential(3, size=(WINDOWS, COUNT)), axis=1)
+    joint -= np.log(np.exp(joint).sum(axis=1, keepdims=True))
+    hidden = rng.standard_normal((WINDOWS, COUNT))
+    truth = (logits(joint, hidden) + rng.gumbel(size=joint.shape)).argmax(axis=1)
+    correct = rng.integers(0, 3, joint.shape) / 3
+    correct[np.arange(WINDOWS), truth] = 1
+    noise = rng.standard_normal((WINDOWS, COUNT))
+    features = np.stack([joint, noise, -energy(joint, hidden)], axis=2)
+    return _Candidates(
+        features=features,
+        log_task=np.zeros_like(joint),
+        correct=correct,
+        possible=np.ones_like(joint, dtype=bool),
+        rank=np.zeros(joint.shape, dtype=np.int64),
+        truth=truth,
+        videos=np.arange(WINDOWS) // 4,
     )
-    blank = replace(planner.hypotheses, space=space, fitted=NOTHING_FITTED)
-    fitted = fit_objective(
-        blank, planner.incremental, val.subset(rows[:5]), windows=0, memory_mib=64
+
+
+def judged(candidates):
+    """What is found of the energy beside the chain, and whether it is kept."""
+    comparison = choose_terms(
+        candidates.columns([_JOINT, _ENERGY]),
+        candidates.truth.tolist(),
+        videos=candidates.videos.tolist(),
+        earn=[1],
     )
-    assert fitted == NOTHING_FITTED
+    return comparison, _earned(candidates, comparison, [_JOINT], [_ENERGY])
+
+
+def test_an_energy_of_pure_noise_is_not_kept():
+    kept = [
+        judged(made(seed, lambda joint, _: joint, lambda _, hidden: hidden))[1]
+        for seed in range(20)
+    ]
+    assert sum(kept) <= 1
+
+
+def test_an_energy_that_tells_the_truth_is_kept():
+    for seed in range(5):
+        comparison, kept = judged(
+            made(seed, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
+        )
+        assert kept
+        assert comparison.fit.weights[1] == pytest.approx(2, rel=0.35)
+
+
+def flat(joint, _):
+    """The four likeliest alike, the others unlikely."""
+    return np.where(np.arange(COUNT) < 4, 0.0, -4.0) + 0.0 * joint
+
+
+def test_an_energy_that_only_flattens_is_not_kept():
+    """Though the truth is likelier by far with it: no plan changes."""
+    for seed in range(5):
+        comparison, kept = judged(made(seed, flat, lambda *both: -flat(*both)))
+        assert comparison.kept.all()
+        assert comparison.gain > 3 * comparison.error
+        assert not kept
+
+
+def test_an_energy_that_costs_plans_is_not_kept():
+    """Though the truth is likelier by far with it, the likeliest under the chain is right."""
+    candidates = made(0, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
+    assert judged(candidates)[1]
+    correct = np.zeros_like(candidates.correct)
+    correct[:, 0] = 1
+    comparison, kept = judged(replace(candidates, correct=correct))
+    assert comparison.kept.all()
+    assert not kept
+
+
+def test_terms_that_an_overall_gain_does_not_carry_are_refused_at_once():
+    candidates = made(0, lambda joint, _: joint, lambda _, hidden: hidden)
+    comparison, _ = judged(candidates)
+    assert not _earned(
+        candidates, replace(comparison, kept=np.array([True, False])), [_JOINT], [_ENERGY]
+    )
+
+
+def test_the_number_of_tasks_under_which_most_windows_are_right():
+    candidates = made(0, lambda joint, _: joint, lambda _, hidden: hidden)
+    weights = Weights(energy=0.0, chain=1.0, task=1.0)
+    assert _best_tasks(candidates, weights) == 1  # fewer where more are no better
+    # the best of the likeliest task is never right, that of the third always is
+    rank = np.zeros_like(candidates.rank)
+    rank[:, 0], rank[:, 1] = 1, 2
+    correct = np.zeros_like(candidates.correct)
+    correct[:, 0] = 1
+    assert _best_tasks(replace(candidates, rank=rank, correct=correct), weights) == 2

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cefito.planners.cefito.logistic import choose_terms, fit_weights
 
@@ -107,7 +110,8 @@ def test_terms_earn_their_place() -> None:
 def test_one_video_cannot_show_anything() -> None:
     features, truth, _ = world(6, [1.0, 0.1], queries=20)
     result = choose_terms(features, truth, videos=[0] * 20, earn=[1])
-    assert result.kept.tolist() == [True, False] and result.error == np.inf
+    assert result.kept.tolist() == [True, False]
+    assert result.error == np.inf
 
 
 def test_refuses_infinite_features_and_uneven_numbers() -> None:
@@ -116,3 +120,84 @@ def test_refuses_infinite_features_and_uneven_numbers() -> None:
         fit_weights([*features[:3], features[3] * np.inf], truth, videos=videos)
     with pytest.raises(ValueError, match="truths"):
         fit_weights(features, truth[:3])
+
+
+def random_queries(seed: int, *, terms: int, queries: int = 0):
+    """Features of a few candidates a query, of uneven scales, and a true one at random."""
+    rng = np.random.default_rng(seed)
+    mix = rng.standard_normal((terms, terms))
+    features = [
+        rng.standard_normal((int(rng.integers(2, 6)), terms)) @ mix
+        for _ in range(queries or int(rng.integers(1, 12)))
+    ]
+    return features, [int(rng.integers(len(part))) for part in features]
+
+
+def loss(weights: torch.Tensor, features, truth) -> torch.Tensor:
+    """What is minimised, written down plainly."""
+    centred = np.concatenate([part - part.mean(axis=0) for part in features])
+    value = (weights * torch.from_numpy(np.sqrt((centred**2).mean(axis=0)))).square().sum() / 2
+    for part, true in zip(features, truth, strict=True):
+        value = value - torch.log_softmax(torch.from_numpy(part) @ weights, dim=0)[true]
+    return value
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 10_000), terms=st.integers(1, 4))
+def test_no_weights_of_at_least_zero_are_better(seed: int, terms: int) -> None:
+    """No term has anything to gain: slopes are zero, or uphill where a weight is zero."""
+    features, truth = random_queries(seed, terms=terms)
+    found = fit_weights(features, truth)
+    assert (found.weights >= 0).all()
+    weights = torch.from_numpy(found.weights).requires_grad_()
+    (slope,) = torch.autograd.grad(loss(weights, features, truth), weights)
+    unit = np.concatenate([part - part.mean(axis=0) for part in features]).std(axis=0)
+    assert (slope.numpy() / unit >= -1e-3).all()
+    assert np.abs(slope.numpy() / unit)[found.weights > 0].max(initial=0.0) < 1e-3
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    seed=st.integers(0, 10_000),
+    terms=st.integers(1, 4),
+    powers=st.lists(st.integers(-4, 4), min_size=4, max_size=4),
+)
+def test_units_do_not_matter(seed: int, terms: int, powers: list[int]) -> None:
+    features, truth = random_queries(seed, terms=terms)
+    factors = 10.0 ** np.array(powers[:terms])
+    scaled = fit_weights([part * factors for part in features], truth).weights * factors
+    np.testing.assert_allclose(scaled, fit_weights(features, truth).weights, rtol=1e-3, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 10_000),
+    constant=st.sampled_from([0.1, 3.0, 16.635532333438686, 1e6]),
+    place=st.integers(0, 2),
+)
+def test_a_term_alike_for_all_candidates_changes_nothing(
+    seed: int, constant: float, place: int
+) -> None:
+    features, truth = random_queries(seed, terms=2, queries=20)
+    more = [np.insert(part, place, constant, axis=1) for part in features]
+    weights = fit_weights(more, truth).weights
+    assert weights[place] == 0
+    np.testing.assert_allclose(
+        np.delete(weights, place), fit_weights(features, truth).weights, rtol=1e-3, atol=1e-6
+    )
+
+
+def test_what_the_candidates_of_a_query_share_changes_nothing() -> None:
+    features, truth, videos = world(8, [1.0, 0.1], queries=80)
+    moved = [part + 100.0 * row for row, part in enumerate(features)]
+    np.testing.assert_allclose(
+        fit_weights(moved, truth, videos=videos).weights,
+        fit_weights(features, truth, videos=videos).weights,
+        rtol=1e-4,
+    )
+
+
+def test_truths_told_apart_perfectly_have_finite_weights() -> None:
+    fit = fit_weights([np.array([[2.0], [1.0], [0.0]])] * 50, [0] * 50)
+    assert 1 < fit.weights[0] < 100
+    assert np.isfinite(fit.coefficients[0].error)

@@ -42,9 +42,10 @@ TINY = {
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 3,
     "classifier_training.optimiser.learning_rate": 0.02,
-    "proposal.hidden": [16, 12],
-    "proposal.action_dim": 8,
-    "proposal_training.optimiser.epochs": 2,
+    "chain.hidden": 16,
+    "chain.width": 8,
+    "chain.emission": 16,
+    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 20,
 }
 
@@ -89,12 +90,13 @@ def weights(planner):
     return {
         **{f"field.{name}": tensor for name, tensor in planner.field.state_dict().items()},
         **{
-            f"proposal.{name}": tensor
-            for name, tensor in planner.proposal.network.state_dict().items()
+            f"chain.{name}": tensor
+            for name, tensor in planner.chain.networks[0].state_dict().items()
         },
         **{
             f"task.{name}": tensor
-            for name, tensor in planner.task_model.network.state_dict().items()
+            for network in ([planner.task_model.network] if planner.task_model else [])
+            for name, tensor in network.state_dict().items()
         },
     }
 
@@ -222,12 +224,14 @@ def test_observations_of_another_size(planner, splits, width):
 def test_save_and_load_give_the_same_plans(preset, splits, tmp_path):
     planner = fit(splits, settings=tiny_settings(preset)).planner
     planner.save(tmp_path)
+    by_chain = planner.settings.search.task_model == "chain"
+    assert (planner.task_model is None) == by_chain == (preset in ("small", "quickstart"))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "classifier.safetensors",
+        "chain.safetensors",
+        *([] if by_chain else ["classifier.safetensors"]),
         "field.safetensors",
         "planner.json",
         "prior.safetensors",
-        "proposal.safetensors",
     ]
     loaded = load(tmp_path)
     assert loaded.settings == planner.settings
@@ -282,16 +286,16 @@ def test_same_seed_same_weights_other_seed_others(planner, splits):
     for name in (
         "field.predictor.blocks.0.attn.qkv.weight",
         "task.fc1.weight",
-        "proposal.fc1.weight",
+        "chain.encoder.weight",
     ):
-        assert name not in ours or not torch.equal(ours[name], theirs[name])
+        assert not torch.equal(ours[name], theirs[name])
     assert sum(torch.equal(ours[name], theirs[name]) for name in ours) < len(ours) / 2
 
 
 def test_key_and_folder_change_no_weight(planner, splits, tmp_path):
     other = fit(splits, context=TrainingContext(folder=tmp_path, key="whatever"))
     assert same_weights(planner, other.planner)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["classifier", "field", "proposal"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain", "classifier", "field"]
     with pytest.raises(RunError, match="another data set, other settings or another seed"):
         fit(splits, context=TrainingContext(folder=tmp_path, key="another data set"))
 
@@ -405,6 +409,7 @@ def saved(planner, folder):
         "weights",
         "guide",
         "tasks",
+        "evidence",
     ],
 )
 def test_planner_file_that_lacks_an_entry(planner, tmp_path, key):
@@ -437,6 +442,8 @@ def test_planner_file_that_lacks_an_entry(planner, tmp_path, key):
         {"weights": {name: {"energy": -1} for name in OBJECTIVES}},
         {"guide": {"enrgy": 1}},
         {"guide": None},
+        {"evidence": {"coefficient": 1.0}},
+        {"evidence": 3},
     ],
 )
 def test_planner_file_with_a_wrong_entry(planner, tmp_path, change):
@@ -475,7 +482,7 @@ def damaged(name, content, folder):
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
 @pytest.mark.parametrize(
-    "name", ["prior.safetensors", "proposal.safetensors", "classifier.safetensors"]
+    "name", ["prior.safetensors", "chain.safetensors", "classifier.safetensors"]
 )
 def test_missing_and_damaged_files_name_themselves(planner, tmp_path, name, content):
     planner.save(tmp_path)
@@ -510,6 +517,13 @@ def test_a_prior_of_something_else(planner, tmp_path, name, change):
         load(tmp_path)
 
 
+class Untouched:
+    """A search that must not be called."""
+
+    def search(self, *_):
+        raise AssertionError("searched")
+
+
 def sequences_of(planner, task):
     return np.array(list(product(planner.space.actions[task], repeat=3)))
 
@@ -519,22 +533,24 @@ def by_hand(planner, queries, row, task, energies, weights):
 
     From what the parts say by themselves.
     """
-    allowed, sequences = planner.space.actions[task], sequences_of(planner, task)
-    logits = planner.proposal.logits(queries)[row].astype(np.float64)[:, list(allowed)]
-    steps = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    log_q = steps[np.arange(3), np.searchsorted(allowed, sequences)].sum(axis=1)
+    sequences = sequences_of(planner, task)
+    chain = planner.chain.scores(queries).rows([row])
+    states = chain.states.find(torch.tensor(task), torch.from_numpy(sequences))
+    log_q = chain.scores(states[None])[0].double().log_softmax(dim=0).numpy()
     log_p = planner.prior.log_probability(sequences, np.full(len(sequences), task))
-    log_task = (
-        0.0
-        if queries.tasks is not None
-        else planner.task_model.log_probabilities(queries)[row, task]
-    )
+    log_task = 0.0 if queries.tasks is not None else log_tasks_of(planner, queries)[row, task]
     return (
         weights.energy * energies
         - weights.prior * log_p
-        - weights.proposal * log_q
+        - weights.chain * log_q
         - weights.task * log_task
     )
+
+
+def log_tasks_of(planner, queries):
+    if planner.settings.search.task_model == "chain":
+        return planner.chain.log_tasks(queries)
+    return planner.task_model.log_probabilities(queries)
 
 
 def energies_of(planner, queries, row, task):
@@ -547,7 +563,7 @@ def energies_of(planner, queries, row, task):
         return planner.field.energy(initial, goal, sequences).double().numpy()
 
 
-FITTED = Weights(energy=2.0, prior=0.5, proposal=0.7, task=1.5)
+FITTED = Weights(energy=2.0, prior=0.5, chain=0.7, task=1.5)
 
 
 @pytest.fixture(scope="module")
@@ -560,7 +576,7 @@ def weighted(planner):
 def ambiguous(planner, splits):
     """Queries, likeliest tasks first, of which the second one is plausible."""
     queries = Queries.from_windows(splits["test"])
-    logs = planner.task_model.log_probabilities(queries)
+    logs = log_tasks_of(planner, queries)
     ranked = np.argsort(-logs, axis=1)
     rows = np.flatnonzero(np.take_along_axis(logs, ranked, axis=1)[:, 2] > np.log(2e-3))
     assert len(rows) >= 5
@@ -628,8 +644,13 @@ def test_the_likelihood_leaves_the_energy_out(weighted, splits):
     chosen = using(weighted, tasks=1, objective="likelihood")
     assert chosen.weights.energy == 0
     queries = Queries.from_windows(splits["test"], oracle_task=True).subset(range(0, 40, 10))
+    evidence = chosen.chain.evidence(queries)
     problems = chosen.hypotheses.problems(
-        queries, chosen.hypotheses.of(queries, 1), weights=chosen.weights
+        queries,
+        chosen.hypotheses.of(queries, 1),
+        evidence,
+        horizon=3,
+        weights=chosen.weights,
     )
     for plans, one in zip(chosen.plan(queries, 3), problems, strict=True):
         np.testing.assert_allclose(
@@ -637,22 +658,98 @@ def test_the_likelihood_leaves_the_energy_out(weighted, splits):
         )
 
 
-def test_an_objective_without_the_prior_may_be_given_one(planner):
-    alone = using(planner, objective="energy")
-    assert alone.weights == planner.fitted.weights["energy"]
-    assert using(planner, objective="energy", prior_weight=0.25).weights == replace(
-        alone.weights, prior=0.25
+def test_what_weighs_nothing_is_not_searched(weighted, splits, monkeypatch):
+    """Without the energy the best are listed, whatever the method: as many, and exactly."""
+    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(lambda _: Untouched()))
+    chosen = using(weighted, objective="likelihood", tasks=2, method="untouched")
+    weights = replace(weighted.fitted.guide, energy=0.0)
+    queries = Queries.from_windows(splits["test"]).subset(range(0, 40, 8))
+    found = chosen.plan(queries, 5)
+    for row, plans in enumerate(found):
+        every = {}
+        for one in chosen.hypotheses.of(queries.subset([row]), 2):
+            energies = energies_of(weighted, queries, row, one.task)
+            scores = by_hand(weighted, queries, row, one.task, energies, weights)
+            for sequence, score, energy in zip(
+                map(tuple, sequences_of(weighted, one.task).tolist()),
+                scores.tolist(),
+                energies.tolist(),
+                strict=True,
+            ):
+                every[sequence] = min(every.get(sequence, (np.inf, 0.0)), (score, energy))
+        best = sorted(score for score, _ in every.values())[:5]
+        np.testing.assert_allclose(plans.scores, best, rtol=1e-3, atol=1e-3)
+        for sequence, energy in zip(plans.actions.tolist(), plans.energies, strict=True):
+            assert every[tuple(sequence)][1] == pytest.approx(energy, rel=1e-3, abs=1e-4)
+        assert plans.exact
+        assert plans.evaluated.leaves <= 5 * 2
+    exhaustive = using(weighted, objective="likelihood", tasks=2)
+    assert same_plans(exhaustive.plan(queries, 5), found)
+
+
+def test_a_run_whose_tasks_the_chain_says(splits, tmp_path):
+    """It trains no classifier, and says so where one is asked for."""
+    settings = tiny_settings(**{"search.task_model": "chain"})
+    fitted = fit(splits, settings=settings, context=TrainingContext(folder=tmp_path, key="run"))
+    planner = fitted.planner
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain", "field"]
+    assert set(fitted.trainings) == set(planner.describe().parameters) == {"chain", "energy field"}
+    queries = Queries.from_windows(splits["test"])
+    tasks = planner.predict_tasks(queries)
+    assert tasks.tolist() == planner.chain.log_tasks(queries).argmax(axis=1).tolist()
+    assert [plans.tasks[0] for plans in planner.plan(queries, 1)] == tasks.tolist()
+    with pytest.raises(RunError, match="this run has no task classifier, so tasks must be given"):
+        using(planner, task_model="classifier").plan(queries, 1)
+
+
+def test_runs_with_a_proposal_network_are_to_be_trained_again(planner, tmp_path):
+    """As they were written before there were chains."""
+    value = saved(planner, tmp_path)
+    (tmp_path / "chain.safetensors").rename(tmp_path / "proposal.safetensors")
+    old = {"energy": 1.0, "prior": 0.5, "proposal": 0.7, "task": 1.0}
+    del value["evidence"]
+    del value["config"]["chain"]
+    value["config"] |= {"proposal": {"hidden": [256, 256]}}
+    value |= {"weights": dict.fromkeys(OBJECTIVES, old), "guide": old}
+    (tmp_path / "planner.json").write_text(json.dumps(value))
+    with pytest.raises(
+        RunError, match=r"planner\.json: not a planner .*Train the run again"
+    ) as error:
+        load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_members_of_the_chain_are_saved_together(splits, tmp_path):
+    settings = tiny_settings(**{"chain.members": 2})
+    fitted = fit(splits, settings=settings)
+    assert {"chain", "chain-1"} <= set(fitted.trainings)
+    assert len(fitted.planner.chain.networks) == 2
+    fitted.planner.save(tmp_path)
+    again, queries = load(tmp_path), Queries.from_windows(splits["test"])
+    chosen = {"objective": "likelihood", "tasks": 3}
+    assert same_plans(
+        using(fitted.planner, **chosen).plan(queries, 3), using(again, **chosen).plan(queries, 3)
     )
-    assert using(planner, objective="energy", prior_weight=-0.5).weights == alone.weights
 
 
-def test_several_tasks_are_searched(weighted, splits):
+def test_an_objective_without_the_prior_may_be_given_one(planner):
+    alone = using(planner, objective="energy", tasks=2)
+    assert alone.weights == planner.fitted.weights["energy"]
+    assert using(alone, prior_weight=0.25).weights == replace(alone.weights, prior=0.25)
+    assert using(alone, prior_weight=-0.5).weights == alone.weights
+    one = using(alone, tasks=1)  # of which the probability is the same for every plan
+    assert one.weights == replace(alone.weights, task=0.0)
+
+
+@pytest.mark.parametrize("task_model", ["classifier", "chain"])
+def test_several_tasks_are_searched(weighted, splits, task_model):
     """All sequences of all of them, at the cost of all of them.
 
     And sometimes a less likely task is planned for.
     """
+    several = using(weighted, objective="fitted", tasks=3, task_model=task_model)
+    weighted = several
     queries, ranked = ambiguous(weighted, splits)
-    several = using(weighted, objective="fitted", tasks=3)
     unlikely = 0
     for row, plans in enumerate(several.plan(queries, 4)):
         tasks = ranked[row, :3]
@@ -738,13 +835,6 @@ def test_pruned_plans_have_seen_transitions(planner, splits):
             assert row[0] in {first for first, *_ in own}
             assert set(pairwise(row)) <= seen
         assert plans.evaluated.leaves < free.evaluated.leaves
-
-
-class Untouched:
-    """A search that must not be called."""
-
-    def search(self, *_):
-        raise AssertionError("searched")
 
 
 def only_in_one(planner, tasks):

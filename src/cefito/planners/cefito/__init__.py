@@ -1,1 +1,1 @@
-"""CEFITO: task classifier, proposals and energy field, and a search for the best sequences."""
+"""CEFITO: a chain, an energy field, perhaps a task classifier, and a search by them all."""

@@ -1,4 +1,4 @@
-"""What stands in for the networks that imported weights come without."""
+"""What stands in for the networks that a run does without."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class NoTaskModel:
             RunError: Always.
         """
         raise RunError(
-            "this run was imported without a task classifier, so tasks must be given. Or add one: "
-            "cefito import-checkpoint FILE --kind task-classifier --out RUN.",
+            "this run has no task classifier, so tasks must be given. Or add one: cefito "
+            "import-checkpoint FILE --kind task-classifier --out RUN.",
             setting="task",
         )
 
@@ -49,7 +49,9 @@ class NothingLikely:
         Raises:
             RunError: Always.
         """
-        raise RunError("this run has no chain to predict tasks by.", setting="task_model")
+        raise RunError(
+            "this run was imported without a chain to predict tasks by.", setting="task_model"
+        )
 
     def costs(self, query: int, task: int) -> Chain:  # noqa: ARG002
         """Nothing costs anything."""
@@ -65,7 +67,7 @@ def check_settings(settings: SearchConfig) -> None:
     if settings.objective != "energy" or settings.pruning >= 0 or settings.prior_weight > 0:
         raise ConfigError(
             "this run was imported without training data, so it has neither a prior over sequences "
-            "nor a chain. Plan with the objective 'energy', without pruning and a "
-            "weight of the prior.",
+            "nor a chain. Plan with the objective 'energy', without pruning and a weight of the "
+            "prior.",
             setting="objective",
         )

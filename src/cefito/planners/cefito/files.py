@@ -2,8 +2,8 @@
 
 planner.json             settings, action space, taxonomy, weights of the objectives
 field.safetensors        the energy field; names of further parts begin with "backward.", "1."
-classifier.safetensors   the task classifier
-proposal.safetensors     the proposal network
+chain.safetensors        the chain; names begin with the number of the member
+classifier.safetensors   the task classifier, where one was trained
 prior.safetensors        counts of the prior over sequences
 """
 

@@ -31,6 +31,7 @@ _NO_ENERGY = 1e6  # in the place of an infinite energy, of a field that diverged
 _BATCH = 4096  # sequences whose energies are computed at once
 _JOINT, _PRIOR, _ENERGY = 0, 1, 2  # columns of the features
 _FOLDS = 5
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,9 @@ def _earned(
 ) -> bool:
     """Whether further terms improve what they were not fitted on.
 
-    The likelihood of the truth must rise by more than its error, and neither the success rate nor
-    the mean accuracy of the best candidate may fall: a likelihood among likely candidates can rise
-    by being less sure alone.
+    The likelihood of the truth must rise by more than its error, and so must the success rate or
+    the mean accuracy of the best candidate, while neither falls: a likelihood among likely
+    candidates can rise by being less sure alone.
     """
     if not comparison.kept.all():
         return False
@@ -145,8 +146,9 @@ def _earned(
         np.take_along_axis(candidates.correct, part.argmax(axis=1)[:, None], axis=1)[:, 0]
         for part in scores.values()
     )
-    success = (rich_share == 1).mean() >= (simple_share == 1).mean()
-    return bool(success and rich_share.mean() >= simple_share.mean())
+    success = int((rich_share == 1).sum()) - int((simple_share == 1).sum())
+    accuracy = float((rich_share - simple_share).sum())
+    return bool(min(success, accuracy) >= -_ROUNDING and max(success, accuracy) > _ROUNDING)
 
 
 def _fold_of(videos: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -228,7 +230,10 @@ def _best_tasks(candidates: _Candidates, weights: Weights) -> int:
     return 1 + max(range(MOST_TASKS), key=lambda index: outcomes[index])
 
 
-def _evidence(comparison: Comparison, *, place: int, kept: bool) -> Evidence:
+def _evidence(comparison: Comparison, *, place: int, kept: bool) -> Evidence | None:
+    """What was found of a term; None where too few videos have a true candidate."""
+    if not np.isfinite(comparison.error):
+        return None
     coefficient = comparison.full.coefficients[place]
     return Evidence(
         coefficient=coefficient.value,

@@ -1,4 +1,4 @@
-"""CEFITO: likely tasks restrict the actions, an energy field scores sequences, a search plans."""
+"""CEFITO: likely tasks restrict the actions, energy and chain score sequences, a search plans."""
 
 from __future__ import annotations
 

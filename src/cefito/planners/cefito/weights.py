@@ -67,7 +67,7 @@ class ObjectiveFit:
         weights: Weights of each objective in `OBJECTIVES`.
         guide: Weights of the objective without the energy.
         tasks: How many tasks to search.
-        evidence: What was found of the energy; None where nothing was fitted.
+        evidence: What was found of the energy; None where nothing was, for want of videos.
 
     Raises:
         ConfigError: Less than one task to search.

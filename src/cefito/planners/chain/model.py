@@ -125,17 +125,13 @@ class ChainModel:
         tensors, metadata = load_tensors(path, "pt", remedy, RunError)
         try:
             temperature = float(metadata["temperature"])
-            parts = [
-                {
-                    name.removeprefix(f"{member}."): tensor
-                    for name, tensor in tensors.items()
-                    if name.startswith(f"{member}.")
-                }
-                for member in range(int(metadata["members"]))
-            ]
+            parts: list[dict[str, Tensor]] = [{} for _ in range(config.members)]
+            for name, tensor in tensors.items():
+                member, _, own = name.partition(".")
+                parts[int(member)][own] = tensor
             networks = [_build(config, part) for part in parts]
-            if not networks or not 0 < temperature < float("inf"):
-                raise ValueError("no members")
+            if not 0 < temperature < float("inf"):
+                raise ValueError("no temperature")
         except (KeyError, IndexError, ValueError, RuntimeError, ZeroDivisionError) as problem:
             raise RunError(f"{path}: holds no {cls.title}. {remedy}") from problem
         for network, part in zip(networks, parts, strict=True):
@@ -149,8 +145,8 @@ class ChainModel:
             for member, network in enumerate(self.networks)
             for name, tensor in network.state_dict().items()
         }
-        metadata = {"temperature": repr(self.temperature), "members": str(len(self.networks))}
-        write_tensors(folder / self.file, tensors, metadata)
+        # one entry alone: several are written in an order that differs from file to file
+        write_tensors(folder / self.file, tensors, {"temperature": repr(self.temperature)})
 
     @property
     def device(self) -> torch.device:

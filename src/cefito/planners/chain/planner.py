@@ -10,6 +10,8 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logsumexp
+from torch import Tensor
 
 from cefito.data.action_space import action_space
 from cefito.data.windows import Windows
@@ -33,16 +35,18 @@ from cefito.search.space import Space
 
 __all__ = ["ChainPlanner"]
 
-_COMPARED = 64  # sequences of each task that plans are weighed against under constraints
+_COMPARED = 64  # allowed sequences of each task that plans are compared with under constraints
 
 
 @dataclass(frozen=True, eq=False)
 class ChainPlanner(BasePlanner):
-    """Plans the likeliest (task, sequence) pairs under a chain, exactly.
+    """Plans the sequences of the likeliest (task, sequence) pairs under a chain, exactly.
 
-    Energies and scores are minus the logarithm of the pair's probability among all pairs, or among
-    those of the task where that is given. So are its probabilities; but under constraints they are
-    shares among those of the allowed pairs that were listed, 64 a task or more.
+    A sequence that several tasks allow is listed once, with the likeliest of them. Energies and
+    scores are minus the logarithm of the pair's probability among all pairs, or among those of the
+    task where that is given, whatever constraints allow. So are probabilities, but
+    under constraints: there they are shares of the likeliest allowed pairs, 64 or more of each
+    task.
 
     Attributes:
         model: The trained chain.
@@ -133,48 +137,65 @@ class ChainPlanner(BasePlanner):
         if not len(queries):
             return []
         scores = self.model.scores(queries)
-        if constraints:
-            return [
-                self._constrained(scores, queries, row, top_k, constraints)
-                for row in range(len(queries))
-            ]
         states, tasks = scores.states, None
         if queries.tasks is not None:
             tasks = torch.from_numpy(queries.tasks).to(self.model.device)
-        best, values = scores.best(top_k, tasks)
         sums = scores.log_task_sums()
         total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks[:, None])[:, 0]
-        logs = (values - total[:, None]).double().cpu().numpy()
-        of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy())
-        actions, own = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
-        searched = states.task_count if tasks is None else 1
+        if constraints:
+            return [
+                self._constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
+                for row, own in enumerate(total)
+            ]
+        searched, pairs = states.task_count if tasks is None else 1, top_k
+        while True:
+            best, values = scores.best(pairs, tasks)
+            logs = (values - total[:, None]).double().cpu().numpy()
+            actions, task = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
+            kept = np.isfinite(logs)
+            found = [
+                _plans(actions[row, own], logs[row, own], task[row, own, 0], searched, top_k)
+                for row, own in enumerate(kept)
+            ]
+            more = kept.sum(axis=1) == pairs  # further pairs may bring further sequences
+            if all(len(plans) == top_k for plans, left in zip(found, more, strict=True) if left):
+                break
+            pairs *= 2
+        shares = (sums - total[:, None]).double().exp().clamp(max=1).cpu().numpy()
         return [
-            _plans(
-                actions[row, kept],
-                logs[row, kept],
-                own[row, kept, 0],
-                searched,
-                of_tasks[row] if tasks is None else np.ones(states.task_count),
+            replace(
+                _probable(plans, shares[row]),
+                probabilities=np.exp(-plans.scores),
+                searched_mass=1.0,
             )
-            for row, kept in enumerate(np.isfinite(logs))
+            for row, plans in enumerate(found)
         ]
 
     def _constrained(
         self,
         scores: SequenceScores,
+        sums: Tensor,
+        total: float,
         queries: Queries,
         row: int,
         top_k: int,
         constraints: Constraints,
     ) -> Plans:
-        """The likeliest allowed sequences of one query, task by task."""
+        """The likeliest allowed sequences of one query, task by task, the likeliest task first.
+
+        Args:
+            scores: Scores of all queries.
+            sums: Logarithm of the sum of exp(score) over the sequences of each task [C].
+            total: That over all sequences that probabilities are shares of.
+            queries: All queries.
+            row: Number of the query.
+            top_k: Plans wanted.
+            constraints: What every plan must satisfy.
+        """
         states, refusals = scores.states, []
-        tasks = range(states.task_count) if queries.tasks is None else [int(queries.tasks[row])]
-        sums = scores.rows(slice(row, row + 1)).log_task_sums()[0, list(tasks)].double().cpu()
-        total = float(sums.logsumexp(dim=0))
-        of_tasks = np.zeros(states.task_count)
-        of_tasks[list(tasks)] = (sums - total).exp().numpy()
-        parts = []
+        ranked = sums.argsort(descending=True, stable=True).tolist()
+        tasks = ranked if queries.tasks is None else [int(queries.tasks[row])]
+        parts, exact = [], True
         for task in tasks:
             members = states.grid[task][states.grid[task] < len(states)]
             actions = tuple(states.actions[members].tolist())
@@ -193,15 +214,25 @@ class ChainPlanner(BasePlanner):
             except ConfigError as refusal:
                 refusals.append(refusal)
                 continue
+            exact &= cheapest.complete
             sequences = np.asarray(actions)[cheapest.sequences]
             parts.append((sequences, -cheapest.costs - total, np.full(len(sequences), task)))
         if not parts:
             raise refusals[0]
         sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
-        order = np.argsort(-logs, kind="stable")[:top_k]
-        plans = _plans(sequences[order], logs[order], found[order], len(tasks), of_tasks)
-        shares = np.exp(logs[order] - np.logaddexp.reduce(logs))
-        return replace(plans, probabilities=shares, searched_mass=None)
+        order = np.lexsort((*sequences.T[::-1], found, -logs))
+        plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k)
+        shares = (sums.double() - total).exp().clamp(max=1).cpu().numpy()
+        return replace(
+            _probable(plans, shares),
+            exact=exact,
+            probabilities=np.exp(-plans.scores - logsumexp(logs)),
+        )
+
+
+def _probable(plans: Plans, shares: NDArray[np.float64]) -> Plans:
+    """Plans with the probabilities of their tasks, out of those of all tasks [C]."""
+    return replace(plans, task_probabilities=shares[plans.tasks])
 
 
 def _plans(
@@ -209,17 +240,16 @@ def _plans(
     logs: NDArray[np.float64],
     tasks: NDArray[np.int64],
     searched: int,
-    of_tasks: NDArray[np.float64],
+    top_k: int,
 ) -> Plans:
+    """Plans of pairs, likeliest first, each sequence once."""
+    first = np.sort(np.unique(actions, axis=0, return_index=True)[1])[:top_k]
     return Plans(
-        actions=actions,
-        energies=-logs,
-        scores=-logs,
+        actions=actions[first],
+        energies=-logs[first],
+        scores=-logs[first],
         evaluated=Effort(token_forwards=2, leaves=0),
         exact=True,
-        tasks=tasks,
+        tasks=tasks[first],
         searched=searched,
-        probabilities=np.exp(logs),
-        task_probabilities=of_tasks[tasks],
-        searched_mass=1.0,
     )
