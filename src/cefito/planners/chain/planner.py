@@ -51,7 +51,7 @@ class ChainPlanner(BasePlanner):
         model: The trained chain.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(constraints=True)
+    abilities: ClassVar[Abilities] = Abilities(constraints=True, probabilities=True)
     name = "chain"
     model: ChainModel
 
@@ -146,7 +146,7 @@ class ChainPlanner(BasePlanner):
                 self._constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
                 for row, own in enumerate(total)
             ]
-        of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy())
+        of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
         if tasks is not None:
             of_tasks = np.ones_like(of_tasks)
         searched, pairs = states.task_count if tasks is None else 1, top_k
@@ -221,7 +221,7 @@ class ChainPlanner(BasePlanner):
             raise refusals[0]
         sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.lexsort((*sequences.T[::-1], found, -logs))
-        of_tasks = np.exp((sums - total).double().cpu().numpy())
+        of_tasks = np.exp((sums - total).double().cpu().numpy()).clip(max=1)
         if queries.tasks is not None:
             of_tasks = np.ones_like(of_tasks)
         plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k, of_tasks)
