@@ -455,7 +455,7 @@ def test_plan_a_video(run, world, capsys):
     before = snapshot(run)
     captured = succeeds(capsys, "plan", run, "--video", VIDEO, "--from-step", 1, "--top-k", 4)
     lines = captured.out.splitlines()
-    assert lines[0].split() == ["energy", "plan"]
+    assert lines[0].split() == ["energy", "(lower", "is", "better)", "plan"]
     assert len(lines) == 5
     assert all(line.count(" → ") == 2 for line in lines[1:])
     energies = [float(line.split()[0]) for line in lines[1:]]
@@ -463,7 +463,7 @@ def test_plan_a_video(run, world, capsys):
     video = next(video for video in world.videos if video.video_id == VIDEO)
     truth = world.taxonomy.names([step.action for step in video.steps[1:4]])
     task, quality, annotated = captured.err.splitlines()
-    assert re.fullmatch(r"task \d+: .* \(predicted\)", task)
+    assert re.fullmatch(r"task \d+: .* \(predicted, \d+\.\d %\)", task)
     assert re.fullmatch(
         r"exact: no other allowed sequence is better; [\d,]+ token forwards", quality
     )
@@ -472,13 +472,22 @@ def test_plan_a_video(run, world, capsys):
 
 
 def check_plans(value, world, count):
-    assert set(value) - {"truth"} == {"task", "plans", "evaluated", "exact", "search", "weights"}
+    assert set(value) - {"truth"} == {
+        "task",
+        "plans",
+        "evaluated",
+        "exact",
+        "sure",
+        "searched_mass",
+        "search",
+        "weights",
+    }
     assert set(value["evaluated"]) == {"token_forwards", "leaves"}
     assert value["search"] == {"method": "exhaustive", "tasks": 1, "interrupted": False}
     assert value["weights"] == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
     assert len(value["plans"]) == count
     for entry in value["plans"]:
-        assert set(entry) == {"actions", "names", "energy", "score", "task"}
+        assert set(entry) == {"actions", "names", "energy", "score", "probability", "task"}
         assert entry["score"] == entry["energy"]
         assert entry["task"] == value["task"]["id"]
         assert entry["names"] == world.taxonomy.names(entry["actions"])
@@ -501,7 +510,9 @@ def test_plan_json(task, run, world, capsys):
         "id": task,
         "name": world.taxonomy.tasks[task].name,
         "source": "given",
+        "probability": None,
     }
+    assert value["sure"] is value["searched_mass"] is None
     assert len(value["truth"]["actions"]) == 3
     check_plans(
         json.loads(
@@ -510,6 +521,75 @@ def test_plan_json(task, run, world, capsys):
         world,
         9,
     )
+
+
+PROBABLE = ("--objective", "fitted", "--tasks", 3)
+
+
+def test_plan_with_probabilities(run, capsys):
+    argv = ["plan", run, "--video", VIDEO, *PROBABLE]
+    captured = succeeds(capsys, *argv, "--min-probability", 1)
+    head, *lines = captured.out.splitlines()
+    assert re.split(r"  +", head.replace(" task ", " ").strip()) == [
+        "energy",
+        "score (lower is better)",
+        "probability",
+        "plan",
+    ]
+    shares = [float(re.search(r"(\d+\.\d) %", line)[1]) for line in lines]
+    assert shares == sorted(shares, reverse=True)
+    errors = captured.err.splitlines()
+    assert re.fullmatch(
+        r"probabilities: the sequences compared hold \d+\.\d % of all probability", errors[2]
+    )
+    assert errors[3] == (
+        f"not sure: the best plan's probability is {shares[0]} %; 100.0 % was asked for"
+    )
+    assert "not sure" not in succeeds(capsys, *argv, "--min-probability", 0).err
+    assert "not sure" not in succeeds(capsys, *argv).err
+    for least, sure in ((0, True), (1, False)):
+        value = json.loads(succeeds(capsys, *argv, "--json", "--min-probability", least).out)
+        assert value["sure"] is sure
+        assert len(value["plans"]) == 5
+        assert sum(plan["probability"] for plan in value["plans"]) <= value["searched_mass"] + 1e-9
+        assert 0 < value["task"]["probability"] <= 1
+
+
+def test_evaluate_with_probabilities(run, capsys, tmp_path):
+    picture = tmp_path / "reliability.png"
+    argv = ["evaluate", run, *PROBABLE, "--min-probability", 0.05]
+    captured = succeeds(capsys, *argv, "--reliability", picture)
+    assert "ECE" in captured.out
+    assert "SR at 50 %" in captured.out
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    line = captured.err.splitlines()[0]
+    assert re.fullmatch(
+        r"answered with a probability of at least 5 %: \d+ windows, \d+\.\d %"
+        r"(; SR among them \d+\.\d\d)?",
+        line,
+    )
+    value = json.loads(succeeds(capsys, *argv, "--json").out)
+    assert value["answered"]["min_probability"] == 0.05
+    assert len(value["calibration"]["reliability"]["windows"]) == 15
+    assert len(value["calibration"]["risk_coverage"]["success"]) == 21
+    (path,) = run.glob("evaluation-*min-probability-0.05.json")
+    assert json.loads(path.read_text())["answered"] == value["answered"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--min-probability", "0.5"], "gives plans no probabilities here; it has them under"),
+        ([*PROBABLE, "--min-probability", "1.5"], "1.5: expected a number from 0 to 1"),
+        (["--reliability", "a.png"], "no probabilities here"),
+        ([*PROBABLE, "--reliability", "a.txt"], "expected a file that ends in .png, .svg, .pdf"),
+        ([*PROBABLE, "--reliability", "gone/a.png"], "there is no such folder"),
+    ],
+)
+def test_what_probabilities_cannot_do(argv, message, run, fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in fails("evaluate", run, *argv)
+    assert "(--min-probability)" in fails("plan", run, "--video", VIDEO, "--min-probability", "2")
 
 
 def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):

@@ -303,6 +303,7 @@ OPTIONS = {
     "prior-weight": ("prior_weight", 0.5),
     "pruning": ("pruning", 3),
     "objective": ("objective", "fitted"),
+    "task-model": ("task_model", "chain"),
     "proposals": ("proposals", 9),
     "memory-mib": ("memory_mib", 3.0),
     "starts": ("starts", 3),

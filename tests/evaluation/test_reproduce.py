@@ -239,7 +239,8 @@ def test_qualitative(world, tmp_path, drawn):
         **SETTINGS,
         "classifier_training.optimiser.learning_rate": 0.02,
         "classifier_training.optimiser.epochs": 10,
-        "chain_training.optimiser.epochs": 10,
+        "chain_training.optimiser.epochs": 40,
+        "chain_training.optimiser.learning_rate": 0.01,
         "search.objective": "fitted",
     }  # some success is needed
     ours = experiment_study(

@@ -227,10 +227,10 @@ def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path,
     assert scores(ours, "cefito-energy").training["task classifier"]["resumed"] is True
     assert run_study(made(world, tmp_path / "out", horizons=(3,))) == []
     windows = len(cut_windows(world, horizon=3, split="train"))
-    small, large = -(-windows // 64), -(-windows // 128)  # steps an epoch
+    wide, large = -(-windows // 256), -(-windows // 128)  # steps an epoch
     assert work == {
         "TaskClassifier": 2 * large,
-        "ChainNetwork": 2 * small,
+        "ChainNetwork": 2 * wide,
         "EnergyField": large,
         "scored": 4,
     }

@@ -578,3 +578,74 @@ def test_csv_round_trip(results):
     assert (last["success_rate_half_width_90"], last["success_rate_bootstrap_width"]) == ("", "")
     assert float(last["mean_accuracy"]) == 100 / 7  # to the last digit
     assert float(last["accuracy_step_3"]) == 100 / 7 + 2
+
+
+SURE = {
+    "expected_calibration_error": 4.0,
+    "success_at_half_coverage": 40.0,
+    "risk_coverage_area": 60.0,
+    "mean_probability": 20.0,
+    "searched_mass": None,
+    "reliability": {"windows": [6], "probability": [20.0], "success": [16.0]},
+    "risk_coverage": {"coverage": [100.0], "success": [16.0], "min_probability": [0.1]},
+}
+ENERGY = {
+    "coefficient": 0.5,
+    "low": 0.1,
+    "high": 0.9,
+    "gain": 0.02,
+    "error": 0.01,
+    "kept": True,
+    "windows": 9,
+}
+
+
+def test_calibration_has_columns_where_some_row_has_it(results):
+    """The lower error ranks first; rows without stay empty."""
+    heads = score_table(results, 2).heads
+    assert "ECE" not in heads
+    assert "SR at 50 %" not in heads
+    for entry in results["cells"]:
+        if entry["row"] in ("a", "b"):
+            error = 4.0 + (entry["row"] == "b") + entry["seed"]
+            entry["calibration"] = SURE | {"expected_calibration_error": error}
+    table = score_table(results, 2)
+    column = table.heads.index("ECE")
+    assert table.heads[column + 1] == "SR at 50 %"
+    by_row = {line[0].text: line for line in table.lines}
+    ours, theirs = by_row["method A"], by_row["B & C_1 (50 %)"]
+    assert ours[column] == Entry(f"4.50 ± {T2 * 0.5**0.5 / 2**0.5:.2f}", 1)
+    assert (theirs[column].text[:4], theirs[column].rank) == ("5.50", 2)
+    assert ours[column + 1] == Entry("40.00 ± 0.00", 1)
+    assert by_row["told"][column] == Entry("–")
+    assert any("expected calibration error" in note for note in table.notes)
+    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert [line["expected_calibration_error"] for line in lines[:2]] == ["4.5", "5.5"]
+    assert lines[-1]["success_at_half_coverage"] == ""
+
+
+def test_does_the_energy_add(results):
+    """One line a training and horizon, over its seeds; no table where no row has an energy."""
+    assert not any("does the energy add" in table.title for table in result_tables(results))
+    for entry in results["cells"]:
+        if entry["row"] == "a":
+            entry["evidence"] = ENERGY | {
+                "coefficient": 0.5 + entry["seed"],
+                "kept": not entry["seed"],
+            }
+        if entry["row"] == "b":
+            entry["evidence"] = ENERGY | {"low": None, "high": None, "error": None}
+        if entry["row"] == "told":
+            entry["evidence"] = ENERGY
+    for row in results["rows"]:
+        if row["name"] == "told":
+            row["method"] = "a"  # the same training with another way of planning
+    table = result_tables(results)[-1]
+    assert table.title == "made: does the energy add?"
+    texts = [[entry.text for entry in line] for line in table.lines]
+    assert texts == [
+        ["method A", "2", "+1.00", "+0.10 to +0.90", "+0.0200 ± 0.0100", "in 1 of 2"],
+        ["B & C_1 (50 %)", "2", "+0.50", "–", "+0.0200", "in 2 of 2"],
+    ]
+    assert markdown(table)
+    assert latex(table)

@@ -60,7 +60,9 @@ def test_an_answer(run):
         "id": task,
         "name": ["tea", "toast", "tyre"][task],
         "source": "predicted",
+        "probability": pytest.approx(found.task.probability),
     }
+    assert 1 / 3 <= found.task.probability <= 1
     plans = run.planner.plan(query, 4)[0]
     assert [plan.actions for plan in found.plans] == plans.actions.tolist()
     assert (
@@ -90,12 +92,21 @@ def kinds(value):
 
 
 FORM = {
-    "task": {"id": "int", "name": "str", "source": "str"},
+    "task": {"id": "int", "name": "str", "source": "str", "probability": "float"},
     "plans": [
-        {"actions": ["int"], "names": ["str"], "energy": "float", "score": "float", "task": "int"}
+        {
+            "actions": ["int"],
+            "names": ["str"],
+            "energy": "float",
+            "score": "float",
+            "probability": "NoneType",
+            "task": "int",
+        }
     ],
     "evaluated": {"token_forwards": "int", "leaves": "int"},
     "exact": "bool",
+    "sure": "NoneType",
+    "searched_mass": "NoneType",
     "search": {"method": "str", "tasks": "int", "interrupted": "bool"},
     "weights": {"energy": "float", "prior": "float", "chain": "float", "task": "float"},
     "truth": {"actions": ["int"], "names": ["str"]},
@@ -135,6 +146,7 @@ def test_an_answer_for_a_given_task(run, task):
         "id": task,
         "name": ["tea", "toast", "tyre"][task],
         "source": "given",
+        "probability": None,
     }
     assert len(found.plans) == 5
     for plan in found.plans:
@@ -186,6 +198,7 @@ def test_an_answer_among_several_tasks(run):
         "id": best,
         "name": ["tea", "toast", "tyre"][best],
         "source": "predicted",
+        "probability": found.task.probability,
     }
     for plan in found.plans:
         assert set(plan.actions) <= set(run.planner.space.actions[plan.task])
@@ -275,9 +288,19 @@ def test_an_answer_of_another_method(baseline, run, method):
     assert (found.task.id, found.task.name) == (task, ["tea", "toast", "tyre"][task])
     assert (found.search.method, found.search.interrupted, found.weights) == (None, False, None)
     form = {**FORM, "weights": "NoneType", "search": {**FORM["search"], "method": "NoneType"}}
+    if method == "frequent":
+        form["plans"] = [{**FORM["plans"][0], "probability": "float"}]
+        form["searched_mass"] = "float"
+    else:
+        form["task"] = {**FORM["task"], "probability": "NoneType"}
     assert json.dumps(kinds(found.to_dict())) == json.dumps(form)
     given = answer(other, query, task=2)
-    assert given.task.model_dump() == {"id": 2, "name": "tyre", "source": "given"}
+    assert given.task.model_dump() == {
+        "id": 2,
+        "name": "tyre",
+        "source": "given",
+        "probability": None,
+    }
     assert all(set(plan.actions) <= {6, 7} for plan in given.plans)
     with pytest.raises(
         ConfigError, match=r"cannot obey constraints; of the methods only cefito, chain can"
@@ -285,6 +308,33 @@ def test_an_answer_of_another_method(baseline, run, method):
         answer(other, query, constraints=Constraints(forbidden=(0,)))
     with pytest.raises(ConfigError, match=r"has no search to choose; of the methods only cefito"):
         other.with_search(run.trained_search)
+
+
+def test_an_answer_that_is_to_be_sure(run, baseline):
+    several, (query, _) = using(run, tasks=3, objective="fitted"), query_of(run)
+    found = answer(several, query)
+    assert found.sure is None
+    shares = [plan.probability for plan in found.plans]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < sum(shares) <= found.searched_mass + 1e-9 <= 1 + 1e-9
+    best = shares[0]
+    for least, sure in ((0, True), (best, True), (min(1, best * 1.01), False), (1, False)):
+        again = answer(several, query, min_probability=least)
+        assert again.sure is sure
+        assert again.plans == found.plans
+    assert answer(several, query, min_probability=0, stop=lambda: True).sure is not None
+    for least in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ConfigError, match="expected a number from 0 to 1") as caught:
+            answer(several, query, min_probability=least)
+        assert caught.value.setting == "min_probability"
+    with pytest.raises(
+        ConfigError, match=r"CEFITO gives plans no probabilities here; it has them under the obj"
+    ):
+        answer(run, query, min_probability=0.5)
+    with pytest.raises(
+        ConfigError, match=r"nearest window gives .*; of the methods only cefito, chain, frequent"
+    ):
+        answer(baseline("nearest"), query, min_probability=0.5)
 
 
 class Taskless(BasePlanner):
@@ -303,7 +353,7 @@ class Taskless(BasePlanner):
 
 def test_an_answer_without_tasks(run):
     found = answer(replace(run, planner=Taskless()), query_of(run)[0], top_k=2)
-    assert found.task.model_dump() == {"id": None, "name": None, "source": None}
+    assert set(found.task.model_dump().values()) == {None}
     assert [plan.task for plan in found.plans] == [None, None]
     assert [plan.names for plan in found.plans] == [
         ["boil", "pour", "wait"],

@@ -224,6 +224,24 @@ def test_plans_are_sorted_and_at_most_top_k(name, planner, queries, splits):
 
 
 @every_method
+def test_probabilities_where_the_description_says_so(name, planner, queries, known):
+    probable = planner.describe().probabilities
+    assert planner.abilities.probabilities or not probable
+    for asked in (queries, known):
+        for plan, best in zip(planner.plan(asked, TOP_K), planner.plan(asked, 1), strict=True):
+            assert (plan.probabilities is not None) == probable
+            if plan.probabilities is None:
+                continue
+            assert plan.probabilities.shape == plan.task_probabilities.shape == (len(plan),)
+            assert (plan.probabilities >= 0).all()
+            assert plan.probabilities.sum() <= 1 + 1e-5
+            assert (np.diff(plan.probabilities) <= 1e-9).all()
+            assert ((plan.task_probabilities > 0) & (plan.task_probabilities <= 1)).all()
+            assert plan.searched_mass is None or 0 <= plan.searched_mass <= 1
+            np.testing.assert_allclose(best.probabilities, plan.probabilities[:1], rtol=1e-4)
+
+
+@every_method
 def test_what_is_saved_gives_the_same_plans(name, planner, queries, known, tmp_path):
     planner.save(tmp_path)
     method = find_method(name)

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,6 +74,11 @@ class KnowsTask:
 
     def predict(self, queries):
         return self.tasks if queries.tasks is None else queries.tasks
+
+    def log_probabilities(self, queries):
+        logs = np.full((len(queries), TASKS), np.log(0.25), np.float32)
+        logs[np.arange(len(queries)), self.tasks] = np.log(0.5)
+        return logs
 
 
 SETTINGS = ClassifierSettings(
@@ -237,6 +243,12 @@ def test_frequent_by_hand():
     np.testing.assert_allclose(zeros.energies, [np.log(2), np.log(4), np.log(4)])
     assert ones.actions.tolist() == [[4, 4]]
     assert ones.energies.tolist() == [0]
+    # the share among the task's windows times the task's probability
+    np.testing.assert_allclose(zeros.probabilities, [0.25, 0.125, 0.125])
+    np.testing.assert_allclose(ones.probabilities, [0.5])
+    np.testing.assert_allclose(zeros.task_probabilities, [0.5] * 3)
+    known = replace(queries, tasks=np.array([1, 0]))
+    np.testing.assert_allclose(planner.plan(known, 5)[1].probabilities, [0.5, 0.25, 0.25])
 
 
 def test_fittings_leave_each_other_alone():

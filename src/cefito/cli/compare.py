@@ -44,8 +44,9 @@ def compare(
     Args:
         dataset: Folder of a prepared data set.
         planners: cefito (exact search), cefito-guided, cefito-energy (the paper's planning),
-            cefito-no-energy, viterbi, viterbi-unaligned, pdpp, pkg, pkg-beam, nearest, frequent,
-            with commas between; with -true-task behind it the true task is given.
+            cefito-energy-guided, cefito-no-energy, chain (CEFITO's chain alone), viterbi,
+            viterbi-unaligned, pdpp, pkg, pkg-beam, nearest, frequent, with commas between; with
+            -true-task behind it the true task is given.
         horizons: Numbers of actions, with commas between.
         seeds: How many seeds, from 0.
         out: Folder of the comparison.

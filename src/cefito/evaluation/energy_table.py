@@ -15,11 +15,11 @@ __all__ = ["energy_table"]
 
 _NOTE = (
     "Coefficient: weight of the energy, beside all other terms, in a conditional logistic "
-    "regression of the true sequence among the likeliest of a validation window; 90 % "
-    "interval with whole videos as units. Gain: log-likelihood a window on videos that no "
-    "weight was fitted on, ± its standard error. All are means over seeds, which share the "
-    "windows. Kept: for how many seeds the gain exceeds its error and neither success nor "
-    "accuracy falls. Rows of one training share a line."
+    "regression of the true sequence among the likeliest of a validation window; 90 % interval "
+    "with whole videos as units. Gain: log-likelihood a window on videos that no weight was "
+    "fitted on, ± its standard error. All are means over seeds, which share the windows. Kept: for "
+    "how many seeds the gain exceeds its error, and success or accuracy rises while neither falls. "
+    "Rows of one training share a line."
 )
 
 

@@ -223,12 +223,13 @@ def made(seed, logits, energy):
 def judged(candidates):
     """What is found of the energy beside the chain, and whether it is kept."""
     comparison = choose_terms(
-        candidates.columns([_JOINT, _ENERGY]),
+        candidates.columns([_ENERGY]),
         candidates.truth.tolist(),
         videos=candidates.videos.tolist(),
-        earn=[1],
+        earn=[0],
+        offsets=candidates.offsets(),
     )
-    return comparison, _earned(candidates, comparison, [_JOINT], [_ENERGY])
+    return comparison, _earned(candidates, comparison, [], [_ENERGY])
 
 
 def test_an_energy_of_pure_noise_is_not_kept():
@@ -245,18 +246,15 @@ def test_an_energy_that_tells_the_truth_is_kept():
             made(seed, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
         )
         assert kept
-        assert comparison.fit.weights[1] == pytest.approx(2, rel=0.35)
-
-
-def flat(joint, _):
-    """The four likeliest alike, the others unlikely."""
-    return np.where(np.arange(COUNT) < 4, 0.0, -4.0) + 0.0 * joint
+        assert comparison.fit.weights[0] == pytest.approx(2, rel=0.35)
 
 
 def test_an_energy_that_only_flattens_is_not_kept():
     """Though the truth is likelier by far with it: no plan changes."""
     for seed in range(5):
-        comparison, kept = judged(made(seed, flat, lambda *both: -flat(*both)))
+        comparison, kept = judged(
+            made(seed, lambda joint, _: 0.4 * joint, lambda joint, _: 0.5 * joint)
+        )
         assert comparison.kept.all()
         assert comparison.gain > 3 * comparison.error
         assert not kept
@@ -276,9 +274,8 @@ def test_an_energy_that_costs_plans_is_not_kept():
 def test_terms_that_an_overall_gain_does_not_carry_are_refused_at_once():
     candidates = made(0, lambda joint, _: joint, lambda _, hidden: hidden)
     comparison, _ = judged(candidates)
-    assert not _earned(
-        candidates, replace(comparison, kept=np.array([True, False])), [_JOINT], [_ENERGY]
-    )
+    refused = replace(comparison, kept=np.array([False]))
+    assert not _earned(candidates, refused, [], [_ENERGY])
 
 
 def test_the_number_of_tasks_under_which_most_windows_are_right():

@@ -19,6 +19,7 @@ from cefito.field import IncrementalField
 from cefito.files import load_tensors, write_tensors
 from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.planner import _TOGETHER
+from cefito.planners.cefito.posterior import COMPARED
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.cefito.weights import OBJECTIVES, Weights
@@ -682,7 +683,7 @@ def test_what_weighs_nothing_is_not_searched(weighted, splits, monkeypatch):
         for sequence, energy in zip(plans.actions.tolist(), plans.energies, strict=True):
             assert every[tuple(sequence)][1] == pytest.approx(energy, rel=1e-3, abs=1e-4)
         assert plans.exact
-        assert plans.evaluated.leaves <= 5 * 2
+        assert plans.evaluated.leaves <= COMPARED * 2  # as many as probabilities are taken among
     exhaustive = using(weighted, objective="likelihood", tasks=2)
     assert same_plans(exhaustive.plan(queries, 5), found)
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.stats import norm
 
 __all__ = ["Coefficient", "Comparison", "Fit", "choose_terms", "fit_weights"]
 
@@ -171,6 +170,8 @@ class _Problem:
         return np.asarray((share[:, None] * self.rows).T @ self.rows - mean.T @ mean)
 
     def solve(self, ridge: float, bounded: bool, free: NDArray[np.bool_]) -> Reals:
+        from scipy.optimize import minimize
+
         places = np.flatnonzero(free)
         result = np.zeros(self.rows.shape[1])
         if not self.queries or not len(places):
@@ -213,7 +214,7 @@ class _Problem:
             sums -= sums.sum(axis=0) / len(sums)  # the ridge's own pull
             meat = sums.T @ sums * count / max(count - 1, 1)
             errors[places] = np.sqrt(np.diagonal(bread @ meat @ bread).clip(0))
-        width = float(norm.ppf(0.95))
+        width = NormalDist().inv_cdf(0.95)
         coefficients = tuple(
             Coefficient(
                 value=float(w / s),

@@ -8,7 +8,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from cefito.planners.cefito.hypotheses import Hypothesis
 from cefito.planners.cefito.weights import Weights
@@ -80,7 +79,7 @@ class Posterior:
             log_tasks=log_tasks,
             power=power,
             task=task,
-            log_total=np.asarray(logsumexp(logs, axis=1)),
+            log_total=np.asarray(np.logaddexp.reduce(logs, axis=1)),
             exact=alone and not constrained,
             constrained=constrained,
         )
@@ -97,7 +96,7 @@ class Posterior:
         if not np.isfinite(scores).any():  # nothing found, or a field that diverged
             return replace(plans, probabilities=np.zeros(len(plans)), searched_mass=0.0)
         mass = 1.0 if self.constrained else self._mass(query, found)
-        shares = np.exp(-plans.scores - logsumexp(-scores))
+        shares = np.exp(-plans.scores - np.logaddexp.reduce(-scores))
         known = None if self.constrained else mass
         return replace(
             plans, probabilities=mass * shares, searched_mass=1.0 if self.exact else known
@@ -111,7 +110,7 @@ class Posterior:
         sequences = np.concatenate([part.actions for _, part in found])
         logs = self.power * self.evidence.log_sequences(query, tasks, sequences)
         logs += _times(self.task, self.log_tasks[query, tasks])
-        return min(1.0, float(np.exp(logsumexp(logs) - self.log_total[query])))
+        return min(1.0, float(np.exp(np.logaddexp.reduce(logs) - self.log_total[query])))
 
 
 def _times(weight: float, logs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,7 +11,6 @@ from typing import ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 from torch import Tensor
 
 from cefito.data.action_space import ActionSpace
@@ -265,7 +264,7 @@ class ChainEvidence:
 
     def log_tasks(self) -> NDArray[np.float64]:
         """Log-probability of each task, whatever its sequence, [N, C]."""
-        return np.asarray(self.sums - logsumexp(self.sums, axis=1, keepdims=True))
+        return np.asarray(self.sums - np.logaddexp.reduce(self.sums, axis=1, keepdims=True))
 
     def log_power_sums(self, power: float) -> NDArray[np.float64]:
         """Log Σ q(sequence | task, observations)^power over the sequences of each task [N, C].

@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cefito.evaluation.calibration import (
+    BINS,
+    POINTS,
+    Calibration,
+    answered,
+    best_probabilities,
+    calibration,
+    searched_mass,
+)
+from cefito.evaluation.figures import draw_reliability
+from cefito.search.problem import Effort, Plans
+
+
+def plans(probabilities, mass=None):
+    count = 0 if probabilities is None else len(probabilities)
+    return Plans(
+        np.zeros((count, 2), np.int64),
+        np.zeros(count),
+        np.zeros(count),
+        Effort(0, 0),
+        exact=True,
+        probabilities=None if probabilities is None else np.array(probabilities),
+        searched_mass=mass,
+    )
+
+
+def test_by_hand():
+    """Thirty windows, two a bin: those of the first bin have 0.01 and 0.02, and so on."""
+    probabilities = np.arange(1, 31) / 100
+    right = np.zeros(30)
+    right[[29, 28, 27, 10]] = 1
+    shuffled = np.random.default_rng(0).permutation(30)
+    found = calibration(probabilities[shuffled], right[shuffled], mass=0.5)
+    assert found.reliability.windows == [2] * 15
+    np.testing.assert_allclose(found.reliability.probability, np.arange(1.5, 30, 2))
+    rates = [0.0] * 15
+    rates[14], rates[13], rates[5] = 100, 50, 50
+    np.testing.assert_allclose(found.reliability.success, rates)
+    expected = np.mean(np.abs(np.arange(1.5, 30, 2) - rates))
+    assert found.expected_calibration_error == pytest.approx(expected)
+    assert found.success_at_half_coverage == pytest.approx(100 * 3 / 15)
+    surest = right[::-1].cumsum() / np.arange(1, 31)
+    assert found.risk_coverage_area == pytest.approx(100 * (1 - surest).mean())
+    assert found.mean_probability == pytest.approx(15.5)
+    assert found.searched_mass == 50
+    curve = found.risk_coverage
+    assert curve.coverage == list(range(0, 101, 5))
+    assert curve.success[0] == curve.success[1] == 100  # the single surest; two of thirty
+    assert curve.success[-1] == pytest.approx(100 * 4 / 30)
+    assert curve.min_probability[0] == 0.3
+    assert curve.min_probability[-1] == 0.01
+
+
+def test_equal_probabilities_are_not_told_apart():
+    """The order of windows does not matter, however many are alike."""
+    probabilities = [0.5] * 10 + [0.2] * 10
+    right = np.array([1] * 5 + [0] * 5 + [1, 1] + [0] * 8)
+    found = calibration(probabilities, right)
+    assert found == calibration(probabilities, np.concatenate([right[:10][::-1], right[10:]]))
+    assert found.expected_calibration_error == pytest.approx(0)
+    assert found.success_at_half_coverage == pytest.approx(50)
+    assert found.risk_coverage.success[0] == pytest.approx(50)
+
+
+def test_answering_only_when_sure():
+    probabilities, right = [0.1, 0.3, 0.3, 0.9], [0, 0, 1, 1]
+    found = answered(probabilities, right, min_probability=0.3)
+    assert (found.windows, found.coverage) == (3, 75)
+    assert found.success_rate == pytest.approx(200 / 3)
+    found = answered(probabilities, right, min_probability=0.95)
+    assert (found.windows, found.coverage, found.success_rate) == (0, 0, None)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60))
+def test_what_always_holds(windows):
+    probabilities, right = map(np.array, zip(*windows, strict=True))
+    found = calibration(probabilities, right)
+    assert 0 <= found.expected_calibration_error <= 100 + 1e-9
+    assert 0 <= found.risk_coverage_area <= 100 + 1e-9
+    assert sum(found.reliability.windows) == len(windows)
+    assert len(found.reliability.windows) == min(BINS, len(windows))
+    assert found.reliability.probability == sorted(found.reliability.probability)
+    curve = found.risk_coverage
+    assert len(curve.coverage) == len(curve.success) == len(curve.min_probability) == POINTS
+    assert curve.coverage == sorted(curve.coverage)
+    assert curve.min_probability == sorted(curve.min_probability, reverse=True)
+    assert curve.success[-1] == pytest.approx(100 * right.mean())
+    coverages = [
+        answered(probabilities, right, min_probability=least).coverage
+        for least in (0, 0.2, 0.5, 0.8, 1)
+    ]
+    assert coverages == sorted(coverages, reverse=True)
+    assert coverages[0] == 100
+    assert Calibration.model_validate(found.to_dict()) == found
+
+
+def test_probabilities_of_plans():
+    some = [plans([0.5, 0.1], 0.8), plans([]), plans([0.2], 0.4)]
+    assert best_probabilities(some).tolist() == [0.5, 0, 0.2]
+    assert searched_mass(some) is None
+    assert searched_mass([some[0], some[2]]) == pytest.approx(0.6)
+    assert best_probabilities([*some, plans(None)]) is None
+    assert best_probabilities([]) is None
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "right", "message"),
+    [
+        ([0.5], [1, 0], "expected as many"),
+        ([], [], "not empty"),
+        ([1.5], [1], "between 0 and 1"),
+        ([float("nan")], [1], "between 0 and 1"),
+    ],
+)
+def test_what_is_refused(probabilities, right, message):
+    with pytest.raises(ValueError, match=message):
+        calibration(probabilities, right)
+
+
+def test_the_picture(tmp_path):
+    rng = np.random.default_rng(0)
+    probabilities = rng.random(200)
+    draw_reliability(
+        calibration(probabilities, rng.random(200) < probabilities),
+        tmp_path / "a.png",
+        title="price $5_6",
+    )
+    assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+    draw_reliability(calibration([0.0], [0]), tmp_path / "b.svg")
+    assert b"<svg" in (tmp_path / "b.svg").read_bytes()
