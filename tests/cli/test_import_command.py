@@ -115,7 +115,8 @@ def test_import_then_plan(source, tmp_path, capsys):
 
     code, value, _ = plan(source, run, capsys, "--task", "1", "--top-k", "5")
     assert code == 0
-    assert value["task"] == {"id": 1, "name": "toast", "source": "given"}
+    task = {"id": 1, "name": "toast", "source": "given", "probability": None}
+    assert value["task"] == task
     assert len(value["plans"]) == 5
     energies = [one["energy"] for one in value["plans"]]
     assert energies == sorted(energies)
@@ -149,7 +150,9 @@ def test_import_then_plan(source, tmp_path, capsys):
     assert said.endswith("--goal B.npy\n")
     code, later, _ = plan(source, run, capsys, "--top-k", "5")
     assert code == 0
-    assert later["task"] == {"id": 1, "name": "toast", "source": "predicted"}
+    assert 0 < later["task"]["probability"] <= 1
+    shown = {"source": "predicted", "probability": later["task"]["probability"]}
+    assert later["task"] == task | shown
     assert later["plans"] == value["plans"]
 
     both = tmp_path / "both"

@@ -257,6 +257,7 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
     assert value["task"] == {
         "id": value["plans"][0]["task"],
         "source": "predicted",
+        "probability": value["task"]["probability"],
         "name": world.taxonomy.tasks[value["plans"][0]["task"]].name,
     }
     for entry in value["plans"]:
@@ -271,13 +272,16 @@ def test_plans_of_several_tasks(objective, plans, space, trained, call, world):
     heads, *lines = out.splitlines()
     assert code == 0
     same = all(entry["score"] == entry["energy"] for entry in value["plans"])
-    assert heads.split() == ["energy", *([] if same else ["score"]), "task", "plan"]
+    ordered = "energy (lower is better)" if same else "energy score (lower is better)"
+    known = ["probability"] if value["plans"][0]["probability"] is not None else []
+    assert heads.split() == [*ordered.split(), *known, "task", "plan"]
+    assert bool(known) == (objective == "fitted")
     assert objective == "energy" or not same
     assert len(lines) == len(value["plans"])
     assert f"{value['plans'][0]['task']}: {value['task']['name']}" in lines[0]
     assert (
-        err.splitlines()[0]
-        == f"task {value['task']['id']}: {value['task']['name']} (predicted; 3 tasks searched)"
+        err.splitlines()[0] == f"task {value['task']['id']}: {value['task']['name']} (predicted, "
+        f"{100 * value['task']['probability']:.1f} %; 3 tasks searched)"
     )
     assert err.splitlines()[1] == (
         f"exact: no other allowed sequence is better; {value['evaluated']['token_forwards']:,} "
@@ -493,7 +497,7 @@ def test_an_interrupted_plan_is_the_best_so_far(trained):
     assert "stopping with the best plans so far" in err
     code, out, err = interrupted(trained, seconds=0.5, times=1)
     assert code == 0, err
-    assert out.splitlines()[0].split() == ["energy", "plan"]
+    assert out.splitlines()[0].split() == ["energy", "(lower", "is", "better)", "plan"]
     assert "interrupted, not exact: the best plans met so far; " in err
 
 
