@@ -51,7 +51,7 @@ class ChainPlanner(BasePlanner):
         model: The trained chain.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(constraints=True)
+    abilities: ClassVar[Abilities] = Abilities(constraints=True, probabilities=True)
     name = "chain"
     model: ChainModel
 
