@@ -19,7 +19,8 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners import Queries
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.run import RunInfo, open_run, train_run
+from cefito.planners.run import open_run, train_run
+from cefito.planners.run_info import RunInfo
 from cefito.planners.settings import load_config
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.training import trainer

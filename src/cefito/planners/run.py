@@ -9,17 +9,13 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
-from pydantic import Field, ValidationError
 
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.taxonomy import Taxonomy
@@ -29,94 +25,17 @@ from cefito.files import read_json, write_json
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
+from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.planners.settings import RunConfig, run_config
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
-from cefito.settings import Frozen, validated
+from cefito.settings import validated
 from cefito.training.distributed import Processes
 
-__all__ = ["DatasetReference", "Run", "RunInfo", "open_run", "train_run", "versions"]
+__all__ = ["Run", "open_run", "train_run", "write_run"]
 
-_FILE = "run.json"
 _TAXONOMY = "taxonomy.json"
-
-
-class DatasetReference(Frozen):
-    """The data set of a run.
-
-    Attributes:
-        name: Its name.
-        path: Where it lay in training; empty for imported weights.
-        fingerprint: Its fingerprint; empty for imported weights.
-        observed: How its observations were made, as far as it says so.
-    """
-
-    name: str
-    path: str
-    fingerprint: str
-    observed: dict[str, Any] | None = None
-
-
-class RunInfo(Frozen):
-    """Content of `run.json`, where entries that were never set are left out.
-
-    Attributes:
-        format_version: 1.
-        method: Name of the method.
-        dataset: What it was trained on.
-        horizon: T.
-        seed: Seed of everything drawn; None for imported weights.
-        selection: Where epochs and weights were chosen; None for imported weights.
-        preset: Name of the preset.
-        config: All settings.
-        versions: Of what it was made with.
-        finished: Whether the training has ended.
-        windows: Number of windows of each split that was used.
-        parameters: Learned numbers of each network, by its name.
-        training: How the training of each network went, by its name.
-        tasks_without_training: Tasks that had no training window; of planners that keep to the
-            actions of a task.
-        imported: Files that weights were imported from.
-    """
-
-    format_version: Literal[1] = 1
-    method: str = "cefito"
-    dataset: DatasetReference
-    horizon: int
-    seed: int | None
-    selection: Selection | None = "held-out"
-    preset: str
-    config: dict[str, Any]
-    versions: dict[str, str] = Field(default_factory=dict)
-    finished: bool = False
-    windows: dict[str, int] = Field(default_factory=dict)
-    parameters: dict[str, int] = Field(default_factory=dict)
-    training: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    tasks_without_training: tuple[int, ...] = ()
-    imported: dict[str, Any] | None = None
-
-    @classmethod
-    def read(cls, folder: Path) -> RunInfo:
-        """Read it from a run folder.
-
-        Raises:
-            RunError: Missing, damaged, or of another version.
-        """
-        path = folder / _FILE
-        value = read_json(path, "Expected a run folder as cefito train makes it.", RunError)
-        try:
-            return cls.model_validate(value)
-        except ValidationError as problem:
-            first = problem.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the whole"
-            raise RunError(
-                f"{path}: not a run of this version ({place}: {first['msg']}). Train it again."
-            ) from problem
-
-    def write(self, folder: Path) -> None:
-        """Write it into a run folder."""
-        write_json(folder / _FILE, self.model_dump(mode="json", exclude_unset=True))
 
 
 @dataclass(frozen=True)
@@ -217,16 +136,6 @@ def _named(taxonomy: Taxonomy) -> list[str]:
     ]
 
 
-def versions() -> dict[str, str]:
-    """What a run is made with."""
-    return {
-        "cefito": version("cefito"),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-
-
 def train_run(
     dataset: PreparedDataset,
     folder: Path,
@@ -288,10 +197,10 @@ def train_run(
     train, val = fitting_windows(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
     _claim(folder, info)
-    if reuse and (folder / _FILE).exists() and RunInfo.read(folder).finished:
+    if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
         return open_run(folder, device=device)
     group.wait()
-    if group.first and not (folder / _FILE).exists():  # a finished run stays until it is replaced
+    if group.first and not (folder / RUN_FILE).exists():  # a finished one stays
         info.write(folder)
     context = TrainingContext(
         device=device or torch.device("cpu"),
@@ -341,7 +250,7 @@ def write_run(run: Run) -> None:
 
 def _claim(folder: Path, info: RunInfo) -> None:
     """Make the folder, or see that it holds a run of the very same settings."""
-    path = folder / _FILE
+    path = folder / RUN_FILE
     if path.exists():
         try:
             old = RunInfo.read(folder)
@@ -374,7 +283,9 @@ def _claim(folder: Path, info: RunInfo) -> None:
 def method_settings(info: RunInfo) -> Mapping[str, Any] | None:
     """The settings that a run's method reads; None where they are not those of this version."""
     try:
-        settings = run_config(info.config, place=_FILE).settings(find_method(info.method).settings)
+        settings = run_config(info.config, place=RUN_FILE).settings(
+            find_method(info.method).settings
+        )
     except CefitoError:
         return None
     return settings.model_dump(mode="json")
@@ -398,8 +309,8 @@ def open_run(folder: Path | str, *, device: torch.device | None = None) -> Run:
         settings = run_config(info.config, place="config").settings(entry.settings)
     except CefitoError as problem:
         raise RunError(
-            f"{folder / _FILE}: not a run of this version ({str(problem).rstrip('.')}). Train it "
-            "again."
+            f"{folder / RUN_FILE}: not a run of this version ({str(problem).rstrip('.')}). Train "
+            "it again."
         ) from problem
     context = TrainingContext(device=device or torch.device("cpu"))
     planner = entry.planner.load(folder, settings=settings, context=context)

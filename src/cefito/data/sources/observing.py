@@ -1,9 +1,9 @@
 """Observations of steps from features of one row a second, as the published benchmarks make them.
 
 The observation at a time is the rows of the seconds around the rounded time, concatenated: three by
-default, so that 512 numbers a second give 1536. At a border the last row that there is, is
-repeated. Times are rounded to the nearest second, halves to the even one. A step whose rounded end
-is not below the number of rows lies beyond the features.
+default, so that 512 numbers a second give 1536. Before the first and behind the last row, that row
+is repeated. Times are rounded to the nearest second, halves to the even one. A step whose rounded
+end is not below the number of rows lies beyond the features.
 """
 
 from __future__ import annotations

@@ -1,0 +1,108 @@
+"""What `run.json` says of a run: a typed record, read and written here alone."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, ValidationError
+
+from cefito.data.windows import Selection
+from cefito.errors import RunError
+from cefito.files import read_json, write_json
+from cefito.settings import Frozen
+
+__all__ = ["RUN_FILE", "DatasetReference", "RunInfo", "versions"]
+
+RUN_FILE = "run.json"
+
+
+class DatasetReference(Frozen):
+    """The data set of a run.
+
+    Attributes:
+        name: Its name.
+        path: Where it lay in training; empty for imported weights.
+        fingerprint: Its fingerprint; empty for imported weights.
+        observed: How its observations were made, as far as it says so.
+    """
+
+    name: str
+    path: str
+    fingerprint: str
+    observed: dict[str, Any] | None = None
+
+
+class RunInfo(Frozen):
+    """Content of `run.json`, where entries that were never set are left out.
+
+    Attributes:
+        format_version: 1.
+        method: Name of the method.
+        dataset: What it was trained on.
+        horizon: T.
+        seed: Seed of everything drawn; None for imported weights.
+        selection: Where epochs and weights were chosen; None for imported weights.
+        preset: Name of the preset.
+        config: All settings.
+        versions: Of what it was made with.
+        finished: Whether the training has ended.
+        windows: Number of windows of each split that was used.
+        parameters: Learned numbers of each network, by its name.
+        training: How the training of each network went, by its name.
+        tasks_without_training: Tasks that had no training window; of planners that keep to the
+            actions of a task.
+        imported: Files that weights were imported from.
+    """
+
+    format_version: Literal[1] = 1
+    method: str = "cefito"
+    dataset: DatasetReference
+    horizon: int
+    seed: int | None
+    selection: Selection | None = "held-out"
+    preset: str
+    config: dict[str, Any]
+    versions: dict[str, str] = Field(default_factory=dict)
+    finished: bool = False
+    windows: dict[str, int] = Field(default_factory=dict)
+    parameters: dict[str, int] = Field(default_factory=dict)
+    training: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    tasks_without_training: tuple[int, ...] = ()
+    imported: dict[str, Any] | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> RunInfo:
+        """Read it from a run folder.
+
+        Raises:
+            RunError: Missing, damaged, or of another version.
+        """
+        path = folder / RUN_FILE
+        value = read_json(path, "Expected a run folder as cefito train makes it.", RunError)
+        try:
+            return cls.model_validate(value)
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the whole"
+            raise RunError(
+                f"{path}: not a run of this version ({place}: {first['msg']}). Train it again."
+            ) from problem
+
+    def write(self, folder: Path) -> None:
+        """Write it into a run folder."""
+        write_json(folder / RUN_FILE, self.model_dump(mode="json", exclude_unset=True))
+
+
+def versions() -> dict[str, str]:
+    """What a run is made with."""
+    return {
+        "cefito": version("cefito"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
