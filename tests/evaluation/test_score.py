@@ -12,7 +12,8 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner, metrics
-from cefito.evaluation.records import RunEvaluation
+from cefito.evaluation.calibration import calibration
+from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
 from cefito.evaluation.score import successes
 from cefito.planners.run import open_run, train_run
@@ -378,3 +379,55 @@ def test_scores_in_the_shared_vocabulary_count_equal_actions_of_other_tasks_as_r
         evaluate_planner(planner, replace(windows, taxonomy=world.taxonomy))[0].shared_metrics
         is None
     )
+
+
+def test_probabilities_are_calibrated_against_success(world):
+    windows = cut_windows(world, horizon=3, split="test").subset(range(4))
+    wrong = windows.actions[:, ::-1] + 1
+    plans = [windows.actions[:1], wrong[1:2], np.empty((0, 3), np.int64), windows.actions[3:4]]
+
+    class Unsure(Says):
+        def plan(self, queries, top_k, **_):
+            return [
+                replace(plan, probabilities=np.full(len(plan), 0.2 * (row + 1)), searched_mass=mass)
+                for row, (plan, mass) in enumerate(
+                    zip(super().plan(queries, top_k), (1.0, 0.5, 0.5, 1.0), strict=True)
+                )
+            ]
+
+    found = evaluate_planner(Unsure(plans), windows)[0]
+    expected = calibration([0.2, 0.4, 0, 0.8], [1, 0, 0, 1], mass=0.75)
+    assert found.calibration == expected
+    assert found.percent("expected_calibration_error") == expected.expected_calibration_error
+    assert found.percent("success_at_half_coverage") == 50
+    assert Evaluation.model_validate(json.loads(json.dumps(found.to_dict()))) == found
+    without = evaluate_planner(Says(plans), windows)[0]
+    assert without.calibration is None
+    assert "calibration" not in without.to_dict()
+    assert without.percent("expected_calibration_error") is None
+
+
+def test_evaluations_from_before_there_were_probabilities(run):
+    value, path = evaluate_run(run)
+    kept = json.loads(path.read_text())
+    for name in ("calibration", "evidence", "answered"):
+        kept.pop(name, None)
+    path.write_text(json.dumps(kept))
+    assert RunEvaluation.read(path).metrics == value.metrics
+
+
+def test_answering_only_when_sure_is_kept_in_a_file_of_its_own(run):
+    likely = run.with_search(
+        search_settings(run.trained_search, objective="fitted", tasks=3, prior_weight=0.5)
+    )
+    value, path = evaluate_run(likely, sample=8, min_probability=0.25)
+    assert path.name.endswith("-min-probability-0.25.json")
+    assert RunEvaluation.read(path) == value
+    assert value.answered.coverage == 100 * value.answered.windows / 8
+    whole, _ = evaluate_run(likely, sample=8, min_probability=0)
+    assert (whole.answered.windows, whole.answered.coverage) == (8, 100)
+    assert whole.answered.success_rate == whole.success_rate
+    assert whole.calibration == value.calibration
+    assert value.evidence == run.planner.describe().evidence
+    with pytest.raises(ConfigError, match="CEFITO gives plans no probabilities here"):
+        evaluate_run(run, min_probability=0.25)

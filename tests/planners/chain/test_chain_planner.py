@@ -193,3 +193,33 @@ def test_refusals(planner, queries):
     wrong = np.zeros((1, 4), np.float32)
     with pytest.raises(RunError, match="observations have 4 features; this run was trained on 3"):
         planner.plan(Queries(initial=wrong, goal=wrong), 1)
+
+
+def test_probabilities_are_those_of_all_pairs(planner, queries):
+    """Those of every task and sequence add up to one; a sequence of two tasks has its likelier."""
+    tasks = np.exp(planner.model.log_tasks(queries))
+    for row, plans in enumerate(planner.plan(queries, 1000)):
+        expected = [math.exp(-energy) for energy, _, _ in everything(planner, queries, row)]
+        np.testing.assert_allclose(plans.probabilities, expected, rtol=1e-4)
+        assert plans.probabilities.sum() < 1
+        np.testing.assert_allclose(plans.task_probabilities, tasks[row, plans.tasks], rtol=1e-5)
+        assert plans.searched_mass == 1
+    for plans in planner.plan(queries.with_task(1), 1000):
+        assert plans.probabilities.sum() == pytest.approx(1, rel=1e-4)
+        np.testing.assert_allclose(plans.task_probabilities, 1)
+
+
+@pytest.mark.parametrize("constraints", CONSTRAINTS)
+def test_under_constraints_probabilities_are_shares_of_what_is_allowed(
+    planner, queries, constraints
+):
+    """The few sequences here are all listed, with each task's own."""
+    for row, plans in enumerate(planner.plan(queries, 2, constraints=constraints)):
+        pairs = sum(
+            math.exp(-energy)
+            for task in range(4)
+            for energy, _, _ in everything(planner, queries, row, task, constraints)
+            for energy in [energy - math.log(np.exp(planner.model.log_tasks(queries))[row, task])]
+        )
+        np.testing.assert_allclose(plans.probabilities, np.exp(-plans.scores) / pairs, rtol=1e-3)
+        assert plans.searched_mass is None
