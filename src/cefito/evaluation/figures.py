@@ -153,7 +153,7 @@ def draw_reliability(calibration: Calibration, target: Path, *, title: str = "")
     right.plot(curve.coverage, curve.success, color=_BLUE, marker="o", markersize=4)
     right.set(
         title=f"SR at 50 % coverage {calibration.success_at_half_coverage:.1f}",
-        xlabel="coverage: share of windows answered, surest first (%)",
+        xlabel="windows answered, surest first (%)",
         ylabel="success rate among them (%)",
         xlim=(0, 100),
         ylim=(0, 100),
