@@ -102,6 +102,8 @@ def test_numbers_of_the_streams_stay():
         "PROPOSALS": 5,
         "VITERBI": 6,
         "PDPP": 8,
+        "CHAIN": 9,
+        "FIELD_PARTS": 10,
     }
     assert {stream.name: int(stream) for stream in SimulationStream} == {
         "CAMERA": 1,
