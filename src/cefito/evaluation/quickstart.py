@@ -21,7 +21,7 @@ from cefito.planners.run import Run, train_run
 from cefito.planners.settings import RunConfig, load_config
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
-from cefito.search.settings import SearchConfig
+from cefito.search.settings import SearchConfig, search_settings
 
 __all__ = ["Example", "Quickstart", "run_quickstart"]
 
@@ -29,7 +29,7 @@ HORIZON = 3
 EXAMPLES = 3
 SIMPLE = ("nearest", "frequent")
 """Methods that CEFITO is compared with."""
-_EVERYTHING = SearchConfig(method="exhaustive", objective="energy", tasks=1)
+_EVERYTHING = {"method": "exhaustive", "objective": "energy", "tasks": 1}
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,8 @@ def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) ->
 def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
     """The energies of all candidates of a query: those of a search that keeps every sequence."""
     query = Queries.from_windows(test.subset([row]))
-    planner = run.planner.with_search(_EVERYTHING)
+    trained = run.trained_search or SearchConfig()
+    planner = run.planner.with_search(search_settings(trained, **_EVERYTHING))
     (best,) = planner.plan(query, 1)
     assert best.tasks is not None
     task = test.taxonomy.tasks[int(best.tasks[0])]
