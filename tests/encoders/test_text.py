@@ -196,6 +196,30 @@ def test_masked_mean_against_a_loop(lengths, seed):
         assert got[row].tolist() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("kind", "layer"), [(kind, layer) for kind, layers in LAYERS.items() for layer in layers]
+)
+def test_every_kind_and_layer_keeps_the_contract(models, kind, layer):
+    """Whoever adds a kind of model or a layer to the tables is held to this without a new test."""
+    assert kind in TEXT_MODELS
+    encoder = PretrainedText(models / kind, layer=layer)
+    vectors = encoder.encode(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors.ndim == 2
+    assert np.isfinite(vectors).all()
+    assert (encoder.encode(TEXTS) == vectors).all()
+    for row, text in zip(vectors, TEXTS, strict=True):
+        np.testing.assert_allclose(encoder.encode([text])[0], row, atol=1e-5)
+    assert encoder.encode([]).shape == (0, vectors.shape[1])
+    description = encoder.describe()
+    assert json.loads(json.dumps(description)) == description
+    assert description["layer"] == layer
+    others = [other for other in LAYERS[kind] if other != layer]
+    assert all(
+        PretrainedText(models / kind, layer=other).describe() != description for other in others
+    )
+
+
 @pytest.mark.parametrize("name", ["clip", "t5"])
 def test_batch_size_does_not_change_vectors(models, name):
     whole = PretrainedText(models / name, batch_size=64).encode(TEXTS)
