@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.evaluation.metrics import (
+    METRICS,
     MetricSums,
     mean_accuracy,
     mean_iou,
@@ -51,10 +52,7 @@ def test_top_k_by_hand():
 
 @st.composite
 def cases(draw):
-    """Plans [N, k, T], true sequences [N, T], tasks [N] twice.
-
-    All of few ids so that hits are frequent.
-    """
+    """Plans [N, k, T], true sequences [N, T], tasks [N] twice; few ids, so that some are right."""
     count, top_k, horizon, ids = (draw(st.integers(1, high)) for high in (6, 4, 4, 5))
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     shift = draw(st.integers(0, 3))
@@ -115,17 +113,17 @@ def all_metrics(plans, actual, tasks, actual_tasks):
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
 def test_against_slow_loops_bounds_and_relations(case):
-    found = all_metrics(*case)
+    values = all_metrics(*case)
     expected = slow(*case)
-    positions = found["position_accuracy"]
-    for name, value in found.items():
+    positions = values["position_accuracy"]
+    for name, value in values.items():
         assert value == pytest.approx(expected[name]), name
-    assert all(0 <= value <= 100 for name, value in found.items() if name != "position_accuracy")
-    assert found["success_rate"] <= min(positions) + 1e-9
-    assert found["success_rate"] <= found["mean_accuracy"] + 1e-9
-    assert found["success_rate"] <= found["mean_iou"] + 1e-9
-    assert found["success_rate"] <= found["top_k"] + 1e-9
-    assert found["mean_accuracy"] == pytest.approx(np.mean(positions))
+    assert all(0 <= value <= 100 for name, value in values.items() if name != "position_accuracy")
+    assert values["success_rate"] <= min(positions) + 1e-9
+    assert values["success_rate"] <= values["mean_accuracy"] + 1e-9
+    assert values["success_rate"] <= values["mean_iou"] + 1e-9
+    assert values["success_rate"] <= values["top_k"] + 1e-9
+    assert values["mean_accuracy"] == pytest.approx(np.mean(positions))
 
 
 @settings(max_examples=30, deadline=None)
@@ -150,6 +148,34 @@ def test_sums_added_in_parts_equal_one_whole(case, parts):
         assert set(sums.percents()) == set(expected)
         for name, value in sums.percents().items():
             assert value == pytest.approx(expected[name]), name
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_goes_from_no_plan_to_the_truth(name):
+    """Whoever registers a metric is held to this: per cent, more is better, parts add up."""
+    actual, tasks = np.arange(1, 13).reshape(4, 3), np.arange(4)
+    name = name.replace("top_k", "top_2")
+
+    def percent(plans, tasks, parts=((0, 4),)):
+        sums = MetricSums(top_k=2)
+        for first, last in parts:
+            sums.add(
+                plans[first:last],
+                actual[first:last],
+                tasks=tasks[first:last],
+                actual_tasks=np.arange(4)[first:last],
+            )
+        return np.asarray(sums.percents()[name])
+
+    right = [row[None] for row in actual]
+    none = [np.empty((0, 3), np.int64)] * 4
+    half = right[:2] + none[2:]
+    assert np.allclose(percent(right, tasks), 100, atol=1e-3)
+    assert np.allclose(percent(none, tasks + 1), 0)
+    some = percent(half, np.array([0, 1, 0, 0]))
+    assert np.allclose(some, 50, atol=1e-3)
+    parts = percent(half, np.array([0, 1, 0, 0]), parts=((0, 1), (1, 3), (3, 4)))
+    assert np.allclose(parts, some)
 
 
 def test_no_plan_counts_as_wrong():

@@ -78,10 +78,14 @@ def sleep(place):
     time.sleep(600)
 
 
-def threads(_):
-    import torch
+def threads(with_torch):
+    """Threads that libraries are told to use, and that PyTorch uses."""
+    used = None
+    if with_torch:
+        import torch
 
-    return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
+        used = torch.get_num_threads()
+    return os.environ["OMP_NUM_THREADS"], used
 
 
 class Counter:

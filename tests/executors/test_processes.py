@@ -1,4 +1,4 @@
-"""What every executor must do; whoever registers one is held to it."""
+"""Processes: what is killed, what cannot travel, and who ends whom."""
 
 import os
 import random
@@ -11,45 +11,10 @@ from collections import Counter
 from multiprocessing import active_children
 from pathlib import Path
 
-import jobs
 import pytest
 
-from cefito.errors import ConfigError
-from cefito.executors import EXECUTORS, Done, Failed, Killed, make_executor
-from cefito.executors.base import attempt, ignore
-
-
-class Toy:
-    """Another executor: backwards, in threads."""
-
-    in_process = True
-
-    def __init__(self, workers):
-        self.workers = workers
-
-    def map(self, function, arguments, *, groups=None, advance=ignore):
-        outcomes = {}
-        queues = {}
-        names = range(len(arguments)) if groups is None else groups
-        for job, (_, name) in enumerate(zip(arguments, names, strict=True)):
-            queues.setdefault(name, []).append(job)
-
-        def work(queue):
-            for job in queue:
-                outcomes[job] = attempt(function, arguments[job])
-                advance(1)
-
-        for queue in reversed(queues.values()):
-            thread = threading.Thread(target=work, args=(queue,))
-            thread.start()
-            thread.join()
-        return [outcomes[job] for job in range(len(arguments))]
-
-
-@pytest.fixture(params=[*EXECUTORS, "toy"])
-def executor(request, monkeypatch):
-    monkeypatch.setitem(EXECUTORS, "toy", Toy)
-    return make_executor(request.param, workers=2)
+from cefito.executors import Done, Failed, Killed, make_executor
+from executors import jobs
 
 
 @pytest.fixture
@@ -60,65 +25,6 @@ def processes():
 def values(outcomes):
     assert all(isinstance(outcome, Done) for outcome in outcomes), outcomes
     return [outcome.value for outcome in outcomes]
-
-
-# What all do
-
-
-def test_values_come_in_order(executor):
-    assert values(executor.map(jobs.double, range(7))) == [0, 2, 4, 6, 8, 10, 12]
-    assert values(executor.map(jobs.double, ["a"])) == ["aa"]
-    assert executor.map(jobs.double, []) == []
-
-
-def test_progress_advances_as_jobs_end(executor):
-    steps = []
-    executor.map(jobs.fail, range(5), advance=steps.append)
-    assert steps == [1] * 5
-
-
-def test_a_job_that_fails_leaves_the_others(executor):
-    outcomes = executor.map(jobs.fail, range(4))
-    assert outcomes[0] == Done(0)
-    assert outcomes[2] == Done(2)
-    for number in (1, 3):
-        assert isinstance(outcomes[number], Failed)
-        assert outcomes[number].error == f"UnpicklableError: no such number: {number}"
-        assert outcomes[number].traceback.startswith("Traceback")
-        assert "in fail" in outcomes[number].traceback
-    (outcome,) = executor.map(jobs.nothing_but_a_type, [0])
-    assert outcome.error == "ZeroDivisionError"
-
-
-def test_groups_are_worked_on_in_order(executor, tmp_path):
-    arguments = [(str(tmp_path), number, 0.01) for number in range(9)]
-    groups = [number % 3 for number in range(9)]
-    assert values(executor.map(jobs.note, arguments, groups=groups)) == list(range(9))
-    begun, done = (
-        [int(line) for line in (tmp_path / name).read_text().split()] for name in ("begun", "done")
-    )
-    for group in range(3):
-        ours = [number for number in range(9) if number % 3 == group]
-        assert [number for number in begun if number in ours] == ours
-        assert [number for number in done if number in ours] == ours
-
-
-def test_executors_by_name():
-    assert type(make_executor()) is EXECUTORS["serial"]
-    assert type(make_executor(workers=2)) is EXECUTORS["processes"]
-    assert make_executor(workers=2).workers == 2
-    with pytest.raises(ConfigError, match=r"no executor 'abacus'; there are serial, processes\."):
-        make_executor("abacus")
-    with pytest.raises(ConfigError, match="workers 0: expected at least 1"):
-        make_executor(workers=0)
-
-
-def test_an_interrupt_passes_the_serial_one():
-    with pytest.raises(KeyboardInterrupt):
-        make_executor("serial").map(jobs.interrupted, range(3))
-
-
-# Processes
 
 
 def test_jobs_run_in_other_processes(processes):
@@ -145,11 +51,12 @@ def test_groups_stay_on_one_worker(processes):
 def test_workers_share_the_cores(monkeypatch):
     import torch
 
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert values(make_executor("processes", workers=2).map(jobs.threads, [0, 1])) == [(1, "1")] * 2
-    ((used, setting),) = values(make_executor("processes", workers=9).map(jobs.threads, [0]))
-    assert setting == "2"  # no more workers than jobs
-    assert used <= 2
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    two, nine = (make_executor("processes", workers=workers) for workers in (2, 9))
+    assert values(two.map(jobs.threads, [False, False])) == [("3", None)] * 2
+    assert values(nine.map(jobs.threads, [False])) == [("6", None)]  # no more workers than jobs
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert values(nine.map(jobs.threads, [True])) == [("1", 1)]
 
 
 def test_what_cannot_travel_is_a_failure(processes, monkeypatch):
@@ -265,7 +172,7 @@ def test_workers_die_while_they_answer(processes):
 SCRIPT = """
 import sys
 from cefito.executors import make_executor
-import jobs
+from executors import jobs
 if __name__ == "__main__":
     make_executor("processes", workers=2).map(jobs.sleep, sys.argv[1:])
 """
@@ -276,7 +183,7 @@ def test_workers_end_with_their_parent(how, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     places = [tmp_path / "a", tmp_path / "b"]
-    paths = [str(Path(jobs.__file__).parent), *sys.path]
+    paths = [str(Path(jobs.__file__).parents[1]), *sys.path]
     parent = subprocess.Popen(
         [sys.executable, str(script), *map(str, places)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},

@@ -1,0 +1,101 @@
+"""What every executor must do; whoever registers one is held to it."""
+
+import threading
+
+import pytest
+
+from cefito.errors import ConfigError
+from cefito.executors import EXECUTORS, Done, Failed, make_executor
+from cefito.executors.base import attempt, ignore
+from executors import jobs
+
+
+class Toy:
+    """Another executor: backwards, in threads."""
+
+    in_process = True
+
+    def __init__(self, workers):
+        self.workers = workers
+
+    def map(self, function, arguments, *, groups=None, advance=ignore):
+        outcomes = {}
+        queues = {}
+        names = range(len(arguments)) if groups is None else groups
+        for job, (_, name) in enumerate(zip(arguments, names, strict=True)):
+            queues.setdefault(name, []).append(job)
+
+        def work(queue):
+            for job in queue:
+                outcomes[job] = attempt(function, arguments[job])
+                advance(1)
+
+        for queue in reversed(queues.values()):
+            thread = threading.Thread(target=work, args=(queue,))
+            thread.start()
+            thread.join()
+        return [outcomes[job] for job in range(len(arguments))]
+
+
+@pytest.fixture(params=[*EXECUTORS, "toy"])
+def executor(request, monkeypatch):
+    monkeypatch.setitem(EXECUTORS, "toy", Toy)
+    return make_executor(request.param, workers=2)
+
+
+def values(outcomes):
+    assert all(isinstance(outcome, Done) for outcome in outcomes), outcomes
+    return [outcome.value for outcome in outcomes]
+
+
+def test_values_come_in_order(executor):
+    assert values(executor.map(jobs.double, range(7))) == [0, 2, 4, 6, 8, 10, 12]
+    assert values(executor.map(jobs.double, ["a"])) == ["aa"]
+    assert executor.map(jobs.double, []) == []
+
+
+def test_progress_advances_as_jobs_end(executor):
+    steps = []
+    executor.map(jobs.fail, range(5), advance=steps.append)
+    assert steps == [1] * 5
+
+
+def test_a_job_that_fails_leaves_the_others(executor):
+    outcomes = executor.map(jobs.fail, range(4))
+    assert outcomes[0] == Done(0)
+    assert outcomes[2] == Done(2)
+    for number in (1, 3):
+        assert isinstance(outcomes[number], Failed)
+        assert outcomes[number].error == f"UnpicklableError: no such number: {number}"
+        assert outcomes[number].traceback.startswith("Traceback")
+        assert "in fail" in outcomes[number].traceback
+    (outcome,) = executor.map(jobs.nothing_but_a_type, [0])
+    assert outcome.error == "ZeroDivisionError"
+
+
+def test_groups_are_worked_on_in_order(executor, tmp_path):
+    arguments = [(str(tmp_path), number, 0.01) for number in range(9)]
+    groups = [number % 3 for number in range(9)]
+    assert values(executor.map(jobs.note, arguments, groups=groups)) == list(range(9))
+    begun, done = (
+        [int(line) for line in (tmp_path / name).read_text().split()] for name in ("begun", "done")
+    )
+    for group in range(3):
+        ours = [number for number in range(9) if number % 3 == group]
+        assert [number for number in begun if number in ours] == ours
+        assert [number for number in done if number in ours] == ours
+
+
+def test_executors_by_name():
+    assert type(make_executor()) is EXECUTORS["serial"]
+    assert type(make_executor(workers=2)) is EXECUTORS["processes"]
+    assert make_executor(workers=2).workers == 2
+    with pytest.raises(ConfigError, match=r"no executor 'abacus'; there are serial, processes\."):
+        make_executor("abacus")
+    with pytest.raises(ConfigError, match="workers 0: expected at least 1"):
+        make_executor(workers=0)
+
+
+def test_an_interrupt_passes_the_serial_one():
+    with pytest.raises(KeyboardInterrupt):
+        make_executor("serial").map(jobs.interrupted, range(3))
