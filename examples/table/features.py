@@ -5,8 +5,8 @@ Each video has one file, one row of 16 numbers a second.
 While a step is done, rows look like that step, with noise; between two steps like neither. For
 videos of your own, extract real features instead, for example with `cefito extract`.
 
-    python examples/table/features.py /tmp/features
-    cefito data prepare custom examples/table/steps.csv /tmp/data --features /tmp/features
+    python examples/table/features.py FEATURES
+    cefito data prepare custom examples/table/steps.csv DATA --features FEATURES
 """
 
 from __future__ import annotations
