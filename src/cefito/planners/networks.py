@@ -198,6 +198,7 @@ class TrainedNetwork(Generic[Network]):
         build: Callable[[Mapping[str, Tensor]], Network],
         *,
         device: torch.device | str,
+        file: str = "",
     ) -> Network:
         """The network whose weights were saved in a folder.
 
@@ -206,11 +207,12 @@ class TrainedNetwork(Generic[Network]):
             build: Makes an untrained network of the shape that the weights have; may raise
                 KeyError, IndexError, ValueError or RuntimeError where they are of something else.
             device: Where it is to run.
+            file: Name of the file, where it is not the usual one.
 
         Raises:
             RunError: Missing or damaged file, or weights of another configuration.
         """
-        path = folder / cls.file
+        path = folder / (file or cls.file)
         tensors, _ = load_tensors(path, "pt", "Train the run again.", RunError)
         try:
             network = build(tensors)

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from cefito.planners.settings import load_config, run_config
 from cefito.planners.viterbi.layer import k_best, log_marginals, transition_probabilities
 from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import ViterbiNetwork
-from cefito.planners.viterbi.planner import ViterbiPlanner
+from cefito.planners.viterbi.planner import ViterbiModel, ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
@@ -365,6 +366,7 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
         overrides={
             f"viterbi.{name}": value
             for name, value in {
+                "members": 1,
                 "hidden": 64,
                 "input_dropout": 0.0,
                 "dropout": 0.0,
@@ -755,3 +757,34 @@ def test_settings():
             0.65,
             40,
         )
+
+
+def test_members_are_averaged_saved_and_named(world, planner, tmp_path):
+    (tmp_path / "trainings").mkdir()
+    training = fit(world, members=2, context=TrainingContext(folder=tmp_path / "trainings"))
+    both = training.planner
+    queries = Queries.from_windows(world[1])
+    first, second = (
+        replace(both, model=ViterbiModel(network))
+        for network in (both.model.network, *both.model.others)
+    )
+    assert same_weights(first, planner)
+    assert not same_weights(first, second)
+    assert set(training.trainings) == {"ViterbiPlanNet", "ViterbiPlanNet-1"}
+    apart = [one.model.outputs(queries) for one in (first, second)]
+    torch.testing.assert_close(
+        both.model.outputs(queries).emissions, (apart[0].emissions + apart[1].emissions) / 2
+    )
+    torch.testing.assert_close(
+        both.model.outputs(queries).tasks, (apart[0].tasks + apart[1].tasks) / 2
+    )
+    assert both.model.parameters == 2 * planner.model.parameters
+    assert "2 members" in both.name
+    assert "members" not in planner.name
+    folder = tmp_path / "run"
+    folder.mkdir()
+    both.save(folder)
+    assert same_plans(both, load(folder, members=2), queries)
+    (folder / "viterbi-1.safetensors").unlink()
+    with pytest.raises(RunError, match=r"viterbi-1\.safetensors"):
+        load(folder, members=2)

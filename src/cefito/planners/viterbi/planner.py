@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
+from cefito.files import write_tensors
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
@@ -33,7 +34,7 @@ from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import Outputs, ViterbiNetwork
 from cefito.planners.viterbi.settings import Alignment, ViterbiConfig, ViterbiSettings
 from cefito.progress import Progress, silent
-from cefito.runtime import Stream
+from cefito.runtime import Stream, derived_seed
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
 from cefito.training.trainer import TrainingResult
@@ -50,10 +51,16 @@ _KINDS: dict[Alignment, str] = {
 
 @dataclass(frozen=True)
 class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
-    """A trained network of ViterbiPlanNet, which holds the counts of transitions."""
+    """A trained network of ViterbiPlanNet, which holds the counts of transitions.
+
+    Attributes:
+        others: Networks trained from seeds of their own beside it, whose emissions and task logits
+            are averaged with its own (not in the paper).
+    """
 
     title: ClassVar[str] = "ViterbiPlanNet"
     file: ClassVar[str] = "viterbi.safetensors"
+    others: tuple[ViterbiNetwork, ...] = ()
 
     @classmethod
     def fit(
@@ -64,15 +71,19 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
         config: ViterbiConfig,
         seed: int,
         context: TrainingContext,
-    ) -> tuple[Self, TrainingResult]:
+    ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train on windows, keep the epoch of the best validation success rate, then mean accuracy.
 
         Args:
             train: Training windows; transitions are counted in them.
             val: Validation windows.
             config: The network and how it is trained.
-            seed: Seed of weights, batches, noise and dropout.
+            seed: Seed of weights, batches, noise and dropout of the first member, from which those
+                of the others follow.
             context: Where it is trained.
+
+        Returns:
+            The model, and how the training of each member went.
 
         Raises:
             DataError: The file of descriptions is missing, damaged, or has another shape.
@@ -80,33 +91,36 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
         """
         action_count = len(train.taxonomy.actions)
         descriptions, digest = fixed_descriptions(config, train.taxonomy)
-        network = ViterbiNetwork(
-            config=config,
-            observation_dim=train.initial.shape[1],
-            action_count=action_count,
-            horizon=train.horizon,
-            task_count=len(train.taxonomy.tasks) if config.task else 0,
-            description_dim=0 if descriptions is None else descriptions.shape[2],
-            free=config.aligned_with == "free",
-        )
-        network.counts.copy_(torch.from_numpy(transition_counts(train, action_count)))
-        result = train_network(
-            network,
-            lambda network: ViterbiLoss(
-                network=network, train=train, val=val, descriptions=descriptions, config=config
-            ),
-            name=cls.title,
-            training=config.training,
-            stream=Stream.VITERBI,
-            seed=seed,
-            settings=[
-                train.horizon,
-                config.model_dump(exclude={"name_width"}) | {"descriptions": digest},
-            ],
-            context=context.part("viterbi"),
-            centre=config.centre,
-        )
-        return cls(network), result
+        counts = torch.from_numpy(transition_counts(train, action_count))
+        networks, results = [], {}
+        for member in range(config.members):
+            suffix = f"-{member}" if member else ""
+            network = ViterbiNetwork(
+                config=config,
+                observation_dim=train.initial.shape[1],
+                action_count=action_count,
+                horizon=train.horizon,
+                task_count=len(train.taxonomy.tasks) if config.task else 0,
+                description_dim=0 if descriptions is None else descriptions.shape[2],
+                free=config.aligned_with == "free",
+            )
+            network.counts.copy_(counts)
+            results[cls.title + suffix] = train_network(
+                network,
+                partial(_loss, train=train, val=val, descriptions=descriptions, config=config),
+                name=cls.title + suffix,
+                training=config.training,
+                stream=Stream.VITERBI,
+                seed=derived_seed(seed, Stream.VITERBI, member) if member else seed,
+                settings=[
+                    train.horizon,
+                    config.model_dump(exclude={"name_width", "members"}) | {"descriptions": digest},
+                ],
+                context=context.part(f"viterbi{suffix}"),
+                centre=config.centre,
+            )
+            networks.append(network)
+        return cls(networks[0], tuple(networks[1:])), results
 
     @classmethod
     def load(
@@ -117,7 +131,25 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
         Raises:
             RunError: Missing or damaged file, or weights of another configuration.
         """
-        return cls(cls.read(folder, partial(_build, config), device=device))
+        first, *others = (
+            cls.read(folder, partial(_build, config), device=device, file=_file(member))
+            for member in range(config.members)
+        )
+        return cls(first, tuple(others))
+
+    def save(self, folder: Path) -> None:
+        """Write each member into a file of its own."""
+        for member, network in enumerate((self.network, *self.others)):
+            write_tensors(folder / _file(member), network.state_dict())
+
+    @property
+    def parameters(self) -> int:
+        """Learned numbers of all members."""
+        return sum(
+            tensor.numel()
+            for network in (self.network, *self.others)
+            for tensor in network.parameters()
+        )
 
     @torch.inference_mode()
     def outputs(self, queries: Queries) -> Outputs:
@@ -126,9 +158,16 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
         Raises:
             RunError: Observations of another dimension.
         """
-        network = self.network
-        outputs: Outputs = network(*self.observations(queries, network.observation_dim))
-        return outputs
+        observations = self.observations(queries, self.network.observation_dim)
+        own: Outputs = self.network(*observations)
+        if not self.others:
+            return own
+        members = [own, *(network(*observations) for network in self.others)]
+        return Outputs(
+            emissions=torch.stack([member.emissions for member in members]).mean(dim=0),
+            states=own.states,
+            tasks=torch.stack([member.tasks for member in members]).mean(dim=0),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +210,8 @@ class ViterbiPlanner(BasePlanner):
             RunError: A checkpoint cannot be used or written, or the training diverged.
         """
         config = settings.viterbi
-        model, result = ViterbiModel.fit(train, val, config=config, seed=seed, context=context)
-        return Fitted(
-            cls(model, config.decoding, config.aligned_with), {ViterbiModel.title: result}
-        )
+        model, results = ViterbiModel.fit(train, val, config=config, seed=seed, context=context)
+        return Fitted(cls(model, config.decoding, config.aligned_with), results)
 
     @classmethod
     def load(
@@ -194,19 +231,24 @@ class ViterbiPlanner(BasePlanner):
         return cls(model, config.decoding, config.aligned_with)
 
     def save(self, folder: Path) -> None:
-        """Write weights and transitions into one file."""
+        """Write weights and transitions, one file a member."""
         self.model.save(folder)
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """What it is called in tables; says where it is not as published."""
-        departures = ("" if self.decoding == "viterbi" else "marginals", _KINDS[self.aligned_with])
+        members = 1 + len(self.model.others)
+        departures = (
+            "" if self.decoding == "viterbi" else "marginals",
+            _KINDS[self.aligned_with],
+            "" if members == 1 else f"{members} members",
+        )
         said = ", ".join(departure for departure in departures if departure)
         return f"ViterbiPlanNet ({said})" if said else "ViterbiPlanNet"
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Those of the network, with its parts that serve in training only, as published."""
+        """Those of all members, with the parts that serve in training only, as published."""
         return {ViterbiModel.title: self.model.parameters}
 
     @property
@@ -260,6 +302,15 @@ def _plans(
         evaluated=Effort(token_forwards=2, leaves=0),
         exact=bool(possible),
     )
+
+
+def _file(member: int) -> str:
+    """The file that a member is saved in."""
+    return f"viterbi-{member}.safetensors" if member else ViterbiModel.file
+
+
+def _loss(network: ViterbiNetwork, **parts: Any) -> ViterbiLoss:
+    return ViterbiLoss(network=network, **parts)
 
 
 def _build(config: ViterbiConfig, tensors: Mapping[str, Tensor]) -> ViterbiNetwork:

@@ -37,6 +37,8 @@ class ViterbiConfig(Frozen):
         decoding: "viterbi" over the marginals with the raw transitions (published as DVL+VD), or
             the likeliest action of each step after the layer was applied to its own "marginals"
             again (published as DVL).
+        members: Networks trained from seeds of their own, whose emissions are averaged (published:
+            one).
         training: How it is trained.
     """
 
@@ -53,6 +55,7 @@ class ViterbiConfig(Frozen):
     alignment: float = Field(1.0, ge=0)
     task: float = Field(1.0, ge=0)
     decoding: Literal["viterbi", "marginals"] = "viterbi"
+    members: PositiveInt = 1
     training: TrainingConfig = TrainingConfig(
         optimiser=OptimiserConfig(
             epochs=500,
