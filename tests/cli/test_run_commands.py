@@ -126,13 +126,19 @@ def test_train(world, tmp_path, capsys):
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert re.fullmatch(
-        r"task classifier: best epoch [12] of 2, validation -?\d+\.\d\d, -?\d+\.\d\d", lines[-4]
+        r"task classifier: best epoch [12] of 2, validation task accuracy \d+\.\d\d, "
+        r"log likelihood -\d+\.\d\d",
+        lines[-4],
     )
     assert re.fullmatch(
-        r"chain: best epoch \d+ of \d+, validation \d+\.\d\d, -\d+\.\d\d", lines[-3]
+        r"chain: best epoch \d+ of \d+, validation success rate \d+\.\d\d, "
+        r"log likelihood -\d+\.\d\d",
+        lines[-3],
     )
     assert re.fullmatch(
-        r"energy field: best epoch 1 of 1, validation \d+\.\d\d, \d+\.\d\d", lines[-2]
+        r"energy field: best epoch 1 of 1, validation success rate \d+\.\d\d, "
+        r"mean accuracy \d+\.\d\d",
+        lines[-2],
     )
     assert (
         lines[-1] == f"wrote {tmp_path / 'run'}; score it with: cefito evaluate {tmp_path / 'run'}"
@@ -158,7 +164,12 @@ def test_train(world, tmp_path, capsys):
         5,
         *TINY,
     )
-    assert again.err.splitlines()[-3:] == lines[-3:]
+    folder = tmp_path / "run"
+    assert again.err.splitlines() == [
+        *lines[-4:-1],
+        f"{folder} is finished already and nothing was done; score it with: cefito evaluate "
+        f"{folder}",
+    ]
 
 
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
@@ -199,9 +210,10 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
         ),
         (
             ["--set", "training.optimiser.epoch=3"],
-            "setting 'training.optimiser.epoch': Extra inputs are not permitted",
+            "setting 'training.optimiser.epoch': there is none of that name; did you mean "
+            "'training.optimiser.epochs'?",
         ),
-        (["--set", "nonsense=3"], "setting 'nonsense': Extra inputs are not permitted"),
+        (["--set", "nonsense=3"], "setting 'nonsense': there is none of that name."),
         (["--set", "field=3"], "setting 'field'"),
         (["--set", "=3"], "--set =3: expected KEY=VALUE"),
         (

@@ -160,8 +160,13 @@ def test_every_epoch_has_each_example_once_in_another_order_with_other_noise():
     assert epochs[0] != epochs[1] != epochs[2]
     assert len({tuple(noise[0].tolist()) for noise in loss.noises}) == 9
     assert result == TrainingResult(
-        epochs=3, best_epoch=result.best_epoch, scores=result.scores, resumed=False
+        epochs=3,
+        best_epoch=result.best_epoch,
+        scores=result.scores,
+        resumed=False,
+        metrics=result.metrics,
     )
+    assert len(result.metrics) == len(result.scores)
 
 
 def test_the_seed_decides():

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
 from cefito.cli.options import Settings, settings
 from cefito.data.windows import Selection
+
+if TYPE_CHECKING:
+    from cefito.planners.run import Run
 
 __all__ = ["train"]
 
@@ -45,18 +49,40 @@ def train(
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
-    from cefito.data.prepared import open_dataset
-    from cefito.planners.run import train_run
+    from cefito.data.prepared import dataset_fingerprint, open_dataset
+    from cefito.data.taxonomy import Taxonomy
+    from cefito.planners.run import finished_run, train_run
     from cefito.planners.settings import load_config
     from cefito.progress import silent
     from cefito.runtime import pick_device
     from cefito.training.distributed import processes
 
-    opened = open_dataset(dataset)
+    fingerprint = dataset_fingerprint(dataset)
     config = load_config(
-        preset, dataset=opened.taxonomy.dataset, horizon=horizon, overrides=settings(set_)
+        preset,
+        dataset=Taxonomy.read(dataset / "taxonomy.json").dataset,
+        horizon=horizon,
+        overrides=settings(set_),
     )
     with processes(pick_device(device)) as (group, place), log_warnings():
+        finished = finished_run(
+            out,
+            fingerprint=fingerprint,
+            config=config,
+            horizon=horizon,
+            seed=seed,
+            method=method,
+            selection=selection,
+        )
+        if finished is not None:
+            if group.first:
+                _summarise(finished, selection)
+                talk(
+                    f"{out} is finished already and nothing was done; score it with: cefito "
+                    f"evaluate {out}"
+                )
+            return
+        opened = open_dataset(dataset)
         run = train_run(
             opened,
             out,
@@ -71,8 +97,17 @@ def train(
         )
         if not group.first:
             return
+    _summarise(run, selection)
+    talk(f"wrote {out}; score it with: cefito evaluate {out}")
+
+
+def _summarise(run: Run, selection: Selection) -> None:
+    """A line for each network: the epoch that was kept, and its scores by name."""
     chosen = "validation" if selection == "held-out" else "test"
     for name, result in run.info.training.items():
-        scores = ", ".join(f"{value:.2f}" for value in result["scores"])
+        names = result.get("metrics") or [""] * len(result["scores"])
+        scores = ", ".join(
+            f"{metric.replace('_', ' ')} {value:.2f}".strip()
+            for metric, value in zip(names, result["scores"], strict=True)
+        )
         talk(f"{name}: best epoch {result['best_epoch']} of {result['epochs']}, {chosen} {scores}")
-    talk(f"wrote {out}; score it with: cefito evaluate {out}")

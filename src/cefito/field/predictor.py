@@ -264,13 +264,7 @@ class Predictor(nn.Module):
         Returns:
             Predicted states [B, T, E].
         """
-        slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
-        x = self._interleave(
-            self.state_token(initial), F.embedding(actions, self.action_tokens()), slots
-        )
-        for block in self.blocks:
-            x = block(x, dropout=dropout)
-        return self.head(x[:, 2::2], actions)
+        return self.head(self._tokens(initial, actions, dropout)[:, 2::2], actions)
 
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Predicted goal [B, E] (paper, Eq. 1), the plain reference of every faster path.
@@ -279,7 +273,17 @@ class Predictor(nn.Module):
             initial: Initial observations [B, E].
             actions: Action ids [B, T].
         """
-        return self.states(initial, actions)[:, -1]
+        return self.head(self._tokens(initial, actions)[:, -1], actions[:, -1])
+
+    def _tokens(self, initial: Tensor, actions: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """The last block's tokens of pass 1, [B, 2T + 1, D]."""
+        slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
+        x = self._interleave(
+            self.state_token(initial), F.embedding(actions, self.action_tokens()), slots
+        )
+        for block in self.blocks:
+            x = block(x, dropout=dropout)
+        return x
 
     def reconstruct(
         self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None

@@ -33,7 +33,7 @@ from cefito.search.settings import SearchConfig
 from cefito.settings import validated
 from cefito.training.distributed import Processes
 
-__all__ = ["Run", "open_run", "train_run", "write_run"]
+__all__ = ["Run", "finished_run", "open_run", "train_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
 
@@ -224,6 +224,46 @@ def train_run(
     return run
 
 
+def finished_run(
+    folder: Path,
+    *,
+    fingerprint: str,
+    config: RunConfig,
+    horizon: int,
+    seed: int,
+    method: str = "cefito",
+    selection: Selection = "held-out",
+) -> Run | None:
+    """The run of these very settings that lies in a folder; None where there is no whole one.
+
+    Args:
+        folder: The run folder.
+        fingerprint: Of the data set.
+        config: All settings.
+        horizon: T.
+        seed: Seed of everything drawn.
+        method: Name of the method.
+        selection: Where epochs and weights were chosen.
+    """
+    if not (folder / RUN_FILE).exists():
+        return None
+    try:
+        info = RunInfo.read(folder)
+        if not info.finished:
+            return None
+        asked = info.model_copy(update={"config": config.model_dump(mode="json")})
+        same = (info.method, info.dataset.fingerprint, info.horizon, info.seed, info.selection) == (
+            method,
+            fingerprint,
+            horizon,
+            seed,
+            selection,
+        ) and method_settings(asked) == method_settings(info)
+        return open_run(folder) if same else None
+    except CefitoError:  # whoever trains into the folder is told, or mends it
+        return None
+
+
 def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windows) -> RunInfo:
     """What is known of a run once its training has ended."""
     description = fitted.planner.describe()
@@ -232,7 +272,11 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
         "windows": {"train": len(train), "val": len(val)},
         "parameters": description.parameters,
         "training": {
-            name: {**vars(result), "scores": list(result.scores)}
+            name: {
+                **vars(result),
+                "scores": list(result.scores),
+                "metrics": list(result.metrics),
+            }
             for name, result in fitted.trainings.items()
         },
     }

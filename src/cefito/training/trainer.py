@@ -86,12 +86,14 @@ class TrainingResult:
         best_epoch: The epoch that was kept.
         scores: Its validation scores.
         resumed: Whether it went on from a checkpoint.
+        metrics: Names of the scores; none where a checkpoint of an earlier version was finished.
     """
 
     epochs: int
     best_epoch: int
     scores: tuple[float, ...]
     resumed: bool
+    metrics: tuple[str, ...] = ()
 
 
 def train(
@@ -179,6 +181,7 @@ class _Training:
             best_epoch=self.state.best_epoch,
             scores=tuple(self.state.best),
             resumed=self.resumed,
+            metrics=tuple(self.state.metrics),
         )
 
     def _epoch(self, advance: Advance, steps: int) -> None:
@@ -282,6 +285,7 @@ class _Training:
         values = list(scores.values())
         if not state.best or values > state.best:
             state.best, state.best_epoch, state.waited = values, state.epoch, 0
+            state.metrics = list(scores)
             state.best_weights = _copy(self.module)
         else:
             state.waited += 1
