@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from cefito.data.windows import Selection
 from cefito.errors import RunError
@@ -74,6 +74,15 @@ class RunInfo(Frozen):
     training: dict[str, dict[str, Any]] = Field(default_factory=dict)
     tasks_without_training: tuple[int, ...] = ()
     imported: dict[str, Any] | None = None
+
+    @field_validator("config")
+    @classmethod
+    def _epsilon_of_before(cls, config: dict[str, Any]) -> dict[str, Any]:
+        """Fields of before it was a setting normalised observations with 1e-6."""
+        field = config.get("field")
+        if isinstance(field, dict) and "observation_epsilon" not in field:
+            return config | {"field": field | {"observation_epsilon": 1e-6}}
+        return config
 
     @classmethod
     def read(cls, folder: Path) -> RunInfo:
