@@ -863,3 +863,12 @@ def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world
     assert (run.folder / "classifier.safetensors").read_bytes() == (
         frequent.folder / "classifier.safetensors"
     ).read_bytes()
+
+
+def test_fields_of_before_keep_their_epsilon(folder):
+    assert open_run(folder).planner.field.config.observation_epsilon == 1e-5
+    path = folder / "run.json"
+    info = json.loads(path.read_text())
+    del info["config"]["field"]["observation_epsilon"]
+    path.write_text(json.dumps(info))
+    assert open_run(folder).planner.field.config.observation_epsilon == 1e-6
