@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from cefito.field.distances import DISTANCES
 from cefito.settings import Frozen
 
-__all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig"]
+__all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig", "with_epsilon"]
 
 
 class FieldConfig(Frozen):
@@ -76,6 +77,18 @@ class FieldConfig(Frozen):
         if self.goal_skip and self.action_encoding != "observed":
             raise ValueError("goal_skip needs action_encoding = 'observed'")
         return self
+
+
+def with_epsilon(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved settings, with the epsilon of fields that were trained before it was one of them.
+
+    Args:
+        config: Sections of settings; that of the field may be among them.
+    """
+    field = config.get("field")
+    if not isinstance(field, Mapping) or "observation_epsilon" in field:
+        return dict(config)
+    return {**config, "field": {**field, "observation_epsilon": 1e-6}}
 
 
 class ClassifierConfig(Frozen):

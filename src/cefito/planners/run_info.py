@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from cefito.data.windows import Selection
 from cefito.errors import RunError
+from cefito.field.settings import with_epsilon
 from cefito.files import read_json, write_json
 from cefito.settings import Frozen
 
@@ -78,11 +79,7 @@ class RunInfo(Frozen):
     @field_validator("config")
     @classmethod
     def _epsilon_of_before(cls, config: dict[str, Any]) -> dict[str, Any]:
-        """Fields of before it was a setting normalised observations with 1e-6."""
-        field = config.get("field")
-        if isinstance(field, dict) and "observation_epsilon" not in field:
-            return config | {"field": field | {"observation_epsilon": 1e-6}}
-        return config
+        return with_epsilon(config)
 
     @classmethod
     def read(cls, folder: Path) -> RunInfo:
