@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from cefito.cli.volume import at_volume, split_volume
 from cefito.errors import CefitoError
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def build_app() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         help="Plan the steps between two observations by searching a learned energy field.",
+        help_epilogue="Every command also takes --verbose (say more) and --quiet (results and "
+        "errors alone).",
     )
+    app.register_install_completion_command(help="Install completion for the shell in use.")
     for name, (path, line) in COMMANDS.items():
         app.command(path, name=name, help=line)
     return app
@@ -81,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     app, given = build_app(), sys.argv[1:] if argv is None else list(argv)
     try:
-        result = app(given, exit_on_error=False, print_error=False)
+        given, chosen = split_volume(given)
+        with at_volume(chosen):
+            result = app(given, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CefitoError as problem:
         from cefito.cli.remedy import with_option

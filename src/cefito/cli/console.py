@@ -17,7 +17,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cefito.progress import Advance
+from cefito.cli.volume import Volume, volume
+from cefito.progress import Advance, silent
 
 if TYPE_CHECKING:
     from cefito.data.prepared import PreparedDataset
@@ -37,8 +38,10 @@ PLAIN_INTERVAL = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 
 
-def talk(message: str) -> None:
-    """Write a line to stderr."""
+def talk(message: str, *, urgent: bool = False) -> None:
+    """Write a line to stderr; under `--quiet` only what is urgent."""
+    if volume() is Volume.QUIET and not urgent:
+        return
     sys.stderr.write(message + "\n")
     sys.stderr.flush()
 
@@ -147,6 +150,8 @@ def passing_progress(description: str, *, total: int | None = None) -> Iterator[
 def _shown(
     description: str, total: int | None, *, passing: bool
 ) -> AbstractContextManager[Advance]:
+    if volume() is Volume.QUIET:
+        return silent(description, total=total)
     return (_bar if sys.stderr.isatty() else _lines)(description, total, passing=passing)
 
 
@@ -228,18 +233,24 @@ def _clock(seconds: float) -> str:
 
 @contextmanager
 def log_warnings() -> Iterator[None]:
-    """Show the library's warnings as lines on stderr."""
+    """Show the library's warnings as lines on stderr, under `--verbose` what it does as well."""
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            talk(f"{record.levelname.lower()}: {record.getMessage()}")
+            urgent = record.levelno >= logging.WARNING
+            talk(f"{record.levelname.lower()}: {record.getMessage()}", urgent=urgent)
 
-    logger, handler = logging.getLogger("cefito"), Lines(logging.WARNING)
+    level = logging.INFO if volume() is Volume.VERBOSE else logging.WARNING
+    logger, handler = logging.getLogger("cefito"), Lines(level)
+    old = logger.level
     logger.addHandler(handler)
+    if level < logger.getEffectiveLevel():
+        logger.setLevel(level)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(old)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def evaluate(
                 progress=progress,
             )
         except KeyboardInterrupt:
-            talk("error: interrupted; no scores were kept")
+            talk("error: interrupted; no scores were kept", urgent=True)
             return 130
     if reliability is not None and scores.calibration is not None:
         from cefito.evaluation.figures import draw_reliability

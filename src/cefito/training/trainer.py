@@ -165,6 +165,7 @@ class _Training:
         self.log = MetricsLog(folder, self.state.epoch) if folder and group.first else None
 
     def run(self, label: str, progress: Progress) -> TrainingResult:
+        self.label = label
         steps = math.ceil(len(self.loss) / self.config.batch_size)
         with progress(label, total=self.config.epochs * steps) as advance:
             if self.state.epoch:
@@ -290,6 +291,13 @@ class _Training:
         else:
             state.waited += 1
         self.module.load_state_dict(trained)
+        logger.info(
+            "%s: epoch %d, step %d: %s",
+            self.label,
+            state.epoch,
+            state.step,
+            ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items()),
+        )
         return {
             **{f"val_{name}": value for name, value in scores.items()},
             "val_seconds": time.monotonic() - started,
