@@ -11,7 +11,9 @@ from cefito.runtime import SimulationStream, Stream, check_seed, generator_for, 
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device() == pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(RunError, match=r"device 'cuda' .* PyTorch sees no such GPU here\. Use 'cpu'\."):
+    with pytest.raises(
+        RunError, match=r"device 'cuda' .* PyTorch sees no such GPU here\. Use 'cpu'\."
+    ):
         pick_device("cuda")
     with pytest.raises(RunError, match="sees no such GPU"):
         pick_device("cuda:1")

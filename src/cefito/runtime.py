@@ -100,8 +100,10 @@ def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
         raise RunError(
             f"unknown device '{name}'; expected auto, cpu, cuda or mps.", setting="device"
         ) from problem
-    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    if device.type in there and not there[device.type]():
+    missing = (device.type == "cuda" and not torch.cuda.is_available()) or (
+        device.type == "mps" and not torch.backends.mps.is_available()
+    )
+    if missing:
         raise RunError(
             f"device '{device.type}' was asked for, but PyTorch sees no such GPU here. Use 'cpu'.",
             setting="device",

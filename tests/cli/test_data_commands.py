@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cefito import progress
 from cefito.cli import COMMANDS, build_app, console, main
 from cefito.data import open_dataset
 
@@ -286,7 +287,7 @@ def test_framed_table_on_a_terminal(monkeypatch):
 
 def test_plain_progress_is_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch, capsys):
     now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     with console.progress("training", total=100) as advance:
         for _ in range(50):
             now += 0.5

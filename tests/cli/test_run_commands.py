@@ -172,6 +172,32 @@ def test_train(world, tmp_path, capsys):
     ]
 
 
+def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
+    """Nor are the arrays of its data set; with the weights gone it is trained as ever."""
+
+    def refuse(*_):
+        raise AssertionError("the data set was opened")
+
+    command = ("train", world.folder, "--horizon", 3, "--preset", "paper", *TINY, "--out")
+    before = snapshot(trained)
+    with monkeypatch.context() as patch:
+        patch.setattr("cefito.data.prepared.open_dataset", refuse)
+        captured = succeeds(capsys, *command, trained)
+        assert captured.err.splitlines()[-1].startswith(f"{trained} is finished already")
+        with pytest.raises(AssertionError, match="was opened"):
+            main([str(part) for part in (*command, trained, "--seed", 1)])
+    assert snapshot(trained) == before
+
+
+def test_a_finished_run_whose_weights_are_gone_is_mended(world, run, capsys):
+    lost = (run / "chain.safetensors").read_bytes()
+    (run / "chain.safetensors").unlink()
+    command = ("train", world.folder, "--horizon", 3, "--preset", "paper", *TINY, "--out", run)
+    captured = succeeds(capsys, *command)
+    assert captured.err.splitlines()[-1].startswith(f"wrote {run}")
+    assert (run / "chain.safetensors").read_bytes() == lost
+
+
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
     (tmp_path / "own.toml").write_text(
         'base = "paper"\n[field]\nwidth = 24\ndistance = "mean_square"\n'

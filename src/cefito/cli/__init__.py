@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from cefito.cli.volume import at_volume, split_volume
 from cefito.errors import CefitoError
 
 if TYPE_CHECKING:
@@ -82,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         act on, 130 when interrupted.
     """
     from cyclopts import CycloptsError
+
+    from cefito.cli.volume import at_volume, split_volume
 
     app, given = build_app(), sys.argv[1:] if argv is None else list(argv)
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from cefito.cli.console import print_json, table, talk
 from cefito.cli.options import Flag, Settings, settings
@@ -22,7 +23,7 @@ def show(
     *,
     dataset: str = "",
     horizon: int = 0,
-    method: str = "",
+    method: Annotated[str, Parameter(name=("--method", "--planner"))] = "",
     set_: Settings = (),
     json: Flag = False,
 ) -> None:

@@ -82,7 +82,8 @@ def evaluate(
     if reliability is not None and scores.calibration is not None:
         from cefito.evaluation.figures import draw_reliability
 
-        draw_reliability(scores.calibration, reliability, title=_title(scores))
+        with log_warnings():
+            draw_reliability(scores.calibration, reliability, title=_title(scores))
     if json:
         print_json(scores.to_dict())
     else:

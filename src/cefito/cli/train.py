@@ -26,6 +26,7 @@ def train(
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
+    tracker: str = "tensorboard",
     set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
@@ -46,6 +47,8 @@ def train(
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
+        tracker: Who shows the metrics of the trainings: tensorboard (where it is installed), wandb,
+            trackio, or none.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
@@ -94,6 +97,7 @@ def train(
             device=place,
             progress=progress if group.first else silent,
             group=group,
+            tracker=tracker,
         )
         if not group.first:
             return

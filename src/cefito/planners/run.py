@@ -32,6 +32,7 @@ from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
 from cefito.settings import validated
 from cefito.training.distributed import Processes
+from cefito.training.tracking import check_tracker
 
 __all__ = ["Run", "finished_run", "open_run", "train_run", "write_run"]
 
@@ -150,6 +151,7 @@ def train_run(
     group: Processes | None = None,
     trainings: Path | None = None,
     reuse: bool = False,
+    tracker: str = "tensorboard",
 ) -> Run:
     """Train a planner into a run folder, or go on where a killed training stopped.
 
@@ -169,13 +171,16 @@ def train_run(
             are done once; the run folder by default.
         reuse: Open a finished run of the same settings that lies there, instead of repeating the
             end of its training.
+        tracker: Who shows the metrics of the trainings: tensorboard, where it is installed, wandb,
+            trackio, or none.
 
     Raises:
-        ConfigError: A seed that the generators cannot take, or no such method.
+        ConfigError: A seed that the generators cannot take, or no such method or tracker.
         DataError: A split gives no windows.
         RunError: The folder holds something else, or a run with another data set, settings or seed.
     """
     check_seed(seed)
+    check_tracker(tracker)
     group, entry = group or Processes(), find_method(method)
     info = RunInfo(
         format_version=1,
@@ -209,6 +214,7 @@ def train_run(
         key=dataset.fingerprint + ("" if selection == "held-out" else selection),
         progress=progress,
         group=group,
+        tracker=tracker,
     )
     settings = config.settings(entry.settings)
     fitted = entry.planner.fit(train, val, settings=settings, seed=seed, context=context)

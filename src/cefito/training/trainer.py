@@ -108,6 +108,7 @@ def train(
     label: str = "training",
     progress: Progress = silent,
     group: Processes | None = None,
+    tracker: str = "tensorboard",
 ) -> TrainingResult:
     """Train the module of a loss in place; it ends with the weights of the best validated epoch.
 
@@ -123,13 +124,15 @@ def train(
         label: What the progress bar says.
         progress: Shows progress.
         group: The processes that train together.
+        tracker: Who shows the metrics that are kept in the folder, as in `TRACKERS`.
 
     Raises:
+        ConfigError: No such tracker, or it is not installed.
         RunError: The checkpoint cannot be used or written.
     """
-    return _Training(loss, optimiser, ema, stopping, seed, key, folder, group or Processes()).run(
-        label, progress
-    )
+    return _Training(
+        loss, optimiser, ema, stopping, seed, key, folder, group or Processes(), tracker
+    ).run(label, progress)
 
 
 class _Training:
@@ -143,6 +146,7 @@ class _Training:
         key: str,
         folder: Path | None,
         group: Processes,
+        tracker: str,
     ) -> None:
         self.loss, self.module, self.config = loss, loss.module, optimiser
         self.ema, self.stopping, self.seed, self.group = ema, stopping, seed, group
@@ -162,7 +166,9 @@ class _Training:
         elif ema.decay:
             self.state.average = _copy(self.module)
         self.group.wait()  # all have read before the first writes
-        self.log = MetricsLog(folder, self.state.epoch) if folder and group.first else None
+        self.log = None
+        if folder and group.first:
+            self.log = MetricsLog(folder, self.state.epoch, tracker=tracker)
 
     def run(self, label: str, progress: Progress) -> TrainingResult:
         self.label = label
