@@ -1,7 +1,7 @@
 """How long work tells how far it is.
 
 The library calls, whoever shows it (a terminal, a page, nobody) implements. What is counted is
-windows unless the description says otherwise; in a training it is batches.
+windows unless the description says otherwise, in a training those of all epochs.
 """
 
 from __future__ import annotations

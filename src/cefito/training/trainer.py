@@ -173,9 +173,10 @@ class _Training:
     def run(self, label: str, progress: Progress) -> TrainingResult:
         self.label = label
         steps = math.ceil(len(self.loss) / self.config.batch_size)
-        with progress(label, total=self.config.epochs * steps) as advance:
+        examples = len(self.loss)
+        with progress(label, total=self.config.epochs * examples) as advance:
             if self.state.epoch:
-                advance(self.state.epoch * steps, note=f"resumed after epoch {self.state.epoch}")
+                advance(self.state.epoch * examples, note=f"resumed after epoch {self.state.epoch}")
             while not self.state.finished:
                 self._epoch(advance, steps)
         if self.log:
@@ -202,7 +203,7 @@ class _Training:
         for rows in order.split(self.config.batch_size):
             for name, value in self._step(rows.to(self.device), draws, steps).items():
                 sums.setdefault(name, []).append(value)
-            advance(1, note=f"epoch {state.epoch + 1}, loss {sums['loss'][-1]:.4g}")
+            advance(len(rows), note=f"epoch {state.epoch + 1}, loss {sums['loss'][-1]:.4g}")
         state.epoch += 1
         record: dict[str, float] = {
             "epoch": state.epoch,

@@ -129,7 +129,7 @@ def test_progress_goes_window_by_window(trained, monkeypatch):
     fitted = fit_objective(
         planner.chain, planner.incremental, planner.prior, val, windows=0, progress=progress
     )
-    assert works == [("fitting the objective, windows", len(val))]
+    assert works == [("fitting the objective", len(val))]
     assert shown[:2] == [4, 4]
     assert sum(shown) == len(val)
     assert fitted == planner.fitted

@@ -106,7 +106,7 @@ def fit_objective(
         progress: Shows progress, window by window.
     """
     sample = val.sample(windows or None, seed=0)
-    with progress("fitting the objective, windows", total=len(sample)) as advance:
+    with progress("fitting the objective", total=len(sample)) as advance:
         candidates = _candidates(chain, field, prior, sample, advance)
         return _fit_to(candidates)
 
