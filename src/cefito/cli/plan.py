@@ -50,8 +50,8 @@ def plan(
 ) -> int:
     """Plan the actions between two observations.
 
-    The observations are those of a video of the data set, two files, two moments of a video file,
-    or two pictures.
+    The observations are those of a video of the data set, two files, two moments of features or of
+    a video file, or two pictures.
 
     Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at
     once.
@@ -73,7 +73,7 @@ def plan(
         min_probability: From 0 to 1: where the best plan is less probable, the answer says that it
             is not sure; the plans are shown all the same.
         options: How to search.
-        observe: How to make the observations from a video file or from pictures.
+        observe: How to make the observations from features, a video file or pictures.
         dataset: Where the data set lies, if it has moved.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.

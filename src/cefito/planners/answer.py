@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
 from cefito.planners.base import UNCONSTRAINED, Planner, Queries, check_min_probability
+from cefito.planners.observations import check_width
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
@@ -148,6 +149,7 @@ def answer(
         RunError: Observations of another dimension.
     """
     taxonomy, planner = run.taxonomy, run.planner
+    check_width(run, query.initial.shape[-1], "observations have")
     if task is not None:
         if task not in range(len(taxonomy.tasks)):
             raise ConfigError(
