@@ -32,6 +32,7 @@ def evaluate(
     reliability: Path | None = None,
     options: SearchOptions = AS_TRAINED,
     dataset: Path | None = None,
+    horizon: int | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
@@ -49,6 +50,7 @@ def evaluate(
         reliability: Picture to draw: success against probability, and against coverage.
         options: How to search.
         dataset: Where the data set lies, if it has moved.
+        horizon: Number of actions, of a folder that holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
@@ -63,7 +65,7 @@ def evaluate(
     if reliability is not None:
         _check_picture(reliability)
     with log_warnings():
-        opened = options.applied(open_run(run, device=pick_device(device)))
+        opened = options.applied(open_run(run, horizon=horizon, device=pick_device(device)))
         if reliability is not None:
             check_probabilities(opened.planner, "reliability")
         try:

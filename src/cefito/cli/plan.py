@@ -45,6 +45,7 @@ def plan(
     options: SearchOptions = AS_TRAINED,
     observe: ObserveOptions = NOT_OBSERVED,
     dataset: Path | None = None,
+    horizon: int | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
@@ -75,6 +76,7 @@ def plan(
         options: How to search.
         observe: How to make the observations from features, a video file or pictures.
         dataset: Where the data set lies, if it has moved.
+        horizon: Number of actions, of a folder that holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
@@ -85,7 +87,7 @@ def plan(
 
     place = pick_device(device)
     with log_warnings():
-        opened = options.applied(open_run(run, device=place))
+        opened = options.applied(open_run(run, horizon=horizon, device=place))
         query, truth = find_query(
             opened,
             video=video,

@@ -140,9 +140,7 @@ def query_from_features(
     return Queries(initial=first, goal=second)
 
 
-def _recipe(
-    run: Run, features: FeatureArray, seconds: int | None, precision: str | None
-) -> Joined:
+def _recipe(run: Run, features: FeatureArray, seconds: int | None, precision: str | None) -> Joined:
     """How to join the rows of a file: as the run says, or as is given where it does not."""
     kept, size = joined(run), run.planner.observation_dim
     if seconds is not None and (seconds < 1 or seconds % 2 == 0):

@@ -225,8 +225,8 @@ def _encoder_name(run: Run, given: str | None, made_with: Mapping[str, Any]) -> 
     if not learned:
         raise ConfigError(
             f"{run.folder}: does not say what the features it learned from were made with. Name "
-            "that encoder: s3d, clip, dinov2, or the folder of a model of pictures; or give features of "
-            "the video instead.",
+            "that encoder: s3d, clip, dinov2, or the folder of a model of pictures; or give "
+            "features of the video instead.",
             setting="encoder",
         )
     if learned != "s3d" and "/" not in learned:  # it lay in a folder, and not on the hub

@@ -106,9 +106,7 @@ def observe(
         FeatureError: The file is damaged, a row that is needed holds NaN or infinity, or numbers
             that the type cannot hold.
     """
-    around = np.stack(
-        [observed_rows(each, rows=features.rows, seconds=seconds) for each in times]
-    )
+    around = np.stack([observed_rows(each, rows=features.rows, seconds=seconds) for each in times])
     wanted, places = np.unique(around, return_inverse=True)
     rows = features.read(wanted)
     with np.errstate(over="ignore"):

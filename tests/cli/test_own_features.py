@@ -1,0 +1,124 @@
+"""Own features and several horizons, from the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+
+STEPS = ("boil", "pour", "stir", "drink")
+EACH = 4  # seconds of a step
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A table of steps, features of 5 numbers a second, a data set, and runs of T = 2 and 3."""
+    root = tmp_path_factory.mktemp("own")
+    generator = np.random.default_rng(0)
+    (root / "features").mkdir()
+    lines = ["video,task,step,start,end,split"]
+    for number in range(8):
+        split = ("train", "train", "val", "test")[number % 4]
+        for place, step in enumerate(STEPS):
+            lines.append(f"v{number},tea,{step},{EACH * place + 1},{EACH * (place + 1)},{split}")
+        features = generator.standard_normal((EACH * len(STEPS) + 1, 5)).astype(np.float32)
+        np.save(root / "features" / f"v{number}.npy", features)
+    (root / "steps.csv").write_text("\n".join(lines) + "\n")
+    data, features = str(root / "data"), str(root / "features")
+    prepare = ["data", "prepare", "custom", str(root / "steps.csv"), data, "--features", features]
+    assert main(prepare) == 0
+    train = ["train", data, "--method", "nearest", "--horizon", "2,3", "--out", str(root / "runs")]
+    assert main(train) == 0
+    return root
+
+
+def call(capsys, *argv, code=0):
+    capsys.readouterr()
+    assert main([str(part) for part in argv]) == code
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
+
+
+def test_planning_from_features_and_from_the_video(made, capsys):
+    plan = ("plan", made / "runs", "--horizon", 3, "--json")
+    file = made / "features" / "v3.npy"
+    ours = json.loads(call(capsys, *plan, "--features", file, "--start", 5, "--end", 16))
+    theirs = json.loads(call(capsys, *plan, "--video", "v3", "--from-step", 1))
+    assert theirs.pop("truth")["names"] == ["pour", "stir", "drink"]
+    assert ours == theirs
+    table = call(capsys, *plan[:-1], "--features", file, "--start", 5, "--end", 16)
+    assert table.count(" → ") >= 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--features", "v3.npy"], "give --features FILE with --start and --end in seconds."),
+        (["--features", "v3.npy", "--start", "1"], "give --features FILE with --start and --end"),
+        (["--features", "v3.npy", "--start", "1", "--end", "17"], "17 rows, one a second from 0"),
+        (["--features", "v3.npy", "--start", "-1", "--end", "4"], "(--start)"),
+        (["--features", "v3.npy", "--start", "9", "--end", "4"], "(--end)"),
+        (["--features", "v3.npy", "--start", "1", "--end", "4", "--seconds", "5"], "(--seconds)"),
+        (["--features", "v3.npy", "--video", "v3"], "--features takes the place of --video"),
+        (["--features", "v3.npy", "--encoder", "s3d"], "no encoder is needed"),
+        (["--features", "v3.npy", "--from-step", "1"], "do not go with"),
+        (["--video", "v3", "--seconds", "3"], "--seconds and --precision are for --features"),
+        (["--features", "gone.npy", "--start", "1", "--end", "4"], "gone.npy: cannot be read"),
+        (
+            ["--initial", "row.npy", "--goal", "row.npy"],
+            "row.npy has 5 features, one row; this run's observations are 3 rows of 5 joined",
+        ),
+        (["--initial", "row.npy", "--goal", "row.npy"], "(--features)"),
+    ],
+)
+def test_what_features_cannot_be_asked(argv, message, made, capsys, monkeypatch):
+    monkeypatch.chdir(made / "features")
+    row = made / "features" / "row.npy"
+    np.save(row, np.zeros(5, np.float32))
+    line = call(capsys, "plan", made / "runs", "--horizon", 3, *argv, code=2)
+    assert message in line
+    assert line.count("\n") == 1
+    row.unlink()
+
+
+def test_several_horizons(made, capsys):
+    data, runs = made / "data", made / "runs"
+    assert sorted(path.name for path in runs.iterdir()) == ["T2", "T3"]
+    train = ("train", data, "--method", "nearest", "--out", runs, "--horizon")
+    capsys.readouterr()
+    assert main([str(part) for part in (*train, "2, 3")]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"{runs}/T2: is finished, nothing to do",
+        f"{runs}/T3: is finished, nothing to do",
+        f"{runs}: plan with one of them by cefito plan {runs} --horizon 2",
+    ]
+    for command in (("plan", runs, "--video", "v3"), ("evaluate", runs)):
+        assert "holds runs of the horizons 2, 3. Say which one. (--horizon)" in call(
+            capsys, *command, code=2
+        )
+        assert "no run of horizon 5; there are 2, 3." in call(
+            capsys, *command, "--horizon", 5, code=2
+        )
+    scores = json.loads(call(capsys, "evaluate", runs, "--horizon", 2, "--json"))
+    assert scores["horizon"] == 2
+    assert (runs / "T2" / "evaluation-test.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("3.7", "--horizon 3.7: expected a positive number of actions, or several with commas"),
+        ("3,", "--horizon 3,: expected"),
+        ("3,-4", "--horizon 3,-4: expected"),
+        ("3,3", "--horizon 3,3: names one of them twice"),
+        ("2,9", "gives no windows of horizon 9"),
+        ("9" * 5000, "9999: expected a positive number"),
+    ],
+)
+def test_horizons_that_cannot_be(given, message, made, tmp_path, capsys):
+    out = tmp_path / "out"
+    line = call(capsys, "train", made / "data", "--horizon", given, "--out", out, code=2)
+    assert message in line
+    assert len(line) < 300
+    assert not out.exists()
