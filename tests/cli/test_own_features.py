@@ -1,6 +1,9 @@
 """Own features and several horizons, from the command line."""
 
 import json
+import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,3 +125,14 @@ def test_horizons_that_cannot_be(given, message, made, tmp_path, capsys):
     assert message in line
     assert len(line) < 300
     assert not out.exists()
+
+
+def test_the_python_of_the_page_runs(made, tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "your-own-data.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made / "runs" / "T3", "RUN")
+    features = np.random.default_rng(1).standard_normal((120, 5)).astype(np.float32)
+    np.save("NEW.npy", features)
+    exec(code, {})
+    assert "[" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Plans of windows in files, metrics of each task, and intervals over videos."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -271,3 +272,24 @@ def test_damaged_files_of_plans(given, world, tmp_path):
     with pytest.raises(RunError, match=r"plans\.parquet: cannot be read"):
         read_plans(tmp_path / "plans.parquet")
     assert WindowPlans.parse(json.loads(lines[0]), Path("x")).from_step == windows.start[0]
+
+
+def test_the_python_of_the_page_runs(trained, tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "evaluate.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shutil.copytree(trained.folder, tmp_path / "RUN")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code, names)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + len(names["scores"].per_task)
+    assert all(not window.success for window in names["wrong"])
+
+
+def test_the_page_names_every_column():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "evaluate.md").read_text("utf-8")
+    table = page.partition("## The plans of every window")[2].partition("## In Python")[0]
+    named = re.findall(
+        r"`(\w+)`", "".join(line.split("|")[1] for line in table.split("\n") if "|" in line)
+    )
+    assert named == list(WindowPlans.model_fields)
