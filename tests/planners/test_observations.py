@@ -77,6 +77,16 @@ def test_planning_from_features_is_planning_from_the_data_set(
     assert compared > 10
 
 
+def test_an_end_behind_the_last_row_by_rounding(make_run, tmp_path):
+    run, path = make_run(), features(tmp_path)
+    last = query_from_features(run, path, start=2, end=12)
+    for end in (12.6, 13, 13.5):
+        query = query_from_features(run, path, start=2, end=end)
+        np.testing.assert_array_equal(query.goal, last.goal)
+    with pytest.raises(ConfigError, match=r"13\.51 lies behind"):
+        query_from_features(run, path, start=2, end=13.51)
+
+
 def test_archives_and_padded_data_sets(make_run, tmp_path):
     run = make_run()
     path = features(tmp_path)
@@ -119,7 +129,7 @@ def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
         ({"start": float("nan"), "end": 5}, "start", "second nan does not lie in"),
         ({"start": 2, "end": float("inf")}, "end", "second inf does not lie in"),
         ({"start": 5, "end": 5}, "end", r"the end \(second 5\) must lie behind"),
-        ({"start": 2, "end": 13}, "end", r"second 13 lies beyond .* 13 rows, .* from 0 to 12"),
+        ({"start": 2, "end": 13.6}, "end", r"second 13\.6 lies behind .*e\.npy, which has 13 rows"),
         ({"start": 2, "end": 5, "seconds": 1}, "seconds", "3 rows of 6 joined, .* Leave it out"),
         ({"start": 2, "end": 5, "seconds": 2}, "seconds", "expected an odd number"),
         ({"start": 2, "end": 5, "precision": "float32"}, "precision", "precision float16. Leave"),

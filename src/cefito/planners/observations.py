@@ -17,8 +17,7 @@ import numpy as np
 
 from cefito.data.sources.archives import FeatureArray, open_features
 from cefito.data.sources.assemble import PRECISIONS
-from cefito.data.sources.observing import is_beyond, observe
-from cefito.data.videos import Step
+from cefito.data.sources.observing import observe
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries
 from cefito.planners.run import Run
@@ -27,6 +26,7 @@ __all__ = ["Joined", "check_width", "joined", "query_from_features"]
 
 Precision = Literal["float16", "float32"]
 """Types in which observations are stored."""
+_ROUNDING = 0.5  # by so many seconds a video may be longer than its rows, whose number is rounded
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,8 @@ def query_from_features(
     """The query of two moments of a video, of whose seconds there are features.
 
     The observations are cut as those of the run's data set were (`cefito data prepare`), to the
-    bit: the rows around the rounded time, the first and last row repeated at the borders.
+    bit: the rows around the rounded time, the first and last row repeated at the borders. An end
+    within half a second behind the last row is taken for its time.
 
     Args:
         run: The run; it says how many rows are joined. No encoder is needed or asked for: the
@@ -212,9 +213,9 @@ def _check_times(features: FeatureArray, start: float, end: float) -> None:
             f"the end (second {end:g}) must lie behind the start (second {start:g}).",
             setting="end",
         )
-    if is_beyond(Step(start=start, end=end, action=0), features.rows):
+    if end > features.rows + _ROUNDING:
         raise ConfigError(
-            f"second {end:g} lies beyond {features.path}, which has {features.rows} rows, one a "
-            f"second from 0 to {features.rows - 1}.",
+            f"second {end:g} lies behind {features.path}, which has {features.rows} rows, one a "
+            "second.",
             setting="end",
         )

@@ -95,7 +95,8 @@ def observe(
 
     Args:
         features: The opened features; their rows are read here, once.
-        times: Seconds, [L, S]: lists of equally many.
+        times: Seconds, [L, S]: lists of equally many; what lies behind the last row is taken for
+            its time.
         seconds: Rows in one observation, odd.
         precision: Type in which they are stored, float16 or float32.
 
@@ -106,15 +107,21 @@ def observe(
         FeatureError: The file is damaged, a row that is needed holds NaN or infinity, or numbers
             that the type cannot hold.
     """
-    around = np.stack([observed_rows(each, rows=features.rows, seconds=seconds) for each in times])
+    rows, last = features.rows, features.rows - 1
+    around = np.stack(
+        [
+            observed_rows([min(time, last) for time in each], rows=rows, seconds=seconds)
+            for each in times
+        ]
+    )
     wanted, places = np.unique(around, return_inverse=True)
-    rows = features.read(wanted)
+    read = features.read(wanted)
     with np.errstate(over="ignore"):
-        stored = rows.astype(precision)
+        stored = read.astype(precision)
     if not np.isfinite(stored).all():
         raise FeatureError(
             "too large for float16",
             f"{features.path}: holds numbers above 65504, which float16 cannot store. Prepare in "
             "precision float32.",
         )
-    return stored[places.reshape(-1)].reshape(*around.shape[:2], seconds * rows.shape[1])
+    return stored[places.reshape(-1)].reshape(*around.shape[:2], seconds * read.shape[1])
