@@ -85,6 +85,80 @@ def test_what_features_cannot_be_asked(argv, message, made, capsys, monkeypatch)
     row.unlink()
 
 
+def test_a_list_of_queries(made, capsys, tmp_path):
+    plan = ("plan", made / "runs", "--horizon", 3)
+    moments = [("v3", 5, 16), ("v7", 1, 12), ("v3", 1, 12.0)]
+    lines = [f"{made}/features/{video}.npy,{start},{end}" for video, start, end in moments]
+    np.save(tmp_path / "a.npy", np.zeros(15, np.float32))
+    listed = [
+        {"id": f"q{number}", "features": f"{made}/features/{video}.npy", "start": start, "end": end}
+        for number, (video, start, end) in enumerate(moments)
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["features,start,end", *lines]) + "\n")
+    (tmp_path / "list.jsonl").write_text(
+        "".join(json.dumps(line) + "\n\n" for line in listed)
+        + '{"initial": "a.npy", "goal": "a.npy"}'
+    )
+    found = {}
+    for name in ("list.csv", "list.jsonl"):
+        out = call(capsys, *plan, "--json", "--queries", tmp_path / name)
+        found[name] = [json.loads(line) for line in out.splitlines()]
+    assert [entry.pop("id") for entry in found["list.csv"]] == ["2", "3", "4"]
+    assert [entry.pop("id") for entry in found["list.jsonl"]] == ["q0", "q1", "q2", "7"]
+    assert found["list.csv"] == found["list.jsonl"][:3]
+    for (video, start, end), entry in zip(moments, found["list.csv"], strict=True):
+        file = made / "features" / f"{video}.npy"
+        alone = call(capsys, *plan, "--json", "--features", file, "--start", start, "--end", end)
+        assert json.loads(alone) == entry
+    capsys.readouterr()
+    assert main([str(part) for part in (*plan, "--queries", tmp_path / "list.jsonl")]) == 0
+    captured = capsys.readouterr()
+    heads, *rows = captured.out.splitlines()
+    assert re.split(r"  +", heads)[0] == "query"
+    assert [row.split()[0] for row in rows] == ["q0", "q1", "q2", "7"]
+    assert all(row.count(" → ") == 2 for row in rows)
+    assert captured.err == "4 queries, the plans of 4 are exact\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("q.txt", "", "q.txt: expected a list of queries that ends in .jsonl or .csv. (--queries)"),
+        ("q.jsonl", "\n\n", "q.jsonl: holds no query. Expected features, start and end"),
+        ("q.csv", "features,start,end\n", "q.csv: holds no query"),
+        ("q.jsonl", '{"features": "v3.npy"', "q.jsonl, line 1: not valid JSON"),
+        ("q.jsonl", "[" * 5000, "q.jsonl, line 1: not valid JSON"),
+        ("q.jsonl", "[1]", "q.jsonl, line 1: is no query"),
+        ("q.jsonl", '{"features": "v3.npy", "start": 1}', "is no query (found features, start)"),
+        ("q.jsonl", '{"video": "v3"}', "line 1: is no query (video: Extra inputs"),
+        ("q.jsonl", '{"features": "v3.npy", "start": NaN, "end": 2}', "is no query (start: "),
+        ("q.csv", "features,start,end\nv3.npy,one,2\n", "q.csv, line 2: is no query (start: "),
+        ("q.csv", "features,start,end\nv3.npy,1\n", "q.csv, line 2: has not as many cells"),
+        ("q.csv", "features,start,end\nv3.npy,1,99\n", "q.csv, line 2: second 99 lies behind"),
+        ("q.csv", "features,start,end\ngone.npy,1,9\n", "line 2: gone.npy: cannot be read"),
+        ("q.csv", "id,initial,goal\na,v3.npy,v3.npy\n", "line 2: v3.npy: has shape [17, 5]"),
+        ("q.csv", "id,features,start,end\na,v3.npy,1,9\na,v3.npy,1,8\n", "id 'a' occurs twice"),
+    ],
+)
+def test_lists_that_hold_no_queries(name, text, message, made, capsys, monkeypatch):
+    monkeypatch.chdir(made / "features")
+    path = made / "features" / name
+    path.write_text(text)
+    try:
+        line = call(capsys, "plan", made / "runs", "--horizon", 3, "--queries", name, code=2)
+    finally:
+        path.unlink()
+    assert message in line
+    assert line.count("\n") == 1
+
+
+def test_a_list_goes_with_no_other_query(made, capsys):
+    for more in (["--video", "v3"], ["--features", "v3.npy"], ["--from-step", 1]):
+        assert "--queries takes the place of --video" in call(
+            capsys, "plan", made / "runs", "--horizon", 3, "--queries", "q.csv", *more, code=2
+        )
+
+
 def test_several_horizons(made, capsys):
     data, runs = made / "data", made / "runs"
     assert sorted(path.name for path in runs.iterdir()) == ["T2", "T3"]

@@ -34,6 +34,7 @@ def plan(
     from_step: int = 0,
     initial: Path | None = None,
     goal: Path | None = None,
+    queries: Path | None = None,
     task: int | None = None,
     top_k: int = 5,
     pin: Several = (),
@@ -64,6 +65,8 @@ def plan(
             as the run's horizon.
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
+        queries: List of queries, .jsonl or .csv, each line with features, start and end, or with
+            initial and goal, and an id if you like; files are found from the folder of the list.
         task: Id of the task, instead of the predicted one.
         top_k: How many plans.
         pin: STEP=ID: the action of a step, counted from 1, is known; may be repeated.
@@ -81,6 +84,7 @@ def plan(
         json: Print JSON instead of a table.
     """
     constraints = _constraints(pin, require, forbid, before, no_repeats=no_repeats)
+    from cefito.cli.plan_many import plan_many
     from cefito.planners.answer import answer
     from cefito.planners.run import open_run
     from cefito.runtime import pick_device
@@ -88,6 +92,18 @@ def plan(
     place = pick_device(device)
     with log_warnings():
         opened = options.applied(open_run(run, horizon=horizon, device=place))
+        if queries is not None:
+            return plan_many(
+                opened,
+                queries,
+                observe,
+                alone=video is initial is goal is None and not from_step,
+                json=json,
+                task=task,
+                top_k=top_k,
+                constraints=constraints,
+                min_probability=min_probability,
+            )
         query, truth = find_query(
             opened,
             video=video,
