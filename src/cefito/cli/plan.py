@@ -97,7 +97,7 @@ def plan(
                 opened,
                 queries,
                 observe,
-                alone=video is initial is goal is None and not from_step,
+                alone=(video, initial, goal) == (None, None, None) and not from_step,
                 json=json,
                 task=task,
                 top_k=top_k,

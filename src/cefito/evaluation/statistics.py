@@ -222,7 +222,7 @@ def video_interval(
 
 
 def _resampled(
-    sums: NDArray[np.float64], counts: NDArray[Any], *, level: float, draws: int, seed: int
+    sums: NDArray[Any], counts: NDArray[Any], *, level: float, draws: int, seed: int
 ) -> tuple[float, float]:
     """Percentiles of the ratio of both sums [V] where videos are drawn with replacement."""
     generator, videos = np.random.default_rng(seed), len(sums)
