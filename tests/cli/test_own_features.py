@@ -166,8 +166,8 @@ def test_several_horizons(made, capsys):
     capsys.readouterr()
     assert main([str(part) for part in (*train, "2, 3")]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        f"{runs}/T2: is finished, nothing to do",
-        f"{runs}/T3: is finished, nothing to do",
+        f"{runs}/T2 is finished already and nothing was done",
+        f"{runs}/T3 is finished already and nothing was done",
         f"{runs}: plan with one of them by cefito plan {runs} --horizon 2",
     ]
     for command in (("plan", runs, "--video", "v3"), ("evaluate", runs)):

@@ -347,6 +347,24 @@ def test_evaluate_prints_a_table(run, world, capsys):
     assert captured.out.splitlines()[2].endswith("100.00")
 
 
+def test_evaluate_in_the_shared_vocabulary(
+    make_source, tiny_taxonomy, tiny_videos, tmp_path, capsys
+):
+    tiny_videos[-1]["split"] = "val"
+    count = len(tiny_taxonomy["actions"])
+    tiny_taxonomy[f"map_{count}_to_1"] = [0] * count
+    tiny_taxonomy["actions_1"] = [{"id": 0, "name": "anything"}]
+    dataset = prepare_custom(
+        make_source(taxonomy=tiny_taxonomy, videos=tiny_videos), tmp_path / "data"
+    )
+    train = ("train", dataset.folder, "--method", "nearest", "--horizon", 3, "--out")
+    succeeds(capsys, *train, tmp_path / "run")
+    captured = succeeds(capsys, "evaluate", tmp_path / "run")
+    (line,) = (line for line in captured.out.splitlines() if line.startswith("in the shared"))
+    assert re.split(r"  +", line)[1:4] == ["100.00"] * 3
+    assert ", 0 parameters; every search was exact; kept in" in captured.err
+
+
 def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
     path = tmp_path / "plans.jsonl"
     captured = succeeds(capsys, "evaluate", run, "--save-plans", path, "--per-task")

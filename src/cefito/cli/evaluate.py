@@ -145,10 +145,11 @@ def _show(
             f"tasks without training windows: {len(fallback.tasks)}; windows that belong to them: "
             f"{fallback.windows}"
         )
+    learned = sum((scores.parameters or {}).values())
     exact = "every search was exact" if scores.exact else "not every search was exact"
     talk(
         f"{scores.seconds_per_query:.3f} s and {scores.token_forwards_per_query:,.0f} token "
-        f"forwards a query; {exact}; kept in {path}"
+        f"forwards a query, {learned:,} parameters; {exact}; kept in {path}"
     )
 
 

@@ -85,7 +85,7 @@ def train(
 def _say(run: Run, trained: bool) -> None:
     """What came of the training of a run."""
     if not trained:
-        talk(f"{run.folder}: is finished, nothing to do")
+        talk(f"{run.folder} is finished already and nothing was done")
         return
     chosen = "test" if run.info.selection == "published" else "validation"
     for name, result in run.info.training.items():
