@@ -10,6 +10,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners.run import train_run
 from cefito.planners.run_folders import folders_for, horizons_in
 from cefito.planners.settings import load_config
+from cefito.progress import silent
 
 
 @pytest.fixture
@@ -114,3 +115,37 @@ def test_what_lies_beside_runs_is_no_run(tmp_path):
         open_run(tmp_path)
     with pytest.raises(RunError, match=r"gone/run\.json: no such file"):
         open_run(tmp_path / "gone", horizon=3)
+
+
+def test_an_interrupted_training_goes_on(train, dataset, tmp_path):
+    def interrupt(run, trained):
+        raise KeyboardInterrupt
+
+    configs = dict.fromkeys((2, 3), load_config("paper"))
+    with pytest.raises(KeyboardInterrupt):
+        train_runs(
+            dataset, tmp_path / "runs", configs=configs, seed=0, method="nearest", each=interrupt
+        )
+    assert names(tmp_path / "runs") == ["T2"]
+    assert train(2, 3) == [(2, False), (3, True)]
+    path = tmp_path / "runs" / "T3" / "run.json"
+    path.write_text(path.read_text().replace('"finished": true', '"finished": false'))
+    with pytest.raises(RunError, match="its training has not finished"):
+        open_run(tmp_path / "runs", horizon=3)
+    assert train(2, 3) == [(2, False), (3, True)]
+    assert open_run(tmp_path / "runs", horizon=3).info.finished
+
+
+def test_the_work_says_which_horizon_it_is_of(dataset, tmp_path):
+    shown = []
+
+    def progress(description, *, total=None):
+        shown.append(description)
+        return silent(description, total=total)
+
+    settings = {"classifier_training.optimiser.epochs": 1, "classifier.hidden": [8, 8, 8]}
+    configs = {
+        horizon: load_config("paper", horizon=horizon, overrides=settings) for horizon in (2, 3)
+    }
+    train_runs(dataset, tmp_path, configs=configs, seed=0, method="frequent", progress=progress)
+    assert {description.partition(":")[0] for description in shown} == {"T = 2", "T = 3"}

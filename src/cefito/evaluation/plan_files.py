@@ -56,7 +56,7 @@ class WindowPlans(Record):
     """
 
     what: ClassVar[str] = "plan of a window"
-    remedy: ClassVar[str] = "Save the plans again with cefito evaluate --save-plans."
+    remedy: ClassVar[str] = "Save the plans again with cefito evaluate."
 
     video: str
     from_step: int
