@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, progress, talk
-from cefito.cli.options import Settings, settings
+from cefito.cli.options import Settings, horizons, settings
 from cefito.data.windows import Selection
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def train(
     dataset: Path,
     /,
     *,
-    horizon: int,
+    horizon: str,
     out: Path,
     method: str = "cefito",
     preset: str = "small",
@@ -38,7 +38,8 @@ def train(
 
     Args:
         dataset: Folder of a prepared data set.
-        horizon: Number of actions of a plan, T.
+        horizon: Number of actions of a plan, T; with several (3,4,5) each gets a run of its own,
+            in T3, T4, … of the folder, and those that are finished are left as they are.
         out: Run folder to write.
         method: cefito, its chain alone (chain), or a baseline: viterbi, pdpp, pkg, pkg-beam,
             nearest, frequent.
@@ -54,60 +55,62 @@ def train(
     """
     from cefito.data.prepared import dataset_fingerprint, open_dataset
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.run import finished_run, train_run
+    from cefito.planners.run import finished_run
+    from cefito.planners.run_folders import folders_for
     from cefito.planners.settings import load_config
+    from cefito.planners.several import train_runs
     from cefito.progress import silent
     from cefito.runtime import pick_device
     from cefito.training.distributed import processes
 
-    fingerprint = dataset_fingerprint(dataset)
-    config = load_config(
-        preset,
-        dataset=Taxonomy.read(dataset / "taxonomy.json").dataset,
-        horizon=horizon,
-        overrides=settings(set_),
-    )
+    chosen, fingerprint = horizons(horizon), dataset_fingerprint(dataset)
+    name = Taxonomy.read(dataset / "taxonomy.json").dataset
+    configs = {
+        length: load_config(preset, dataset=name, horizon=length, overrides=settings(set_))
+        for length in chosen
+    }
     with processes(pick_device(device)) as (group, place), log_warnings():
-        finished = finished_run(
-            out,
-            fingerprint=fingerprint,
-            config=config,
-            horizon=horizon,
-            seed=seed,
-            method=method,
-            selection=selection,
-        )
-        if finished is not None:
-            if group.first:
-                _summarise(finished, selection)
-                talk(
-                    f"{out} is finished already and nothing was done; score it with: cefito "
-                    f"evaluate {out}"
-                )
-            return
-        opened = open_dataset(dataset)
-        run = train_run(
-            opened,
-            out,
-            config=config,
-            horizon=horizon,
-            seed=seed,
-            method=method,
-            selection=selection,
-            device=place,
-            progress=progress if group.first else silent,
-            group=group,
-            tracker=tracker,
-        )
-        if not group.first:
-            return
-    _summarise(run, selection)
-    talk(f"wrote {out}; score it with: cefito evaluate {out}")
+        each = _say if group.first else None
+        finished = [
+            finished_run(
+                folder,
+                fingerprint=fingerprint,
+                config=configs[length],
+                horizon=length,
+                seed=seed,
+                method=method,
+                selection=selection,
+            )
+            for length, folder in folders_for(out, configs).items()
+        ]
+        if all(finished):  # then the arrays of the data set need not be read
+            for run in finished:
+                if each is not None and run is not None:
+                    each(run, False)
+        else:
+            train_runs(
+                open_dataset(dataset),
+                out,
+                configs=configs,
+                seed=seed,
+                method=method,
+                selection=selection,
+                device=place,
+                progress=progress if group.first else silent,
+                group=group,
+                each=each,
+                tracker=tracker,
+            )
+        if group.first and len(configs) > 1:
+            talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
 
 
-def _summarise(run: Run, selection: Selection) -> None:
-    """A line for each network: the epoch that was kept, and its scores by name."""
-    chosen = "validation" if selection == "held-out" else "test"
+def _say(run: Run, trained: bool) -> None:
+    """What came of the training of a run: of each network the kept epoch and its scores by name."""
+    if not trained:
+        talk(f"{run.folder} is finished already and nothing was done")
+        return
+    chosen = "test" if run.info.selection == "published" else "validation"
     for name, result in run.info.training.items():
         names = result.get("metrics") or [""] * len(result["scores"])
         scores = ", ".join(
@@ -115,3 +118,4 @@ def _summarise(run: Run, selection: Selection) -> None:
             for metric, value in zip(names, result["scores"], strict=True)
         )
         talk(f"{name}: best epoch {result['best_epoch']} of {result['epochs']}, {chosen} {scores}")
+    talk(f"wrote {run.folder}; score it with: cefito evaluate {run.folder}")
