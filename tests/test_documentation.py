@@ -374,7 +374,7 @@ def test_what_is_wrong_is_found(call, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("cefito train DATA --horizon three --out RUN", "three"),
+        ("cefito train DATA --horizon 3 --seed three --out RUN", "three"),
         ("cefito train DATA --out RUN", "--horizon"),
         ("cefito train DATA --horizon 3 --out RUN --selection best", "best"),
         ("cefito plan RUN --top-k 3 --nonsense", "--nonsense"),
