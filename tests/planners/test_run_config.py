@@ -97,7 +97,7 @@ def test_a_method_that_is_registered_brings_its_sections(monkeypatch):
     config = load_config("paper", overrides={"toaster.slices": 4})
     assert config.settings(ToastSettings) == ToastSettings(toaster=Toaster(slices=4))
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"setting 'toaster'"):
+    with pytest.raises(ConfigError, match=r"setting 'toaster\.slices'"):
         load_config("paper", overrides={"toaster.slices": 4})
     assert load_config("paper") == before
 
