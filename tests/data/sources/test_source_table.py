@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cefito.data import cut_windows
 from cefito.data.sources import prepare, read_table
-from cefito.data.sources.table import near_duplicates
+from cefito.data.sources.alike import near_duplicates
 from cefito.data.videos import Step, Video
 from cefito.errors import DataError
 

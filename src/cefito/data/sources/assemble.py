@@ -26,6 +26,7 @@ from cefito.data.sources.observing import Beyond, check_beyond
 from cefito.data.sources.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.sources.source import Source
 from cefito.data.taxonomy import Taxonomy
+from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Video, write_videos
 from cefito.errors import ConfigError, DataError
 from cefito.files import new_folder, read_json, sha256, write_atomic, write_json
@@ -180,7 +181,7 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
                 )
             )
     kept = [(job, name) for job, name in found if len(name) == len(longest[job.path])]
-    parts = [job for job, name in kept if name != job.path.stem]
+    parts = [job for job, name in kept if name != nfc(job.path.stem)]
     notes = (
         [
             f"{len(parts)} videos have files that bear more than their names, the first is "
