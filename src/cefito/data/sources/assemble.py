@@ -61,7 +61,8 @@ def prepare(
         target: Folder to write, which must not hold anything yet.
         name: Name shown in tables; by default that of the taxonomy.
         beyond: What becomes of steps whose rounded end is not below the number of rows: `drop`,
-            `rewrite` or `error`.
+            `rewrite` or `error`. Under `drop` and `error` the last steps of a video are kept where
+            all end within half a second behind the rows.
         seconds: Rows in one observation, odd: 3 for the published benchmarks.
         precision: Type in which observations are stored, float16 or float32.
         workers: Threads.
@@ -229,6 +230,7 @@ def _account(
     beyond: Beyond,
 ) -> dict[str, Any]:
     changed = [(job, outcome) for job, outcome in used if outcome.beyond]
+    clamped = [(job, outcome) for job, outcome in used if outcome.clamped]
     reasons = dict.fromkeys(reason for _, reason, _ in refused)
     left_out = []
     for reason in reasons:
@@ -254,9 +256,23 @@ def _account(
             "steps": sum(outcome.beyond for _, outcome in changed),
             "videos": [job.video.video_id for job, _ in changed],
         },
+        "clamped": {
+            "steps": sum(outcome.clamped for _, outcome in clamped),
+            "videos": [job.video.video_id for job, _ in clamped],
+        },
         "left_out": left_out,
-        "notes": list(source.notes),
+        "notes": [*source.notes, *_clamped_note(clamped)],
     }
+
+
+def _clamped_note(clamped: Sequence[tuple[Job, Outcome]]) -> list[str]:
+    if not clamped:
+        return []
+    return [
+        f"{sum(outcome.clamped for _, outcome in clamped)} steps of {len(clamped)} videos end with "
+        "the features or up to half a second behind them and were observed at the last row; the "
+        f"first video is '{clamped[0][0].video.video_id}'."
+    ]
 
 
 def _made_with(features: Path) -> dict[str, Any] | None:
