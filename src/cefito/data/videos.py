@@ -106,9 +106,7 @@ def read_annotations(folder: Path, *, check: Check | None = None) -> Annotations
     return Annotations(taxonomy=taxonomy, videos=videos)
 
 
-def read_videos(
-    path: Path, taxonomy: Taxonomy, *, check: Check | None = None
-) -> tuple[Video, ...]:
+def read_videos(path: Path, taxonomy: Taxonomy, *, check: Check | None = None) -> tuple[Video, ...]:
     """Read a `videos.jsonl`, one video a line.
 
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],

@@ -12,7 +12,7 @@ from rapidfuzz import fuzz, process
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import folded
 
-__all__ = ["near_duplicates", "names_alike"]
+__all__ = ["names_alike", "near_duplicates"]
 
 _SIMILAR = 0.9
 _ROWS = 512  # names compared at a time with all that may be near, which bounds memory

@@ -2,8 +2,8 @@
 
 Annotations are {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description",
 "start_time", "end_time", "has_errors"}]}}; a step whose two times are negative was not performed
-and is left out. The split is {"train": [recordings], "val": […], "test": […]}. Steps stand in the order of
-their start times. Features are rows a second of any model.
+and is left out. The split is {"train": [recordings], "val": […], "test": […]}. Steps stand in the
+order of their start times. Features are rows a second of any model.
 """
 
 from __future__ import annotations

@@ -63,9 +63,7 @@ def read_release(folder: Path) -> Source:
     held = _test_videos(folder / SPLIT)
     videos: list[Video] = []
     names: dict[str, tuple[str, ...]] = {}
-    members = [
-        path for path in sorted(place.glob("*_*.csv")) if path.stem.split("_")[0] in places
-    ]
+    members = [path for path in sorted(place.glob("*_*.csv")) if path.stem.split("_")[0] in places]
     tasks_of = Counter(nfc(path.stem).partition("_")[2] for path in members)
     for path in members:
         source_id, _, found_id = nfc(path.stem).partition("_")

@@ -42,7 +42,7 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
         reader.fieldnames = columns
         for row in reader:
             place = f"{path}, line {reader.line_num + skipped}"
-            extra = row.pop(None, [])  # type: ignore[call-overload]  # cells without a column
+            extra = row.pop(None, [])  # cells without a column
             if not any(cell and cell.strip() for cell in (*row.values(), *extra)):
                 continue
             if any(cell.strip() for cell in extra):

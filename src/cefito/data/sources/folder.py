@@ -29,8 +29,8 @@ class FeatureFolder:
 
     A file is found by its bare name, by the end of it after an underscore ("X" finds
     "23521_X.npy"), or by its beginning before an underscore or a dot ("1_7" finds
-    "1_7_360p.mp4.npz"), however its accents are written. Names are only compared with those of files that are there, so none leads
-    out of the folder.
+    "1_7_360p.mp4.npz"), however its accents are written. Names are only compared with those of
+    files that are there, so none leads out of the folder.
 
     Raises:
         DataError: No such folder, or no such file in it.

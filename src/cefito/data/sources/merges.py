@@ -195,9 +195,7 @@ def read_merges(path: Path) -> Merges:
     for place, row in read_csv(path, _SHAPE):
         missing = [column for column in _COLUMNS if column not in row]
         if missing:
-            raise DataError(
-                f"{path}: has no column '{missing[0]}'. {_SHAPE}", setting="merge"
-            )
+            raise DataError(f"{path}: has no column '{missing[0]}'. {_SHAPE}", setting="merge")
         cells = {column: " ".join(nfc(row[column] or "").split()) for column in _COLUMNS}
         kind = cells["kind"].casefold()
         if kind not in maps or not cells["from"] or not cells["to"]:
@@ -317,7 +315,6 @@ def _groups(
             groups = [group for group in groups if group not in near]
             groups.append((joined, owners[number].union(*(group[1] for group in near))))
         found += [
-            sorted(group, key=lambda number: (names[number] != new, number))  # noqa: B023
-            for group, _ in groups
+            sorted(group, key=lambda number: (names[number] != new, number)) for group, _ in groups
         ]
     return sorted(found, key=min)

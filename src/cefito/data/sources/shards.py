@@ -176,9 +176,7 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
                 setting="beyond",
             )
         kept = (
-            list(range(len(steps)))
-            if clamped
-            else kept_steps(steps, features.rows, recipe.beyond)
+            list(range(len(steps))) if clamped else kept_steps(steps, features.rows, recipe.beyond)
         )
         if not kept:
             raise FeatureError(

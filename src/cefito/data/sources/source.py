@@ -26,9 +26,9 @@ __all__ = [
     "TEST_SHARE",
     "UNPUBLISHED",
     "Source",
+    "check_repeats",
     "draw_split",
     "make_step",
-    "check_repeats",
     "padded",
     "read_common",
     "read_folder",
@@ -119,7 +119,9 @@ def read_folder(folder: Path, *, merges: Merges | None = None) -> Folder:
 
     def check(video: Video, place: str) -> None:
         for number, step in enumerate(video.steps):
-            make_step(step.start, step.end, step.action, place=f"{place}, step {number} (counted from 0)")
+            make_step(
+                step.start, step.end, step.action, place=f"{place}, step {number} (counted from 0)"
+            )
         places.append(place)
 
     written = annotations = read_annotations(folder, check=check)

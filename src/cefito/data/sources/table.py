@@ -40,8 +40,8 @@ def read_table(
 ) -> Source:
     """Read a table of steps.
 
-    Times are seconds, or minutes or hours before them ("1:02:03.5"), with a point or a comma. Without
-    a column split 30 % of the videos of each task are drawn for test, by a fixed seed.
+    Times are seconds, or minutes or hours before them ("1:02:03.5"), with a point or a comma.
+    Without a column split 30 % of the videos of each task are drawn for test, by a fixed seed.
 
     Args:
         path: CSV (comma, semicolon or tab) or Parquet, a line a step.
