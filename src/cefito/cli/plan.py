@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
 from cefito.cli.observe import NOT_OBSERVED, ObserveOptions, find_query
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, Several
 from cefito.cli.search_options import AS_TRAINED, SearchOptions
 
 if TYPE_CHECKING:
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from cefito.planners.answer import Answer
 
 __all__ = ["plan"]
-
-Several = Annotated[
-    tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)
-]
 
 
 def plan(

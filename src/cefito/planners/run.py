@@ -33,7 +33,7 @@ from cefito.search.settings import SearchConfig
 from cefito.settings import validated
 from cefito.training.distributed import Processes
 
-__all__ = ["Run", "open_run", "train_run", "write_run"]
+__all__ = ["Run", "open_run", "taxonomy_of_run", "train_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
 
@@ -332,3 +332,13 @@ def _taxonomy(folder: Path, info: RunInfo) -> Taxonomy:
             f"{problem} The run {folder} needs it: copy the taxonomy.json of its data set there, "
             "or train it again."
         ) from problem
+
+
+def taxonomy_of_run(folder: Path | str) -> Taxonomy:
+    """Tasks and actions of a run, without loading its weights.
+
+    Raises:
+        RunError: No run, or it has no taxonomy.
+    """
+    folder = Path(folder)
+    return _taxonomy(folder, RunInfo.read(folder))
