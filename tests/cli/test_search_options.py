@@ -140,6 +140,28 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
     }
 
 
+def test_actions_and_tasks_by_name(plans, space, world, trained, call):
+    a, b, c, *_ = space[11]
+    first, second, third = world.taxonomy.names([a, b, c])
+    by_id = ("--pin", f"1={a}", "--require", b, "--forbid", c, "--before", f"{b},{c}")
+    by_name = ("--pin", f"1={first.upper()}", "--require", second)
+    by_name += ("--forbid", third, "--before", f"{second}, {third}")
+    ours = plans("--task", "repot plant", *by_name)
+    assert ours == plans("--task", 11, *by_id)
+    assert ours["plans"]
+    code, out, err = call("plan", trained, "--video", VIDEO, "--task", 11, "--ids", *by_name)
+    assert code == 0
+    assert f"{first} ({a}) → " in out
+    assert re.search(r"^annotated: .* \(\d+\) → .* \(\d+\)$", err, re.MULTILINE)
+    code, out, err = call("plan", trained, "--video", VIDEO, "--task", "Repot Plan", *by_name)
+    assert (code, out) == (2, "")
+    assert err == "error: unknown task 'Repot Plan'; near it: 'Repot Plant'. (--task)\n"
+    code, out, err = call("plan", trained, "--video", VIDEO, "--forbid", first + "x")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: unknown action '{first}x'; near it: '{first}'")
+    assert err.endswith(" (--forbid)\n")
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -151,7 +173,7 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
         (["--pin", "1="], "'1=': expected"),
         (["--pin", "=3"], "'=3': expected"),
         (["--pin", "1=2=3"], "unknown action '2=3'; no name is near it"),
-        (["--pin", "1=-3"], "unknown action -3; the run knows 0 to"),
+        (["--pin", "1=-3"], "unknown action -3; there are 0 to"),
         (["--pin", "1=1,2"], "unknown action '1,2'"),
         (["--pin", "0=80"], "pinned to step 0, which does not exist"),
         (
@@ -163,14 +185,17 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
         (["--pin", "1=80", "--pin", "1=81"], "step 1 is pinned to two actions"),
         (
             ["--pin", "1=0"],
-            "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; choose "
-            "among 80,",
+            "task 11 ('Repot Plant'): action 0 ('measure oats') is pinned but is not an action of "
+            "this task; choose among 80 ('fill with soil'),",
         ),
         (["--require", "x"], "unknown action 'x'; no name is near it. cefito data list shows all"),
-        (["--require", "500"], "unknown action 500; the run knows 0 to"),
-        (["--require=-1"], "unknown action -1; the run knows 0 to"),
-        (["--require", "0"], "action 0 is required but is not an action of this task"),
-        (["--require", "80", "--forbid", "80"], "action 80 is both required and forbidden"),
+        (["--require", "500"], "unknown action 500; there are 0 to"),
+        (["--require=-1"], "unknown action -1; there are 0 to"),
+        (["--require", "0"], "action 0 ('measure oats') is required but is not an action"),
+        (
+            ["--require", "80", "--forbid", "80"],
+            "action 80 ('fill with soil') is both required and",
+        ),
         (
             ["--require", "80", "--require", "81", "--require", "82", "--require", "83"],
             "4 actions are required",
@@ -180,7 +205,7 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
         (["--before", "80"], "'80': expected two actions with a comma between, as in 3,17 or"),
         (["--before", "80,81,82"], "'80,81,82': expected"),
         (["--before", "a,b"], "unknown action 'a'"),
-        (["--before", "80,80"], "action 80 cannot stand before itself"),
+        (["--before", "80,80"], "action 80 ('fill with soil') cannot stand before itself"),
         (["--before", "80,500"], "unknown action 500"),
         (
             ["--require", "80", "--require", "81", "--before", "80,81", "--before", "81,80"],
@@ -188,7 +213,7 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
         ),
         (
             ["--pin", "1=80", "--pin", "2=80", "--no-repeats"],
-            "action 80 is pinned to steps 1, 2 although no action may repeat",
+            "action 80 ('fill with soil') is pinned to steps 1, 2 although no action may",
         ),
         (["--search", "gided"], "unknown search 'gided'; expected one of auto, "),
         (["--search", "gided"], " (--search)\n"),
@@ -241,7 +266,7 @@ def test_constraints_that_no_likely_task_can_satisfy(trained, call):
     )
     assert (code, out) == (2, "")
     assert re.fullmatch(
-        r"error: task \d+ \('.*'\): action \d+ is pinned .* The next likely task cannot satisfy it "
+        r"error: task \d+ \('.*'\): action \d+ \('.*'\) is pinned .* The next likely task cannot satisfy it "
         r"either\.\n",
         err,
     )

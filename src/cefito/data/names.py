@@ -10,7 +10,7 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.text import folded, nfc
 from cefito.errors import ConfigError
 
-__all__ = ["find_action", "find_actions", "find_task", "labelled"]
+__all__ = ["find_action", "find_actions", "find_task", "in_words", "labelled"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _LISTED = 8  # of several that are meant
@@ -106,6 +106,20 @@ def labelled(taxonomy: Taxonomy, action: int, *, ids: bool) -> str:
     return f"{name} ({action})" if ids else name
 
 
+def in_words(message: str, taxonomy: Taxonomy) -> str:
+    """A message of what knows ids only, with the names of actions behind them."""
+
+    def named(found: re.Match[str]) -> str:
+        number = int(found[0])
+        known = number < len(taxonomy.actions)
+        return f"{number} ('{taxonomy.actions[number].name}')" if known else found[0]
+
+    def each(found: re.Match[str]) -> str:
+        return re.sub(r"\d{1,9}", named, found[0])
+
+    return re.sub(r"\b(?:action \d{1,9}\b|choose among [\d, ]+)", each, message)
+
+
 def _find(
     entries: Sequence[Task] | Sequence[Action],
     given: int | str,
@@ -149,7 +163,7 @@ def _by_id(
         )
     if number is None or number not in range(len(entries)):
         raise ConfigError(
-            f"unknown {kind} {text}; the run knows 0 to {len(entries) - 1}.", setting=setting
+            f"unknown {kind} {text}; there are 0 to {len(entries) - 1}.", setting=setting
         )
     return number
 

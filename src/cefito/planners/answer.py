@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.names import find_task
+from cefito.data.names import find_task, in_words
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
 from cefito.planners.base import UNCONSTRAINED, Planner, Queries, check_min_probability
@@ -158,7 +158,11 @@ def answer(
     _check_actions(constraints, taxonomy)
     if min_probability is not None:
         check_min_probability(planner, min_probability)
-    (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
+    try:
+        (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
+    except ConfigError as problem:
+        message = in_words(str(problem), taxonomy)
+        raise ConfigError(message, setting=problem.setting) from problem
     tasks = _tasks(planner, query, plans)
     description = planner.describe()
     return Answer(
@@ -242,5 +246,5 @@ def _check_actions(constraints: Constraints, taxonomy: Taxonomy) -> None:
     for action in named:
         if action not in range(len(taxonomy.actions)):
             raise ConfigError(
-                f"unknown action {action}; the run knows 0 to {len(taxonomy.actions) - 1}."
+                f"unknown action {action}; there are 0 to {len(taxonomy.actions) - 1}."
             )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cefito.data.text import nfc
 from cefito.errors import DataError
 
 __all__ = ["read_csv"]
@@ -28,7 +29,7 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
         DataError: No such file, not UTF-8 text (with the line), not CSV, two columns of one name,
             or more cells in a line than there are columns.
     """
-    text = _text(path, remedy)
+    text = nfc(_text(path, remedy))
     told = re.match(r"sep=([,;\t|])\r?\n", text)
     body = text[told.end() :] if told else text
     delimiter = told[1] if told else max(",;\t", key=body.partition("\n")[0].count)
