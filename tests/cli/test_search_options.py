@@ -167,7 +167,8 @@ def test_actions_and_tasks_by_name(plans, space, world, trained, call):
     [
         (
             ["--pin", "x"],
-            "'x': expected a step, counted from 1, and an action, as in 1=17 or 1='add ham'. (--pin)",
+            "'x': expected a step, counted from 1, and an action, as in 1=17 or 1='add ham'. "
+            "(--pin)",
         ),
         (["--pin", "1"], "'1': expected"),
         (["--pin", "1="], "'1=': expected"),
@@ -266,8 +267,8 @@ def test_constraints_that_no_likely_task_can_satisfy(trained, call):
     )
     assert (code, out) == (2, "")
     assert re.fullmatch(
-        r"error: task \d+ \('.*'\): action \d+ \('.*'\) is pinned .* The next likely task cannot satisfy it "
-        r"either\.\n",
+        r"error: task \d+ \('.*'\): action \d+ \('.*'\) is pinned .* The next likely task cannot "
+        r"satisfy it either\.\n",
         err,
     )
 

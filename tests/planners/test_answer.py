@@ -218,8 +218,8 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
     assert all(plan.actions[2] == jack_down for plan in found.plans)
     with pytest.raises(
         ConfigError,
-        match=r"^task \d \('\w+'\): action \d \('[\w ]+'\) is .* The next 2 likely tasks cannot satisfy it "
-        r"either\.$",
+        match=r"^task \d \('\w+'\): action \d \('[\w ]+'\) is .* The next 2 likely tasks cannot "
+        r"satisfy it either\.$",
     ):
         answer(several, query, constraints=Constraints(pinned=((3, jack_down), (1, 0))))
     with pytest.raises(
