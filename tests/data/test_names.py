@@ -3,6 +3,7 @@
 import re
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +39,7 @@ TAXONOMY = made(
     ("given", "expected"),
     [
         (1, 1),
+        (np.int64(1), 1),
         ("1", 1),
         (" +1 ", 1),
         ("id:1", 1),

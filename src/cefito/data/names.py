@@ -6,6 +6,8 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.text import folded, nfc
 from cefito.errors import ConfigError
@@ -128,7 +130,8 @@ def _find(
     first: Sequence[int] = (),
 ) -> tuple[int, ...]:
     """The ids of the entries that are meant; of those in `first`, if some of them are."""
-    if isinstance(given, bool) or not isinstance(given, int | str):
+    whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    if not whole and not isinstance(given, str):
         raise ConfigError(f"{kind} {given!r}: expected its id or its name.", setting=setting)
     text = nfc(str(given)).strip()
     sign, _, rest = text.partition(":")

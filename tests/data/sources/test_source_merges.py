@@ -16,6 +16,7 @@ from cefito.data.sources import (
     read_common,
     read_table,
 )
+from cefito.data.sources.folder import FeatureFolder
 from cefito.data.sources.merges import read_merges, suggest_merges, write_merges
 from cefito.errors import DataError
 from cefito.files import sha256
@@ -60,7 +61,9 @@ def test_suggested_and_applied(tmp_path):
 
 def test_a_video_whose_task_is_written_in_two_ways(tmp_path):
     (tmp_path / "steps.csv").write_text(TABLE)
-    with pytest.raises(DataError, match="line 3: video 'a' has task 'tea'"):
+    with pytest.raises(
+        DataError, match=r"line 3: video 'a' has task 'tea'.* map with the line task,tea,Tea \("
+    ):
         read_table(tmp_path / "steps.csv")
     merges = read_merges(
         write_map(tmp_path / "map.csv", ("task", "tea", "Tea"), ("STEP", "Boil  water", "boil"))
@@ -316,6 +319,14 @@ def test_folders_are_read_in_one_form(make_source, tiny_taxonomy, tiny_videos, t
     assert ours.annotations == theirs.annotations
     assert theirs.taxonomy.actions[0].name == "Brühe"
     assert theirs.videos[0].video_id == "é"
+
+
+def test_features_of_a_name_with_its_accents_apart(tmp_path):
+    name = unicodedata.normalize("NFD", "Brühe_é")
+    np.save(tmp_path / f"{name}.npy", np.ones((3, 2), np.float32))
+    folder = FeatureFolder(tmp_path)
+    for wanted in ("Brühe_é", name, "é", "Brühe"):
+        assert folder.find([wanted])[0].name == f"{name}.npy"
 
 
 def test_data_sets_prepared_before_still_open(make_source, tiny_taxonomy, tiny_videos, tmp_path):

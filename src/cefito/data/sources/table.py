@@ -21,7 +21,7 @@ from cefito.data.sources.merges import Merges
 from cefito.data.sources.source import Source, draw_split, make_step
 from cefito.data.sources.times import decimal_sign, seconds
 from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.text import nfc
+from cefito.data.text import folded, nfc
 from cefito.data.videos import SPLITS, Annotations, Step, Video
 from cefito.errors import DataError
 
@@ -77,7 +77,7 @@ def read_table(
             raise DataError(
                 f"{place}: video '{row['video']}' has task '{fact[0]}', split '{fact[1]}' here, "
                 f"but task '{facts[row['video']][0]}', split '{facts[row['video']][1]}' before. "
-                "Mend the line."
+                f"Mend the line{_or_merge(fact[0], facts[row['video']][0])}."
             )
         step = times.step(row["start"], row["end"], actions[row["step"]], place)
         earlier = steps[row["video"]].setdefault(step, place)
@@ -115,6 +115,13 @@ def read_table(
         names={video: (video, Path(video).stem) for video in facts},
         notes=tuple(notes),
     )
+
+
+def _or_merge(task: str, other: str) -> str:
+    """What else can be done where tasks differ in how they are written."""
+    if task == other or folded(task) != folded(other):
+        return ""
+    return f", or give a map with the line task,{task},{other} (--merge MAP.csv)"
 
 
 class _Times:
