@@ -28,6 +28,7 @@ def plan(
     from_step: int = 0,
     initial: Path | None = None,
     goal: Path | None = None,
+    queries: Path | None = None,
     task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     top_k: int = 5,
     pin: Several = (),
@@ -40,13 +41,14 @@ def plan(
     options: SearchOptions = AS_TRAINED,
     observe: ObserveOptions = NOT_OBSERVED,
     dataset: Path | None = None,
+    horizon: int | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
     """Plan the actions between two observations.
 
-    The observations are those of a video of the data set, two files, two moments of a video file,
-    or two pictures.
+    The observations are those of a video of the data set, two files, two moments of features or of
+    a video file, or two pictures.
 
     Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at
     once.
@@ -58,6 +60,8 @@ def plan(
             as the run's horizon.
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
+        queries: List of queries, .jsonl or .csv, each line with features, start and end, or with
+            initial and goal, and an id if you like; files are found from the folder of the list.
         task: Name or id of the task, instead of the predicted one.
         top_k: How many plans.
         pin: STEP=ACTION: the action of a step, counted from 1, is known; may be repeated. Actions
@@ -70,11 +74,13 @@ def plan(
         min_probability: From 0 to 1: where the best plan is less probable, the answer says that it
             is not sure; the plans are shown all the same.
         options: How to search.
-        observe: How to make the observations from a video file or from pictures.
+        observe: How to make the observations from features, a video file or pictures.
         dataset: Where the data set lies, if it has moved.
+        horizon: Number of actions, of a folder that holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
+    from cefito.cli.plan_many import plan_many
     from cefito.data.names import find_task
     from cefito.planners.answer import answer
     from cefito.planners.named import parse_constraints
@@ -83,7 +89,7 @@ def plan(
 
     place = pick_device(device)
     with log_warnings():
-        opened = options.applied(open_run(run, device=place))
+        opened = options.applied(open_run(run, horizon=horizon, device=place))
         given = None if task is None else find_task(opened.taxonomy, task)
         constraints = parse_constraints(
             opened.taxonomy,
@@ -94,6 +100,18 @@ def plan(
             no_repeats=no_repeats,
             task=given,
         )
+        if queries is not None:
+            return plan_many(
+                opened,
+                queries,
+                observe,
+                alone=(video, initial, goal) == (None, None, None) and not from_step,
+                json=json,
+                task=given,
+                top_k=top_k,
+                constraints=constraints,
+                min_probability=min_probability,
+            )
         query, truth = find_query(
             opened,
             video=video,
