@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cefito.cli import main
@@ -160,6 +161,47 @@ def test_actions_and_tasks_by_name(plans, space, world, trained, call):
     assert (code, out) == (2, "")
     assert err.startswith(f"error: unknown action '{first}x'; near it: '{first}'")
     assert err.endswith(" (--forbid)\n")
+
+
+def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, call, tmp_path):
+    np.save(tmp_path / "a.npy", world.start[0])
+    np.save(tmp_path / "b.npy", world.end[2])
+    a, b, c, *_ = space[11]
+    first, second, _ = world.taxonomy.names([a, b, c])
+    files = {"initial": "a.npy", "goal": "b.npy"}
+    lines = [
+        {**files, "id": "one", "task": "Repot Plant", "constraints": {"pinned": [[1, first]]}},
+        {**files, "id": "two", "task": 11, "constraints": {"required": [second, c]}},
+        {**files, "id": "three"},
+    ]
+    path = tmp_path / "list.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    argv = ("plan", trained, "--queries", path, "--no-repeats", "--task", 10)
+    code, out, _ = call(*argv, "--json", "--top-k", 30)
+    assert code == 0
+    one, two, three = map(json.loads, out.splitlines())
+    assert [entry["task"]["id"] for entry in (one, two, three)] == [11, 11, 10]
+    assert {plan["actions"][0] for plan in one["plans"]} == {a}
+    assert all({b, c} <= set(plan["actions"]) for plan in two["plans"])
+    for entry in (one, two, three):
+        assert all(len(set(plan["actions"])) == 3 for plan in entry["plans"])
+    code, out, _ = call(*argv, "--ids")
+    assert code == 0
+    assert f"{first} ({a}) → " in out.splitlines()[1]
+    (tmp_path / "list.csv").write_text("initial,goal,task\na.npy,b.npy,repot plant\n")
+    code, out, _ = call("plan", trained, "--queries", tmp_path / "list.csv", "--json")
+    assert json.loads(out)["task"]["id"] == 11
+    for changes, message in (
+        ({"task": "Repot Plan"}, "line 1: unknown task 'Repot Plan'; near it: 'Repot Plant'."),
+        ({"constraints": {"forbidden": ["frobnicate"]}}, "line 1: unknown action 'frobnicate'"),
+        ({"constraints": {"nonsense": 1}}, "line 1: is no query (constraints.nonsense"),
+        ({"task": True}, "line 1: is no query (task"),
+    ):
+        path.write_text(json.dumps(lines[0] | changes))
+        code, out, err = call("plan", trained, "--queries", path)
+        assert (code, out) == (2, "")
+        assert message in err
+        assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.data.names import find_action, find_actions, find_task, labelled
+from cefito.data.names import find_action, find_actions, find_task, sequence
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.text import nfc
 from cefito.errors import ConfigError
@@ -160,8 +160,8 @@ def test_many_of_one_name_are_listed_in_part():
 
 
 def test_labels():
-    assert labelled(TAXONOMY, 4, ids=False) == "add salt"
-    assert labelled(TAXONOMY, 4, ids=True) == "add salt (4)"
+    assert sequence(TAXONOMY, [4, 0]) == "add salt → cut lemon"
+    assert sequence(TAXONOMY, [4, 0], ids=True) == "add salt (4) → cut lemon (0)"
 
 
 @given(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=8, unique_by=nfc), st.data())

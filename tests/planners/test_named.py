@@ -68,7 +68,7 @@ def test_text_of_the_command_line():
         forbidden=["a=b"],
         before=["boil, cut, thin", "cut, thin,0", "0,2", "pour,boil"],
         task=0,
-    ) == Constraints(
+    ).resolved(TAXONOMY, task=0) == Constraints(
         pinned=((1, 0), (2, 4)),
         required=(2,),
         forbidden=(4,),
@@ -94,9 +94,21 @@ def test_text_of_the_command_line():
 )
 def test_text_that_says_nothing(given, message, setting):
     with pytest.raises(ConfigError) as caught:
-        parse_constraints(TAXONOMY, **given)
+        parse_constraints(TAXONOMY, **given).resolved(TAXONOMY)
     assert message in str(caught.value)
     assert caught.value.setting == setting
+
+
+def test_constraints_of_one_query_and_of_all():
+    ours = NamedConstraints(pinned=((1, "boil"),), before=((0, 2),))
+    theirs = NamedConstraints(pinned=((2, 2),), required=(0,), forbidden=(1,), no_repeats=True)
+    assert ours.with_more(theirs) == NamedConstraints(
+        pinned=((1, "boil"), (2, 2)),
+        required=(0,),
+        forbidden=(1,),
+        before=((0, 2),),
+        no_repeats=True,
+    )
 
 
 def test_a_comma_that_can_be_read_in_two_ways():

@@ -88,8 +88,11 @@ def list_(
     from cefito.data.listing import annotations_of, list_actions, list_tasks, list_videos
     from cefito.data.names import find_task
     from cefito.planners.run import taxonomy_of_run
+    from cefito.planners.run_folders import horizons_in
+    from cefito.planners.run_info import RUN_FILE
 
-    annotations = None if (path / "run.json").exists() else annotations_of(path)
+    of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
+    annotations = None if of_run else annotations_of(path)
     taxonomy = taxonomy_of_run(path) if annotations is None else annotations.taxonomy
     wanted = None if task is None else find_task(taxonomy, task)
     if what == "videos":

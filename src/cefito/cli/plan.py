@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +60,8 @@ def plan(
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
         queries: List of queries, .jsonl or .csv, each line with features, start and end, or with
-            initial and goal, and an id if you like; files are found from the folder of the list.
+            initial and goal, and an id, a task and constraints if you like; files are found from
+            the folder of the list.
         task: Name or id of the task, instead of the predicted one.
         top_k: How many plans.
         pin: STEP=ACTION: the action of a step, counted from 1, is known; may be repeated. Actions
@@ -91,7 +91,7 @@ def plan(
     with log_warnings():
         opened = options.applied(open_run(run, horizon=horizon, device=place))
         given = None if task is None else find_task(opened.taxonomy, task)
-        constraints = parse_constraints(
+        named = parse_constraints(
             opened.taxonomy,
             pinned=pin,
             required=require,
@@ -107,11 +107,13 @@ def plan(
                 observe,
                 alone=(video, initial, goal) == (None, None, None) and not from_step,
                 json=json,
+                ids=ids,
                 task=given,
                 top_k=top_k,
-                constraints=constraints,
+                constraints=named,
                 min_probability=min_probability,
             )
+        constraints = named.resolved(opened.taxonomy, task=given)
         query, truth = find_query(
             opened,
             video=video,
@@ -144,6 +146,8 @@ def plan(
 
 
 def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
+    from cefito.data.names import sequence
+
     task, plans, searched = found.task, found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
     if task.id is not None:
@@ -163,7 +167,7 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         ]
     if len({plan.task for plan in plans}) > 1:
         columns["task"] = [_task_cell(plan.task, taxonomy) for plan in plans]
-    columns["plan"] = [_sequence(plan.actions, taxonomy, ids=ids) for plan in plans]
+    columns["plan"] = [sequence(taxonomy, plan.actions, ids=ids) for plan in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
     talk(_quality(found))
@@ -179,13 +183,7 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
             f"{_percent(min_probability)} was asked for"
         )
     if found.truth is not None:
-        talk(f"annotated: {_sequence(found.truth.actions, taxonomy, ids=ids)}")
-
-
-def _sequence(actions: Sequence[int], taxonomy: Taxonomy, *, ids: bool) -> str:
-    from cefito.data.names import labelled
-
-    return " → ".join(labelled(taxonomy, action, ids=ids) for action in actions)
+        talk(f"annotated: {sequence(taxonomy, found.truth.actions, ids=ids)}")
 
 
 def _percent(probability: float) -> str:

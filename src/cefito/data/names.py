@@ -12,7 +12,7 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.text import folded, nfc
 from cefito.errors import ConfigError
 
-__all__ = ["find_action", "find_actions", "find_task", "in_words", "labelled"]
+__all__ = ["find_action", "find_actions", "find_task", "in_words", "sequence"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _LISTED = 8  # of several that are meant
@@ -102,10 +102,12 @@ def find_actions(
     return _find(taxonomy.actions, given, "action", setting, first)
 
 
-def labelled(taxonomy: Taxonomy, action: int, *, ids: bool) -> str:
-    """The name of an action, with its id behind it where that is asked for."""
-    name = taxonomy.actions[action].name
-    return f"{name} ({action})" if ids else name
+def sequence(taxonomy: Taxonomy, actions: Sequence[int], *, ids: bool = False) -> str:
+    """The names of actions with arrows between, with ids behind them where asked for."""
+    names = [taxonomy.actions[action].name for action in actions]
+    if ids:
+        names = [f"{name} ({action})" for name, action in zip(names, actions, strict=True)]
+    return " → ".join(names)
 
 
 def in_words(message: str, taxonomy: Taxonomy) -> str:

@@ -39,6 +39,16 @@ class NamedConstraints(Frozen):
     before: tuple[tuple[Name, Name], ...] = ()
     no_repeats: StrictBool = False
 
+    def with_more(self, other: NamedConstraints) -> NamedConstraints:
+        """Both together."""
+        return NamedConstraints(
+            pinned=self.pinned + other.pinned,
+            required=self.required + other.required,
+            forbidden=self.forbidden + other.forbidden,
+            before=self.before + other.before,
+            no_repeats=self.no_repeats or other.no_repeats,
+        )
+
     def resolved(self, taxonomy: Taxonomy, *, task: int | None = None) -> Constraints:
         """The same by ids.
 
@@ -88,7 +98,7 @@ def parse_constraints(
     before: Sequence[str] = (),
     no_repeats: bool = False,
     task: int | None = None,
-) -> Constraints:
+) -> NamedConstraints:
     """Constraints from text, as the command line takes them.
 
     Args:
@@ -102,7 +112,7 @@ def parse_constraints(
         task: Id of the task, where it is given.
 
     Raises:
-        ConfigError: Text of another form, or as `NamedConstraints.resolved`.
+        ConfigError: Text of another form.
     """
     return NamedConstraints(
         pinned=tuple(map(_pin, pinned)),
@@ -110,7 +120,7 @@ def parse_constraints(
         forbidden=tuple(forbidden),
         before=tuple(_order(entry, taxonomy, task) for entry in before),
         no_repeats=no_repeats,
-    ).resolved(taxonomy, task=task)
+    )
 
 
 def _pin(entry: str) -> tuple[int, str]:
