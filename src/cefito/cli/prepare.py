@@ -86,6 +86,7 @@ def custom(
     """
     from cefito.data.sources import prepare_custom, read_common, read_table
     from cefito.data.sources.merges import read_merges
+    from cefito.data.sources.table import MERGING
 
     columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
     if columns and source.is_dir():
@@ -107,7 +108,12 @@ def custom(
     if suggest_merges is not None:
         _suggest(read(), suggest_merges)
         return
-    _prepare(read, target, observed, encoder)
+    notes = _prepare(read, target, observed, encoder)
+    if MERGING in notes:
+        talk(
+            "--suggest-merges MAP.csv writes such a map to look through, --merge MAP.csv applies "
+            "it to a new preparation"
+        )
 
 
 def _suggest(source: Source, target: Path) -> None:
@@ -231,7 +237,8 @@ def _benchmark(
 
 def _prepare(
     read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
-) -> None:
+) -> list[str]:
+    """Prepare a data set, print what was left out, and return the notes."""
     from cefito.data.sources import prepare, summary_rows
 
     if observed.features is None and observed.videos is None:
@@ -258,7 +265,8 @@ def _prepare(
         workers=observed.workers,
         progress=passing_progress,
     )
-    for note in dataset.provenance["preparation"]["notes"]:
+    notes: list[str] = dataset.provenance["preparation"]["notes"]
+    for note in notes:
         talk(f"note: {note}")
     if observed.json:
         print_json(dataset.provenance["preparation"])
@@ -270,3 +278,4 @@ def _prepare(
             summary_rows(dataset),
         )
     wrote(out, dataset)
+    return notes

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cefito.data import cut_windows
 from cefito.data.sources import prepare, read_table
 from cefito.data.sources.alike import near_duplicates
+from cefito.data.sources.table import MERGING
 from cefito.data.sources.times import seconds
 from cefito.data.text import folded
 from cefito.data.videos import Step, Video
@@ -26,10 +27,6 @@ clips/one.mp4,tea,boil  water,1,4,train
 two,toast,"cut, thin",0,2,test
 two,toast,pour,2,3,test
 """
-MERGING = (
-    "Names can be merged without a change of the table: --suggest-merges MAP.csv writes a list of "
-    "them to look through, --merge MAP.csv applies it."
-)
 EXPECTED = (
     Video(video_id="clips/one.mp4", split="train", task=0, steps=(Step(1, 4, 1), Step(5, 6.5, 0))),
     Video(video_id="two", split="test", task=1, steps=(Step(0, 2, 2), Step(2, 3, 0))),
@@ -120,7 +117,7 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
         (
             "video,task,step,begin,end\na,b,c,1,2\n",
             "has no column 'start', only 'video', 'task', 'step', 'begin', 'end'. Rename one, or "
-            "say which is meant: --column start=NAME",
+            "say which is meant, as in start=NAME",
         ),
         ("video,task,step,start,end,Step\na,b,c,1,2,d\n", "mine.csv: has two columns 'step'"),
         (

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _COLUMNS = ("kind", "from", "to")
-_SHAPE = "Expected the columns kind (task or step), from and to, as --suggest-merges writes them."
+_SHAPE = "Expected the columns kind (task or step), from and to."
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,15 @@ from cefito.data.text import folded, nfc
 from cefito.data.videos import SPLITS, Annotations, Step, Video
 from cefito.errors import DataError
 
-__all__ = ["COLUMNS", "read_table"]
+__all__ = ["COLUMNS", "MERGING", "read_table"]
 
 COLUMNS = ("video", "task", "step", "start", "end")
 _SHAPE = (
     "Expected the columns video, task, step, start, end (seconds) and, if you like, split (train, "
     "val or test)."
 )
+MERGING = "Names that mean the same can also be merged by a map of names."
+"""Said where names differ by little."""
 _SHOWN = 10  # pairs of names that are pointed out one by one
 
 
@@ -74,10 +76,12 @@ def read_table(
     for place, row in rows:
         fact = (row["task"], row["split"])
         if facts.setdefault(row["video"], fact) != fact:
+            remedy = _or_merge(fact[0], facts[row["video"]][0])
             raise DataError(
                 f"{place}: video '{row['video']}' has task '{fact[0]}', split '{fact[1]}' here, "
                 f"but task '{facts[row['video']][0]}', split '{facts[row['video']][1]}' before. "
-                f"Mend the line{_or_merge(fact[0], facts[row['video']][0])}."
+                f"Mend the line{remedy}.",
+                setting="merge" if remedy else "",
             )
         step = times.step(row["start"], row["end"], actions[row["step"]], place)
         earlier = steps[row["video"]].setdefault(step, place)
@@ -121,7 +125,7 @@ def _or_merge(task: str, other: str) -> str:
     """What else can be done where tasks differ in how they are written."""
     if task == other or folded(task) != folded(other):
         return ""
-    return f", or give a map with the line task,{task},{other} (--merge MAP.csv)"
+    return f", or give a map of names with the line task,{task},{other}"
 
 
 class _Times:
@@ -162,10 +166,7 @@ def _alike(taxonomy: Taxonomy) -> Iterator[str]:
     if len(found) > _SHOWN:
         yield f"There are {len(found) - _SHOWN} more pairs of names that differ by little."
     if found:
-        yield (
-            "Names can be merged without a change of the table: --suggest-merges MAP.csv writes a "
-            "list of them to look through, --merge MAP.csv applies it."
-        )
+        yield MERGING
 
 
 def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -207,8 +208,8 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
 def _no_column(path: Path, column: str, name: str, found: list[str]) -> str:
     listed = ", ".join(f"'{each}'" for each in found if each)
     return (
-        f"{path}: has no column '{name}', only {listed}. Rename one, or say which is meant: "
-        f"--column {column}=NAME. {_SHAPE}"
+        f"{path}: has no column '{name}', only {listed}. Rename one, or say which is meant, as in "
+        f"{column}=NAME. {_SHAPE}"
     )
 
 
