@@ -1,5 +1,6 @@
 """Constraints by name."""
 
+import dataclasses
 import json
 
 import pytest
@@ -44,6 +45,11 @@ def test_ids_and_names_mean_the_same():
     assert NamedConstraints().resolved(TAXONOMY) == Constraints()
     again = NamedConstraints.model_validate_json(named.model_dump_json())
     assert again == named  # its form in JSON
+
+
+def test_every_constraint_can_be_named():
+    fields = [field.name for field in dataclasses.fields(Constraints)]
+    assert list(NamedConstraints.model_fields) == fields
 
 
 def test_a_name_of_several_tasks():
