@@ -712,6 +712,22 @@ def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
     assert len(captured.err.splitlines()) == 2
 
 
+def test_lists_of_a_run(run, world, capsys, fails):
+    info = json.loads((run / "run.json").read_text())
+    info["dataset"]["path"] = "gone"
+    (run / "run.json").write_text(json.dumps(info))
+    (run / "field.safetensors").unlink()  # no weights are read
+    value = json.loads(succeeds(capsys, "data", "list", run, "tasks", "--json").out)
+    assert [entry["name"] for entry in value] == [task.name for task in world.taxonomy.tasks]
+    task = world.taxonomy.tasks[3]
+    lines = succeeds(capsys, "data", "list", run, "actions", "--task", task.name).out.splitlines()
+    assert lines[0].split() == ["id", "name", "tasks"]
+    assert [int(line.split()[0]) for line in lines[1:]] == list(task.actions)
+    assert "a run has tasks and actions. Give its data set to list videos" in fails(
+        "data", "list", run, "videos"
+    )
+
+
 def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
     info = json.loads((run / "run.json").read_text())
     info["dataset"]["path"] = str(tmp_path / "gone")
@@ -732,8 +748,8 @@ def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
         (["--video", "world-9999"], "no video 'world-9999'"),
         (["--video", VIDEO, "--from-step", "90"], "(--from-step)"),
         (["--video", VIDEO, "--from-step", "-1"], "(--from-step)"),
-        (["--video", VIDEO, "--task", "12"], "unknown task 12; the run knows 0 to 11. (--task)"),
-        (["--video", VIDEO, "--task", "-1"], "unknown task -1; the run knows 0 to 11"),
+        (["--video", VIDEO, "--task", "12"], "unknown task 12; there are 0 to 11. (--task)"),
+        (["--video", VIDEO, "--task", "-1"], "unknown task -1; there are 0 to 11"),
         (["--video", VIDEO, "--top-k", "0"], "top_k 0: expected at least 1. (--top-k)"),
         (["--video", VIDEO, "--device", "abacus"], "unknown device 'abacus'"),
         (["--video", VIDEO, "--initial", "good.npy"], "give --video"),

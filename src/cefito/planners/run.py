@@ -25,7 +25,7 @@ from cefito.files import read_json, write_json
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.run_folders import chosen_run
+from cefito.planners.run_folders import chosen_run, horizons_in
 from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.planners.settings import RunConfig, run_config
 from cefito.progress import Progress, silent
@@ -41,6 +41,7 @@ __all__ = [
     "finished_run",
     "new_info",
     "open_run",
+    "taxonomy_of_run",
     "train_run",
     "write_run",
 ]
@@ -433,3 +434,14 @@ def _taxonomy(folder: Path, info: RunInfo) -> Taxonomy:
             f"{problem} The run {folder} needs it: copy the taxonomy.json of its data set there, "
             "or train it again."
         ) from problem
+
+
+def taxonomy_of_run(folder: Path | str) -> Taxonomy:
+    """Tasks and actions of a run, or of runs of several horizons, without loading weights.
+
+    Raises:
+        RunError: No run, or it has no taxonomy.
+    """
+    folder = Path(folder)
+    folder = next(iter(horizons_in(folder).values()), folder)
+    return _taxonomy(folder, RunInfo.read(folder))
