@@ -31,10 +31,16 @@ from cefito.files import (
     write_json,
     write_tensors,
 )
-
 from cefito.hashes import file_digest, unsealed, value_sealed
 
-__all__ = ["FORMAT_VERSION", "PreparedDataset", "open_dataset", "verify_dataset", "write_dataset"]
+__all__ = [
+    "FORMAT_VERSION",
+    "PreparedDataset",
+    "open_dataset",
+    "verify_dataset",
+    "write_dataset",
+    "write_header",
+]
 
 FORMAT_VERSION = 1
 _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulate)."
@@ -328,20 +334,35 @@ def write_dataset(
                 remedy="Give one row an action.",
             )
             write_tensors(temporary / "action_text.safetensors", {"action_text": action_text})
-        hashes = {path.name: file_digest(path) for path in sorted(temporary.iterdir())}
-        header = {
-            "format_version": FORMAT_VERSION,
-            "name": name,
-            "observation_dim": int(start.shape[1]),
-            "provenance": provenance,
-            "hashes": hashes,
-        }
-        write_json(temporary / "dataset.json", value_sealed(header))
+        write_header(
+            temporary, name=name, observation_dim=int(start.shape[1]), provenance=provenance
+        )
         try:
             open_dataset(temporary)
         except DataError as problem:
             raise DataError(str(problem).replace(str(temporary), str(folder))) from problem
     return open_dataset(folder)
+
+
+def write_header(
+    folder: Path, *, name: str, observation_dim: int, provenance: dict[str, Any]
+) -> None:
+    """Write the `dataset.json` of a folder that holds all other files of a data set, the last one.
+
+    Args:
+        folder: The folder.
+        name: Name shown in tables.
+        observation_dim: E.
+        provenance: Where the data came from; anything JSON holds.
+    """
+    header = {
+        "format_version": FORMAT_VERSION,
+        "name": name,
+        "observation_dim": observation_dim,
+        "provenance": provenance,
+        "hashes": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
+    }
+    write_json(folder / "dataset.json", value_sealed(header))
 
 
 def verify_dataset(folder: Path | str) -> PreparedDataset:
