@@ -280,6 +280,7 @@ def test_what_the_run_says(run, field_file, tensors):
     assert info["parameters"] == {"energy field": learned}
     assert sorted(path.name for path in run.folder.iterdir()) == [
         "field.safetensors",
+        "manifest.json",
         "planner.json",
         "prior.safetensors",
         "run.json",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ __all__ = [
     "Fitted",
     "Planner",
     "Queries",
+    "Vocabulary",
     "check_min_probability",
     "check_probabilities",
     "check_queries",
@@ -145,6 +146,20 @@ class Description(Frozen):
     evidence: Evidence | None = None
 
 
+class Vocabulary(NamedTuple):
+    """Numbers of tasks and actions that a planner was fitted for.
+
+    Attributes:
+        tasks: Of tasks; None where it does not know.
+        actions: Of actions; None where it does not know.
+        least: Whether there may be more, of which it has met none.
+    """
+
+    tasks: int | None
+    actions: int | None
+    least: bool = False
+
+
 class Planner(Protocol):
     """A fitted method: it plans for queries and is never changed, so many threads can share it."""
 
@@ -161,6 +176,10 @@ class Planner(Protocol):
     @property
     def observation_dim(self) -> int:
         """E, the features of an observation."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
 
     @classmethod
     def fit(

@@ -3,6 +3,7 @@
 run.json                  `RunInfo`: method, data set, settings, versions, how trainings went
 taxonomy.json             tasks and actions
 *.safetensors, *.json     what the planner saves
+manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them
 """
@@ -23,6 +24,8 @@ from cefito.data.windows import Selection, Windows, check_selection, fitting_win
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import Fitted, Planner
+from cefito.planners.fit_check import check_fit
+from cefito.planners.manifest import check_manifest, recorded
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
@@ -242,10 +245,11 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
 
 
 def write_run(run: Run) -> None:
-    """Write all files of a run into its folder, which exists."""
-    run.planner.save(run.folder)
-    write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
-    run.info.write(run.folder)
+    """Write all files of a run into its folder, which exists, and their manifest."""
+    with recorded(run.folder):
+        run.planner.save(run.folder)
+        write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
+        run.info.write(run.folder)
 
 
 def _claim(folder: Path, info: RunInfo) -> None:
@@ -295,9 +299,11 @@ def open_run(folder: Path | str, *, device: torch.device | None = None) -> Run:
     """Open a finished run.
 
     Raises:
-        RunError: No run, an unfinished one, or damaged files.
+        RunError: No run, an unfinished one, damaged files, or files that have changed since they
+            were written or do not fit each other.
     """
     folder = Path(folder)
+    check_manifest(folder, (RUN_FILE, _TAXONOMY))
     info = RunInfo.read(folder)
     if not info.finished:
         raise RunError(
@@ -314,7 +320,9 @@ def open_run(folder: Path | str, *, device: torch.device | None = None) -> Run:
         ) from problem
     context = TrainingContext(device=device or torch.device("cpu"))
     planner = entry.planner.load(folder, settings=settings, context=context)
-    return Run(folder=folder, planner=planner, info=info, taxonomy=_taxonomy(folder, info))
+    taxonomy = _taxonomy(folder, info)
+    check_fit(planner, info, taxonomy, folder=folder)
+    return Run(folder=folder, planner=planner, info=info, taxonomy=taxonomy)
 
 
 def _taxonomy(folder: Path, info: RunInfo) -> Taxonomy:

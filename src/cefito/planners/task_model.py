@@ -104,6 +104,11 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         """E, the features of an observation."""
         return self.network.fc1.in_features
 
+    @property
+    def task_count(self) -> int:
+        """Tasks that it tells from each other."""
+        return self.network.fc4.out_features
+
     @torch.inference_mode()
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
         """Log p(task | observations), [N, |C|].

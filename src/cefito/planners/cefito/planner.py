@@ -23,6 +23,7 @@ from cefito.planners.base import (
     Description,
     Fitted,
     Queries,
+    Vocabulary,
     check_queries,
 )
 from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
@@ -188,6 +189,11 @@ class CefitoPlanner:
     def observation_dim(self) -> int:
         """E, the features of an observation."""
         return self.field.predictor.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(len(self.taxonomy.tasks), len(self.taxonomy.actions))
 
     @property
     def networks(self) -> tuple[TaskModel | ChainModel, ...]:

@@ -20,7 +20,14 @@ from torch import Tensor
 
 from cefito.data.windows import Windows
 from cefito.errors import RunError
-from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, check_queries
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    BasePlanner,
+    Fitted,
+    Queries,
+    Vocabulary,
+    check_queries,
+)
 from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
 from cefito.planners.pdpp.loss import PdppLoss
 from cefito.planners.pdpp.network import BLOCK, PdppNetwork, check_horizon
@@ -210,6 +217,12 @@ class PdppPlanner(BasePlanner):
     def observation_dim(self) -> int:
         """E, the features of an observation."""
         return self.model.network.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        network = self.model.network
+        return Vocabulary(network.task_count, network.action_count)
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The task model's prediction [N], or the given tasks."""

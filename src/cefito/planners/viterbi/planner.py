@@ -24,6 +24,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Vocabulary,
     check_queries,
 )
 from cefito.planners.graph import transition_counts
@@ -260,6 +261,12 @@ class ViterbiPlanner(BasePlanner):
     def observation_dim(self) -> int:
         """E, the features of an observation."""
         return self.model.network.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        network = self.model.network
+        return Vocabulary(network.task_count or None, len(network.counts))
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """The given tasks, else the likeliest by the task head [N]; None where it was left out."""
