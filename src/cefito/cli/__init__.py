@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "A table or figure of the paper, on a prepared data set.",
     ),
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
+    "check": ("cefito.cli.check:check", "Whether a data set, run or study is whole and unchanged."),
     "extract": ("cefito.cli.extract:extract", "Features of videos, one vector a second."),
     "embed": ("cefito.cli.embed:embed", "A data set with text embeddings of its actions' names."),
     "import-checkpoint": (

@@ -31,6 +31,7 @@ __all__ = [
     "Planner",
     "Queries",
     "Vocabulary",
+    "check_finite",
     "check_min_probability",
     "check_probabilities",
     "check_queries",
@@ -272,6 +273,11 @@ class BasePlanner:
         """Learned numbers of each network that takes part in planning, by its name."""
         return {}
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Nothing is known of it."""
+        return Vocabulary(None, None)
+
     def describe(self) -> Description:
         """What it is made of."""
         return Description(
@@ -297,7 +303,8 @@ def check_queries(
     Raises:
         ConfigError: `top_k` below 1, or constraints that it cannot obey; the message names the
             methods that can.
-        RunError: Observations of another dimension.
+        RunError: Observations of another dimension, or too large to compute with; the message names
+            the query.
     """
     if top_k < 1:
         raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
@@ -309,6 +316,34 @@ def check_queries(
                 f"observations have {part.shape[1]} features; this run was trained on "
                 f"{planner.observation_dim}."
             )
+    for name, part in (("initial", queries.initial), ("goal", queries.goal)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(np.square(part).sum(axis=1))
+        if not finite.all():
+            row = int(np.flatnonzero(~finite)[0])
+            raise RunError(
+                f"query {row} (counted from 0): its {name} observation holds NaN, infinity or "
+                f"numbers too large to compute with (up to {np.abs(part[row]).max():.3g}). Give "
+                "observations made as those of the run were."
+            )
+
+
+def check_finite(plans: Plans, query: int) -> None:
+    """Refuse plans that were chosen among energies that are no numbers.
+
+    Args:
+        plans: The plans of a query.
+        query: Its number.
+
+    Raises:
+        RunError: An energy that was met, or a plan's score, is NaN or infinite.
+    """
+    if not (plans.finite and np.isfinite(plans.energies).all() and np.isfinite(plans.scores).all()):
+        raise RunError(
+            f"query {query} (counted from 0): the energies of its sequences are NaN or infinite, "
+            "so none can be called the best. Give observations made as those of the run were; "
+            "where they are, the run's weights are of no use: train it again."
+        )
 
 
 def check_min_probability(planner: Planner, least: float) -> None:

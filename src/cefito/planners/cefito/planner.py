@@ -24,6 +24,7 @@ from cefito.planners.base import (
     Fitted,
     Queries,
     Vocabulary,
+    check_finite,
     check_queries,
 )
 from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
@@ -351,6 +352,7 @@ class CefitoPlanner:
                 batch = [spaces[row] for row in rows]
                 plans = search.search(self.incremental, batch, wanted, watch)
                 for row, part in zip(rows, plans, strict=True):
+                    check_finite(part, tasks[row].query)
                     parts[tasks[row].query].append((tasks[row], part))
         missed = {tasks[row].query for row in order}  # stopped before all their tasks were searched
         best = [merged(part, top_k) if part else no_plans(self.horizon) for part in parts]

@@ -28,7 +28,12 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
-from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.planners.networks import (
+    TrainedNetwork,
+    TrainingContext,
+    finite_outputs,
+    train_network,
+)
 from cefito.planners.pdpp.loss import PdppLoss
 from cefito.planners.pdpp.network import BLOCK, PdppNetwork, check_horizon
 from cefito.planners.pdpp.settings import PdppConfig, PdppSettings
@@ -127,7 +132,8 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
             )
         given = (torch.from_numpy(tasks).to(self.device), initial, goal)
         parts = zip(*(part.split(BLOCK) for part in given), strict=True)
-        return np.concatenate([network.scores(*part).cpu().numpy() for part in parts])
+        scores = torch.cat([network.scores(*part) for part in parts])
+        return np.asarray(finite_outputs(scores, self.title).cpu().numpy())
 
 
 @dataclass(frozen=True, eq=False)

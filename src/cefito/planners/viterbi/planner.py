@@ -28,7 +28,12 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.graph import transition_counts
-from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.planners.networks import (
+    TrainedNetwork,
+    TrainingContext,
+    finite_outputs,
+    train_network,
+)
 from cefito.planners.viterbi.descriptions import fixed_descriptions
 from cefito.planners.viterbi.layer import Decoding, decode
 from cefito.planners.viterbi.loss import ViterbiLoss
@@ -290,7 +295,7 @@ class ViterbiPlanner(BasePlanner):
             RunError: Observations of another dimension.
         """
         check_queries(self, queries, top_k, constraints)
-        emissions = self.model.outputs(queries).emissions
+        emissions = finite_outputs(self.model.outputs(queries).emissions, self.model.title)
         best = decode(emissions, self.model.network.counts, top_k, self.decoding)
         parts = (part.cpu().numpy() for part in (best.sequences, best.sums, best.possible))
         return [_plans(*query) for query in zip(*parts, strict=True)]
