@@ -116,6 +116,8 @@ def _of_its_data(run: Run) -> list[str]:
     trained = run.info.dataset
     if not trained.fingerprint:
         return ["its weights were imported; it has no data set of its own"]
+    if not trained.path:
+        return ["it was shared; its data set was left out"]
     if not Path(trained.path).exists():
         return [f"its data set is no longer at {trained.path}"]
     try:

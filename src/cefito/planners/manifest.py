@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.hashes import file_digest
 from cefito.settings import Frozen
 
-__all__ = ["MANIFEST", "Manifest", "check_manifest", "recorded"]
+__all__ = ["MANIFEST", "Manifest", "check_manifest", "read_manifest", "recorded"]
 
 MANIFEST = "manifest.json"
 _REMEDY = "Copy the run again from where it is whole, or train it again."
+
+
+def _plain(name: str) -> str:
+    if Path(name).name != name or "\\" in name or name.startswith(".") or set(name) & set("*?["):
+        raise ValueError("expected the name of a file beside it")
+    return name
+
+
+_Name = Annotated[str, AfterValidator(_plain)]
 
 
 class Manifest(Frozen):
@@ -29,7 +38,7 @@ class Manifest(Frozen):
     """
 
     format_version: Literal[1] = 1
-    files: dict[str, str]
+    files: dict[_Name, str]
 
 
 @contextmanager
@@ -51,6 +60,23 @@ def _states(folder: Path) -> dict[str, tuple[int, int]]:
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
 
 
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest; the files that it lists lie beside it.
+
+    Raises:
+        RunError: It is missing or damaged.
+    """
+    value = read_json(path, _REMEDY, RunError)
+    try:
+        return Manifest.model_validate(value, strict=True)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise RunError(
+            f"{path}: not a manifest of this version ({place}: {first['msg']}). {_REMEDY}"
+        ) from problem
+
+
 def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
     """See that the files of a run folder are those that were written.
 
@@ -67,21 +93,13 @@ def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
     path = folder / MANIFEST
     if not path.exists():
         return None
-    value = read_json(path, _REMEDY, RunError)
-    try:
-        manifest = Manifest.model_validate(value, strict=True)
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise RunError(
-            f"{path}: not a manifest of this version ({place}: {first['msg']}). {_REMEDY}"
-        ) from problem
+    manifest = read_manifest(path)
     for name in needed:
         if name not in manifest.files:
             raise RunError(f"{path}: lists no hash of {name}. {_REMEDY}")
     for name, digest in manifest.files.items():
         part = folder / name
-        if Path(name).name != name or not part.is_file():
+        if not part.is_file():
             raise RunError(f"{part}: no such file, but {path} lists it. {_REMEDY}")
         if file_digest(part) != digest:
             raise RunError(

@@ -24,6 +24,7 @@ from cefito.data.windows import Selection, Windows, check_selection, fitting_win
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import Fitted, Planner
+from cefito.planners.bundle import local_folder
 from cefito.planners.fit_check import check_fit
 from cefito.planners.manifest import check_manifest, recorded
 from cefito.planners.networks import TrainingContext
@@ -97,9 +98,10 @@ class Run:
         if not trained.fingerprint:
             return self._other_dataset(path)
         place = path or Path(trained.path)
-        if path is None and not place.exists():
+        if path is None and not (trained.path and place.exists()):
             raise RunError(
-                f"{self.folder}: its data set is no longer at {place}. Say where it is.",
+                f"{self.folder}: its data set is no longer at {trained.path or 'hand'}. Say where "
+                "it is.",
                 setting="dataset",
             )
         dataset = open_dataset(place)
@@ -296,13 +298,13 @@ def method_settings(info: RunInfo) -> Mapping[str, Any] | None:
 
 
 def open_run(folder: Path | str, *, device: torch.device | None = None) -> Run:
-    """Open a finished run.
+    """Open a finished run: a run folder, a zip archive of one, or `hub:USER/NAME`.
 
     Raises:
         RunError: No run, an unfinished one, damaged files, or files that have changed since they
             were written or do not fit each other.
     """
-    folder = Path(folder)
+    folder = local_folder(folder)
     check_manifest(folder, (RUN_FILE, _TAXONOMY))
     info = RunInfo.read(folder)
     if not info.finished:
