@@ -269,8 +269,12 @@ class Best:
         # A field that diverged, or a query that it cannot take, gives no numbers; such sequences
         # come last, and whoever asked is told.
         self.finite = self.finite and bool(energies.isfinite().all())
-        energies = energies.nan_to_num(nan=torch.inf, posinf=torch.inf)
-        scores = energies if scores is None else scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        energies = energies.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+        scores = (
+            energies
+            if scores is None
+            else scores.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+        )
         if len(scores) > self.top_k:
             bound = scores.topk(self.top_k, largest=False).values[-1]
             kept = (scores <= bound).nonzero().flatten()
