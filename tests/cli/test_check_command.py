@@ -85,6 +85,16 @@ def test_a_cell_in_the_place_of_another_is_refused(folder, capsys):
     assert "frequent.json: is the cell of nearest, T = 2, seed 0" in err
 
 
+def test_runs_of_several_horizons(folder, capsys):
+    both = folder / "both"
+    both.mkdir()
+    (folder / "run").rename(both / "T3")
+    code, out, _ = found(capsys, both, "--json")
+    value = json.loads(out)
+    assert (code, value["kind"], value["facts"]["T3, horizon"]) == (0, "runs", 3)
+    assert "T3/run.json" in value["files"]
+
+
 def test_what_could_not_be_verified_is_told(folder, whole, capsys):
     (folder / "run" / "manifest.json").unlink()
     code, _, err = found(capsys, folder / "run")

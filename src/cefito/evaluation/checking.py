@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from cefito.files import read_json
 from cefito.hashes import file_digest
 from cefito.planners.manifest import MANIFEST, check_manifest
 from cefito.planners.run import Run, open_run
+from cefito.planners.run_folders import horizons_in
 from cefito.planners.run_info import RUN_FILE
 from cefito.training.log import read_metrics
 
@@ -25,7 +27,7 @@ class Checked:
     """What was found whole.
 
     Attributes:
-        kind: "data set", "run" or "study".
+        kind: "data set", "run", "runs" (of several horizons) or "study".
         name: Its name.
         files: SHA-256 of each file that was compared or read, by its name in the folder.
         facts: What it says of itself, by name.
@@ -55,6 +57,8 @@ def check(path: Path | str) -> Checked:
         return _dataset(path)
     if path.is_dir() and list(path.glob("T*/seed*/cells")):
         return _study(path)
+    if several := horizons_in(path):
+        return _runs(path, several)
     if (path / RUN_FILE).exists() or (path / MANIFEST).exists() or not path.is_dir():
         return _run(path)
     raise RunError(
@@ -109,6 +113,18 @@ def _run(path: Path) -> Checked:
         "parameters": sum(description.parameters.values()),
     }
     return Checked("run", description.name, files, facts, tuple(notes))
+
+
+def _runs(path: Path, several: Mapping[int, Path]) -> Checked:
+    """The runs of several horizons in one folder."""
+    found = {folder.name: _run(folder) for folder in several.values()}
+    return Checked(
+        "runs",
+        path.name,
+        {f"{name}/{file}": one.files[file] for name, one in found.items() for file in one.files},
+        {f"{name}, {fact}": one.facts[fact] for name, one in found.items() for fact in one.facts},
+        tuple(f"{name}: {note}" for name, one in found.items() for note in one.notes),
+    )
 
 
 def _of_its_data(run: Run) -> list[str]:
