@@ -128,7 +128,8 @@ def problems(given: list[str]) -> list[str]:
     call = " ".join(["cefito", *given])
     rest = given[len(chain) :]
     wrong = []
-    if options(*chain) <= options() and rest and not rest[0].startswith(("-", "…")):
+    group = any(other[:-1] == chain for other in commands() if other)
+    if group and rest and not rest[0].startswith(("-", "…")):
         wrong.append(f"`{call}`: there is no command {rest[0]!r}")
     for word in rest:
         option = word.partition("=")[0]

@@ -1,5 +1,6 @@
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def test_fingerprint_tells_data_apart(tiny_dataset, tmp_path):
 @pytest.mark.parametrize(
     "name", ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"]
 )
-def test_check_finds_a_changed_file(tiny_dataset, name):
+@pytest.mark.parametrize("function", [open_dataset, verify_dataset])
+def test_a_changed_file_is_found(tiny_dataset, function, name):
     path = tiny_dataset.folder / name
     data = bytearray(path.read_bytes())
     place = (
@@ -62,9 +64,34 @@ def test_check_finds_a_changed_file(tiny_dataset, name):
     )
     data[place] ^= 1
     path.write_bytes(data)
-    open_dataset(tiny_dataset.folder)  # still well formed
     with pytest.raises(DataError, match=f"{name}: has changed since the data set was written"):
-        verify_dataset(tiny_dataset.folder)
+        function(tiny_dataset.folder)  # still well formed
+
+
+def test_features_set_to_zero_are_not_read_under_the_old_fingerprint(tiny_dataset):
+    zeros = {name: np.zeros_like(tiny_dataset.start) for name in ("start", "end")}
+    write_tensors(tiny_dataset.folder / "features.safetensors", zeros)
+    with pytest.raises(DataError, match=r"features.safetensors: has changed since"):
+        open_dataset(tiny_dataset.folder)
+
+
+@pytest.mark.parametrize(("key", "value"), [("name", "real"), ("provenance", {})])
+def test_a_header_that_was_changed_is_found(tiny_dataset, key, value):
+    path = tiny_dataset.folder / "dataset.json"
+    header = json.loads(path.read_text())
+    path.write_text(json.dumps(header | {key: value}))
+    with pytest.raises(DataError, match=r"dataset.json: has changed since the data set was"):
+        open_dataset(tiny_dataset.folder)
+
+
+def test_copies_and_headers_of_earlier_versions_open(tiny_dataset, tmp_path):
+    copy = Path(shutil.copytree(tiny_dataset.folder, tmp_path / "copy"))
+    os.utime(copy / "features.safetensors", (0, 0))
+    assert open_dataset(copy).fingerprint == tiny_dataset.fingerprint
+    header = json.loads((copy / "dataset.json").read_text())
+    del header["sha256"]
+    (copy / "dataset.json").write_text(json.dumps(dict(reversed(header.items()))))
+    assert open_dataset(copy).fingerprint == tiny_dataset.fingerprint
 
 
 def test_check_finds_a_file_without_hash(tiny_dataset):

@@ -204,9 +204,30 @@ def test_damaged_cells_are_refused_with_their_file(study, tmp_path):
     path = cell.path(ours)
     value = json.loads(path.read_text())
     assert CellFile.read(path) == read_cell(ours, cell)
-    path.write_text(json.dumps(value | {"success": 7}))
     remedy = "Remove it to have the cell scored again"
-    with pytest.raises(RunError, match=rf"nearest\.json: not a cell .*\(success: .*{remedy}"):
+    path.write_text(json.dumps(value | {"without_plan": value["without_plan"] + 1}))
+    with pytest.raises(RunError, match=rf"nearest\.json: has changed since.*{remedy}"):
+        read_cell(ours, cell)
+    del value["sha256"]  # as of earlier versions
+    path.write_text(json.dumps(value))
+    assert read_cell(ours, cell).to_dict() == value
+    digits, metrics = value["success"], value["metrics"]
+    for change, place in (
+        ({"success": 7}, "success: "),
+        ({"success": digits[1:]}, "success: "),
+        ({"success": digits[1:] + "2"}, "success: "),
+        ({"windows": value["windows"] + 1}, "success: "),
+        ({"horizon": 3}, "position_accuracy: "),
+        ({"starts": []}, "starts: "),
+        ({"windows": str(value["windows"])}, "windows: "),
+        ({"metrics": metrics | {"success_rate": metrics["success_rate"] + 1}}, "success_rate: "),
+        ({"metrics": metrics | {"position_accuracy": []}}, "position_accuracy: "),
+    ):
+        path.write_text(json.dumps(value | change))
+        with pytest.raises(RunError, match=rf"nearest\.json: not a cell .*{place}.*{remedy}"):
+            read_cell(ours, cell)
+    path.write_text(json.dumps(value | {"seed": 5}))
+    with pytest.raises(RunError, match=rf"nearest\.json: seed: 5; expected 0. {remedy}"):
         read_cell(ours, cell)
     failure = {name: value[name] for name in ("key", "row", "horizon", "seed")} | {"error": "why"}
     path.write_text(json.dumps(failure))

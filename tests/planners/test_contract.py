@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, RunError
-from cefito.files import read_json, write_json
+from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.answer import answer
 from cefito.planners.base import (
     UNCONSTRAINED,
@@ -252,6 +253,45 @@ def test_what_is_saved_gives_the_same_plans(name, planner, queries, known, tmp_p
         np.testing.assert_array_equal(loaded.predict_tasks(asked), planner.predict_tasks(asked))
     assert loaded.describe() == planner.describe()
     assert (loaded.horizon, loaded.observation_dim) == (planner.horizon, planner.observation_dim)
+
+
+@every_method
+@pytest.mark.parametrize("value", [1e30, np.inf, np.nan])
+@pytest.mark.parametrize("part", ["initial", "goal"])
+def test_a_query_that_cannot_be_computed_with_is_refused_by_its_number(
+    name, planner, queries, part, value
+):
+    changed = getattr(queries, part).copy()
+    changed[2, 5] = value
+    with pytest.raises(RunError, match=rf"^query 2 \(counted from 0\): its {part} observation"):
+        planner.plan(replace(queries, **{part: changed}), TOP_K)
+
+
+@every_method
+def test_what_it_knows_of_the_taxonomy(name, planner, splits):
+    known, taxonomy = planner.vocabulary, splits["train"].taxonomy
+    for found, names in ((known.tasks, taxonomy.tasks), (known.actions, taxonomy.actions)):
+        assert found is None or (found <= len(names) if known.least else found == len(names))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_weight_that_is_no_number_is_refused_with_its_file(name, planner, tmp_path):
+    method, refused = find_method(name), 0
+    settings = quick_config().settings(method.settings)
+    planner.save(tmp_path)
+    for path in sorted(tmp_path.glob("*.safetensors")):
+        tensors, metadata = load_tensors(path, "pt", "")
+        named = [key for key, tensor in tensors.items() if tensor.is_floating_point()]
+        if not named or path.stem == "prior":
+            continue
+        whole = tensors[named[-1]]
+        tensors[named[-1]] = torch.full_like(whole, torch.nan)
+        write_tensors(path, tensors, metadata)
+        with pytest.raises(RunError, match=path.name):
+            method.planner.load(tmp_path, settings=settings, context=TrainingContext())
+        write_tensors(path, {**tensors, named[-1]: whole}, metadata)
+        refused += 1
+    assert refused
 
 
 @every_method

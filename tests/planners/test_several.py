@@ -130,6 +130,7 @@ def test_an_interrupted_training_goes_on(train, dataset, tmp_path):
     assert train(2, 3) == [(2, False), (3, True)]
     path = tmp_path / "runs" / "T3" / "run.json"
     path.write_text(path.read_text().replace('"finished": true', '"finished": false'))
+    (path.parent / "manifest.json").unlink()
     with pytest.raises(RunError, match="its training has not finished"):
         open_run(tmp_path / "runs", horizon=3)
     assert train(2, 3) == [(2, False), (3, True)]

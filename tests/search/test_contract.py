@@ -227,6 +227,24 @@ def test_a_field_that_gives_no_numbers_has_plans_all_the_same(search):
     (plans,) = search.search(DummyField(2, lambda *_: float("nan")), [problem(0, [1, 2])], 2)
     assert len(plans) == 2
     assert np.isinf(plans.energies).all()
+    assert not plans.finite
+    assert not plans.exact
+
+
+@pytest.mark.parametrize("none", [np.nan, np.inf, -np.inf])
+def test_one_energy_that_is_no_number_is_told(search, none):
+    """Though others are numbers: what that one would be, nobody knows."""
+    actions = [1, 2, 3]
+
+    def energy(*given):
+        return none if given[-1][-1] == 1 else float(sum(given[-1]))
+
+    whole, broken = DummyField(2, lambda *given: float(sum(given[-1]))), DummyField(2, energy)
+    (plans,) = search.search(whole, [problem(0, actions)], 9)
+    assert plans.finite
+    (plans,) = search.search(broken, [problem(0, actions)], 9)
+    assert not plans.finite
+    assert not plans.exact
 
 
 def network(count: int) -> tuple[IncrementalField, list[Problem]]:

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import resource
 from pathlib import Path
@@ -10,6 +11,7 @@ from torch import nn
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.training.checkpoint import TrainingState, load_checkpoint, load_weights, save_checkpoint
+from cefito.training.log import MetricsLog, read_metrics
 
 
 def fresh(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -173,3 +175,97 @@ def test_nothing_is_pickled(saved):
     tensors, metadata = load_tensors(path, "pt", "", RunError)
     assert set(metadata) == {"state"}
     assert {name.split(".")[0] for name in tensors} == {"model", "average", "best", "optimiser"}
+
+
+def rewritten(path, change, *, counters=None):
+    """The checkpoint with other tensors or counters, as of earlier versions: without a digest."""
+    tensors, metadata = load_tensors(path, "pt", "")
+    state = json.loads(metadata["state"])
+    del state["digest"]
+    write_tensors(path, change(tensors), {"state": json.dumps(state | (counters or {}))})
+
+
+def test_a_checkpoint_of_an_earlier_version_without_digest_is_taken(saved):
+    path, module, _ = saved
+    rewritten(path, lambda tensors: tensors)
+    other, optimiser = fresh(1)
+    load_checkpoint(path, "k", other, optimiser)
+    assert_equal(other.state_dict(), module.state_dict())
+
+
+@pytest.mark.parametrize("name", ["model.mean", "average.0.bias", "optimiser.1.exp_avg"])
+def test_a_changed_checkpoint_is_refused(saved, name):
+    path, *_ = saved
+    tensors, metadata = load_tensors(path, "pt", "")
+    tensors[name] = tensors[name] + 1
+    write_tensors(path, tensors, metadata)
+    with pytest.raises(RunError, match=r"checkpoint\.safetensors: has changed since it"):
+        load_checkpoint(path, "k", *fresh(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("model.mean", torch.full((3,), torch.nan), "'mean' holds NaN or infinity"),
+        ("model.mean", torch.zeros(3).double(), "'mean' is of type torch.float64"),
+        ("best.mean", torch.zeros(4), "'mean' has shape"),
+        ("average.other", torch.zeros(4), "'other' is unknown"),
+        ("nonsense", torch.zeros(1), "'nonsense' is unknown"),
+        ("optimiser.0.exp_avg", torch.zeros(1), "'optimiser.0.exp_avg' does not fit"),
+        ("optimiser.9.exp_avg", torch.zeros(1), "'optimiser.9.exp_avg' does not fit"),
+        ("optimiser.x", torch.zeros(1), "'optimiser.x' does not fit"),
+        ("optimiser.0.step", torch.tensor(torch.inf), "'optimiser.0.step' does not fit"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused_by_name(saved, name, tensor, message):
+    path, *_ = saved
+    rewritten(path, lambda tensors: tensors | {name: tensor})
+    with pytest.raises(RunError, match=rf"checkpoint\.safetensors: .*{message}"):
+        load_checkpoint(path, "k", *fresh(1))
+
+
+def test_moments_that_are_missing_are_refused(saved):
+    path, *_ = saved
+    rewritten(path, lambda tensors: {k: v for k, v in tensors.items() if k != "optimiser.0.step"})
+    with pytest.raises(RunError, match="lacks moments of parameter 0"):
+        load_checkpoint(path, "k", *fresh(1))
+
+
+@pytest.mark.parametrize(
+    "counters", [{"epoch": "3"}, {"epoch": -1}, {"best": [None]}, {"finished": 1}, {"colour": 1}]
+)
+def test_counters_that_do_not_fit_are_refused_by_name(saved, counters):
+    path, *_ = saved
+    rewritten(path, lambda tensors: tensors, counters=counters)
+    with pytest.raises(
+        RunError, match=rf"not a checkpoint of this version \({next(iter(counters))}"
+    ):
+        load_checkpoint(path, "k", *fresh(1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"epoch": 1}\n[]\n', "line 2: expected an object of finite numbers"),
+        ('{"epoch": 1}\n{"epoch": 3}\n', "line 2: is of epoch 3; expected 2"),
+        ('{"epoch": 1.0}\n', "line 1: is of epoch 1.0; expected 1"),
+        ('{"loss": 1}\n', "line 1: is of epoch None"),
+        ('{"epoch": 1, "loss": NaN}\n', "line 1: expected an object of finite numbers"),
+        ('{"epoch": 1}\n{"epo\n{"epoch": 3}\n', "line 2: not valid JSON"),
+        ('{"epoch": 1}\n', "ends with epoch 1, but the checkpoint beside it is of epoch 2"),
+        ("\udcff", "cannot be read"),
+    ],
+)
+def test_lines_of_metrics_that_do_not_fit_are_refused_by_name(tmp_path, text, message):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(RunError, match=rf"metrics\.jsonl.*{message}"):
+        MetricsLog(tmp_path, 2)
+
+
+def test_metrics_go_on_where_earlier_lines_were_removed(tmp_path):
+    log = MetricsLog(tmp_path, 2)
+    log.write({"epoch": 3})
+    log.close()
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"epoch": 3}]
+    MetricsLog(tmp_path, 3).close()

@@ -38,6 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
     "config": ("cefito.cli.config:app", "Show the settings of presets; compare those of runs."),
+    "check": ("cefito.cli.check:check", "Whether a data set, run or study is whole and unchanged."),
+    "export": ("cefito.cli.share:export", "A run as one zip file, with a model card."),
+    "push": ("cefito.cli.share:push", "A run onto a model hub."),
+    "pull": ("cefito.cli.share:pull", "A run from a model hub."),
     "extract": ("cefito.cli.extract:extract", "Features of videos, one vector a second."),
     "embed": ("cefito.cli.embed:embed", "A data set with text embeddings of its actions' names."),
     "import-checkpoint": (

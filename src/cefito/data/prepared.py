@@ -1,6 +1,7 @@
 """The prepared data set: the one folder format that everything downstream reads.
 
 - dataset.json: format version, name, observation dimension, provenance, SHA-256 of the other files
+  and of its own entries
 - taxonomy.json: tasks and actions
 - videos.jsonl: one annotated video a line
 - features.safetensors: `start` and `end` [S, E], the observation at the start and at the end of
@@ -27,10 +28,10 @@ from cefito.files import (
     load_tensors,
     new_folder,
     read_json,
-    sha256,
     write_json,
     write_tensors,
 )
+from cefito.hashes import file_digest, unsealed, value_sealed
 
 __all__ = [
     "FORMAT_VERSION",
@@ -39,10 +40,12 @@ __all__ = [
     "open_dataset",
     "verify_dataset",
     "write_dataset",
+    "write_header",
 ]
 
 FORMAT_VERSION = 1
 _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulate)."
+_FILES = ("taxonomy.json", "videos.jsonl", "features.safetensors")  # that every data set has
 
 
 @dataclass(frozen=True)
@@ -96,14 +99,19 @@ class PreparedDataset:
         return _fingerprint(self.hashes)
 
 
-def open_dataset(folder: Path | str) -> PreparedDataset:
-    """Open a prepared data set and validate its structure and values.
+def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset:
+    """Open a prepared data set: validate its structure and values, and compare its files' hashes.
 
-    Hashes are not recomputed here; `verify_dataset` does that.
+    So a fingerprint always is that of the data that are read. Within a process, a file that has
+    not changed since it was compared (by size, times and inode) is not read for its hash again.
+
+    Args:
+        folder: Where it lies.
+        verify: Hash every file, whether it seems unchanged or not.
 
     Raises:
-        DataError: A file is missing, truncated, malformed or inconsistent; the message names file,
-            place and remedy.
+        DataError: A file is missing, truncated, malformed, inconsistent or has changed since the
+            data set was written; the message names file, place and remedy.
     """
     folder = Path(folder)
     header = _read_header(folder)
@@ -129,6 +137,7 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
             raise DataError(f"{place}: has no tensor 'action_text'. {_PREPARE}")
         text = tensors["action_text"]
         check_action_text(annotations, text, place=place, remedy=_PREPARE)
+    _compare_hashes(folder, header, anew=verify)
     return PreparedDataset(
         folder=folder,
         name=header["name"],
@@ -251,7 +260,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
         if (
             not isinstance(value, dict)
             or not isinstance(value.get(key), kind)
-            or value[key] is True
+            or isinstance(value[key], bool)
         ):
             raise DataError(
                 f"{path}: entry '{key}' is missing or not of type {kind.__name__}. {_PREPARE}"
@@ -262,6 +271,37 @@ def _read_header(folder: Path) -> dict[str, Any]:
             f"{FORMAT_VERSION}. {_PREPARE}"
         )
     return dict(value)
+
+
+def _compare_hashes(folder: Path, value: dict[str, Any], *, anew: bool) -> None:
+    """See that every file still has the content that it was written with.
+
+    Args:
+        folder: Where they lie.
+        value: Content of `dataset.json`.
+        anew: Hash every file, whether it seems unchanged or not.
+
+    Raises:
+        DataError: One has not, or has no hash.
+    """
+    header, hashes = folder / "dataset.json", value["hashes"]
+    unlisted = sorted(set(_FILES) - hashes.keys())
+    if unlisted:
+        raise DataError(f"{header}: lists no hash of {unlisted[0]}. {_PREPARE}")
+    if not unsealed(value)[1]:
+        raise DataError(
+            f"{header}: has changed since the data set was written (its entries differ from their "
+            f"own SHA-256). {_PREPARE}"
+        )
+    for name, expected in hashes.items():
+        path = folder / name
+        if Path(name).name != name or not path.is_file():
+            raise DataError(f"{path}: no such file, but {header} lists it. {_PREPARE}")
+        if file_digest(path, anew=anew) != expected:
+            raise DataError(
+                f"{path}: has changed since the data set was written (its SHA-256 differs from "
+                f"dataset.json). {_PREPARE}"
+            )
 
 
 def write_dataset(
@@ -308,16 +348,8 @@ def write_dataset(
                 remedy="Give one row an action.",
             )
             write_tensors(temporary / "action_text.safetensors", {"action_text": action_text})
-        hashes = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-        write_json(
-            temporary / "dataset.json",
-            {
-                "format_version": FORMAT_VERSION,
-                "name": name,
-                "observation_dim": int(start.shape[1]),
-                "provenance": provenance,
-                "hashes": hashes,
-            },
+        write_header(
+            temporary, name=name, observation_dim=int(start.shape[1]), provenance=provenance
         )
         try:
             open_dataset(temporary)
@@ -326,26 +358,31 @@ def write_dataset(
     return open_dataset(folder)
 
 
+def write_header(
+    folder: Path, *, name: str, observation_dim: int, provenance: dict[str, Any]
+) -> None:
+    """Write the `dataset.json` of a folder that holds all other files of a data set, the last one.
+
+    Args:
+        folder: The folder.
+        name: Name shown in tables.
+        observation_dim: E.
+        provenance: Where the data came from; anything JSON holds.
+    """
+    header = {
+        "format_version": FORMAT_VERSION,
+        "name": name,
+        "observation_dim": observation_dim,
+        "provenance": provenance,
+        "hashes": {path.name: file_digest(path) for path in sorted(folder.iterdir())},
+    }
+    write_json(folder / "dataset.json", value_sealed(header))
+
+
 def verify_dataset(folder: Path | str) -> PreparedDataset:
     """Open a prepared data set and recompute the hash of every file.
 
     Raises:
-        DataError: As `open_dataset`, or a file has changed since it was written.
+        DataError: As `open_dataset`.
     """
-    folder = Path(folder)
-    hashes = _read_header(folder)["hashes"]
-    unlisted = {"taxonomy.json", "videos.jsonl", "features.safetensors"} - hashes.keys()
-    if unlisted:
-        raise DataError(
-            f"{folder / 'dataset.json'}: lists no hash of {sorted(unlisted)[0]}. {_PREPARE}"
-        )
-    for name, expected in hashes.items():
-        path = folder / name
-        if not path.is_file():
-            raise DataError(f"{path}: no such file. {_PREPARE}")
-        if sha256(path) != expected:
-            raise DataError(
-                f"{path}: has changed since the data set was written (its SHA-256 differs from "
-                f"dataset.json). {_PREPARE}"
-            )
-    return open_dataset(folder)
+    return open_dataset(folder, verify=True)

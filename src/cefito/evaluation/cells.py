@@ -86,7 +86,7 @@ def read_cell(study: Study, cell: Cell) -> CellFile | FailureFile | None:
     """What is kept of a cell; None where there is nothing, or something of other settings.
 
     Raises:
-        RunError: The file is damaged.
+        RunError: The file is damaged, or holds another cell.
     """
     path = cell.path(study)
     if not path.exists():
@@ -94,7 +94,16 @@ def read_cell(study: Study, cell: Cell) -> CellFile | FailureFile | None:
     value = read_json(path, CellFile.remedy, RunError)
     if not isinstance(value, dict) or value.get("key") != cell.key(study):
         return None
-    return FailureFile.parse(value, path) if "error" in value else CellFile.parse(value, path)
+    kind = FailureFile if "error" in value else CellFile
+    record: CellFile | FailureFile = kind.parse(value, path)
+    for name, ours, theirs in (
+        ("row", cell.row.name, record.row),
+        ("horizon", cell.horizon, record.horizon),
+        ("seed", cell.seed, record.seed),
+    ):
+        if ours != theirs:
+            raise RunError(f"{path}: {name}: {theirs}; expected {ours}. {CellFile.remedy}")
+    return record
 
 
 def write_failure(study: Study, cell: Cell, error: str, trace: str | None = None) -> None:

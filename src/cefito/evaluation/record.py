@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -9,6 +10,7 @@ from pydantic import SerializerFunctionWrapHandler, ValidationError, model_seria
 
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
+from cefito.hashes import unsealed, value_sealed
 from cefito.settings import Frozen
 
 __all__ = ["Record"]
@@ -21,11 +23,13 @@ class Record(Frozen):
         what: What it is called in messages.
         remedy: What to do about a file that cannot be read.
         optional: Fields that are left out of the file where they are None.
+        sealed: Whether the file holds the digest of its entries too, compared when it is read.
     """
 
     what: ClassVar[str] = "record"
     remedy: ClassVar[str] = "Make it again."
     optional: ClassVar[frozenset[str]] = frozenset()
+    sealed: ClassVar[bool] = False
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -45,7 +49,7 @@ class Record(Frozen):
         Raises:
             RunError: The file cannot be written.
         """
-        write_json(path, self.to_dict())
+        write_json(path, value_sealed(self.to_dict()) if self.sealed else self.to_dict())
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -65,10 +69,18 @@ class Record(Frozen):
             path: The file, for the message.
 
         Raises:
-            RunError: It is no such record of this version.
+            RunError: It is no such record of this version, or has changed since it was written.
         """
+        if cls.sealed and isinstance(value, dict):
+            value, whole = unsealed(value)
+            if not whole:
+                raise RunError(
+                    f"{path}: has changed since it was written (its entries differ from their own "
+                    f"SHA-256). {cls.remedy}"
+                )
         try:
-            return cls.model_validate(value)
+            # as JSON: lists stand for tuples, but 3.0 for no whole number and "3" for none
+            return cls.model_validate_json(json.dumps(value), strict=True)
         except ValidationError as problem:
             first = problem.errors()[0]
             place = ".".join(str(part) for part in first["loc"])

@@ -6,7 +6,9 @@ or of another kind is refused, with the name of the file.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+from pydantic import model_validator
 
 from cefito.data.windows import Selection
 from cefito.evaluation.breakdown import TaskScores, VideoIntervals
@@ -211,9 +213,32 @@ class CellFile(CellScores):
         starts: Number of each window's first step in its video.
     """
 
+    sealed: ClassVar[bool] = True
+
     key: str
     videos: list[int]
     starts: list[int]
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        """Its entries say the same of how many windows there are and how many were right.
+
+        Raises:
+            ValueError: They do not; the message names them.
+        """
+        for name in ("success", "videos", "starts"):
+            if len(getattr(self, name)) != self.windows:
+                raise ValueError(f"{name}: {len(getattr(self, name))} of {self.windows} windows")
+        right = self.success.count("1")
+        if right + self.success.count("0") != self.windows:
+            raise ValueError("success: expected a digit 0 or 1 for each window")
+        rate = self.percent("success_rate")
+        if not self.windows or rate is None or abs(rate - 100 * right / self.windows) > 1e-6:
+            raise ValueError(f"success_rate: {rate}, but {right} of {self.windows} are right")
+        position = self.metrics.get("position_accuracy")
+        if not isinstance(position, list) or len(position) != self.horizon:
+            raise ValueError(f"position_accuracy: expected {self.horizon} numbers")
+        return self
 
 
 class ScoredCell(CellScores):
@@ -248,6 +273,7 @@ class FailureFile(FailedCell):
     """
 
     optional: ClassVar[frozenset[str]] = frozenset({"traceback"})
+    sealed: ClassVar[bool] = True
 
     key: str
     traceback: str | None = None

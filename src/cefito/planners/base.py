@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ __all__ = [
     "Fitted",
     "Planner",
     "Queries",
+    "Vocabulary",
+    "check_finite",
     "check_min_probability",
     "check_probabilities",
     "check_queries",
@@ -145,6 +147,20 @@ class Description(Frozen):
     evidence: Evidence | None = None
 
 
+class Vocabulary(NamedTuple):
+    """Numbers of tasks and actions that a planner was fitted for.
+
+    Attributes:
+        tasks: Of tasks; None where it does not know.
+        actions: Of actions; None where it does not know.
+        least: Whether there may be more, of which it has met none.
+    """
+
+    tasks: int | None
+    actions: int | None
+    least: bool = False
+
+
 class Planner(Protocol):
     """A fitted method: it plans for queries and is never changed, so many threads can share it."""
 
@@ -161,6 +177,10 @@ class Planner(Protocol):
     @property
     def observation_dim(self) -> int:
         """E, the features of an observation."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
 
     @classmethod
     def fit(
@@ -253,6 +273,11 @@ class BasePlanner:
         """Learned numbers of each network that takes part in planning, by its name."""
         return {}
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Nothing is known of it."""
+        return Vocabulary(None, None)
+
     def describe(self) -> Description:
         """What it is made of."""
         return Description(
@@ -278,7 +303,8 @@ def check_queries(
     Raises:
         ConfigError: `top_k` below 1, or constraints that it cannot obey; the message names the
             methods that can.
-        RunError: Observations of another dimension.
+        RunError: Observations of another dimension, or too large to compute with; the message names
+            the query.
     """
     if top_k < 1:
         raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
@@ -290,6 +316,34 @@ def check_queries(
                 f"observations have {part.shape[1]} features; this run was trained on "
                 f"{planner.observation_dim}."
             )
+    for name, part in (("initial", queries.initial), ("goal", queries.goal)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(np.square(part).sum(axis=1))
+        if not finite.all():
+            row = int(np.flatnonzero(~finite)[0])
+            raise RunError(
+                f"query {row} (counted from 0): its {name} observation holds NaN, infinity or "
+                f"numbers too large to compute with (up to {np.abs(part[row]).max():.3g}). Give "
+                "observations made as those of the run were."
+            )
+
+
+def check_finite(plans: Plans, query: int) -> None:
+    """Refuse plans that were chosen among energies that are no numbers.
+
+    Args:
+        plans: The plans of a query.
+        query: Its number.
+
+    Raises:
+        RunError: An energy that was met, or a plan's score, is NaN or infinite.
+    """
+    if not (plans.finite and np.isfinite(plans.energies).all() and np.isfinite(plans.scores).all()):
+        raise RunError(
+            f"query {query} (counted from 0): the energies of its sequences are NaN or infinite, "
+            "so none can be called the best. Give observations made as those of the run were; "
+            "where they are, the run's weights are of no use: train it again."
+        )
 
 
 def check_min_probability(planner: Planner, least: float) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, ValidationError, model_validator
 
 from cefito.data.windows import Windows
 from cefito.errors import RunError
@@ -20,6 +22,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Vocabulary,
     check_queries,
 )
 from cefito.planners.networks import TrainingContext
@@ -27,11 +30,28 @@ from cefito.planners.task_model import ClassifierSettings, TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
+from cefito.settings import Frozen
 
 __all__ = ["FrequentPlanner"]
 
 _FILE = "frequent.json"
 _REMEDY = "Fit the planner again."
+_Id = Annotated[int, Field(ge=0)]
+_Count = Annotated[int, Field(ge=1)]
+
+
+class _Kept(Frozen):
+    """What is kept: T, and for each task its sequences with their counts."""
+
+    horizon: int = Field(ge=1)
+    counts: dict[int, list[tuple[list[_Id], _Count]]]
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        rows = (actions for rows in self.counts.values() for actions, _ in rows)
+        if any(len(actions) != self.horizon for actions in rows):
+            raise ValueError(f"sequences of other than {self.horizon} actions")
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,14 +115,17 @@ class FrequentPlanner(BasePlanner):
         value = read_json(folder / _FILE, _REMEDY, RunError)
         task_model = TaskModel.load(folder, config=settings.classifier, device=context.device)
         try:
+            kept = _Kept.model_validate_json(json.dumps(value), strict=True)
             counts = {
-                int(task): tuple((tuple(actions), int(count)) for actions, count in rows)
-                for task, rows in value["counts"].items()
+                task: tuple((tuple(actions), count) for actions, count in rows)
+                for task, rows in kept.counts.items()
             }
-            return cls(task_model, counts, int(value["horizon"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            return cls(task_model, counts, kept.horizon)
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the whole"
             raise RunError(
-                f"{folder / _FILE}: holds no counts ({problem!r}). {_REMEDY}"
+                f"{folder / _FILE}: holds no counts ({place}: {first['msg']}). {_REMEDY}"
             ) from problem
 
     def save(self, folder: Path) -> None:
@@ -120,6 +143,14 @@ class FrequentPlanner(BasePlanner):
     def observation_dim(self) -> int:
         """E, the features of an observation."""
         return self.task_model.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        rows = (actions for rows in self.counts.values() for actions, _ in rows)
+        actions = 1 + max((action for actions in rows for action in actions), default=-1)
+        tasks = max(self.task_model.task_count, 1 + max(self.counts, default=-1))
+        return Vocabulary(tasks, actions, least=True)
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The classifier's prediction [N], or the given tasks."""

@@ -216,6 +216,10 @@ def _make_field(
         )
     text = load_npy(text_path, "Expected the text embeddings of the actions, row = action id.")
     check_array(text, shape=(actions, width), place=str(text_path), rows="action")
+    with np.errstate(over="ignore"):  # what does not fit single precision is infinite in it
+        text = check_array(
+            text.astype(np.float32), shape=(actions, width), place=str(text_path), rows="action"
+        )
     config = load_config(
         "released",
         dataset=taxonomy.dataset,
@@ -227,7 +231,7 @@ def _make_field(
         observation_dim=observation_dim,
         action_count=actions,
         horizon=horizon,
-        action_vectors=torch.from_numpy(text.astype(np.float32)),
+        action_vectors=torch.from_numpy(text),
     )
     if not torch.allclose(tensors[_POSITIONS], field.predictor.pos_embed, rtol=0, atol=1e-5):
         raise RunError(

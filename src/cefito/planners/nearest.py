@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, check_queries
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    BasePlanner,
+    Fitted,
+    Queries,
+    Vocabulary,
+    check_queries,
+)
 from cefito.planners.networks import TrainingContext
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
@@ -73,9 +80,26 @@ class NearestPlanner(BasePlanner):
         """
         tensors, _ = load_tensors(folder / _FILE, "np", _REMEDY, RunError)
         try:
-            return cls(tensors["pairs"], tensors["actions"], tensors["tasks"])
+            pairs, actions, tasks = (tensors[name] for name in ("pairs", "actions", "tasks"))
         except KeyError as problem:
             raise RunError(f"{folder / _FILE}: holds no {problem}. {_REMEDY}") from problem
+        if (
+            pairs.dtype != np.float32
+            or pairs.ndim != 2
+            or not pairs.size
+            or pairs.shape[1] % 2
+            or not np.isfinite(pairs).all()
+            or actions.ndim != 2
+            or not actions.size
+            or any(part.dtype != np.int64 or part.min() < 0 for part in (actions, tasks))
+            or not len(pairs) == len(actions) == len(tasks)
+            or tasks.ndim != 1
+        ):
+            raise RunError(
+                f"{folder / _FILE}: its arrays hold no training windows: expected finite pairs "
+                f"[M, 2 E], actions [M, T] and tasks [M]. {_REMEDY}"
+            )
+        return cls(pairs, actions, tasks)
 
     def save(self, folder: Path) -> None:
         """Write the training windows."""
@@ -92,6 +116,11 @@ class NearestPlanner(BasePlanner):
     def observation_dim(self) -> int:
         """E, the features of an observation."""
         return int(self.pairs.shape[1]) // 2
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(int(self.tasks.max()) + 1, int(self.actions.max()) + 1, least=True)
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The task of the nearest window [N]."""

@@ -23,7 +23,7 @@ from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig
 from cefito.training.trainer import Loss, TrainingResult, train
 
-__all__ = ["TrainedNetwork", "TrainingContext", "train_network"]
+__all__ = ["TrainedNetwork", "TrainingContext", "finite_outputs", "train_network"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +148,27 @@ def train_network(
     result = context.train(name, placed_loss, training, seed=seed, settings=settings)
     network.eval()
     return result
+
+
+def finite_outputs(values: Tensor, title: str) -> Tensor:
+    """What a network says of N queries [N, ...], seen to be finite numbers.
+
+    Args:
+        values: Its outputs.
+        title: What it is called in the message.
+
+    Raises:
+        RunError: NaN or infinity; the message names the first query that has them.
+    """
+    finite = values.isfinite().flatten(1).all(dim=1)
+    if not bool(finite.all()):
+        row = int((~finite).nonzero()[0])
+        raise RunError(
+            f"query {row} (counted from 0): the {title} gives NaN or infinity. Give observations "
+            "made as those of the run were; where they are, the run's weights are of no use: train "
+            "it again."
+        )
+    return values
 
 
 @dataclass(frozen=True)

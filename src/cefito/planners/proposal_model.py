@@ -17,7 +17,12 @@ from cefito.data.windows import Windows
 from cefito.field.proposal import ProposalNetwork
 from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Queries
-from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.planners.networks import (
+    TrainedNetwork,
+    TrainingContext,
+    finite_outputs,
+    train_network,
+)
 from cefito.runtime import Stream
 from cefito.training.proposal_loss import ProposalLoss
 from cefito.training.settings import TrainingConfig
@@ -102,7 +107,7 @@ class ProposalModel(TrainedNetwork[ProposalNetwork]):
             RunError: Observations of another dimension.
         """
         logits = self.network(*self.observations(queries, self.network.observation_dim))
-        return np.asarray(logits.float().cpu().numpy())
+        return np.asarray(finite_outputs(logits, self.title).float().cpu().numpy())
 
 
 def _build(config: ProposalConfig, tensors: Mapping[str, Tensor]) -> ProposalNetwork:

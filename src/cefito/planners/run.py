@@ -3,6 +3,7 @@
 run.json                  `RunInfo`: method, data set, settings, versions, how trainings went
 taxonomy.json             tasks and actions
 *.safetensors, *.json     what the planner saves
+manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them
 """
@@ -23,6 +24,9 @@ from cefito.data.windows import Selection, Windows, check_selection, fitting_win
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import Fitted, Planner
+from cefito.planners.bundle import local_folder
+from cefito.planners.fit_check import check_fit
+from cefito.planners.manifest import check_manifest, recorded
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.run_folders import chosen_run, horizons_in
@@ -105,9 +109,10 @@ class Run:
         if not trained.fingerprint:
             return self._other_dataset(path)
         place = path or Path(trained.path)
-        if path is None and not place.exists():
+        if path is None and not (trained.path and place.exists()):
             raise RunError(
-                f"{self.folder}: its data set is no longer at {place}. Say where it is.",
+                f"{self.folder}: its data set is no longer at {trained.path or 'hand'}. Say where "
+                "it is.",
                 setting="dataset",
             )
         dataset = open_dataset(place)
@@ -317,10 +322,11 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
 
 
 def write_run(run: Run) -> None:
-    """Write all files of a run into its folder, which exists."""
-    run.planner.save(run.folder)
-    write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
-    run.info.write(run.folder)
+    """Write all files of a run into its folder, which exists, and their manifest."""
+    with recorded(run.folder):
+        run.planner.save(run.folder)
+        write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
+        run.info.write(run.folder)
 
 
 def _claim(folder: Path, info: RunInfo) -> None:
@@ -382,7 +388,7 @@ def method_settings(info: RunInfo) -> Mapping[str, Any] | None:
 def open_run(
     folder: Path | str, *, horizon: int | None = None, device: torch.device | None = None
 ) -> Run:
-    """Open a finished run.
+    """Open a finished run: a run folder, a zip archive of one, or `hub:USER/NAME`.
 
     Args:
         folder: A run folder, or one that holds runs of several horizons (`train_runs`).
@@ -390,10 +396,11 @@ def open_run(
         device: Where it plans; the CPU by default.
 
     Raises:
-        RunError: No run, none of this horizon, several and no horizon, an unfinished one, or
-            damaged files.
+        RunError: No run, none of this horizon, several and no horizon, an unfinished one, damaged
+            files, or files that have changed since they were written or do not fit each other.
     """
-    folder = chosen_run(Path(folder), horizon)
+    folder = chosen_run(local_folder(folder), horizon)
+    check_manifest(folder, (RUN_FILE, _TAXONOMY))
     info = RunInfo.read(folder)
     if horizon not in (None, info.horizon):
         raise RunError(
@@ -416,7 +423,9 @@ def open_run(
         ) from problem
     context = TrainingContext(device=device or torch.device("cpu"))
     planner = entry.planner.load(folder, settings=settings, context=context)
-    return Run(folder=folder, planner=planner, info=info, taxonomy=_taxonomy(folder, info))
+    taxonomy = _taxonomy(folder, info)
+    check_fit(planner, info, taxonomy, folder=folder)
+    return Run(folder=folder, planner=planner, info=info, taxonomy=taxonomy)
 
 
 def _taxonomy(folder: Path, info: RunInfo) -> Taxonomy:

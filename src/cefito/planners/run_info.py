@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -90,8 +91,15 @@ class RunInfo(Frozen):
         """
         path = folder / RUN_FILE
         value = read_json(path, "Expected a run folder as cefito train makes it.", RunError)
+        newer = value.get("format_version") if isinstance(value, dict) else None
+        if type(newer) is int and newer > 1:
+            raise RunError(
+                f"{path}: format_version {newer} was written by a newer cefito; this one reads 1. "
+                "Update cefito."
+            )
         try:
-            return cls.model_validate(value)
+            # as JSON: lists stand for tuples, but 3.0 for no whole number and "3" for none
+            return cls.model_validate_json(json.dumps(value), strict=True)
         except ValidationError as problem:
             first = problem.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "the whole"

@@ -14,7 +14,12 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import TaskClassifier
 from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries
-from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.planners.networks import (
+    TrainedNetwork,
+    TrainingContext,
+    finite_outputs,
+    train_network,
+)
 from cefito.runtime import Stream
 from cefito.settings import Frozen
 from cefito.training.classifier_loss import ClassifierLoss
@@ -104,6 +109,11 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         """E, the features of an observation."""
         return self.network.fc1.in_features
 
+    @property
+    def task_count(self) -> int:
+        """Tasks that it tells from each other."""
+        return self.network.fc4.out_features
+
     @torch.inference_mode()
     def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
         """Log p(task | observations), [N, |C|].
@@ -112,6 +122,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
             RunError: Observations of another dimension.
         """
         logits = self.network(*self.observations(queries, self.observation_dim))
+        finite_outputs(logits, self.title)
         return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
 
     def predict(self, queries: Queries) -> NDArray[np.int64]:

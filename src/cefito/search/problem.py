@@ -191,6 +191,8 @@ class Plans:
         task_probabilities: Probability of each plan's task, whatever its sequence [k].
         searched_mass: Share of all probability that the sequences compared hold, as far as that is
             known before they are scored; 1 where probabilities are exact without a search.
+        finite: Whether every energy that was met is a finite number; otherwise nothing can be said
+            of which is lowest.
     """
 
     actions: NDArray[np.int64]
@@ -203,6 +205,7 @@ class Plans:
     probabilities: NDArray[np.float64] | None = None
     task_probabilities: NDArray[np.float64] | None = None
     searched_mass: float | None = None
+    finite: bool = True
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -247,7 +250,7 @@ class Best:
     """
 
     def __init__(self, top_k: int) -> None:
-        self.top_k = top_k
+        self.top_k, self.finite = top_k, True
         self.scores = torch.empty(0, dtype=torch.float64)
         self.energies = torch.empty(0, dtype=torch.float64)
         self.ranks = torch.empty(0, dtype=torch.int64)
@@ -263,9 +266,15 @@ class Best:
             ranks: Their ranks [M], all different and none taken in before.
             scores: Their scores [M]; None where these are the energies.
         """
-        # A field that diverged in training gives no numbers; its sequences come last.
-        energies = energies.nan_to_num(nan=torch.inf, posinf=torch.inf)
-        scores = energies if scores is None else scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
+        # A field that diverged, or a query that it cannot take, gives no numbers; such sequences
+        # come last, and whoever asked is told.
+        self.finite = self.finite and bool(energies.isfinite().all())
+        energies = energies.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+        scores = (
+            energies
+            if scores is None
+            else scores.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+        )
         if len(scores) > self.top_k:
             bound = scores.topk(self.top_k, largest=False).values[-1]
             kept = (scores <= bound).nonzero().flatten()
@@ -286,7 +295,8 @@ class Best:
             energies=self.energies.numpy(),
             scores=self.scores.numpy(),
             evaluated=effort,
-            exact=exact,
+            exact=exact and self.finite,
+            finite=self.finite,
         )
 
 

@@ -41,14 +41,14 @@ class SequenceEnergies:
     ) -> NDArray[np.float64]:
         """Energies [M] of sequences of places [M, T] of the given queries [M].
 
-        An energy that is not a number counts as infinite.
+        An energy that is no finite number counts as infinite.
         """
         energies = np.zeros(len(query))
         for part in self.parts:
             for rows, values in self.walk(part, query, sequences):
                 energies[rows] += part.weight * values
         np.add.at(self.leaves, query, 1)
-        return np.nan_to_num(energies, nan=np.inf, posinf=np.inf)
+        return np.where(np.isfinite(energies), energies, np.inf)
 
     def of(self, query: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
         """Energies of sequences of one query [M, T]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ class MetricsLog:
 
     Raises:
         ConfigError: No such tracker, or it is not installed.
-        RunError: It cannot begin.
+        RunError: Lines that lie there do not fit, or the tracker cannot begin.
     """
 
     def __init__(self, folder: Path, epoch: int, *, tracker: str = "tensorboard") -> None:
@@ -33,6 +34,11 @@ class MetricsLog:
             if self.path.exists()
             else []
         )
+        if kept and kept[-1]["epoch"] < epoch:
+            raise RunError(
+                f"{self.path}: ends with epoch {kept[-1]['epoch']}, but the checkpoint beside it "
+                f"is of epoch {epoch}. Remove the file to go on without its earlier lines."
+            )
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         self._tracker = open_tracker(tracker, folder, epoch=epoch)
 
@@ -57,11 +63,36 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; a last line cut short by a kill is left out."""
+    """The lines of a `metrics.jsonl`; a last line cut short by a kill is left out.
+
+    Raises:
+        RunError: A line is not what `MetricsLog` writes, or is not that of the epoch after the one
+            before it; the message names it.
+    """
+    remedy = "Remove the file to go on without its earlier lines."
+    try:
+        texts = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise RunError(f"{path}: cannot be read ({problem}). {remedy}") from problem
     lines: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
+    for number, text in enumerate(texts, 1):
+        place = f"{path}, line {number}"
+        if not text and number == len(texts):
             break
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError) as problem:
+            if number == len(texts):  # no end of line: the process was killed while it wrote
+                break
+            raise RunError(f"{place}: not valid JSON. {remedy}") from problem
+        if not isinstance(line, dict) or not all(map(_is_number, line.values())):
+            raise RunError(f"{place}: expected an object of finite numbers. {remedy}")
+        due = lines[-1]["epoch"] + 1 if lines else max(1, int(line.get("epoch", 1)))
+        if type(line.get("epoch")) is not int or line["epoch"] != due:
+            raise RunError(f"{place}: is of epoch {line.get('epoch')!r}; expected {due}. {remedy}")
+        lines.append(line)
     return lines
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.prepared import FORMAT_VERSION, PreparedDataset, open_dataset
+from cefito.data.prepared import PreparedDataset, open_dataset, write_header
 from cefito.data.sources.archives import FeatureError
 from cefito.data.sources.folder import FeatureFolder
 from cefito.data.sources.observing import Beyond, check_beyond
@@ -29,7 +29,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Video, write_videos
 from cefito.errors import ConfigError, DataError
-from cefito.files import new_folder, read_json, sha256, write_atomic, write_json
+from cefito.files import new_folder, read_json, write_atomic, write_json
 from cefito.progress import Progress, silent
 
 __all__ = ["PRECISIONS", "prepare", "summary_rows"]
@@ -314,28 +314,23 @@ def _write(
             shape=(annotations.step_count, width),
             precision=recipe.precision,
         )
-        hashes = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-        write_json(
-            folder / "dataset.json",
-            {
-                "format_version": FORMAT_VERSION,
-                "name": name or annotations.taxonomy.dataset,
-                "observation_dim": width,
-                "provenance": {
-                    "observations": (
-                        f"features of {recipe.seconds} s around the rounded start and end of each "
-                        f"step, concatenated, stored as {recipe.precision}"
-                    ),
-                    "observed": {
-                        "seconds": recipe.seconds,
-                        "precision": recipe.precision,
-                        "features": made_with,
-                    },
-                    "source": {"kind": source.form, "files": [path.name for path in source.files]},
-                    "preparation": preparation,
-                    "cefito": version("cefito"),
+        write_header(
+            folder,
+            name=name or annotations.taxonomy.dataset,
+            observation_dim=width,
+            provenance={
+                "observations": (
+                    f"features of {recipe.seconds} s around the rounded start and end of each "
+                    f"step, concatenated, stored as {recipe.precision}"
+                ),
+                "observed": {
+                    "seconds": recipe.seconds,
+                    "precision": recipe.precision,
+                    "features": made_with,
                 },
-                "hashes": hashes,
+                "source": {"kind": source.form, "files": [path.name for path in source.files]},
+                "preparation": preparation,
+                "cefito": version("cefito"),
             },
         )
         open_dataset(folder)

@@ -9,14 +9,16 @@ prior.safetensors        counts of the prior over sequences
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import ConfigDict, Field, ValidationError
 
 from cefito.data.action_space import ActionSpace
-from cefito.data.taxonomy import Taxonomy
+from cefito.data.taxonomy import Taxonomy, is_id
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.field.joint import incremental_field, make_field
 from cefito.field.settings import with_epsilon
@@ -26,7 +28,7 @@ from cefito.planners.cefito.weights import OBJECTIVES, Evidence, ObjectiveFit, W
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.task_model import TaskModel
 from cefito.search.prior import NGramPrior
-from cefito.settings import validated
+from cefito.settings import Frozen, validated
 from cefito.training.checkpoint import load_weights
 
 if TYPE_CHECKING:
@@ -65,6 +67,36 @@ def write_planner(planner: CefitoPlanner, folder: Path) -> None:
     )
 
 
+class _Sizes(Frozen):
+    """The entries of `planner.json` that no other class checks."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    horizon: int = Field(ge=1)
+    observation_dim: int = Field(ge=1)
+    learned_actions: bool
+    tasks: int = Field(ge=1)
+    lacks: tuple[str, ...] = ()
+
+
+def _check_space(space: ActionSpace, taxonomy: Taxonomy) -> None:
+    """See that every task of the taxonomy has actions of it, ascending.
+
+    Raises:
+        ValueError: One has not.
+    """
+    if len(space.actions) != len(taxonomy.tasks):
+        raise ValueError(
+            f"action_space: {len(space.actions)} tasks; the taxonomy has {len(taxonomy.tasks)}"
+        )
+    if not all(is_id(task, len(taxonomy.tasks)) for task in space.fallback):
+        raise ValueError("action_space.fallback: unknown tasks")
+    for task, row in enumerate(space.actions):
+        known = all(is_id(action, len(taxonomy.actions)) for action in row)
+        if not row or not known or list(row) != sorted(set(row)):
+            raise ValueError(f"action_space.actions: those of task {task} are no ascending ids")
+
+
 def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
     """What a planner is made of, by the names of its attributes.
 
@@ -76,8 +108,10 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
     tensors, _ = load_tensors(folder / "field.safetensors", "pt", _REMEDY, RunError)
     settings = _settings(value, path)
     try:
+        _Sizes.model_validate_json(json.dumps(value), strict=True)
         taxonomy = Taxonomy.from_dict(value["taxonomy"], place=str(path))
         space = ActionSpace.from_dict(value["action_space"])
+        _check_space(space, taxonomy)
         field = make_field(
             config=settings.field,
             observation_dim=value["observation_dim"],
@@ -94,13 +128,19 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
             tasks=int(value["tasks"]),
             evidence=Evidence(**value["evidence"]) if value["evidence"] else None,
         )
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise RunError(
+            f"{path}: not a planner of this version ({place}: {first['msg']}). {_REMEDY}"
+        ) from problem
     except (KeyError, TypeError, ValueError, RuntimeError, ConfigError, DataError) as problem:
         raise RunError(
             f"{path}: not a planner of this version ({problem!r}). {_REMEDY}"
         ) from problem
     load_weights(field, tensors, str(folder / "field.safetensors"))
     with_tasks, with_chain = (title not in lacks for title in _NETWORKS)
-    return {
+    parts = {
         "settings": settings,
         "taxonomy": taxonomy,
         "space": space,
@@ -116,6 +156,44 @@ def read_planner(folder: Path, *, device: torch.device | str) -> dict[str, Any]:
             ChainModel.load(folder, config=settings.chain, device=device) if with_chain else None
         ),
     }
+    _check_fit(parts, folder)
+    return parts
+
+
+def _check_fit(parts: Mapping[str, Any], folder: Path) -> None:
+    """See that all parts are for the same observations, horizon, tasks and actions.
+
+    Raises:
+        RunError: One is for others; the message names its file.
+    """
+    field, taxonomy, space = parts["incremental"].field, parts["taxonomy"], parts["space"]
+    tasks, actions = len(taxonomy.tasks), len(taxonomy.actions)
+    chain, task_model, prior = parts["chain"], parts["task_model"], parts["prior"]
+    width = field.predictor.observation_dim
+    facts: list[tuple[str, str, Any, Any]] = [
+        ("prior.safetensors", "allowed actions", prior.actions, space.actions),
+        ("prior.safetensors", "actions", prior.action_count, actions),
+    ]
+    if task_model is not None:
+        facts += [
+            (task_model.file, "observation size", task_model.observation_dim, width),
+            (task_model.file, "tasks", task_model.task_count, tasks),
+        ]
+    if chain is not None:
+        known = (row.nonzero()[:, 0].tolist() for row in chain.states.lookup.cpu() >= 0)
+        allowed = tuple(tuple(row) for row in known)
+        facts += [
+            (chain.file, "observation size", chain.observation_dim, width),
+            (chain.file, "horizon", chain.horizon, field.horizon),
+            (chain.file, "tasks and actions", tuple(chain.states.lookup.shape), (tasks, actions)),
+            (chain.file, "allowed actions", allowed, space.actions),
+        ]
+    for file, what, found, expected in facts:
+        if found != expected:
+            told = f" ({found}; expected {expected})" if isinstance(found, int) else ""
+            raise RunError(
+                f"{folder / file}: {what}: does not fit the other files of the run{told}. {_REMEDY}"
+            )
 
 
 def _settings(value: Any, path: Path) -> CefitoSettings:

@@ -23,6 +23,8 @@ from cefito.planners.base import (
     Description,
     Fitted,
     Queries,
+    Vocabulary,
+    check_finite,
     check_queries,
 )
 from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
@@ -193,6 +195,11 @@ class CefitoPlanner:
         return self.field.predictor.observation_dim
 
     @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(len(self.taxonomy.tasks), len(self.taxonomy.actions))
+
+    @property
     def networks(self) -> tuple[TaskModel | ChainModel, ...]:
         """The networks beside the field, as far as it has them."""
         return tuple(network for network in (self.task_model, self.chain) if network is not None)
@@ -348,6 +355,7 @@ class CefitoPlanner:
                 batch = [spaces[row] for row in rows]
                 plans = search.search(self.incremental, batch, wanted, watch)
                 for row, part in zip(rows, plans, strict=True):
+                    check_finite(part, tasks[row].query)
                     parts[tasks[row].query].append((tasks[row], part))
         missed = {tasks[row].query for row in order}  # stopped before all their tasks were searched
         best = [merged(part, top_k) if part else no_plans(self.horizon) for part in parts]

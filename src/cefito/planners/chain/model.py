@@ -23,7 +23,7 @@ from cefito.planners.chain.loss import ChainLoss
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
-from cefito.planners.networks import TrainingContext, train_network
+from cefito.planners.networks import TrainingContext, finite_outputs, train_network
 from cefito.runtime import Stream, derived_seed
 from cefito.search.chain import Chain
 from cefito.training.checkpoint import load_weights
@@ -190,10 +190,9 @@ class ChainModel:
         members = []
         for network in self.networks:
             blocks = zip(initial.split(_BLOCK), goal.split(_BLOCK), strict=True)
-            emissions = [network(*block).scores.emissions for block in blocks]
-            members.append(
-                SequenceScores(network.states, torch.cat(emissions), network.transitions)
-            )
+            emissions = torch.cat([network(*block).scores.emissions for block in blocks])
+            finite_outputs(emissions, self.title)
+            members.append(SequenceScores(network.states, emissions, network.transitions))
         return average(members).heated(self.temperature)
 
     @torch.inference_mode()

@@ -21,6 +21,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Vocabulary,
     check_queries,
 )
 from cefito.planners.chain.inference import SequenceScores
@@ -104,6 +105,11 @@ class ChainPlanner(BasePlanner):
     def observation_dim(self) -> int:
         """E, the features of an observation."""
         return self.model.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(*self.model.states.lookup.shape)
 
     @property
     def parameters(self) -> dict[str, int]:

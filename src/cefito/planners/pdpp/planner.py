@@ -20,8 +20,20 @@ from torch import Tensor
 
 from cefito.data.windows import Windows
 from cefito.errors import RunError
-from cefito.planners.base import UNCONSTRAINED, BasePlanner, Fitted, Queries, check_queries
-from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    BasePlanner,
+    Fitted,
+    Queries,
+    Vocabulary,
+    check_queries,
+)
+from cefito.planners.networks import (
+    TrainedNetwork,
+    TrainingContext,
+    finite_outputs,
+    train_network,
+)
 from cefito.planners.pdpp.loss import PdppLoss
 from cefito.planners.pdpp.network import BLOCK, PdppNetwork, check_horizon
 from cefito.planners.pdpp.settings import PdppConfig, PdppSettings
@@ -120,7 +132,8 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
             )
         given = (torch.from_numpy(tasks).to(self.device), initial, goal)
         parts = zip(*(part.split(BLOCK) for part in given), strict=True)
-        return np.concatenate([network.scores(*part).cpu().numpy() for part in parts])
+        scores = torch.cat([network.scores(*part) for part in parts])
+        return np.asarray(finite_outputs(scores, self.title).cpu().numpy())
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +223,12 @@ class PdppPlanner(BasePlanner):
     def observation_dim(self) -> int:
         """E, the features of an observation."""
         return self.model.network.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        network = self.model.network
+        return Vocabulary(network.task_count, network.action_count)
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The task model's prediction [N], or the given tasks."""

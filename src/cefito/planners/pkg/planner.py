@@ -19,6 +19,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Vocabulary,
     check_queries,
 )
 from cefito.planners.graph import cheapest_paths, transition_costs, transition_counts
@@ -167,6 +168,11 @@ class PkgPlanner(BasePlanner):
     def observation_dim(self) -> int:
         """E, the features of an observation."""
         return self.step_model.network.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(None, len(self.counts))
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """The given tasks, which it does not use; None where none are given."""

@@ -55,7 +55,9 @@ def fixed_descriptions(
         )
         shape = (len(taxonomy.actions), DESCRIPTIONS, None)
         check_array(array, shape=shape, place=str(path), rows="action")
-        return array.astype(np.float32), sha256(path)
+        with np.errstate(over="ignore"):  # what does not fit single precision is infinite in it
+            array = array.astype(np.float32)
+        return check_array(array, shape=shape, place=str(path), rows="action"), sha256(path)
     return None, "free" if kind == "free" else ""
 
 

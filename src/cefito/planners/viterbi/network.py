@@ -69,6 +69,7 @@ class ViterbiNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
+        self.task_count = task_count
         width = config.width
         self.encoder = nn.Sequential(
             nn.Linear(observation_dim, config.hidden), nn.Linear(config.hidden, width)

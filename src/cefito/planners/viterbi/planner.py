@@ -24,10 +24,16 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Vocabulary,
     check_queries,
 )
 from cefito.planners.graph import transition_counts
-from cefito.planners.networks import TrainedNetwork, TrainingContext, train_network
+from cefito.planners.networks import (
+    TrainedNetwork,
+    TrainingContext,
+    finite_outputs,
+    train_network,
+)
 from cefito.planners.viterbi.descriptions import fixed_descriptions
 from cefito.planners.viterbi.layer import Decoding, decode
 from cefito.planners.viterbi.loss import ViterbiLoss
@@ -261,6 +267,12 @@ class ViterbiPlanner(BasePlanner):
         """E, the features of an observation."""
         return self.model.network.observation_dim
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        network = self.model.network
+        return Vocabulary(network.task_count or None, len(network.counts))
+
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """The given tasks, else the likeliest by the task head [N]; None where it was left out."""
         if queries.tasks is not None or self.model.network.task is None:
@@ -283,7 +295,7 @@ class ViterbiPlanner(BasePlanner):
             RunError: Observations of another dimension.
         """
         check_queries(self, queries, top_k, constraints)
-        emissions = self.model.outputs(queries).emissions
+        emissions = finite_outputs(self.model.outputs(queries).emissions, self.model.title)
         best = decode(emissions, self.model.network.counts, top_k, self.decoding)
         parts = (part.cpu().numpy() for part in (best.sequences, best.sums, best.possible))
         return [_plans(*query) for query in zip(*parts, strict=True)]

@@ -1,0 +1,65 @@
+"""`cefito export`, `push` and `pull`: runs as files and on a model hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cefito.cli.console import log_warnings, talk
+from cefito.cli.options import Flag
+
+__all__ = ["export", "pull", "push"]
+
+Licence = Annotated[str, Parameter(name="--license")]
+
+
+def export(run: Path, file: Path, /, *, license_name: Licence = "") -> None:
+    """Write what planning with a run needs into a zip file, with a model card.
+
+    Checkpoints and the place of the data set on this machine stay out. Wherever a run folder is
+    named, the file can be named instead.
+
+    Args:
+        run: Run folder, as cefito train makes it.
+        file: Zip file to write.
+        license_name: Licence of the weights, an SPDX identifier such as CC-BY-4.0, for the card.
+    """
+    from cefito.evaluation.sharing import export_run
+
+    with log_warnings():
+        export_run(run, file, license_name=license_name)
+    talk(f"wrote {file}: {file.stat().st_size:,} bytes; plan with: cefito plan {file} …")
+
+
+def push(run: Path, place: str, /, *, license_name: Licence = "", private: Flag = False) -> None:
+    """Put what planning with a run needs onto a model hub, with a model card.
+
+    Needs the extra hub, and to be logged in there: hf auth login.
+
+    Args:
+        run: Run folder, or a zip file of cefito export.
+        place: hub:USER/NAME, the repository; made where there is none.
+        license_name: Licence of the weights, an SPDX identifier such as CC-BY-4.0, for the card.
+        private: Make a new repository a private one.
+    """
+    from cefito.evaluation.sharing import push_run
+
+    with log_warnings():
+        address = push_run(run, place, license_name=license_name, private=private)
+    talk(f"put {run} onto {address}; plan with: cefito plan {place} …")
+
+
+def pull(place: str, folder: Path, /) -> None:
+    """Fetch a run from a model hub into a folder.
+
+    Args:
+        place: hub:USER/NAME, or hub:USER/NAME@REVISION.
+        folder: Run folder to make.
+    """
+    from cefito.evaluation.sharing import pull_run
+
+    with log_warnings():
+        run = pull_run(place, folder)
+    talk(f"wrote {folder}: {run.planner.name}, T = {run.horizon}, of {run.info.dataset.name}")

@@ -1,0 +1,185 @@
+"""The model card of a run: what it is, what it was made of, how good it is and what it is not for.
+
+Everything in it is read from the run and from scores that lie in its folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cefito.errors import RunError
+from cefito.evaluation.calibration import calibration_heads
+from cefito.evaluation.metrics import metric_heads
+from cefito.evaluation.records import RunEvaluation
+from cefito.planners.run import Run, method_settings
+
+__all__ = ["kept_scores", "model_card"]
+
+
+def kept_scores(folder: Path) -> list[RunEvaluation]:
+    """The scores that `cefito evaluate` left in a run folder, but those of another form."""
+    scores = []
+    for path in sorted(folder.glob("evaluation-*.json")):
+        try:
+            scores.append(RunEvaluation.read(path))
+        except RunError:
+            continue
+    return scores
+
+
+def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str = "") -> str:
+    """The card in Markdown, with the front matter that hubs read.
+
+    Args:
+        run: The run.
+        scores: Its scores.
+        license_name: SPDX identifier of the licence of the weights; empty where none was chosen.
+    """
+    info = run.info
+    description = run.planner.describe()
+    parameters = ", ".join(
+        f"{name} {count:,}" for name, count in (info.parameters or description.parameters).items()
+    )
+    settings = method_settings(info) or info.config
+    facts = {
+        "method": f"{description.name} (`{info.method}`)",
+        "actions of a plan (T)": info.horizon,
+        "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
+        "an observation": f"{run.planner.observation_dim} numbers",
+        "learned numbers": parameters or "none",
+    }
+    data = {
+        "name": info.dataset.name,
+        "fingerprint": f"`{info.dataset.fingerprint}`" if info.dataset.fingerprint else "imported",
+        "observations": _plain(info.dataset.observed) or "not told by the data set",
+        "windows": _plain(info.windows) or "not told",
+    }
+    made = {
+        "preset": Path(info.preset).name,
+        "seed": "none" if info.seed is None else info.seed,
+        "epochs and weights were chosen on": info.selection or "not told (imported)",
+        "versions": _plain(info.versions),
+    }
+    if info.imported:
+        made["imported from"] = _plain(info.imported)
+    parts = [
+        _front_matter(license_name),
+        f"# {description.name} on {info.dataset.name}, T = {info.horizon}",
+        "A planner of procedures: given what is seen before and after some steps, it names the "
+        f"{info.horizon} actions between. Made with cefito.",
+        "## Use",
+        "```\ncefito plan RUN --initial BEFORE.npy --goal AFTER.npy\n```\n\n`RUN` is this folder, "
+        "the zip file it came in, or `hub:USER/NAME`. `cefito check RUN` compares every file with "
+        "`manifest.json`.",
+        "## Model",
+        _list(facts),
+        "## Data",
+        _list(data),
+        "## Training",
+        _list(made),
+        _trainings(info.training),
+        "<details><summary>All settings</summary>\n\n```json\n"
+        + json.dumps(settings, indent=1, sort_keys=True, ensure_ascii=False)
+        + "\n```\n\n</details>",
+        "## Scores",
+        _scores(scores),
+        "## Limits",
+        _limits(run),
+        "## Licence",
+        f"Of the weights: {license_name}."
+        if license_name
+        else "None was chosen for the weights; ask whoever shared them. Weights learned from a "
+        "data set may be bound by its licence.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _front_matter(license_name: str) -> str:
+    licence = [f"license: {json.dumps(license_name)}"] if license_name else []
+    lines = ["library_name: cefito", *licence, "tags:", "- procedure-planning", "- cefito"]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _plain(value: Any) -> str:
+    """A nested record on one line."""
+    if not value:
+        return ""
+    return "; ".join(
+        f"{name}: {json.dumps(part, ensure_ascii=False, sort_keys=True)}"
+        if isinstance(part, dict | list)
+        else f"{name} {part}"
+        for name, part in value.items()
+    )
+
+
+def _list(facts: dict[str, Any]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
+
+
+def _trainings(training: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        (name, str(result.get("epochs", "–")), str(result.get("best_epoch", "–")))
+        for name, result in training.items()
+    ]
+    return _table(("network", "epochs", "kept epoch"), rows) if rows else ""
+
+
+def _scores(scores: Sequence[RunEvaluation]) -> str:
+    if not scores:
+        return "None were kept in the run folder (`cefito evaluate RUN`)."
+    heads = metric_heads() | calibration_heads()
+    parts = []
+    for one in scores:
+        given = ", with the true tasks given" if one.oracle_task else ""
+        sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
+        exact = "exact" if one.exact else "not always exact"
+        rows = [
+            (head, f"{value:.2f}", _interval(one, name))
+            for name, head in heads.items()
+            if (value := one.percent(name)) is not None
+        ]
+        parts.append(
+            f"{one.dataset}, split {one.split}, {one.windows:,}{sampled} windows{given}; "
+            f"the search was {exact}:\n\n" + _table(("per cent", "score", "interval"), rows)
+        )
+    if any(getattr(one, "intervals", None) is not None for one in scores):
+        parts.append("Intervals resample whole videos; they do not cover the chance of training.")
+    return "\n\n".join(parts)
+
+
+def _interval(scores: RunEvaluation, metric: str) -> str:
+    """The interval of a metric, where the scores hold one."""
+    intervals = getattr(scores, "intervals", None)
+    if intervals is None:
+        return "–"
+    ends = (intervals.low.get(metric), intervals.high.get(metric))
+    if not all(isinstance(end, float | int) for end in ends):
+        return "–"
+    return f"{ends[0]:.2f} to {ends[1]:.2f} ({100 * intervals.level:.0f} %)"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _limits(run: Run) -> str:
+    limits = [
+        f"It plans exactly {run.horizon} actions, of those that `taxonomy.json` lists alone.",
+        "Observations must be made as those above were: the same features, joined the same way.",
+        "Its plans say what people did in such videos, not what is safe or right to do.",
+    ]
+    if "simulated" in run.info.dataset.name.lower():
+        limits.insert(
+            0,
+            "**The observations that it was trained and scored on are simulated**; the scores say "
+            "nothing of real videos, and it is of no use on them.",
+        )
+    if run.info.selection == "published":
+        limits.append("Epochs and weights were chosen on the test split, as published work does.")
+    if missing := run.info.tasks_without_training:
+        limits.append(f"{len(missing)} tasks had no training window.")
+    return "\n".join(f"- {limit}" for limit in limits)

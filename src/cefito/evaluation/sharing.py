@@ -1,0 +1,113 @@
+"""Sharing a run: as a zip archive, or on a model hub."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from cefito.errors import RunError
+from cefito.evaluation.model_card import kept_scores, model_card
+from cefito.files import new_folder, write_text
+from cefito.planners.bundle import pack
+from cefito.planners.hub import CARD, fetched, push_folder, repository
+from cefito.planners.manifest import MANIFEST, read_manifest
+from cefito.planners.run import Run, open_run, write_run
+
+__all__ = ["export_run", "pull_run", "push_run"]
+
+
+def export_run(run: Path | str, target: Path | str, *, license_name: str = "") -> Run:
+    """Write what planning with a run needs into a zip archive, with a model card.
+
+    Checkpoints, metrics and the place of the data set on this machine stay out. Equal runs give
+    equal bytes.
+
+    Args:
+        run: The run, as `open_run` takes it.
+        target: The archive to write.
+        license_name: SPDX identifier of the licence of the weights, for the card.
+
+    Returns:
+        The run.
+
+    Raises:
+        RunError: The run cannot be opened, the archive exists or cannot be written.
+    """
+    target = Path(target)
+    if target.suffix != ".zip":
+        raise RunError(f"{target}: expected the name of a zip file, such as run.zip.")
+    if target.exists():
+        raise RunError(f"{target}: exists already. Choose another name or remove it first.")
+    if not target.parent.is_dir():
+        raise RunError(f"{target.parent}: no such folder. Make it first, or choose another one.")
+    opened = open_run(run)
+    with _shared(opened, license_name) as folder:
+        pack(folder, target)
+    return opened
+
+
+def push_run(run: Path | str, place: str, *, license_name: str = "", private: bool = False) -> str:
+    """Put what planning with a run needs onto a model hub, with a model card.
+
+    Args:
+        run: The run, as `open_run` takes it.
+        place: `hub:USER/NAME`.
+        license_name: SPDX identifier of the licence of the weights, for the card.
+        private: Make a new repository a private one.
+
+    Returns:
+        Address of what was put there.
+
+    Raises:
+        ConfigError: No such place, or `huggingface_hub` is not installed.
+        RunError: The run cannot be opened, no permission, or no network.
+    """
+    repository(place)
+    with _shared(open_run(run), license_name) as folder:
+        return push_folder(folder, place, private=private)
+
+
+def pull_run(place: str, target: Path | str) -> Run:
+    """Fetch a run from a model hub into a new folder.
+
+    Args:
+        place: `hub:USER/NAME`, perhaps with `@REVISION`.
+        target: The folder to make.
+
+    Returns:
+        The run, opened there.
+
+    Raises:
+        ConfigError: No such place, or `huggingface_hub` is not installed.
+        RunError: There is no such run, no access to it, no network, or its files have changed.
+        DataError: The folder holds something, or cannot be written.
+    """
+    source = fetched(place)
+    with new_folder(Path(target)) as temporary:
+        for name in [*read_manifest(source / MANIFEST).files, MANIFEST, CARD]:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, temporary / name)
+    return open_run(target)
+
+
+@contextmanager
+def _shared(run: Run, license_name: str) -> Iterator[Path]:
+    """A folder, for a while, with what planning needs and a model card."""
+    card = model_card(run, kept_scores(run.folder), license_name=license_name)
+    preset = Path(run.info.preset).name  # where it or the data lay here concerns nobody
+    info = run.info.model_copy(
+        update={
+            "dataset": run.info.dataset.model_copy(update={"path": ""}),
+            "preset": preset,
+            "config": {**run.info.config, "preset": preset},
+        }
+    )
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        write_run(replace(run, folder=folder, info=info))
+        write_text(folder / CARD, card)
+        yield folder

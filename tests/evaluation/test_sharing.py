@@ -1,0 +1,266 @@
+import json
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cefito.cli import main
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation.runs import evaluate_run
+from cefito.evaluation.sharing import export_run, pull_run, push_run
+from cefito.planners import Queries, bundle
+from cefito.planners.run import open_run, train_run
+from cefito.planners.settings import load_config
+
+from .hub import serving
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("sharing") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def run(world, tmp_path_factory):
+    """A run with a checkpoint and scores, not to be changed."""
+    overrides = {"classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
+    config = load_config("small", overrides=overrides)
+    folder = tmp_path_factory.mktemp("sharing") / "run"
+    run = train_run(world, folder, config=config, horizon=3, seed=0, method="frequent")
+    evaluate_run(run)
+    return run
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    return tmp_path / "cache" / "cefito" / "runs"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A hub on this machine in the place of the real one."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    with serving() as hub:
+        template = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr("time.sleep", lambda _: None)  # between its attempts
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setenv("HF_TOKEN", "hf_of_a_test")
+        yield hub
+
+
+def plans(run, world):
+    queries = Queries.from_windows(cut_windows(world, horizon=3, split="test"))
+    return [
+        (plan.actions.tolist(), plan.energies.tolist()) for plan in run.planner.plan(queries, 3)
+    ]
+
+
+def contents(archive):
+    with zipfile.ZipFile(archive) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path, cache):
+    file = tmp_path / "run.zip"
+    export_run(run.folder, file, license_name="CC-BY-4.0")
+    files = contents(file)
+    assert sorted(files) == [
+        "README.md",
+        "classifier.safetensors",
+        "frequent.json",
+        "manifest.json",
+        "run.json",
+        "taxonomy.json",
+    ]
+    assert str(world.folder).encode() not in b"".join(files.values())
+    opened = open_run(file)
+    assert plans(opened, world) == plans(run, world)
+    assert opened.folder.parent == cache
+    with pytest.raises(RunError, match=r"data set is no longer at hand\. Say where it is"):
+        opened.dataset()
+    assert opened.dataset(world.folder).fingerprint == world.fingerprint
+    assert open_run(str(file)).folder == opened.folder  # unpacked once
+    (opened.folder / "taxonomy.json").write_text("{}")
+    assert plans(open_run(file), world) == plans(run, world)  # and again where it was changed
+
+
+def test_equal_runs_are_equal_bytes(run, tmp_path):
+    copy = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    for folder, name in ((run.folder, "one.zip"), (copy, "two.zip")):
+        export_run(folder, tmp_path / name)
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+    export_run(tmp_path / "one.zip", tmp_path / "three.zip")
+    one, three = contents(tmp_path / "one.zip"), contents(tmp_path / "three.zip")
+    assert {name for name in one if one[name] != three[name]} == {"README.md"}  # no scores there
+
+
+def test_the_card_says_what_it_is(run, tmp_path):
+    export_run(run.folder, tmp_path / "run.zip", license_name="CC-BY-4.0")
+    card = contents(tmp_path / "run.zip")["README.md"].decode()
+    scores = json.loads((run.folder / "evaluation-test.json").read_text())
+    assert card.startswith('---\nlibrary_name: cefito\nlicense: "CC-BY-4.0"\n')
+    for words in (
+        "most frequent window on synthetic world (simulated), T = 3",
+        f"`{run.info.dataset.fingerprint}`",
+        "- seed: 0",
+        "| task classifier | 1 | 1 |",
+        f"| {scores['metrics']['success_rate']:.2f} |",
+        "are simulated**",
+        "Of the weights: CC-BY-4.0.",
+    ):
+        assert words in card
+    (tmp_path / "copy").mkdir()
+    for path in run.folder.iterdir():
+        if path.is_file() and not path.name.startswith("evaluation"):
+            shutil.copy(path, tmp_path / "copy")
+    export_run(tmp_path / "copy", tmp_path / "bare.zip")
+    card = contents(tmp_path / "bare.zip")["README.md"].decode()
+    assert "license:" not in card
+    assert "None was chosen for the weights" in card
+    assert "None were kept in the run folder" in card
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("run.tar", "expected the name of a zip file"), ("no/run.zip", "no such")]
+)
+def test_places_that_nothing_is_written_to(run, tmp_path, name, message):
+    with pytest.raises(RunError, match=message):
+        export_run(run.folder, tmp_path / name)
+    (tmp_path / "there.zip").write_text("mine")
+    with pytest.raises(RunError, match=r"there\.zip: exists already"):
+        export_run(run.folder, tmp_path / "there.zip")
+    assert (tmp_path / "there.zip").read_text() == "mine"
+
+
+def packed(path, files, **changes):
+    """An archive of files, each member changed as one likes."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            info = zipfile.ZipInfo(name)
+            for attribute, value in changes.items():
+                setattr(info, attribute, value)
+            archive.writestr(info, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.json",
+        "/evil.json",
+        "a/b.json",
+        "..\\evil.json",
+        "C:evil.json",
+        ".x.json",
+        "evil.py",
+    ],
+)
+def test_no_member_leaves_the_folder(run, tmp_path, cache, name):
+    export_run(run.folder, tmp_path / "run.zip")
+    file = packed(tmp_path / "evil.zip", {**contents(tmp_path / "run.zip"), name: b"{}"})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(RunError, match=r"evil\.zip: member .* is no file of a run"):
+        open_run(file)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_hostile_archives_are_refused_and_leave_nothing(run, tmp_path, cache, monkeypatch):
+    export_run(run.folder, tmp_path / "run.zip")
+    files, whole = contents(tmp_path / "run.zip"), (tmp_path / "run.zip").read_bytes()
+    bad = tmp_path / "bad.zip"
+
+    def refused(message):
+        with pytest.raises(RunError, match=rf"bad\.zip: .*{message}|{message}") as caught:
+            open_run(bad)
+        assert "\n" not in str(caught.value)
+        assert not cache.exists() or list(cache.iterdir()) == []
+
+    packed(bad, files, external_attr=0o120777 << 16)
+    refused("is no file of a run")
+    packed(bad, {name: data for name, data in files.items() if name != "manifest.json"})
+    refused("holds no run")
+    packed(bad, files | {"taxonomy.json": b"{}"})
+    refused("has changed since the run was written")
+    bad.write_bytes(whole[: len(whole) // 2])
+    refused("is truncated or damaged")
+    damaged = bytearray(whole)
+    damaged[whole.index(b"frequent.json") + 40] ^= 1
+    bad.write_bytes(damaged)
+    refused("is truncated or damaged")
+    bad.write_bytes(b"nothing of the kind")
+    refused("is no run folder and no zip archive")
+    bad.write_bytes(whole)
+    monkeypatch.setattr(bundle, "MAX_BYTES", 100)
+    refused("claims to hold")
+    monkeypatch.setattr(bundle, "MAX_BYTES", 1 << 30)
+    monkeypatch.setattr(bundle, "MAX_FILES", 2)
+    refused("or more than 2")
+
+
+def test_a_run_goes_onto_a_hub_and_comes_back(run, world, hub, tmp_path, capsys):
+    hub.repositories["me/frequent"] = {"old.safetensors": b"", "notes.txt": b"mine"}
+    assert main(["push", str(run.folder), "hub:me/frequent", "--license", "MIT"]) == 0
+    files = hub.repositories["me/frequent"]
+    assert "old.safetensors" not in files
+    assert files["notes.txt"] == b"mine"
+    assert b'license: "MIT"' in files["README.md"]
+    assert main(["pull", "hub:me/frequent", str(tmp_path / "pulled")]) == 0
+    assert "T = 3" in capsys.readouterr().err
+    assert plans(open_run(tmp_path / "pulled"), world) == plans(run, world)
+    assert not (tmp_path / "pulled" / "notes.txt").exists()
+    assert plans(open_run("hub:me/frequent"), world) == plans(run, world)
+    assert main(["check", "hub:me/frequent"]) == 0
+    files["taxonomy.json"] += b" "  # changed on the hub
+    with pytest.raises(RunError, match=r"taxonomy\.json: has changed since the run was written"):
+        pull_run("hub:me/frequent", tmp_path / "again")
+
+
+def test_what_a_hub_refuses_is_said_in_a_line(run, hub, tmp_path):
+    for place, message in (
+        ("hub:me/nothing", "there is no such repository, or it is private"),
+        ("hub:me/empty", "holds no run of cefito there"),
+        ("hub:me/empty@v9", "holds no run of cefito there"),
+    ):
+        hub.repositories["me/empty"] = {}
+        with pytest.raises(RunError, match=f"^{place}: {message}"):
+            pull_run(place, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    hub.refuse = 403
+    with pytest.raises(RunError, match=r"the hub refused \(HTTP 403\)\. Log in"):
+        push_run(run.folder, "hub:me/frequent")
+
+
+def test_no_network(run, hub, tmp_path, monkeypatch):
+    constants = sys.modules["huggingface_hub.constants"]
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(hub.address, "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    for call in (
+        lambda: pull_run("hub:me/run", tmp_path / "out"),
+        lambda: push_run(run.folder, "hub:me/run"),
+    ):
+        with pytest.raises(RunError, match=r"^hub:me/run: the hub cannot be reached"):
+            call()
+
+
+def test_without_the_library(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match=r"pip install 'cefito\[hub\]'"):
+        open_run("hub:me/run")
+
+
+@pytest.mark.parametrize("place", ["hub:", "hub:run", "hub:me/run/more", "hub:../run", "me/run"])
+def test_names_that_are_none(run, place):
+    with pytest.raises(ConfigError, match="expected hub:USER/NAME, or"):
+        push_run(run.folder, place)

@@ -1,0 +1,519 @@
+"""Changes one thing in what lies on a disk, again and again, and sees what becomes of it.
+
+A data set, runs of several methods, a killed training's checkpoint and the cells of a study are
+made once, tiny. Each mutation takes a copy, changes a bit, a field, a tensor or a file at random,
+and does with the copy what a user would do. It must be refused with a `CefitoError` that names the
+file or the query, or make no difference:
+
+    python tests/robustness/mutations.py --count 2000
+
+says how many ended in which way, and names those that did neither; `--only NUMBER` repeats one.
+Under `earlier` the digests are taken out first, as earlier versions wrote no such: what is still of
+the right form may then give another answer, but nothing may break.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import json
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cefito.data.prepared import open_dataset
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import CefitoError
+from cefito.evaluation.results import gather
+from cefito.evaluation.rows import find_rows
+from cefito.evaluation.study import Study, run_study
+from cefito.files import load_tensors, write_tensors
+from cefito.hashes import SEAL
+from cefito.planners import Queries
+from cefito.planners.run import open_run, train_run
+from cefito.planners.settings import load_config
+from cefito.training import trainer
+
+METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp")
+SMALL = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 5,
+    "training.stopping.candidates": 20,
+    "classifier.hidden": [8, 8, 8],
+    "classifier_training.optimiser.epochs": 3,
+    "chain.hidden": 8,
+    "chain.width": 8,
+    "chain.emission": 8,
+    "chain.members": 2,
+    "chain_training.optimiser.epochs": 1,
+    "search.fitting_windows": 5,
+    "search.task_model": "classifier",
+    "pkg.network.hidden": [8, 8],
+    "pkg.training.optimiser.epochs": 1,
+    "viterbi.hidden": 8,
+    "viterbi.width": 8,
+    "viterbi.training.optimiser.epochs": 1,
+    "pdpp.training.optimiser.epochs": 1,
+    "pdpp.widths": [8, 16, 32],
+    "pdpp.sampling": 2,
+}
+SECONDS = 60
+"""Longest that anything may take."""
+FINE = ("refused", "same")
+
+
+class Hang(BaseException):
+    """Something took too long; no `Exception`, so that nobody catches it."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something that can be mutated.
+
+    Attributes:
+        name: Its name.
+        folder: Where the whole one lies.
+        files: Files that are mutated, below the folder.
+        answer: What a user gets of a folder: a digest.
+        expected: That of the whole one.
+        lenient: Whether another answer is no defect.
+    """
+
+    name: str
+    folder: Path
+    files: tuple[str, ...]
+    answer: Callable[[Path], str]
+    expected: str
+    lenient: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutation: refused, same, unnamed, different, broken or hung."""
+
+    number: int
+    subject: str
+    change: str
+    ended: str
+    detail: str
+
+
+def digest(*parts: Any) -> str:
+    """A digest of arrays and plain values."""
+    found = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            found.update(
+                f"{part.dtype}{part.shape}".encode() + np.ascontiguousarray(part).tobytes()
+            )
+        else:
+            found.update(repr(part).encode())
+    return found.hexdigest()
+
+
+def of_dataset(folder: Path) -> str:
+    """Windows, name and fingerprint of a data set."""
+    data = open_dataset(folder)
+    test = cut_windows(data, horizon=3, split="test")
+    parts = (test.initial, test.goal, test.actions, test.tasks, test.video)
+    return digest(data.name, data.fingerprint, data.provenance, data.taxonomy, *parts)
+
+
+def of_run(queries: Queries) -> Callable[[Path], str]:
+    """What a run plans, and what it says of itself."""
+
+    def answer(folder: Path) -> str:
+        run = open_run(folder)
+        parts: list[Any] = []
+        for plans in run.planner.plan(queries, 3):
+            names = [run.taxonomy.names(row) for row in plans.actions]
+            parts += [plans.actions, plans.energies, plans.scores, plans.exact, names]
+        return digest(run.horizon, run.method, run.info.dataset.name, *parts)
+
+    return answer
+
+
+def of_training(dataset: Any) -> Callable[[Path], str]:
+    """The weights that a killed training ends with when it is gone on with."""
+
+    def answer(folder: Path) -> str:
+        train_run(dataset, folder, config=config(), horizon=3, seed=0, method="frequent")
+        return digest((folder / "classifier.safetensors").read_bytes())
+
+    return answer
+
+
+def of_study(study: Study) -> Callable[[Path], str]:
+    """The results of a study; a damaged cell is refused, one of other settings is to be scored."""
+
+    def answer(folder: Path) -> str:
+        results = gather(replace(study, out=folder))
+        for cell in results.cells:
+            if (error := getattr(cell, "error", None)) is not None:
+                raise CefitoError(f"{folder}: {error}")
+        return digest(results.to_dict())
+
+    return answer
+
+
+def config() -> Any:
+    """Settings of the smallest networks."""
+    return load_config("small", overrides=SMALL)
+
+
+class KilledError(Exception):
+    """A training was stopped."""
+
+
+@contextmanager
+def killed_after(steps: int) -> Iterator[None]:
+    """Trainings inside stop after some steps."""
+    whole, left = trainer._Training._step, [steps]
+
+    def step(self: Any, *rest: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KilledError
+        return whole(self, *rest)
+
+    trainer._Training._step = step  # type: ignore[method-assign]
+    try:
+        yield
+    except KilledError:
+        pass
+    finally:
+        trainer._Training._step = whole  # type: ignore[method-assign]
+
+
+def without_digests(folder: Path, name: str) -> None:
+    """Give a folder the form of earlier versions, which wrote no digests."""
+    (folder / "manifest.json").unlink(missing_ok=True)
+    path = folder / name
+    if not path.exists():  # it was the manifest
+        return
+    if path.suffix == ".json" and isinstance(value := json.loads(path.read_text()), dict):
+        value.pop(SEAL, None)
+        path.write_text(json.dumps(value))
+    if path.name == "checkpoint.safetensors":
+        tensors, metadata = load_tensors(path, "pt", "")
+        state = json.loads(metadata["state"])
+        state.pop("digest")
+        write_tensors(path, tensors, {"state": json.dumps(state)})
+
+
+def make(root: Path, methods: tuple[str, ...] = METHODS) -> list[Subject]:
+    """Everything that is mutated, made once below a folder."""
+    data = write_world(root / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    queries = Queries.from_windows(cut_windows(data, horizon=3, split="test")).subset(range(4))
+    subjects = [
+        _subject("data set", data.folder, sorted(p.name for p in data.folder.iterdir()), of_dataset)
+    ]
+    for method in methods:
+        run = train_run(data, root / method, config=config(), horizon=3, seed=0, method=method)
+        names = sorted(path.name for path in run.folder.iterdir() if path.is_file())
+        subjects.append(_subject(f"run of {method}", run.folder, names, of_run(queries)))
+    killed = root / "killed"
+    with killed_after(5):
+        train_run(data, killed, config=config(), horizon=3, seed=0, method="frequent")
+    files = ["classifier/checkpoint.safetensors", "classifier/metrics.jsonl"]
+    subjects.append(_subject("checkpoint", killed, files, of_training(data), copied=True))
+    rows = find_rows(["nearest", "frequent"])
+    study = Study(
+        dataset=data, out=root / "study", rows=rows, horizons=(2, 3), seeds=(0,), settings=SMALL
+    )
+    problems = run_study(study)
+    assert not problems, problems
+    cells = [str(path.relative_to(study.out)) for path in study.out.glob("T*/seed*/cells/*.json")]
+    subjects.append(_subject("cells", study.out, sorted(cells), of_study(study)))
+    earlier = [
+        replace(subject, name=f"earlier {subject.name}", lenient=True) for subject in subjects
+    ]
+    return [*subjects, *earlier]
+
+
+def _subject(
+    name: str,
+    folder: Path,
+    files: list[str],
+    answer: Callable[[Path], str],
+    *,
+    copied: bool = False,
+) -> Subject:
+    expected = ""
+    if copied:  # asking for the answer changes the folder
+        with tempfile.TemporaryDirectory() as place:
+            expected = answer(Path(shutil.copytree(folder, Path(place) / "copy")))
+    return Subject(name, folder, tuple(files), answer, expected or answer(folder))
+
+
+# One thing changed. Each function changes a file and says what it did.
+
+
+def in_bytes(path: Path, draw: random.Random, other: Path) -> str:
+    """Bits and bytes, whatever the file holds."""
+    data = bytearray(path.read_bytes())
+    place = draw.randrange(max(1, len(data)))
+    kind = draw.choice(("flip", "truncate", "append", "zero", "insert", "empty", "double"))
+    if kind == "flip" and data:
+        data[place] ^= 1 << draw.randrange(8)
+    elif kind == "truncate":
+        del data[place:]
+    elif kind == "append":
+        data += draw.randbytes(draw.randrange(1, 64))
+    elif kind == "zero":
+        data[place : place + 64] = bytes(len(data[place : place + 64]))
+    elif kind == "insert":
+        data[place:place] = draw.randbytes(1)
+    elif kind == "double":
+        data += bytes(data)
+    else:
+        data.clear()
+    path.write_bytes(data)
+    return f"{kind} at byte {place}"
+
+
+def in_files(path: Path, draw: random.Random, other: Path) -> str:
+    """The file itself."""
+    kind = draw.choice(("remove", "folder", "other", "swap"))
+    if kind == "swap":
+        ours, theirs = path.read_bytes(), other.read_bytes()
+        path.write_bytes(theirs)
+        other.write_bytes(ours)
+        return f"swapped with {other.name}"
+    if kind == "other":
+        shutil.copy(other, path)
+        return f"replaced by {other.name}"
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    return kind
+
+
+ODD = (None, True, False, "", "nonsense", [], {}, 0, 1, -1, 1.5, 1e308, -1e308, 2**31, 10**30, 99)
+
+
+def in_json(path: Path, draw: random.Random, other: Path) -> str:
+    """An entry of JSON, or of one line of JSON."""
+    lines = path.suffix == ".jsonl"
+    texts = path.read_text().splitlines() if lines else [path.read_text()]
+    row = draw.randrange(len(texts))
+    value = json.loads(texts[row])
+    said = changed_entry(value, draw)
+    texts[row] = json.dumps(value)
+    path.write_text("\n".join(texts) + "\n")
+    return said
+
+
+def changed_entry(value: Any, draw: random.Random) -> str:
+    """Change one entry of a JSON value in place."""
+    place: list[Any] = []
+    while True:
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        if not keys or draw.random() < 0.05:
+            key: Any = "added" if isinstance(value, dict) else len(value)
+            if isinstance(value, dict):
+                value["added"] = draw.choice(ODD)
+            else:
+                value.append(draw.choice(ODD))
+            return f"added an entry at {[*place, key]}"
+        key = draw.choice(keys)
+        place.append(key)
+        if isinstance(value[key], dict | list) and draw.random() < 0.9:
+            value = value[key]
+            continue
+        break
+    old = copy.deepcopy(value[key])
+    kind = draw.choice(("odd", "near", "remove", "text", "rename"))
+    if kind == "remove":
+        del value[key]
+        return f"removed {place}"
+    if kind == "rename" and isinstance(value, dict):
+        value[f"{key}x"] = value.pop(key)
+        return f"renamed {place}"
+    if kind == "near" and type(old) in (int, float):
+        value[key] = draw.choice((old + 1, old - 1, -old, old * 10, old + 0.5, float(old)))
+    elif kind == "text":
+        value[key] = f"{old}"
+    else:
+        value[key] = draw.choice(ODD)
+    return f"{place}: {str(old)[:40]!r} → {str(value[key])[:40]!r}"
+
+
+def in_tensors(path: Path, draw: random.Random, other: Path) -> str:
+    """A tensor of a safetensors file, or its metadata."""
+    tensors, metadata = load_tensors(path, "pt", "")
+    name = draw.choice(sorted(tensors))
+    tensor = tensors[name].clone()
+    kind = draw.choice(
+        (
+            "nan",
+            "inf",
+            "zero",
+            "nudge",
+            "huge",
+            "double",
+            "half",
+            "whole",
+            "shape",
+            "cut",
+            "drop",
+            "extra",
+            "rename",
+            "exchange",
+            "metadata",
+        )
+    )
+    flat = tensor.reshape(-1)
+    if kind in ("nan", "inf", "nudge", "huge") and len(flat):
+        spot = draw.randrange(len(flat))
+        value = {"nan": torch.nan, "inf": torch.inf, "nudge": float(flat[spot]) + 1, "huge": 1e30}
+        flat[spot] = value[kind] if tensor.is_floating_point() else int(flat[spot]) + 1
+    elif kind == "zero":
+        tensor.zero_()
+    elif kind in ("double", "half", "whole"):
+        tensor = tensor.to({"double": torch.float64, "half": torch.float16}.get(kind, torch.int32))
+    elif kind == "shape":
+        tensor = tensor[None]
+    elif kind == "cut" and tensor.ndim and len(tensor):
+        tensor = tensor[:-1].clone()
+    tensors[name] = tensor
+    if kind == "drop":
+        del tensors[name]
+    elif kind == "extra":
+        tensors[f"{name}.more"] = tensor.clone()
+    elif kind == "rename":
+        tensors[f"{name}x"] = tensors.pop(name)
+    elif kind == "exchange":
+        second = draw.choice(sorted(tensors))
+        tensors[name], tensors[second] = tensors[second], tensors[name]
+        name = f"{name} and {second}"
+    elif kind == "metadata":
+        key = draw.choice([*sorted(metadata), "added"])
+        metadata[key] = draw.choice(("", "0", "-1", "nan", "3", "9" * 20, "{}", "null"))
+        name = key
+    write_tensors(path, tensors, metadata)
+    return f"{kind}: {name}"
+
+
+def mutated(subject: Subject, folder: Path, draw: random.Random) -> str:
+    """Change one thing in a copy of a subject; what it was, in words."""
+    name = draw.choice(subject.files)
+    path = folder / name
+    if subject.lenient:
+        without_digests(folder, name)
+        if not path.exists():  # it was the manifest
+            return "manifest.json: removed"
+    others = [folder / other for other in subject.files if other != name]
+    others = [other for other in others if other.exists()] or [path]
+    ways = [in_bytes, in_files]
+    if path.suffix in (".json", ".jsonl"):
+        ways += [in_json] * 4
+    if path.suffix == ".safetensors":
+        ways += [in_tensors] * 4
+    return f"{name}: {draw.choice(ways)(path, draw, draw.choice(others))}"
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """Raise `Hang` in what takes longer."""
+
+    def stop(*_: object) -> None:
+        raise Hang
+
+    old = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def tried(subject: Subject, number: int, seed: int) -> Outcome:
+    """Mutate a copy of a subject and see what becomes of it."""
+    draw = random.Random(f"{seed}/{number}")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(shutil.copytree(subject.folder, Path(place) / "copy"))
+        change = mutated(subject, folder, draw)
+        ended, detail = "same", ""
+        try:
+            with limited(SECONDS), np.errstate(all="ignore"):
+                found = subject.answer(folder)
+            if found != subject.expected:
+                ended = "different"
+        except CefitoError as problem:
+            named = str(folder) in str(problem) or str(problem).startswith("query ")
+            ended = "refused" if named else "unnamed"
+            detail = str(problem).replace(str(folder), "")
+            if "\n" in detail:
+                ended = "broken"
+        except Hang:
+            ended = "hung"
+        except Exception:
+            ended, detail = "broken", traceback.format_exc()
+    return Outcome(number, subject.name, change, ended, detail)
+
+
+def run(subjects: list[Subject], numbers: range, seed: int) -> Iterator[Outcome]:
+    """Mutations of all subjects in turn."""
+    for number in numbers:
+        yield tried(subjects[number % len(subjects)], number, seed)
+
+
+def is_fine(outcome: Outcome) -> bool:
+    """Whether a mutation was refused by name, or made no difference."""
+    lenient = outcome.subject.startswith("earlier") and outcome.ended == "different"
+    return outcome.ended in FINE or lenient
+
+
+def main() -> int:
+    """Mutate from the command line; exit code 1 where one was neither refused nor the same."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, help="number of the one mutation to repeat")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    counts: Counter[tuple[str, str]] = Counter()
+    bad = 0
+    with tempfile.TemporaryDirectory() as place:
+        subjects = make(Path(place))
+        first = 0 if given.only is None else given.only
+        last = given.count if given.only is None else given.only + 1
+        for outcome in run(subjects, range(first, last), given.seed):
+            counts[outcome.subject, outcome.ended] += 1
+            if not is_fine(outcome) or given.only is not None:
+                bad += not is_fine(outcome)
+                detail = outcome.detail if given.only is not None else outcome.detail[-400:]
+                sys.stdout.write(
+                    f"{outcome.number} {outcome.subject}: {outcome.ended}: {outcome.change}\n"
+                    f"{detail}\n"
+                )
+                sys.stdout.flush()
+    for (subject, ended), count in sorted(counts.items()):
+        sys.stdout.write(f"{subject:28} {ended:10} {count}\n")
+    sys.stdout.write(f"{sum(counts.values())} mutations, {bad} neither refused nor the same\n")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+import hashlib
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cefito import hashes
+from cefito.hashes import file_digest, unsealed, value_sealed
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(), part, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Names of the files whose content is hashed."""
+    seen, real = [], hashes.sha256
+    monkeypatch.setattr(hashes, "sha256", lambda path: seen.append(path.name) or real(path))
+    return seen
+
+
+def old(path, content):
+    path.write_bytes(content)
+    os.utime(path, (1, 1))
+    return path
+
+
+def test_a_settled_file_is_hashed_once_and_a_changed_one_again(tmp_path, reads, monkeypatch):
+    path = old(tmp_path / "a", b"one")
+    monkeypatch.setattr(hashes, "_SETTLED", -3600)  # as if it had lain there for an hour
+    first = hashlib.sha256(b"one").hexdigest()
+    assert [file_digest(path), file_digest(path), file_digest(path, anew=True)] == [first] * 3
+    assert reads == ["a", "a"]
+    old(tmp_path / "b", b"two").replace(path)  # the same size and times
+    assert file_digest(path) == hashlib.sha256(b"two").hexdigest()
+
+
+def test_a_fresh_file_is_never_taken_for_unchanged(tmp_path, reads):
+    path = tmp_path / "a"
+    for content in (b"one", b"two"):  # perhaps within one tick of the clock
+        path.write_bytes(content)
+        assert file_digest(path) == hashlib.sha256(content).hexdigest()
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_what_was_sealed_is_whole_in_any_order(value):
+    sealed = value_sealed(value)
+    entries, whole = unsealed(dict(reversed(sealed.items())))
+    assert whole
+    assert entries == {name: part for name, part in value.items() if name != hashes.SEAL}
+
+
+def test_a_change_breaks_the_seal():
+    sealed = value_sealed({"a": 1, "b": [1.5, None]})
+    assert not unsealed(sealed | {"a": 2})[1]
+    assert not unsealed(sealed | {"a": True})[1]
+    assert not unsealed(sealed | {"c": 0})[1]
+    assert not unsealed(sealed | {hashes.SEAL: 0})[1]
