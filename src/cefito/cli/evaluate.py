@@ -48,7 +48,8 @@ def evaluate(
             probable, and the success rate among them.
         reliability: Picture to draw: success against probability, and against coverage.
         options: How to search.
-        dataset: Where the data set lies, if it has moved.
+        dataset: The data set to score it on, if not its own: any whose observations were made in
+            the same way; tasks and actions are found by name.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """

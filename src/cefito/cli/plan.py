@@ -58,7 +58,7 @@ def plan(
 
     Args:
         run: Run folder, as cefito train makes it.
-        video: Id of a video of the run's data set; with --start and --end, a video file.
+        video: Id of a video of the data set; with --start and --end, a video file.
         from_step: Number of the first step to plan, counted from 0; the plan covers as many steps
             as the run's horizon.
         initial: .npy file of the observation before the first step.
@@ -74,12 +74,14 @@ def plan(
             is not sure; the plans are shown all the same.
         options: How to search.
         observe: How to make the observations from a video file or from pictures.
-        dataset: Where the data set lies, if it has moved.
+        dataset: The data set that --video is of, if not that of the run: any whose observations
+            were made in the same way.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
     constraints = _constraints(pin, require, forbid, before, no_repeats=no_repeats)
     from cefito.planners.answer import answer
+    from cefito.planners.matching import named_dataset
     from cefito.planners.run import open_run
     from cefito.runtime import pick_device
 
@@ -107,6 +109,7 @@ def plan(
                 constraints=constraints,
                 min_probability=min_probability,
                 truth=truth,
+                dataset=named_dataset(opened, dataset) if video and not observe else None,
                 stop=stop,
                 progress=passing_progress,
             )
@@ -191,6 +194,9 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None) -> N
             f"not sure: the best plan's probability is {best}; "
             f"{_percent(min_probability)} was asked for"
         )
+    if found.dataset is not None:
+        where = f"'{found.dataset.name}', fingerprint {found.dataset.fingerprint[:12]}"
+        talk(f"planned for another data set than that of the run: {where}")
     if found.truth is not None:
         talk("annotated: " + " → ".join(found.truth.names))
 

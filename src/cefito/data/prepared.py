@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +34,14 @@ from cefito.files import (
     write_tensors,
 )
 
-__all__ = ["FORMAT_VERSION", "PreparedDataset", "open_dataset", "verify_dataset", "write_dataset"]
+__all__ = [
+    "FORMAT_VERSION",
+    "PreparedDataset",
+    "name_and_fingerprint",
+    "open_dataset",
+    "verify_dataset",
+    "write_dataset",
+]
 
 FORMAT_VERSION = 1
 _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulate)."
@@ -86,9 +95,21 @@ class PreparedDataset:
     @cached_property
     def fingerprint(self) -> str:
         """One hash over the content of all files: equal if and only if the data are."""
-        import hashlib
+        return _fingerprint(self.hashes)
 
-        return hashlib.sha256(json.dumps(self.hashes, sort_keys=True).encode()).hexdigest()
+
+def _fingerprint(hashes: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+
+
+def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:
+    """Name and fingerprint of a data set, of which nothing else is read.
+
+    Raises:
+        DataError: It is none.
+    """
+    header = _read_header(Path(folder))
+    return header["name"], _fingerprint(header["hashes"])
 
 
 def open_dataset(folder: Path | str) -> PreparedDataset:

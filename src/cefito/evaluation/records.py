@@ -12,6 +12,7 @@ from cefito.data.windows import Selection
 from cefito.evaluation.calibration import Answered, Calibration, calibration_heads
 from cefito.evaluation.record import Record
 from cefito.planners.base import Evidence
+from cefito.planners.matching import OtherDataset
 from cefito.search.settings import SearchConfig
 
 __all__ = [
@@ -107,7 +108,7 @@ class TasksWithoutTraining(Record):
 
 
 class RunEvaluation(Evaluation):
-    """The scores of a run on a split of its data set: content of an evaluation-*.json.
+    """The scores of a run on a split of a data set: content of an evaluation-*.json.
 
     Attributes:
         fingerprint: Fingerprint of the data set.
@@ -121,6 +122,7 @@ class RunEvaluation(Evaluation):
         tasks_without_training: Tasks without training windows, of planners that mind them.
         evidence: What was found of the energy, of planners that have one.
         answered: What answering only where it is sure would mean, where that was asked.
+        other_dataset: What is to be known of scores on another data set than that of the run.
     """
 
     remedy: ClassVar[str] = "Make it again with cefito evaluate."
@@ -131,6 +133,7 @@ class RunEvaluation(Evaluation):
         "tasks_without_training",
         "evidence",
         "answered",
+        "other_dataset",
     }
 
     fingerprint: str
@@ -144,6 +147,7 @@ class RunEvaluation(Evaluation):
     tasks_without_training: TasksWithoutTraining | None = None
     evidence: Evidence | None = None
     answered: Answered | None = None
+    other_dataset: OtherDataset | None = None
 
 
 class _Place(Record):

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.windows import Windows, cut_windows
+from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.calibration import Answered, answered, best_probabilities
 from cefito.evaluation.records import RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.planners.base import Description, check_min_probability
+from cefito.planners.matching import match_dataset
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
@@ -36,11 +37,11 @@ def evaluate_run(
     dataset: Path | None = None,
     progress: Progress = silent,
 ) -> tuple[RunEvaluation, Path]:
-    """Score a run on a split of its data set, with the search that its planner has.
+    """Score a run on a split of its data set or of another, with the search that its planner has.
 
     The scores are kept in the run folder. Where the search is not the one that the run was trained
-    with, the file's name tells what differs. Scores of imported weights, which have no data set of
-    their own, bear the beginning of the data set's fingerprint.
+    with, the file's name tells what differs. Scores on another data set than that of the run bear
+    the beginning of its fingerprint, and say what was left out because the run does not know it.
 
     Args:
         run: An opened run.
@@ -48,7 +49,7 @@ def evaluate_run(
         oracle_task: Plan with the true tasks.
         sample: Score a fixed random sample of so many windows.
         min_probability: Also say what answering only where the best plan is so probable means.
-        dataset: Where the data set lies, if it has moved.
+        dataset: Any data set of the same kind of observations, by default that of the run.
         progress: Shows progress.
 
     Returns:
@@ -57,7 +58,7 @@ def evaluate_run(
     Raises:
         ConfigError: A sample below 1, or a least probability that is none or that the planner's
             plans cannot be held to.
-        RunError: The data set is gone or another one.
+        RunError: The data set is gone, or the run cannot be used on it, as `match_dataset` says.
         DataError: The split gives no windows.
     """
     if sample is not None and sample < 1:
@@ -65,7 +66,7 @@ def evaluate_run(
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
     data = run.dataset(dataset)
-    windows = cut_windows(data, horizon=run.horizon, split=split)
+    windows, other = match_dataset(run, data).windows(split)
     chosen = windows.sample(sample, SAMPLE_SEED)
     evaluation, plans = evaluate_planner(
         run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress
@@ -84,13 +85,14 @@ def evaluate_run(
         tasks_without_training=_without_training(description, chosen),
         evidence=description.evidence,
         answered=_answered(plans, chosen, min_probability),
+        other_dataset=other,
     )
     words = ["evaluation", split]
     if oracle_task:
         words.append("oracle-task")
     if len(chosen) < len(windows):
         words.append(f"sample-{len(chosen)}")
-    if not run.info.dataset.fingerprint:
+    if other is not None:
         words.append(data.fingerprint[:12])
     for name, value in changed_search(run).items():
         words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")

@@ -2,6 +2,7 @@
 
 run.json                  `RunInfo`: method, data set, settings, versions, how trainings went
 taxonomy.json             tasks and actions
+videos.json               ids of the videos that it was trained on, and that epochs were chosen on
 *.safetensors, *.json     what the planner saves
 classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them
@@ -11,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,11 +27,15 @@ from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.planners.settings import RunConfig, run_config
+from cefito.planners.trained_videos import TrainedVideos
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
 from cefito.settings import validated
 from cefito.training.distributed import Processes
+
+if TYPE_CHECKING:
+    from cefito.planners.finetune import Start
 
 __all__ = ["Run", "open_run", "train_run", "write_run"]
 
@@ -80,21 +84,26 @@ class Run:
         return replace(self, planner=self.planner.with_search(settings))
 
     def dataset(self, path: Path | None = None) -> PreparedDataset:
-        """The data set the run was trained on, from where it lay then or from `path`.
+        """The data set the run was trained on, from where it lay then, or any other at `path`.
 
-        Imported weights have none of their own: they take any at `path` that names tasks and
-        actions as they do.
+        Whether the run can be used on it, `cefito.planners.matching.match_dataset` says.
 
         Raises:
-            RunError: It is not there any more, or it is another one; or none is named for imported
-                weights.
+            RunError: No path is given, and it is not there any more or has changed since; or the
+                weights are imported and have none.
             DataError: It cannot be opened.
         """
         trained = self.info.dataset
+        if path is not None:
+            return open_dataset(path)
         if not trained.fingerprint:
-            return self._other_dataset(path)
-        place = path or Path(trained.path)
-        if path is None and not place.exists():
+            raise RunError(
+                f"{self.folder}: was imported and has no data set of its own. Name one of the same "
+                "tasks and actions.",
+                setting="dataset",
+            )
+        place = Path(trained.path)
+        if not place.exists():
             raise RunError(
                 f"{self.folder}: its data set is no longer at {place}. Say where it is.",
                 setting="dataset",
@@ -102,38 +111,12 @@ class Run:
         dataset = open_dataset(place)
         if dataset.fingerprint != trained.fingerprint:
             raise RunError(
-                f"{self.folder}: was made with another data set than {place} ('{dataset.name}', "
-                f"fingerprint {dataset.fingerprint[:12]}…; the run has "
-                f"{trained.fingerprint[:12]}…). Give the one it was trained on, or train a new run."
-            )
-        return dataset
-
-    def _other_dataset(self, path: Path | None) -> PreparedDataset:
-        """A data set for imported weights, whose ids mean what those of the run mean."""
-        if path is None:
-            raise RunError(
-                f"{self.folder}: was imported and has no data set of its own. Name one of the same "
-                "tasks and actions.",
+                f"{self.folder}: was trained on another data set than the one that is at {place} "
+                f"now ('{dataset.name}', fingerprint {dataset.fingerprint[:12]}…; the run has "
+                f"{trained.fingerprint[:12]}…). Name the one that is meant, this one or another.",
                 setting="dataset",
             )
-        dataset = open_dataset(path)
-        pairs = zip_longest(_named(self.taxonomy), _named(dataset.taxonomy), fillvalue="nothing")
-        for ours, theirs in pairs:
-            if ours != theirs:
-                raise RunError(
-                    f"{path}: its tasks and actions are not those that {self.folder} was imported "
-                    f"with: {theirs} instead of {ours}. Give another data set, or import with the "
-                    "taxonomy.json of this one."
-                )
         return dataset
-
-
-def _named(taxonomy: Taxonomy) -> list[str]:
-    """All tasks and actions, with their ids."""
-    return [
-        *(f"task {task.id} '{task.name}'" for task in taxonomy.tasks),
-        *(f"action {action.id} '{action.name}'" for action in taxonomy.actions),
-    ]
 
 
 def train_run(
@@ -150,6 +133,7 @@ def train_run(
     group: Processes | None = None,
     trainings: Path | None = None,
     reuse: bool = False,
+    start: Start | None = None,
 ) -> Run:
     """Train a planner into a run folder, or go on where a killed training stopped.
 
@@ -169,6 +153,7 @@ def train_run(
             are done once; the run folder by default.
         reuse: Open a finished run of the same settings that lies there, instead of repeating the
             end of its training.
+        start: What a finetuning begins with; see `cefito.planners.finetune.finetune`.
 
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method.
@@ -180,12 +165,7 @@ def train_run(
     info = RunInfo(
         format_version=1,
         method=method,
-        dataset=DatasetReference(
-            name=dataset.name,
-            path=str(dataset.folder.resolve()),
-            fingerprint=dataset.fingerprint,
-            observed=dataset.provenance.get("observed"),
-        ),
+        dataset=DatasetReference.of(dataset),
         horizon=horizon,
         seed=seed,
         selection=selection,
@@ -193,8 +173,10 @@ def train_run(
         config=config.model_dump(mode="json"),
         versions=versions(),
         finished=False,
+        **({} if start is None else {"started_from": start.reference()}),
     )
-    train, val = fitting_windows(dataset, horizon=horizon, selection=selection)
+    cut = fitting_windows if start is None else start.windows
+    train, val = cut(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
     _claim(folder, info)
     if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
@@ -206,12 +188,13 @@ def train_run(
         device=device or torch.device("cpu"),
         folder=trainings or folder,
         shared=trainings is not None,
-        key=dataset.fingerprint + ("" if selection == "held-out" else selection),
+        key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
         progress=progress,
         group=group,
     )
     settings = config.settings(entry.settings)
-    fitted = entry.planner.fit(train, val, settings=settings, seed=seed, context=context)
+    fit = entry.planner.fit if start is None else start.run.planner.refit
+    fitted = fit(train, val, settings=settings, seed=seed, context=context)
     run = Run(
         folder=folder,
         planner=fitted.planner,
@@ -219,9 +202,19 @@ def train_run(
         taxonomy=train.taxonomy,
     )
     if group.first:
+        seen = TrainedVideos.of if start is None else start.videos
+        seen(dataset, train, val).write(folder)
         write_run(run)
     group.wait()
     return run
+
+
+def _begun(info: RunInfo) -> str:
+    """What a run began with, as far as it determines its weights; nothing of a fresh one."""
+    begun = info.started_from
+    if begun is None:
+        return ""
+    return begun.weights + ("" if begun.replay is None else begun.replay.fingerprint)
 
 
 def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windows) -> RunInfo:
@@ -264,6 +257,7 @@ def _claim(folder: Path, info: RunInfo) -> None:
             ("horizon", info.horizon, old.horizon),
             ("seed", info.seed, old.seed),
             ("selection", info.selection, old.selection),
+            ("start", _begun(info), _begun(old)),
             ("config", method_settings(info), method_settings(old)),
         ):
             if ours != theirs:
