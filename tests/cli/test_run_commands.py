@@ -408,10 +408,9 @@ def test_evaluate_with_another_data_set(run, tmp_path, fails):
     other = write_world(
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
     )
-    assert "made with another data set" in fails("evaluate", run, "--dataset", other.folder)
-    assert "made with another data set" in fails(
-        "plan", run, "--video", VIDEO, "--dataset", other.folder
-    )
+    message = "simulation with seed = 1 instead of 0. Prepare the data set as that of the run was."
+    assert message in fails("evaluate", run, "--dataset", other.folder)
+    assert message in fails("plan", run, "--video", VIDEO, "--dataset", other.folder)
 
 
 def test_evaluate_without_test_windows(make_source, tiny_videos, tmp_path, capsys, fails):

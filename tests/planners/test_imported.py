@@ -521,7 +521,7 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
     assert caught.value.setting == "dataset"
     wider = write_world(tmp_path / "wider", knobs=WorldKnobs(train=24, val=12, test=12, dim=E + 1))
     with pytest.raises(
-        RunError, match=rf"observations have {E + 1} features; this run was trained on {E}"
+        RunError, match=rf"wider: .*observations have {E + 1} features; this run was trained on {E}"
     ):
         evaluate_run(run, oracle_task=True, dataset=wider.folder)
 
@@ -529,17 +529,19 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
     taxonomy["tasks"][0]["actions"] = taxonomy["tasks"][0]["actions"][1:]
     assert imported("fewer").dataset(world.folder).name == world.name
     name, taxonomy["actions"][1]["name"] = taxonomy["actions"][1]["name"], "something else"
+    renamed, _ = evaluate_run(imported("renamed"), oracle_task=True, dataset=world.folder)
+    used = (windows.actions == 1).any(axis=1)
+    assert renamed.windows == len(windows) - used.sum() < len(windows)
+    assert renamed.other_dataset.new_action == used.sum()
+    assert renamed.other_dataset.actions == (f"{world.taxonomy.tasks[0].name}: {name}",)
+    assert renamed.other_dataset.trained_on is None
+    assert renamed.other_dataset.known_videos is None
+    for task in taxonomy["tasks"]:
+        task["name"] += " otherwise"
     with pytest.raises(
-        RunError,
-        match=rf"world: its tasks and actions are not .*: action 1 '{name}' instead of action 1",
+        RunError, match=r"world: does not agree .*: 12 of its 12 tasks are new to the run \('Cook"
     ):
-        imported("renamed").dataset(world.folder)
-    taxonomy["actions"][1]["name"] = name
-    taxonomy["tasks"].append({"id": len(taxonomy["tasks"]), "name": "more", "actions": [0]})
-    with pytest.raises(
-        RunError, match=rf": action 0 '.*' instead of task {len(taxonomy['tasks']) - 1} 'more'"
-    ):
-        imported("more").dataset(world.folder)
+        evaluate_run(imported("foreign"), oracle_task=True, dataset=world.folder)
 
 
 class Payload:

@@ -152,7 +152,9 @@ class DatasetMatch:
 
     def _warn(self, other: OtherDataset, count: int, split: str) -> None:
         place = self.dataset.folder
-        if other.trained_on is not None:
+        begun = self.run.info.started_from
+        replay = begun.replay.fingerprint if begun and begun.replay else ""
+        if other.trained_on is not None and other.dataset.fingerprint != replay:
             logger.warning(
                 "%s ('%s', fingerprint %s) is not the data set that %s was trained on ('%s', %s)",
                 place,
@@ -177,8 +179,8 @@ class DatasetMatch:
             )
         if other.known_videos:
             logger.warning(
-                "%s: the run was trained on %d of the videos scored (%d of %d windows), so that "
-                "scores are too good",
+                "%s: the run has seen %d of the videos scored in its training (%d of %d windows), "
+                "so that scores are too good",
                 place,
                 other.known_videos,
                 other.known_windows,
