@@ -466,9 +466,7 @@ def test_plan_for_a_video_of_other_data(run, other, world, capsys):
     assert found[0].pop("dataset") == {"name": other.name, "fingerprint": other.fingerprint}
     assert found[0] == found[1]  # what is annotated too, in the ids of the run
     assert len(found[0]["truth"]["actions"]) == 3
-    captured = succeeds(
-        capsys, "plan", run, "--video", f"{VIDEO}-again", "--dataset", other.folder
-    )
+    captured = succeeds(capsys, "plan", run, "--video", f"{VIDEO}-again", "--dataset", other.folder)
     assert "planned for another data set than that of the run: 'more (simulated)'" in captured.err
     again = succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", world.folder)
     assert "another data set" not in again.err

@@ -22,7 +22,7 @@ from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["FIELD", "fit_field", "part_seed"]
+__all__ = ["FIELD", "fit_field", "further_vectors", "part_seed"]
 
 FIELD = "energy field"
 
@@ -67,7 +67,7 @@ def fit_field(
     vectors = (
         _action_vectors(train, settings, observed)
         if start is None
-        else _further_vectors(train, start)
+        else further_vectors(train, start)
     )
     field = make_field(
         config=settings.field,
@@ -154,11 +154,15 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
     return None if text is None else torch.from_numpy(text.astype(np.float32))
 
 
-def _further_vectors(windows: Windows, start: EnergyField | JointField) -> Tensor | None:
-    """Frozen vectors of the actions that a field knows, and of new ones behind them.
+def further_vectors(windows: Windows, start: EnergyField | JointField) -> Tensor | None:
+    """Frozen vectors of the actions that a field knows, and of new ones behind them, [K, W].
 
     None where the field learned them. Of mean observations, those that further windows show of
     known actions are taken in; vectors of text stay as they are.
+
+    Args:
+        windows: Further training windows, whose K actions continue those of the field.
+        start: The field.
 
     Raises:
         ConfigError: New actions without text embeddings of the width that the field knows.

@@ -26,7 +26,7 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
-from cefito.planners.cefito.field_fit import FIELD, fit_field
+from cefito.planners.cefito.field_fit import FIELD, fit_field, further_vectors
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
@@ -136,6 +136,7 @@ class CefitoPlanner:
             SamplingError: Too few sequences for the negatives asked for.
             RunError: A checkpoint in the folder belongs to another training.
         """
+        further_vectors(train, self.field)  # refuses before any network is trained
         space = extended_space(
             self.space.actions, train, settings.search.actions, self.space.fallback
         )
