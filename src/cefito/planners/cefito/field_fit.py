@@ -14,6 +14,7 @@ from cefito.data.windows import Windows, reversed_windows
 from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
 from cefito.field.joint import JointField, PartName, make_field, named_parts
+from cefito.field.predictor import normalise
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.networks import TrainingContext, copy_learned
@@ -149,7 +150,9 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
     better by the mean of both than by that of its own kind alone.
     """
     if settings.field.action_encoding == "observed":
-        return ActionMeans(windows, mean if settings.field.centre else torch.zeros_like(mean)).all()
+        mean = mean if settings.field.centre else torch.zeros_like(mean)
+        normed = partial(normalise, epsilon=settings.field.observation_epsilon)
+        return ActionMeans(windows, mean, normed).all()
     text = windows.action_text
     return None if text is None else torch.from_numpy(text.astype(np.float32))
 
@@ -172,7 +175,7 @@ def further_vectors(windows: Windows, start: EnergyField | JointField) -> Tensor
     if first.predictor.learned_actions:
         return None
     if first.config.action_encoding == "observed":
-        return ActionMeans(windows, first.mean.to("cpu"), known).all()
+        return ActionMeans(windows, first.mean.to("cpu"), first.predictor.normalised, known).all()
     count, text = len(windows.taxonomy.actions), windows.action_text
     if len(known) == count:
         return known
