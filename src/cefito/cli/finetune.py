@@ -18,6 +18,7 @@ def finetune(
     *,
     out: Path,
     epochs: int | None = None,
+    horizon: int | None = None,
     replay: Path | None = None,
     seed: int = 0,
     device: str = "auto",
@@ -38,6 +39,7 @@ def finetune(
         dataset: Folder of a prepared data set, its observations made as those of the run were.
         out: Run folder to write.
         epochs: Epochs of each training; by default a quarter of those that the run was trained for.
+        horizon: Number of actions, of a folder that holds runs of several.
         replay: Data set whose windows are mixed in, usually that of the run.
         seed: Seed of new weights, batches and negatives.
         device: auto, cpu or cuda.
@@ -56,7 +58,7 @@ def finetune(
     opened = open_dataset(dataset)
     with processes(pick_device(device)) as (group, place), log_warnings():
         made = finetuned(
-            open_run(run, device=place),
+            open_run(run, device=place, horizon=horizon),
             opened,
             out,
             epochs=epochs,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from cefito.data.windows import Selection
+from cefito.evaluation.breakdown import TaskScores, VideoIntervals
 from cefito.evaluation.calibration import Answered, Calibration, calibration_heads
 from cefito.evaluation.record import Record
 from cefito.planners.base import Evidence
@@ -122,6 +123,9 @@ class RunEvaluation(Evaluation):
         tasks_without_training: Tasks without training windows, of planners that mind them.
         evidence: What was found of the energy, of planners that have one.
         answered: What answering only where it is sure would mean, where that was asked.
+        parameters: Learned numbers of each network, by its name.
+        intervals: How sure the metrics are, with videos resampled; None for a single video.
+        per_task: The metrics on the windows of each task.
         other_dataset: What is to be known of scores on another data set than that of the run.
     """
 
@@ -133,6 +137,9 @@ class RunEvaluation(Evaluation):
         "tasks_without_training",
         "evidence",
         "answered",
+        "parameters",
+        "intervals",
+        "per_task",
         "other_dataset",
     }
 
@@ -147,6 +154,9 @@ class RunEvaluation(Evaluation):
     tasks_without_training: TasksWithoutTraining | None = None
     evidence: Evidence | None = None
     answered: Answered | None = None
+    parameters: dict[str, int] | None = None
+    intervals: VideoIntervals | None = None
+    per_task: list[TaskScores] | None = None
     other_dataset: OtherDataset | None = None
 
 
