@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
+    from cefito.planners.finetune import finetune
     from cefito.planners.run import Run, open_run, train_run
     from cefito.planners.settings import RunConfig, load_config
     from cefito.planners.several import train_runs
@@ -49,6 +50,7 @@ _HOMES = {
     "Windows": "cefito.data",
     "cut_windows": "cefito.data",
     "evaluate_planner": "cefito.evaluation",
+    "finetune": "cefito.planners.finetune",
     "load_config": "cefito.planners.settings",
     "make_search": "cefito.search",
     "open_dataset": "cefito.data",
@@ -76,6 +78,7 @@ __all__ = [
     "Windows",
     "cut_windows",
     "evaluate_planner",
+    "finetune",
     "load_config",
     "make_search",
     "open_dataset",

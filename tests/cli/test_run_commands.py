@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import json
 import re
 import shutil
@@ -510,10 +511,111 @@ def test_evaluate_with_another_data_set(run, tmp_path, fails):
     other = write_world(
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
     )
-    assert "made with another data set" in fails("evaluate", run, "--dataset", other.folder)
-    assert "made with another data set" in fails(
-        "plan", run, "--video", VIDEO, "--dataset", other.folder
+    message = "simulation with seed = 1 instead of 0. Prepare the data set as that of the run was."
+    assert message in fails("evaluate", run, "--dataset", other.folder)
+    assert message in fails("plan", run, "--video", VIDEO, "--dataset", other.folder)
+
+
+@pytest.fixture
+def other(world, tmp_path):
+    """The world with its last two actions exchanged, and one task and one action named anew."""
+    taxonomy = world.taxonomy.to_dict()
+    ids = {action["id"]: action["id"] for action in taxonomy["actions"]}
+    last = len(ids) - 1
+    ids |= {last: last - 1, last - 1: last}
+    names = [action["name"] for action in taxonomy["actions"]]
+    names[0] = "ring the bell"
+    for number, name in enumerate(names):
+        taxonomy["actions"][ids[number]]["name"] = name
+    for task in taxonomy["tasks"]:
+        task["actions"] = [ids[action] for action in task["actions"]]
+    taxonomy["tasks"][3]["name"] = "Brew Coffee"
+    folder = Path(shutil.copytree(world.folder, tmp_path / "other"))
+    (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
+    videos = [json.loads(line) for line in (folder / "videos.jsonl").read_text().splitlines()]
+    for video in videos:
+        video["video_id"] += "-again"
+        video["steps"] = [[start, end, ids[action]] for start, end, action in video["steps"]]
+    (folder / "videos.jsonl").write_text("".join(json.dumps(video) + "\n" for video in videos))
+    header = json.loads((folder / "dataset.json").read_text())
+    for name in ("taxonomy.json", "videos.jsonl"):
+        header["hashes"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    (folder / "dataset.json").write_text(json.dumps(header | {"name": "more (simulated)"}))
+    return open_dataset(folder)
+
+
+def test_evaluate_on_other_data(run, other, capsys):
+    captured = succeeds(capsys, "evaluate", run, "--dataset", other.folder)
+    assert captured.out.startswith("more (simulated), test, T = 3")
+    assert f"fingerprint {other.fingerprint[:12]}) is not the data set that {run}" in captured.err
+    assert "windows of split 'test' are left out" in captured.err
+    assert "1 of its 12 tasks are new to the run ('Brew Coffee')" in captured.err
+    assert "1 actions are new to their tasks ('ring the bell' of 'Cook Porridge')" in captured.err
+    path = run / f"evaluation-test-{other.fingerprint[:12]}.json"
+    assert f"kept in {path}" in captured.err
+    value = json.loads(path.read_text())["other_dataset"]
+    assert value["dataset"] == {"name": other.name, "fingerprint": other.fingerprint}
+    assert value["new_task"] > 0
+    assert value["new_action"] > 0
+
+
+def test_plan_for_a_video_of_other_data(run, other, world, capsys):
+    asked = ["plan", run, "--top-k", 1, "--json", "--video"]
+    found = [
+        json.loads(succeeds(capsys, *asked, *rest).out)
+        for rest in (["world-0037-again", "--dataset", other.folder], ["world-0037"])
+    ]
+    assert found[0].pop("dataset") == {"name": other.name, "fingerprint": other.fingerprint}
+    assert found[0] == found[1]  # what is annotated too, in the ids of the run
+    assert len(found[0]["truth"]["actions"]) == 3
+    captured = succeeds(capsys, "plan", run, "--video", f"{VIDEO}-again", "--dataset", other.folder)
+    assert "planned for another data set than that of the run: 'more (simulated)'" in captured.err
+    again = succeeds(capsys, "plan", run, "--video", VIDEO, "--dataset", world.folder)
+    assert "another data set" not in again.err
+
+
+def test_finetune(run, other, world, tmp_path, capsys):
+    settings = ["--set", "chain_training.optimiser.epochs=1"]
+    out = tmp_path / "further"
+    given = [run, other.folder, "--out", out, "--epochs", 2, "--seed", 3, *settings]
+    captured = succeeds(capsys, "finetune", *given)
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    # names that have several meanings get one more with the new task
+    added = len(open_run(out).taxonomy.actions) - len(world.taxonomy.actions)
+    assert added == 5
+    assert (
+        "learned from the training split of 'more (simulated)'; 1 tasks and 5 actions are new"
+        in lines
     )
+    assert any(re.match(r"energy field: best epoch [12] of 2, validation", line) for line in lines)
+    assert any(re.match(r"chain: best epoch 1 of 1, validation", line) for line in lines)
+    assert lines[-1] == f"wrote {out}; score it with: cefito evaluate {out}"
+    made = open_run(out)
+    assert made.info.seed == 3
+    assert made.info.started_from.dataset.fingerprint == world.fingerprint
+    assert made.taxonomy.tasks[-1].name == "Brew Coffee"
+    captured = succeeds(capsys, "evaluate", out, "--json", "--sample", 10)
+    assert json.loads(captured.out)["sampled_from"] == len(
+        cut_windows(other, horizon=3, split="test")
+    )
+    mixed = ["--out", tmp_path / "mixed", "--replay", world.folder, "--epochs", 1]
+    captured = succeeds(capsys, "finetune", run, other.folder, *mixed)
+    assert f"of 'more (simulated)' and of '{world.name}'; " in captured.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--epochs", "0"], "0 epochs: expected at least 1. (--epochs)"),
+        (["--set", "field.width=32"], "setting 'field.width': a finetuned run has the networks"),
+        (["--set", "field.height=32"], "'field.height'"),
+        (["--replay", "nowhere"], "nowhere/dataset.json: no such file"),
+        (["--seed", "-1"], "seed -1: expected"),
+    ],
+)
+def test_finetune_refuses(argv, message, run, world, tmp_path, fails):
+    assert message in fails("finetune", run, world.folder, "--out", tmp_path / "out", *argv)
 
 
 def test_evaluate_without_test_windows(make_source, tiny_videos, tmp_path, capsys, fails):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.data.action_space import ActionSpace, action_space
+from cefito.data.action_space import ActionSpace, action_space, extended_space
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import DataError
@@ -93,3 +93,18 @@ def test_only_training_windows_count(tiny_dataset):
     longer = action_space(cut_windows(tiny_dataset, horizon=5, split="train"), "training")
     assert longer.fallback == (0, 2)  # their training videos are too short for any window
     assert longer.actions[0] == (0, 1, 2)
+
+
+def test_further_windows_add_actions_and_tasks():
+    """Tasks 0 and 1 were known, 1 without windows of its own; 2 is new."""
+    further = windows([(0, [3, 2]), (2, [5, 5])])
+    space = extended_space([(0, 3), (2, 4)], further, "training", fallback=[1])
+    assert space.actions == ((0, 2, 3), (2, 4), (5,))
+    assert space.fallback == (1,)
+    shown = windows([(1, [2, 2])])
+    space = extended_space([(0, 3), (2, 4)], shown, "training", fallback=[1])
+    assert space.actions == ((0, 3), (2, 4), (5,))
+    assert space.fallback == (2,)
+    space = extended_space([(0,), (2,)], further, "taxonomy")
+    assert space.actions == ((0, 1, 2, 3), (2,), (5,))
+    assert space.source == "taxonomy"

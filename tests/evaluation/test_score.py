@@ -349,7 +349,7 @@ def test_where_the_data_set_lies(run, world, tmp_path):
     other = write_world(
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
     )
-    with pytest.raises(RunError, match="made with another data set"):
+    with pytest.raises(RunError, match="simulation with seed = 1 instead of 0"):
         evaluate_run(run, dataset=other.folder)
     assert files(run) == []
     assert evaluate_run(gone, dataset=moved)[0].metrics == evaluate_run(run)[0].metrics

@@ -361,6 +361,27 @@ def test_another_search_is_another_planner_or_refused(name, planner, queries):
 
 
 @every_method
+def test_it_goes_on_learning_or_refuses(name, planner, queries, splits):
+    before = planner.plan(queries, TOP_K)
+    settings = quick_config().settings(find_method(name).settings)
+    given = {"settings": settings, "seed": 4, "context": TrainingContext()}
+    if planner.abilities.finetuning:
+        result = planner.refit(splits["train"], splits["val"], **given)
+        assert result.planner is not planner
+        assert result.planner.describe().parameters == planner.describe().parameters
+        assert result.trainings
+        result.planner.plan(queries, TOP_K)
+    else:
+        with pytest.raises(ConfigError) as caught:
+            planner.refit(splits["train"], splits["val"], **given)
+        message = str(caught.value)
+        assert message.startswith(f"{planner.name} cannot be finetuned")
+        assert ", ".join(able("finetuning")) in message
+        assert "\n" not in message
+    same_plans(planner.plan(queries, TOP_K), before)
+
+
+@every_method
 def test_observations_of_another_width(name, planner, queries):
     wider = Queries(
         initial=np.pad(queries.initial, ((0, 0), (0, 1))),

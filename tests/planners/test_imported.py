@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from part_worlds import part_of
 from torch.nn import functional as F
 
 from cefito.data import Taxonomy
@@ -18,6 +19,7 @@ from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
 from cefito.planners import Queries
 from cefito.planners.answer import answer
 from cefito.planners.exported import export_classifier, export_field
+from cefito.planners.finetune import finetune
 from cefito.planners.imported import import_classifier, import_field
 from cefito.planners.run import open_run, train_run
 from cefito.planners.settings import load_config
@@ -534,25 +536,56 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
     assert caught.value.setting == "dataset"
     wider = write_world(tmp_path / "wider", knobs=WorldKnobs(train=24, val=12, test=12, dim=E + 1))
     with pytest.raises(
-        RunError, match=rf"observations have {E + 1} features; this run was trained on {E}"
+        RunError, match=rf"wider: .*observations have {E + 1} features; this run was trained on {E}"
     ):
         evaluate_run(run, oracle_task=True, dataset=wider.folder)
 
-    # what may be planned is the run's own affair
+    # what a task does not list, and what bears another name, the run does not know
+    assert taxonomy["tasks"][0]["actions"][:2] == [0, 1]
     taxonomy["tasks"][0]["actions"] = taxonomy["tasks"][0]["actions"][1:]
-    assert imported("fewer").dataset(world.folder).name == world.name
     name, taxonomy["actions"][1]["name"] = taxonomy["actions"][1]["name"], "something else"
+    renamed, _ = evaluate_run(imported("renamed"), oracle_task=True, sample=2, dataset=world.folder)
+    used = (windows.actions < 2).any(axis=1)
+    assert renamed.sampled_from == len(windows) - used.sum() < len(windows)
+    assert renamed.other_dataset.new_action == used.sum()
+    first = world.taxonomy.tasks[0].name, world.taxonomy.actions[0].name
+    assert renamed.other_dataset.actions == (": ".join(first), f"{first[0]}: {name}")
+    assert renamed.other_dataset.trained_on is None
+    assert renamed.other_dataset.known_videos is None
+    for task in taxonomy["tasks"]:
+        task["name"] += " otherwise"
     with pytest.raises(
-        RunError,
-        match=rf"world: its tasks and actions are not .*: action 1 '{name}' instead of action 1",
+        RunError, match=r"world: does not agree .*: 12 of its 12 tasks are new to the run \('Cook"
     ):
-        imported("renamed").dataset(world.folder)
-    taxonomy["actions"][1]["name"] = name
-    taxonomy["tasks"].append({"id": len(taxonomy["tasks"]), "name": "more", "actions": [0]})
-    with pytest.raises(
-        RunError, match=rf": action 0 '.*' instead of task {len(taxonomy['tasks']) - 1} 'more'"
-    ):
-        imported("more").dataset(world.folder)
+        evaluate_run(imported("foreign"), oracle_task=True, dataset=world.folder)
+
+
+def test_imported_weights_go_on_learning(world, tmp_path):
+    """The field goes on, with text vectors; the chain, which there was none of, begins afresh."""
+    actions = len(world.taxonomy.actions)
+    files = {"taxonomy": world.folder / "taxonomy.json", "action_text": tmp_path / "text.npy"}
+    np.save(files["action_text"], np.random.default_rng(0).standard_normal((actions, TEXT)))
+    path = checkpoint(tmp_path / "checkpoint.pth", drawn(shapes(horizon=3, actions=actions), 0))
+    run = import_field(path, tmp_path / "run", **files)
+    made = finetune(
+        run,
+        part_of(world, tmp_path / "part", tasks=[5, 0]),
+        tmp_path / "further",
+        epochs=1,
+        settings={
+            "training.negatives.count": 4,
+            "training.stopping.windows": 3,
+            "training.stopping.candidates": 30,
+            "search.fitting_windows": 5,
+            "training.optimiser.learning_rate": 1e-9,
+        },
+    )
+    ours, theirs = (part.planner.field.state_dict() for part in (made, run))
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-5)
+    assert made.info.started_from.seed is None
+    assert made.planner.chain is not None
+    assert open_run(made.folder).planner.task_model is not None
 
 
 class Payload:

@@ -131,6 +131,7 @@ def test_what_a_run_folder_holds(trained, world):
         "run.json",
         "taxonomy.json",
         "manifest.json",
+        "videos.json",
         "planner.json",
         "prior.safetensors",
         *WEIGHTS,
@@ -145,6 +146,7 @@ def test_what_a_run_folder_holds(trained, world):
         "path": str(world.folder.resolve()),
         "fingerprint": world.fingerprint,
         "observed": None,
+        "simulation": {"seed": 0, "knobs": world.provenance["knobs"]["observations"]},
     }
     assert (info["horizon"], info["seed"], info["preset"]) == (3, 0, "paper")
     assert info["config"] == CONFIG.model_dump(mode="json")
@@ -315,8 +317,11 @@ def test_another_data_set(trained, tmp_path):
     other = write_world(
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
     )
-    with pytest.raises(RunError, match=f"another data set than .*{other.fingerprint[:12]}"):
-        trained.dataset(other.folder)
+    assert trained.dataset(other.folder).fingerprint == other.fingerprint
+    place = trained.info.dataset.model_copy(update={"path": str(other.folder)})
+    changed = replace(trained, info=trained.info.model_copy(update={"dataset": place}))
+    with pytest.raises(RunError, match=rf"was trained on another .* {other.fingerprint[:12]}…"):
+        changed.dataset()
 
 
 def stopping_after(steps):
@@ -686,6 +691,7 @@ def test_a_run_of_another_method(frequent, world):
         "run.json",
         "taxonomy.json",
         "manifest.json",
+        "videos.json",
         "frequent.json",
         "classifier.safetensors",
         "classifier",
@@ -711,6 +717,7 @@ def test_a_method_without_settings_or_training(world, tmp_path):
         "run.json",
         "taxonomy.json",
         "manifest.json",
+        "videos.json",
         "windows.safetensors",
     }
     assert (run.info.parameters, run.info.training) == ({}, {})

@@ -453,6 +453,20 @@ def test_tuned_without_windows_to_tune_on_keeps_the_defaults(val):
     assert (prior.order, prior.strengths) == (DEFAULT_ORDER, DEFAULT_STRENGTHS)
 
 
+def test_tuned_goes_on_counting():
+    """Counts of a prior over the first tasks and actions, and those of further windows."""
+    first, second, val = (walks(seed, 20, 3, 1) for seed in range(3))
+    known = NGramPrior.fit(
+        first.sequences, first.tasks, action_count=3, actions=[(0, 1, 2)], order=2
+    )
+    both = Corpus(first.rows + second.rows, first.owners + second.owners)
+    ours, theirs = tune(second, val, known=known), tune(both, val)
+    assert (ours.order, ours.strengths) == (theirs.order, theirs.strengths)
+    for name, array in theirs.to_arrays().items():
+        np.testing.assert_array_equal(ours.to_arrays()[name], array)
+    assert known.to_arrays()["counts"].sum() == first.sequences.size
+
+
 def test_tables_are_kept():
     prior = SMALL.fit()
     chain = prior.chain(0, 5)

@@ -161,3 +161,21 @@ def test_a_random_part_is_left_out_of_the_means():
         met.add(min(range(8), key=lambda index: np.abs(drawn - possible[index]).max()))
         assert min(np.abs(drawn - option).max() for option in possible) < 1e-5
     assert len(met) > 4
+
+
+def test_means_learned_before_count_as_ten_observations():
+    made = windows()
+    known = torch.full((3, E), 2.0)
+    known[1] = 0.0  # nothing was known of it
+    means = ActionMeans(made, torch.zeros(E), normalise, known)
+    plain = ActionMeans(made, torch.zeros(E), normalise)
+    counts = torch.bincount(torch.from_numpy(made.actions[:, [0, -1]]).flatten(), minlength=5)
+    expected = plain.all().clone()
+    for action in (0, 2):
+        weight = counts[action] / (counts[action] + 10)
+        expected[action] = weight * expected[action] + (1 - weight) * 2.0
+    torch.testing.assert_close(means.all(), expected)
+    # what is known stays, even where every video is left out
+    nothing = means.without(torch.arange(len(made)), 0.0, generator())
+    torch.testing.assert_close(nothing[:3], known)
+    assert not nothing[3:].any()

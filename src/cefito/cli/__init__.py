@@ -30,6 +30,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "data": ("cefito.cli.data:app", "Prepare, describe and check data sets."),
     "train": ("cefito.cli.train:train", "Train a planner on a prepared data set."),
+    "finetune": (
+        "cefito.cli.finetune:finetune",
+        "Train a run further: new videos, new tasks and actions.",
+    ),
     "evaluate": ("cefito.cli.evaluate:evaluate", "Score a run on a split."),
     "compare": ("cefito.cli.compare:compare", "Planners beside each other: train, score, tables."),
     "reproduce": (

@@ -62,7 +62,8 @@ def evaluate(
             or .parquet.
         per_task: Also show the scores of each task.
         options: How to search.
-        dataset: Where the data set lies, if it has moved.
+        dataset: The data set to score it on, if not its own: any whose observations were made in
+            the same way; tasks and actions are found by name.
         horizon: Number of actions, of a folder that holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.

@@ -54,7 +54,7 @@ def plan(
 
     Args:
         run: Run folder, as cefito train makes it.
-        video: Id of a video of the run's data set; with --start and --end, a video file.
+        video: Id of a video of the data set; with --start and --end, a video file.
         from_step: Number of the first step to plan, counted from 0; the plan covers as many steps
             as the run's horizon.
         initial: .npy file of the observation before the first step.
@@ -75,7 +75,8 @@ def plan(
             is not sure; the plans are shown all the same.
         options: How to search.
         observe: How to make the observations from features, a video file or pictures.
-        dataset: Where the data set lies, if it has moved.
+        dataset: The data set that --video is of, if not that of the run: any whose observations
+            were made in the same way.
         horizon: Number of actions, of a folder that holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
@@ -83,6 +84,7 @@ def plan(
     from cefito.cli.plan_many import plan_many
     from cefito.data.names import find_task
     from cefito.planners.answer import answer
+    from cefito.planners.matching import named_dataset
     from cefito.planners.named import parse_constraints
     from cefito.planners.run import open_run
     from cefito.runtime import pick_device
@@ -135,6 +137,7 @@ def plan(
                 constraints=constraints,
                 min_probability=min_probability,
                 truth=truth,
+                dataset=named_dataset(opened, dataset) if video and not observe else None,
                 stop=stop,
                 progress=passing_progress,
             )
@@ -182,6 +185,9 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
             f"not sure: the best plan's probability is {best}; "
             f"{_percent(min_probability)} was asked for"
         )
+    if found.dataset is not None:
+        where = f"'{found.dataset.name}', fingerprint {found.dataset.fingerprint[:12]}"
+        talk(f"planned for another data set than that of the run: {where}")
     if found.truth is not None:
         talk(f"annotated: {sequence(taxonomy, found.truth.actions, ids=ids)}")
 

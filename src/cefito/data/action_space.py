@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.errors import DataError
 
-__all__ = ["ActionSpace", "action_space"]
+__all__ = ["ActionSpace", "action_space", "extended_space"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,31 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
                 "taxonomy. Give it actions there or remove it."
             )
     return ActionSpace(actions=tuple(rows), source=source, fallback=tuple(fallback))
+
+
+def extended_space(
+    known: Sequence[tuple[int, ...]],
+    train: Windows,
+    source: Literal["training", "taxonomy"],
+    fallback: Collection[int] = (),
+) -> ActionSpace:
+    """A(c) of tasks that were known, with what further training windows show of these and others.
+
+    Args:
+        known: Actions of the tasks that were known, position = task id.
+        train: Further training windows, of these tasks and perhaps of others behind them.
+        source: Where actions come from.
+        fallback: Known tasks that had no training windows.
+
+    Raises:
+        DataError: A new task has neither windows nor actions in the taxonomy.
+    """
+    seen = action_space(train, source)
+    rows = [
+        tuple(sorted({*known[task], *(row if task not in seen.fallback else ())}))
+        if task < len(known)
+        else row
+        for task, row in enumerate(seen.actions)
+    ]
+    without = [task for task in seen.fallback if task >= len(known) or task in fallback]
+    return ActionSpace(actions=tuple(rows), source=source, fallback=tuple(without))

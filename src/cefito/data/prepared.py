@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ __all__ = [
     "FORMAT_VERSION",
     "PreparedDataset",
     "dataset_fingerprint",
+    "name_and_fingerprint",
     "open_dataset",
     "verify_dataset",
     "write_dataset",
@@ -97,6 +99,16 @@ class PreparedDataset:
     def fingerprint(self) -> str:
         """One hash over the content of all files: equal if and only if the data are."""
         return _fingerprint(self.hashes)
+
+
+def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:
+    """Name and fingerprint of a data set, of which nothing else is read.
+
+    Raises:
+        DataError: It is none.
+    """
+    header = _read_header(Path(folder))
+    return header["name"], _fingerprint(header["hashes"])
 
 
 def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset:
@@ -160,7 +172,6 @@ def dataset_fingerprint(folder: Path | str) -> str:
 
 
 def _fingerprint(hashes: dict[str, str]) -> str:
-    import hashlib
 
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 

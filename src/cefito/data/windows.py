@@ -29,6 +29,7 @@ __all__ = [
     "count_windows",
     "cut_windows",
     "fitting_windows",
+    "joined_windows",
     "reversed_windows",
     "split_videos",
 ]
@@ -221,12 +222,22 @@ def fitting_windows(
     )
     if count_windows(held, horizon):  # the validation videos were taken from training
         val = cut_windows(dataset, horizon=horizon, split="val")
-        both: dict[str, Any] = {
-            name: np.concatenate([getattr(train, name), getattr(val, name)]) for name in _ARRAYS
-        }
-        train = replace(train, **both)
-        train = train.subset(np.lexsort((train.start, train.video)))
+        train = joined_windows(train, val)
     return train, cut_windows(dataset, horizon=horizon, split="test")
+
+
+def joined_windows(first: Windows, second: Windows) -> Windows:
+    """The windows of both, by video and start; all else as in the first.
+
+    Args:
+        first: Windows.
+        second: Windows of the same horizon, with the same ids and numbers of videos.
+    """
+    both: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _ARRAYS
+    }
+    joined = replace(first, **both)
+    return joined.subset(np.lexsort((joined.start, joined.video)))
 
 
 def check_selection(train: Windows, val: Windows, selection: Selection) -> None:

@@ -15,6 +15,7 @@ from cefito.evaluation.breakdown import TaskScores, VideoIntervals
 from cefito.evaluation.calibration import Answered, Calibration, calibration_heads
 from cefito.evaluation.record import Record
 from cefito.planners.base import Evidence
+from cefito.planners.matching import OtherDataset
 from cefito.search.settings import SearchConfig
 
 __all__ = [
@@ -110,7 +111,7 @@ class TasksWithoutTraining(Record):
 
 
 class RunEvaluation(Evaluation):
-    """The scores of a run on a split of its data set: content of an evaluation-*.json.
+    """The scores of a run on a split of a data set: content of an evaluation-*.json.
 
     Attributes:
         fingerprint: Fingerprint of the data set.
@@ -127,6 +128,7 @@ class RunEvaluation(Evaluation):
         parameters: Learned numbers of each network, by its name.
         intervals: How sure the metrics are, with videos resampled; None for a single video.
         per_task: The metrics on the windows of each task.
+        other_dataset: What is to be known of scores on another data set than that of the run.
     """
 
     remedy: ClassVar[str] = "Make it again with cefito evaluate."
@@ -140,6 +142,7 @@ class RunEvaluation(Evaluation):
         "parameters",
         "intervals",
         "per_task",
+        "other_dataset",
     }
 
     fingerprint: str
@@ -156,6 +159,7 @@ class RunEvaluation(Evaluation):
     parameters: dict[str, int] | None = None
     intervals: VideoIntervals | None = None
     per_task: list[TaskScores] | None = None
+    other_dataset: OtherDataset | None = None
 
 
 class _Place(Record):

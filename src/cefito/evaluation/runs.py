@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cefito.data.windows import Windows, cut_windows
+from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.breakdown import task_scores, video_intervals
 from cefito.evaluation.calibration import Answered, answered, best_probabilities
@@ -16,6 +16,7 @@ from cefito.evaluation.plan_files import check_plans_file, save_plans, window_pl
 from cefito.evaluation.records import RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import evaluate_planner, planned_tasks, successes
 from cefito.planners.base import Description, Queries, check_min_probability
+from cefito.planners.matching import match_dataset
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
@@ -39,11 +40,11 @@ def evaluate_run(
     plans_file: Path | None = None,
     progress: Progress = silent,
 ) -> tuple[RunEvaluation, Path]:
-    """Score a run on a split of its data set, with the search that its planner has.
+    """Score a run on a split of its data set or of another, with the search that its planner has.
 
     The scores are kept in the run folder. Where the search is not the one that the run was trained
-    with, the file's name tells what differs. Scores of imported weights, which have no data set of
-    their own, bear the beginning of the data set's fingerprint.
+    with, the file's name tells what differs. Scores on another data set than that of the run bear
+    the beginning of its fingerprint, and say what was left out because the run does not know it.
 
     Args:
         run: An opened run.
@@ -51,7 +52,7 @@ def evaluate_run(
         oracle_task: Plan with the true tasks.
         sample: Score a fixed random sample of so many windows.
         min_probability: Also say what answering only where the best plan is so probable means.
-        dataset: Where the data set lies, if it has moved.
+        dataset: Any data set of the same kind of observations, by default that of the run.
         plans_file: Also save the plans of every window there, as `save_plans` does.
         progress: Shows progress.
 
@@ -61,7 +62,7 @@ def evaluate_run(
     Raises:
         ConfigError: A sample below 1, a least probability that is none or that the planner's
             plans cannot be held to, or a file that plans cannot be saved in.
-        RunError: The data set is gone or another one.
+        RunError: The data set is gone, or the run cannot be used on it, as `match_dataset` says.
         DataError: The split gives no windows.
     """
     if sample is not None and sample < 1:
@@ -71,7 +72,7 @@ def evaluate_run(
     if plans_file is not None:
         check_plans_file(plans_file)
     data = run.dataset(dataset)
-    windows = cut_windows(data, horizon=run.horizon, split=split)
+    windows, other = match_dataset(run, data).windows(split)
     chosen = windows.sample(sample, SAMPLE_SEED)
     evaluation, plans = evaluate_planner(
         run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress
@@ -95,13 +96,14 @@ def evaluate_run(
         parameters=description.parameters,
         intervals=video_intervals(plans, chosen, tasks=tasks),
         per_task=task_scores(plans, chosen, tasks=tasks),
+        other_dataset=other,
     )
     words = ["evaluation", split]
     if oracle_task:
         words.append("oracle-task")
     if len(chosen) < len(windows):
         words.append(f"sample-{len(chosen)}")
-    if not run.info.dataset.fingerprint:
+    if other is not None:
         words.append(data.fingerprint[:12])
     for name, value in changed_search(run).items():
         words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")

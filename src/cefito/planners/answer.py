@@ -12,6 +12,7 @@ from cefito.data.names import find_task, in_words
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
 from cefito.planners.base import UNCONSTRAINED, Planner, Queries, check_min_probability
+from cefito.planners.matching import DatasetName
 from cefito.planners.named import NamedConstraints
 from cefito.planners.observations import check_width
 from cefito.planners.run import Run
@@ -100,6 +101,7 @@ class Answer(Frozen):
         search: How it was searched.
         weights: Of the objective's terms; None where the planner has none.
         truth: The annotated actions, where they are known.
+        dataset: Where the query came from, if from another data set than that of the run.
     """
 
     task: TaskAnswer
@@ -111,10 +113,12 @@ class Answer(Frozen):
     search: SearchAnswer
     weights: dict[str, float] | None
     truth: Truth | None = None
+    dataset: DatasetName | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what is annotated is left out where it is not known."""
-        return self.model_dump(mode="json", exclude=set() if self.truth else {"truth"})
+        """For JSON; what is annotated and where it came from are left out where not known."""
+        absent = {name for name in ("truth", "dataset") if getattr(self, name) is None}
+        return self.model_dump(mode="json", exclude=absent)
 
 
 def answer(
@@ -126,6 +130,7 @@ def answer(
     constraints: Constraints | NamedConstraints = UNCONSTRAINED,
     min_probability: float | None = None,
     truth: NDArray[np.int64] | None = None,
+    dataset: DatasetName | None = None,
     stop: Callable[[], bool] | None = None,
     progress: Progress = silent,
 ) -> Answer:
@@ -140,6 +145,7 @@ def answer(
         min_probability: How probable the best plan must be for the answer to be sure; all plans are
             listed all the same.
         truth: Annotated actions [T], repeated in the answer.
+        dataset: The data set of the query, where it is not that of the run; repeated in the answer.
         stop: Asked now and then; once it says so, the answer holds the best plans met so far,
             perhaps none.
         progress: Shows progress.
@@ -189,6 +195,7 @@ def answer(
         truth=(
             None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth))
         ),
+        dataset=dataset,
     )
 
 

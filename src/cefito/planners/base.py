@@ -31,6 +31,7 @@ __all__ = [
     "Planner",
     "Queries",
     "Vocabulary",
+    "check_finetuning",
     "check_finite",
     "check_min_probability",
     "check_probabilities",
@@ -87,12 +88,15 @@ class Abilities:
         search: Another search than the one that it was made with.
         true_task: It plans differently where the true task is given.
         probabilities: Its plans have probabilities, at least under some settings of its search.
+        finetuning: Further windows, beginning with what it has learned, those of new tasks and
+            actions among them.
     """
 
     constraints: bool = False
     search: bool = False
     true_task: bool = True
     probabilities: bool = False
+    finetuning: bool = False
 
 
 class Evidence(Frozen):
@@ -196,6 +200,22 @@ class Planner(Protocol):
             context: Where it is trained.
         """
 
+    def refit(
+        self, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
+    ) -> Fitted[Self]:
+        """Learn further windows, beginning with what this planner has learned; it stays as it is.
+
+        Args:
+            train: Training windows of the same horizon, in ids that continue those that it knows.
+            val: Validation windows, on which all is chosen anew.
+            settings: As in `fit`; the networks' own are those of this planner.
+            seed: Seed of everything drawn.
+            context: Where it is trained.
+
+        Raises:
+            ConfigError: Its method cannot.
+        """
+
     @classmethod
     def load(cls, folder: Path, *, settings: Any, context: TrainingContext) -> Self:
         """The planner that was saved in a folder.
@@ -286,6 +306,23 @@ class BasePlanner:
             probabilities=self.abilities.probabilities,
         )
 
+    def refit(
+        self,
+        train: Windows,  # noqa: ARG002
+        val: Windows,  # noqa: ARG002
+        *,
+        settings: Any,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+        context: TrainingContext,  # noqa: ARG002
+    ) -> Fitted[Self]:
+        """Refuse: it cannot begin with what it has learned.
+
+        Raises:
+            ConfigError: Always; the message names the methods that can.
+        """
+        check_finetuning(self)
+        raise NotImplementedError(f"{self.name} says that it can be finetuned, but cannot")
+
     def with_search(self, settings: SearchConfig) -> Self:  # noqa: ARG002
         """Refuse: it has no search that could be changed.
 
@@ -344,6 +381,16 @@ def check_finite(plans: Plans, query: int) -> None:
             "so none can be called the best. Give observations made as those of the run were; "
             "where they are, the run's weights are of no use: train it again."
         )
+
+
+def check_finetuning(planner: Planner | BasePlanner) -> None:
+    """Refuse a planner that cannot begin with what it has learned.
+
+    Raises:
+        ConfigError: It cannot; the message names the methods that can.
+    """
+    if not planner.abilities.finetuning:
+        raise ConfigError(f"{planner.name} cannot be finetuned; {_able('finetuning')}.")
 
 
 def check_min_probability(planner: Planner, least: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +23,13 @@ from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig
 from cefito.training.trainer import Loss, TrainingResult, train
 
-__all__ = ["TrainedNetwork", "TrainingContext", "finite_outputs", "train_network"]
+__all__ = [
+    "TrainedNetwork",
+    "TrainingContext",
+    "copy_learned",
+    "finite_outputs",
+    "train_network",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +117,24 @@ class _Loss(Loss, Protocol):
 Network = TypeVar("Network", bound=nn.Module)
 
 
+@torch.no_grad()
+def copy_learned(network: nn.Module, learned: nn.Module, *, apart: Collection[str] = ()) -> None:
+    """Copy the tensors of a trained network into one with more actions or tasks.
+
+    What is new stands behind what was there, so that the beginning of each axis is copied; the rest
+    stays as drawn.
+
+    Args:
+        network: Freshly drawn; nowhere smaller than the trained one.
+        learned: The trained network.
+        apart: Names of tensors to leave alone.
+    """
+    target = network.state_dict()
+    for name, tensor in learned.state_dict().items():
+        if name not in apart:
+            target[name][tuple(slice(size) for size in tensor.shape)] = tensor.to("cpu")
+
+
 def train_network(
     network: Network,
     loss: Callable[[Network], _Loss],
@@ -122,6 +146,7 @@ def train_network(
     settings: Any,
     context: TrainingContext,
     centre: bool = False,
+    begin: Callable[[Network], None] | None = None,
 ) -> TrainingResult:
     """Draw a network's weights, put it on the device and train it in place.
 
@@ -135,15 +160,19 @@ def train_network(
         settings: All else that determines the result, for JSON.
         context: Where it is trained.
         centre: Keep the mean observation of the training windows in the network.
+        begin: Puts learned weights into the network, the mean observation among them, once all are
+            drawn; by default it stays as drawn.
 
     Raises:
         RunError: The checkpoint in the folder cannot be used or written, or the training diverged.
     """
     untyped: Any = network
     untyped.reset(generator_for("cpu", seed, stream))
+    if begin is not None:
+        begin(network)
     network.to(context.device)
     placed_loss = loss(network)
-    if centre:
+    if centre and begin is None:
         untyped.mean.copy_(placed_loss.observations.mean)
     result = context.train(name, placed_loss, training, seed=seed, settings=settings)
     network.eval()

@@ -14,6 +14,7 @@ from cefito.data.text import nfc
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy
 from cefito.planners.base import Queries
+from cefito.planners.matching import match_dataset
 from cefito.planners.observations import check_width, query_from_features
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
@@ -38,21 +39,23 @@ _PICTURE_SETTINGS = ("layer",)
 
 def query_from_video(
     run: Run, video_id: str, from_step: int = 0, dataset: Path | None = None
-) -> tuple[Queries, NDArray[np.int64]]:
-    """The query of a window of a video, and its annotated actions [T].
+) -> tuple[Queries, NDArray[np.int64] | None]:
+    """The query of a window of a video, and its annotated actions [T] in the run's ids.
+
+    They are None, and a warning says so, where the run does not know all of them.
 
     Args:
         run: The run; its horizon is the length of the window.
         video_id: A video of its data set.
         from_step: Number of the window's first step, counted from 0.
-        dataset: Where the data set lies, if it has moved.
+        dataset: Any data set of the same kind of observations, by default that of the run.
 
     Raises:
         ConfigError: No such video, or it has too few steps behind `from_step`.
-        RunError: The data set is gone or another one.
+        RunError: The data set is gone, or the run cannot be used on it, as `match_dataset` says.
     """
-    opened = run.dataset(dataset)
-    wanted = (video_id, nfc(video_id))
+    match = match_dataset(run, run.dataset(dataset))
+    opened, wanted = match.dataset, (video_id, nfc(video_id))
     numbers = (number for number, video in enumerate(opened.videos) if video.video_id in wanted)
     index = next(numbers, None)
     if index is None:
@@ -79,7 +82,18 @@ def query_from_video(
         goal=opened.end[row + horizon - 1][None].astype(np.float32),
     )
     actions = [step.action for step in steps[from_step : from_step + horizon]]
-    return query, np.array(actions, dtype=np.int64)
+    truth = match.vocabulary.actions[opened.videos[index].task, actions]
+    if (truth >= 0).all():
+        return query, truth
+    names = opened.taxonomy.names([a for a, known in zip(actions, truth, strict=True) if known < 0])
+    logging.getLogger(__name__).warning(
+        "video '%s': the run does not know all that is done there (task '%s', %s), and cannot plan "
+        "it",
+        video_id,
+        opened.taxonomy.tasks[opened.videos[index].task].name,
+        ", ".join(f"'{name}'" for name in dict.fromkeys(names)),
+    )
+    return query, None
 
 
 def query_from_files(initial: Path, goal: Path, run: Run | None = None) -> Queries:

@@ -2,6 +2,7 @@
 
 run.json                  `RunInfo`: method, data set, settings, versions, how trainings went
 taxonomy.json             tasks and actions
+videos.json               ids of the videos that it was trained on, and that epochs were chosen on
 *.safetensors, *.json     what the planner saves
 manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
@@ -12,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,12 +32,16 @@ from cefito.planners.registry import find_method
 from cefito.planners.run_folders import chosen_run, horizons_in
 from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.planners.settings import RunConfig, run_config
+from cefito.planners.trained_videos import TrainedVideos
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
 from cefito.settings import validated
 from cefito.training.distributed import Processes
 from cefito.training.tracking import check_tracker
+
+if TYPE_CHECKING:
+    from cefito.planners.finetune import Start
 
 __all__ = [
     "Run",
@@ -95,21 +99,26 @@ class Run:
         return replace(self, planner=self.planner.with_search(settings))
 
     def dataset(self, path: Path | None = None) -> PreparedDataset:
-        """The data set the run was trained on, from where it lay then or from `path`.
+        """The data set the run was trained on, from where it lay then, or any other at `path`.
 
-        Imported weights have none of their own: they take any at `path` that names tasks and
-        actions as they do.
+        Whether the run can be used on it, `cefito.planners.matching.match_dataset` says.
 
         Raises:
-            RunError: It is not there any more, or it is another one; or none is named for imported
-                weights.
+            RunError: No path is given, and it is not there any more or has changed since; or the
+                weights are imported and have none.
             DataError: It cannot be opened.
         """
         trained = self.info.dataset
+        if path is not None:
+            return open_dataset(path)
         if not trained.fingerprint:
-            return self._other_dataset(path)
-        place = path or Path(trained.path)
-        if path is None and not (trained.path and place.exists()):
+            raise RunError(
+                f"{self.folder}: was imported and has no data set of its own. Name one of the same "
+                "tasks and actions.",
+                setting="dataset",
+            )
+        place = Path(trained.path)
+        if not (trained.path and place.exists()):
             raise RunError(
                 f"{self.folder}: its data set is no longer at {trained.path or 'hand'}. Say where "
                 "it is.",
@@ -118,38 +127,12 @@ class Run:
         dataset = open_dataset(place)
         if dataset.fingerprint != trained.fingerprint:
             raise RunError(
-                f"{self.folder}: was made with another data set than {place} ('{dataset.name}', "
-                f"fingerprint {dataset.fingerprint[:12]}…; the run has "
-                f"{trained.fingerprint[:12]}…). Give the one it was trained on, or train a new run."
-            )
-        return dataset
-
-    def _other_dataset(self, path: Path | None) -> PreparedDataset:
-        """A data set for imported weights, whose ids mean what those of the run mean."""
-        if path is None:
-            raise RunError(
-                f"{self.folder}: was imported and has no data set of its own. Name one of the same "
-                "tasks and actions.",
+                f"{self.folder}: was trained on another data set than the one that is at {place} "
+                f"now ('{dataset.name}', fingerprint {dataset.fingerprint[:12]}…; the run has "
+                f"{trained.fingerprint[:12]}…). Name the one that is meant, this one or another.",
                 setting="dataset",
             )
-        dataset = open_dataset(path)
-        pairs = zip_longest(_named(self.taxonomy), _named(dataset.taxonomy), fillvalue="nothing")
-        for ours, theirs in pairs:
-            if ours != theirs:
-                raise RunError(
-                    f"{path}: its tasks and actions are not those that {self.folder} was imported "
-                    f"with: {theirs} instead of {ours}. Give another data set, or import with the "
-                    "taxonomy.json of this one."
-                )
         return dataset
-
-
-def _named(taxonomy: Taxonomy) -> list[str]:
-    """All tasks and actions, with their ids."""
-    return [
-        *(f"task {task.id} '{task.name}'" for task in taxonomy.tasks),
-        *(f"action {action.id} '{action.name}'" for action in taxonomy.actions),
-    ]
 
 
 def train_run(
@@ -167,6 +150,7 @@ def train_run(
     trainings: Path | None = None,
     reuse: bool = False,
     tracker: str = "tensorboard",
+    start: Start | None = None,
 ) -> Run:
     """Train a planner into a run folder, or go on where a killed training stopped.
 
@@ -188,6 +172,7 @@ def train_run(
             end of its training.
         tracker: Who shows the metrics of the trainings: tensorboard, where it is installed, wandb,
             trackio, or none.
+        start: What a finetuning begins with; see `cefito.planners.finetune.finetune`.
 
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method or tracker.
@@ -200,7 +185,10 @@ def train_run(
     info = new_info(
         dataset, config=config, horizon=horizon, seed=seed, method=method, selection=selection
     )
-    train, val = fitting_windows(dataset, horizon=horizon, selection=selection)
+    if start is not None:
+        info = info.model_copy(update={"started_from": start.reference()})
+    cut = fitting_windows if start is None else start.windows
+    train, val = cut(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
     _claim(folder, info)
     if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
@@ -212,13 +200,14 @@ def train_run(
         device=device or torch.device("cpu"),
         folder=trainings or folder,
         shared=trainings is not None,
-        key=dataset.fingerprint + ("" if selection == "held-out" else selection),
+        key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
         progress=progress,
         group=group,
         tracker=tracker,
     )
     settings = config.settings(entry.settings)
-    fitted = entry.planner.fit(train, val, settings=settings, seed=seed, context=context)
+    fit = entry.planner.fit if start is None else start.run.planner.refit
+    fitted = fit(train, val, settings=settings, seed=seed, context=context)
     run = Run(
         folder=folder,
         planner=fitted.planner,
@@ -226,7 +215,8 @@ def train_run(
         taxonomy=train.taxonomy,
     )
     if group.first:
-        write_run(run)
+        seen = TrainedVideos.of if start is None else start.videos
+        write_run(run, seen(dataset, train, val))
     group.wait()
     return run
 
@@ -256,7 +246,7 @@ def finished_run(
         return None
     try:
         info = RunInfo.read(folder)
-        if not info.finished:
+        if not info.finished or info.started_from is not None:
             return None
         asked = info.model_copy(update={"config": config.model_dump(mode="json")})
         same = (info.method, info.dataset.fingerprint, info.horizon, info.seed, info.selection) == (
@@ -269,6 +259,14 @@ def finished_run(
         return open_run(folder) if same else None
     except CefitoError:  # whoever trains into the folder is told, or mends it
         return None
+
+
+def _begun(info: RunInfo) -> str:
+    """What a run began with, as far as it determines its weights; nothing of a fresh one."""
+    begun = info.started_from
+    if begun is None:
+        return ""
+    return begun.weights + ("" if begun.replay is None else begun.replay.fingerprint)
 
 
 def new_info(
@@ -284,12 +282,7 @@ def new_info(
     return RunInfo(
         format_version=1,
         method=method,
-        dataset=DatasetReference(
-            name=dataset.name,
-            path=str(dataset.folder.resolve()),
-            fingerprint=dataset.fingerprint,
-            observed=dataset.provenance.get("observed"),
-        ),
+        dataset=DatasetReference.of(dataset),
         horizon=horizon,
         seed=seed,
         selection=selection,
@@ -321,9 +314,16 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
     return info.model_copy(update=entries)
 
 
-def write_run(run: Run) -> None:
-    """Write all files of a run into its folder, which exists, and their manifest."""
+def write_run(run: Run, videos: TrainedVideos | None = None) -> None:
+    """Write all files of a run into its folder, which exists, and their manifest.
+
+    Args:
+        run: The run.
+        videos: What it was trained on; None where that is not known.
+    """
     with recorded(run.folder):
+        if videos is not None:
+            videos.write(run.folder)
         run.planner.save(run.folder)
         write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
         run.info.write(run.folder)
@@ -362,6 +362,7 @@ def check_run_folder(folder: Path, info: RunInfo) -> None:
             ("horizon", info.horizon, old.horizon),
             ("seed", info.seed, old.seed),
             ("selection", info.selection, old.selection),
+            ("start", _begun(info), _begun(old)),
             ("config", method_settings(info), method_settings(old)),
         ):
             if ours != theirs:

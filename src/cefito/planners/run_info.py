@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from pydantic import Field, ValidationError, field_validator
 
+from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
 from cefito.errors import RunError
 from cefito.field.settings import with_epsilon
 from cefito.files import read_json, write_json
 from cefito.settings import Frozen
 
-__all__ = ["RUN_FILE", "DatasetReference", "RunInfo", "versions"]
+__all__ = ["RUN_FILE", "DatasetReference", "RunInfo", "StartReference", "observed_as", "versions"]
 
 RUN_FILE = "run.json"
 
@@ -31,12 +32,53 @@ class DatasetReference(Frozen):
         path: Where it lay in training; empty for imported weights.
         fingerprint: Its fingerprint; empty for imported weights.
         observed: How its observations were made, as far as it says so.
+        simulation: How they were simulated, where they were.
     """
 
     name: str
     path: str
     fingerprint: str
     observed: dict[str, Any] | None = None
+    simulation: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, dataset: PreparedDataset) -> DatasetReference:
+        """That of an opened data set."""
+        simulation = observed_as(dataset).get("simulation")
+        return cls(
+            name=dataset.name,
+            path=str(dataset.folder.resolve()),
+            fingerprint=dataset.fingerprint,
+            observed=dataset.provenance.get("observed"),
+            **({} if simulation is None else {"simulation": simulation}),
+        )
+
+    def made(self) -> dict[str, Any]:
+        """How its observations were made, in the form of `observed_as`."""
+        simulated = {} if self.simulation is None else {"simulation": self.simulation}
+        return {**(self.observed or {}), **simulated}
+
+
+class StartReference(Frozen):
+    """The run that a finetuned one began with.
+
+    Attributes:
+        folder: Where it lay.
+        dataset: What it was trained on.
+        seed: Seed of its training; None for imported weights.
+        weights: SHA-256 over the files of its planner.
+        replay: The data set whose windows were mixed in, where one was.
+        new_tasks: Tasks that were added to its vocabulary.
+        new_actions: Actions that were added.
+    """
+
+    folder: str
+    dataset: DatasetReference
+    seed: int | None
+    weights: str
+    replay: DatasetReference | None = None
+    new_tasks: int = 0
+    new_actions: int = 0
 
 
 class RunInfo(Frozen):
@@ -59,6 +101,7 @@ class RunInfo(Frozen):
         tasks_without_training: Tasks that had no training window; of planners that keep to the
             actions of a task.
         imported: Files that weights were imported from.
+        started_from: The run that it began with, where it was finetuned.
     """
 
     format_version: Literal[1] = 1
@@ -76,6 +119,7 @@ class RunInfo(Frozen):
     training: dict[str, dict[str, Any]] = Field(default_factory=dict)
     tasks_without_training: tuple[int, ...] = ()
     imported: dict[str, Any] | None = None
+    started_from: StartReference | None = None
 
     @field_validator("config")
     @classmethod
@@ -110,6 +154,22 @@ class RunInfo(Frozen):
     def write(self, folder: Path) -> None:
         """Write it into a run folder."""
         write_json(folder / RUN_FILE, self.model_dump(mode="json", exclude_unset=True))
+
+
+def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
+    """How the observations of a data set were made, as far as it says so: empty where it does not.
+
+    `seconds` and `features` of those made from videos; `simulation` of those simulated: all that
+    decides how an action looks, whichever videos there are.
+    """
+    made = dict(dataset.provenance.get("observed") or {})
+    if dataset.provenance.get("observations") == "simulated":
+        knobs = dataset.provenance.get("knobs") or {}
+        made["simulation"] = {
+            "seed": dataset.provenance.get("seed"),
+            "knobs": knobs.get("observations", knobs) if isinstance(knobs, dict) else knobs,
+        }
+    return made
 
 
 def versions() -> dict[str, str]:

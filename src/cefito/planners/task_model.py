@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -17,6 +18,7 @@ from cefito.planners.base import Queries
 from cefito.planners.networks import (
     TrainedNetwork,
     TrainingContext,
+    copy_learned,
     finite_outputs,
     train_network,
 )
@@ -52,6 +54,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         settings: ClassifierSettings,
         seed: int,
         context: TrainingContext,
+        start: Self | None = None,
     ) -> tuple[Self, TrainingResult]:
         """Train the classifier on windows, keep the epoch of the best validation accuracy.
 
@@ -61,6 +64,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
             settings: The network and how it is trained.
             seed: Seed of weights, batches and noise.
             context: Where it is trained.
+            start: A classifier of the first of these tasks, to begin with.
         """
         config, training = settings.classifier, settings.classifier_training
         network = TaskClassifier(
@@ -80,6 +84,7 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
             settings=[train.horizon, config.model_dump(), training.model_dump()],
             context=context.part("classifier"),
             centre=config.centre,
+            begin=None if start is None else partial(copy_learned, learned=start.network),
         )
         return cls(network), result
 

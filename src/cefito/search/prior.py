@@ -134,6 +134,7 @@ class NGramPrior:
         val_tasks: NDArray[np.integer[Any]],
         orders: Sequence[int] = (1, 2, 3),
         grid: Sequence[float] = GRID,
+        known: NGramPrior | None = None,
     ) -> NGramPrior:
         """Count training windows, and choose order and strengths by validation windows.
 
@@ -150,6 +151,7 @@ class NGramPrior:
             val_tasks: Their tasks [M].
             orders: Orders to choose from.
             grid: Strengths to choose from.
+            known: A prior over the first of these tasks and actions, whose counts are added.
 
         Raises:
             ConfigError: As `fit`, for either set of windows but that there may be no validation
@@ -159,6 +161,8 @@ class NGramPrior:
         fitted = cls.fit(
             sequences, tasks, action_count=action_count, actions=actions, order=max(orders)
         )
+        if known is not None:
+            fitted = fitted._with_counts(known)
         val_sequences, val_tasks = _check_sequences(
             val_sequences, val_tasks, action_count, len(actions)
         )
@@ -173,6 +177,22 @@ class NGramPrior:
             action_count=action_count,
             order=order,
             strengths=strengths,
+        )
+
+    def _with_counts(self, known: NGramPrior) -> NGramPrior:
+        """The same with the counts of another one added."""
+        events, place = np.unique(
+            np.concatenate([self._events, known._events]), axis=0, return_inverse=True
+        )
+        counts = np.zeros(len(events), dtype=np.int64)
+        np.add.at(counts, place.ravel(), np.concatenate([self._counts, known._counts]))
+        return NGramPrior(
+            events=events,
+            counts=counts,
+            actions=self.actions,
+            action_count=self.action_count,
+            order=self.order,
+            strengths=self.strengths,
         )
 
     def log_probability(

@@ -14,6 +14,8 @@ from cefito.training.settings import AugmentationConfig
 
 __all__ = ["ActionMeans", "Observations"]
 
+_KNOWN = 10.0  # observations that a mean learned before counts as
+
 
 class Observations:
     """The observations of training windows.
@@ -90,10 +92,16 @@ class ActionMeans:
         windows: Training windows.
         mean: Subtracted before normalisation [E].
         normalise: Normalises observations […, E].
+        known: Means of the first K' actions that were learned before [K', E], zero where none was;
+            each counts as ten observations of a further video, which is never left out.
     """
 
     def __init__(
-        self, windows: Windows, mean: Tensor, normalise: Callable[[Tensor], Tensor]
+        self,
+        windows: Windows,
+        mean: Tensor,
+        normalise: Callable[[Tensor], Tensor],
+        known: Tensor | None = None,
     ) -> None:
         self.count = len(windows.taxonomy.actions)
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
@@ -109,6 +117,11 @@ class ActionMeans:
         self.actions, self.videos = key // videos, key % videos
         ids = torch.arange(self.count + 1, device=mean.device)
         self.first = torch.searchsorted(self.actions, ids)
+        self.known: tuple[Tensor, Tensor] | None = None
+        if known is not None:
+            rows = F.pad(known.to(mean.device), (0, 0, 0, self.count - len(known)))
+            counts = _KNOWN * (rows != 0).any(dim=1).float()
+            self.known = rows * counts[:, None], counts
 
     def all(self) -> Tensor:
         """Means over all training windows [K, E]; zero for actions that end none."""
@@ -133,4 +146,6 @@ class ActionMeans:
         counts = torch.zeros(self.count, device=weight.device).index_add_(
             0, self.actions, weight * self.counts
         )
+        if self.known is not None:
+            sums, counts = sums + self.known[0], counts + self.known[1]
         return sums / counts.clamp_min(1)[:, None]

@@ -34,6 +34,7 @@ class FieldLoss:
         actions: Action ids of each task, from which negatives are drawn.
         config: Losses, negatives, changes of the observations.
         score: Plans validation windows with a field and gives its scores.
+        known: Mean observations of actions that were learned before, as `ActionMeans` takes them.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class FieldLoss:
         actions: Mapping[int, tuple[int, ...]],
         config: FieldTrainingConfig,
         score: FieldScore,
+        known: Tensor | None = None,
     ) -> None:
         self.module, self.config, self.score = field, config, score
         device = next(field.parameters()).device
         self.observations = Observations(train, config.augmentation, device)
         self.means = (
-            ActionMeans(train, field.mean, field.predictor.normalised)
+            ActionMeans(train, field.mean, field.predictor.normalised, known)
             if field.config.action_encoding == "observed"
             else None
         )

@@ -11,18 +11,19 @@ from torch import Tensor
 
 from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows, reversed_windows
+from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
 from cefito.field.joint import JointField, PartName, make_field, named_parts
 from cefito.field.predictor import normalise
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems
-from cefito.planners.networks import TrainingContext
+from cefito.planners.networks import TrainingContext, copy_learned
 from cefito.runtime import Stream, derived_seed, generator_for
 from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["FIELD", "fit_field", "part_seed"]
+__all__ = ["FIELD", "fit_field", "further_vectors", "part_seed"]
 
 FIELD = "energy field"
 
@@ -35,6 +36,7 @@ def fit_field(
     settings: CefitoSettings,
     seed: int,
     context: TrainingContext,
+    start: EnergyField | JointField | None = None,
 ) -> tuple[EnergyField | JointField, dict[str, TrainingResult]]:
     """Train all parts of the field, one after the other.
 
@@ -50,26 +52,39 @@ def fit_field(
         seed: Seed of the first part, from which those of the others follow.
         context: Where it is trained; checkpoints and metrics go into `field/`, `field-backward/`,
             `field-1/` and so on of its folder.
+        start: A field over the first of these actions, to begin with; of the same settings. Its
+            mean observation stays.
 
     Returns:
         The field, and how its trainings went.
 
     Raises:
+        ConfigError: `start` knows actions by text embeddings, and the windows have none for new
+            actions, or others.
         SamplingError: Too few sequences for the negatives asked for.
         RunError: A checkpoint in the folder belongs to another training.
     """
     observed = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
+    vectors = (
+        _action_vectors(train, settings, observed)
+        if start is None
+        else further_vectors(train, start)
+    )
     field = make_field(
         config=settings.field,
         observation_dim=train.initial.shape[1],
         action_count=len(train.taxonomy.actions),
         horizon=train.horizon,
-        action_vectors=_action_vectors(train, settings, observed),
+        action_vectors=vectors,
     )
+    learned = {} if start is None else dict(named_parts(start))
     results = {}
     for name, part in named_parts(field):
         own = part_seed(seed, name)
         part.reset(generator_for("cpu", own, Stream.FIELD), mean=observed)
+        if learned:
+            apart = () if part.predictor.learned_actions else ("predictor.action_vectors",)
+            copy_learned(part, learned[name], apart=apart)
         part.to(context.device)
         results[name.suffixed(FIELD)] = _fit_part(
             part,
@@ -80,6 +95,7 @@ def fit_field(
             settings=settings,
             seed=own,
             context=context.part(name.suffixed("field")),
+            known=learned[name].predictor.action_vectors if learned else None,
         )
     return field.eval(), results
 
@@ -101,6 +117,7 @@ def _fit_part(
     settings: CefitoSettings,
     seed: int,
     context: TrainingContext,
+    known: Tensor | None,
 ) -> TrainingResult:
     training = settings.training
     problems, actual = validation_problems(
@@ -114,6 +131,7 @@ def _fit_part(
         score=partial(
             plan_scores, problems=problems, actual=actual, memory_mib=settings.search.memory_mib
         ),
+        known=known,
     )
     determining: list[Any] = [
         train.horizon,
@@ -137,3 +155,34 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
         return ActionMeans(windows, mean, normed).all()
     text = windows.action_text
     return None if text is None else torch.from_numpy(text.astype(np.float32))
+
+
+def further_vectors(windows: Windows, start: EnergyField | JointField) -> Tensor | None:
+    """Frozen vectors of the actions that a field knows, and of new ones behind them, [K, W].
+
+    None where the field learned them. Of mean observations, those that further windows show of
+    known actions are taken in; vectors of text stay as they are.
+
+    Args:
+        windows: Further training windows, whose K actions continue those of the field.
+        start: The field.
+
+    Raises:
+        ConfigError: New actions without text embeddings of the width that the field knows.
+    """
+    first = next(part for _, part in named_parts(start))
+    known = first.predictor.action_vectors.detach().to("cpu")
+    if first.predictor.learned_actions:
+        return None
+    if first.config.action_encoding == "observed":
+        return ActionMeans(windows, first.mean.to("cpu"), first.predictor.normalised, known).all()
+    count, text = len(windows.taxonomy.actions), windows.action_text
+    if len(known) == count:
+        return known
+    if text is None or text.shape[1] != known.shape[1]:
+        found = "none" if text is None else f"embeddings of {text.shape[1]} numbers"
+        raise ConfigError(
+            f"the run knows actions by text embeddings of {known.shape[1]} numbers, and data set "
+            f"'{windows.dataset}' has {found}. Give its actions the same by cefito embed."
+        )
+    return torch.cat([known, torch.from_numpy(text[len(known) :].astype(np.float32))])

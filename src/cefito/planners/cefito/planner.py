@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.action_space import ActionSpace, action_space
+from cefito.data.action_space import ActionSpace, action_space, extended_space
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
@@ -28,7 +28,7 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
-from cefito.planners.cefito.field_fit import FIELD, fit_field
+from cefito.planners.cefito.field_fit import FIELD, fit_field, further_vectors
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
@@ -76,7 +76,9 @@ class CefitoPlanner:
         task_model: Predicts tasks where settings ask for a classifier; None where there is none.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(constraints=True, search=True, probabilities=True)
+    abilities: ClassVar[Abilities] = Abilities(
+        constraints=True, search=True, probabilities=True, finetuning=True
+    )
     name: ClassVar[str] = "CEFITO"
     settings: CefitoSettings
     taxonomy: Taxonomy
@@ -115,18 +117,76 @@ class CefitoPlanner:
             RunError: A checkpoint in the folder belongs to another training.
         """
         space = action_space(train, settings.search.actions)
+        return cls._fitted(train, val, space, settings=settings, seed=seed, context=context)
+
+    def refit(
+        self,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: CefitoSettings,
+        seed: int,
+        context: TrainingContext = TrainingContext(),
+    ) -> Fitted[Self]:
+        """A planner that begins with this one's networks and is trained on further windows.
+
+        Networks that this one lacks begin afresh. What training windows are counted for is added to
+        what was counted; the weights of the objective are fitted on the validation windows alone.
+
+        Raises:
+            ConfigError: New actions need text embeddings that the windows do not have.
+            SamplingError: Too few sequences for the negatives asked for.
+            RunError: A checkpoint in the folder belongs to another training.
+        """
+        further_vectors(train, self.field)  # refuses before any network is trained
+        space = extended_space(
+            self.space.actions, train, settings.search.actions, self.space.fallback
+        )
+        return self._fitted(
+            train, val, space, settings=settings, seed=seed, context=context, start=self
+        )
+
+    @classmethod
+    def _fitted(
+        cls,
+        train: Windows,
+        val: Windows,
+        space: ActionSpace,
+        *,
+        settings: CefitoSettings,
+        seed: int,
+        context: TrainingContext,
+        start: Self | None = None,
+    ) -> Fitted[Self]:
         _warn_fallback(space, train.taxonomy)
         trainings: dict[str, TrainingResult] = {}
         task_model = None
         if settings.search.task_model == "classifier":
             task_model, trainings[TaskModel.title] = TaskModel.fit(
-                train, val, settings=settings, seed=seed, context=context
+                train,
+                val,
+                settings=settings,
+                seed=seed,
+                context=context,
+                start=start.task_model if start else None,
             )
         chain, chain_results = ChainModel.fit(
-            train, val, space=space, settings=settings, seed=seed, context=context
+            train,
+            val,
+            space=space,
+            settings=settings,
+            seed=seed,
+            context=context,
+            start=start.chain if start else None,
         )
         field, field_results = fit_field(
-            train, val, space=space, settings=settings, seed=seed, context=context
+            train,
+            val,
+            space=space,
+            settings=settings,
+            seed=seed,
+            context=context,
+            start=start.field if start else None,
         )
         prior = NGramPrior.tuned(
             train.actions,
@@ -135,6 +195,7 @@ class CefitoPlanner:
             actions=space.actions,
             val_sequences=val.actions,
             val_tasks=val.tasks,
+            known=start.prior if start else None,
         )
         incremental = incremental_field(field)
         fitted = fit_objective(

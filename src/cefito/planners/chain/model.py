@@ -59,6 +59,7 @@ class ChainModel:
         settings: ChainSettings,
         seed: int,
         context: TrainingContext,
+        start: Self | None = None,
     ) -> tuple[Self, dict[str, TrainingResult]]:
         """Train all members, one after the other, and calibrate their mean.
 
@@ -70,6 +71,7 @@ class ChainModel:
             seed: Seed of the first member, from which those of the others follow.
             context: Where it is trained; checkpoints and metrics go into `chain/`, `chain-1/` and
                 so on of its folder.
+            start: A chain over a part of these states, to begin with; of the same settings.
         """
         config, training = settings.chain, settings.chain_training
         states = TaskStates.make(space.actions, len(train.taxonomy.actions))
@@ -99,6 +101,7 @@ class ChainModel:
                 ],
                 context=context.part(f"chain{suffix}"),
                 centre=config.centre,
+                begin=None if start is None else partial(_begin, learned=start.networks[member]),
             )
             networks.append(network)
         return cls._calibrated(tuple(networks), val), results
@@ -233,6 +236,10 @@ def _loss(
     network: ChainNetwork, *, train: Windows, val: Windows, training: ChainTrainingConfig
 ) -> ChainLoss:
     return ChainLoss(network=network, train=train, val=val, config=training)
+
+
+def _begin(network: ChainNetwork, *, learned: ChainNetwork) -> None:
+    network.take_over(learned)
 
 
 def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:

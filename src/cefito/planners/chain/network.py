@@ -95,6 +95,35 @@ class ChainNetwork(nn.Module):
         if self.config.learned:
             nn.init.zeros_(self.change)
 
+    @torch.no_grad()
+    def take_over(self, learned: ChainNetwork) -> None:
+        """Copy a trained network whose states are among those of this one.
+
+        What belongs to further states stays as drawn, transitions from and to them as counted.
+
+        Args:
+            learned: The trained network; of the same horizon and settings.
+        """
+        old, target = learned.states.to("cpu"), self.state_dict()
+        given = {name: tensor.to("cpu") for name, tensor in learned.state_dict().items()}
+        ids = self.states.lookup[old.tasks, old.actions]
+        one, other = (old.tasks[:, None] == old.tasks).nonzero(as_tuple=True)
+        place = self.states.place[ids]
+        for name, tensor in given.items():
+            if name == "ends":
+                target[name][:, ids] = tensor
+            elif name in ("emission.weight", "emission.bias"):
+                target[name].unflatten(0, (self.horizon, -1))[:, ids] = tensor.unflatten(
+                    0, (self.horizon, -1)
+                )
+            elif name in ("change", "counted"):
+                tasks = old.tasks[one]
+                target[name][tasks, place[one], place[other]] = tensor[
+                    tasks, old.place[one], old.place[other]
+                ]
+            elif name != "states_lookup":
+                target[name].copy_(tensor)
+
     @property
     def states(self) -> TaskStates:
         """The states, where the network is."""

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.data.action_space import action_space
+from cefito.data.action_space import action_space, extended_space
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.planners.base import (
@@ -52,7 +52,9 @@ class ChainPlanner(BasePlanner):
         model: The trained chain.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(constraints=True, probabilities=True)
+    abilities: ClassVar[Abilities] = Abilities(
+        constraints=True, probabilities=True, finetuning=True
+    )
     name = "chain"
     model: ChainModel
 
@@ -80,6 +82,31 @@ class ChainPlanner(BasePlanner):
             context=context,
         )
         return Fitted(cls(model), trainings)
+
+    def refit(
+        self,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: ChainSettings,
+        seed: int,
+        context: TrainingContext = TrainingContext(),
+    ) -> Fitted[Self]:
+        """A planner that begins with this one's chain and is trained on further windows.
+
+        Raises:
+            RunError: A checkpoint in the folder belongs to another training.
+        """
+        model, trainings = ChainModel.fit(
+            train,
+            val,
+            space=extended_space(self.model.states.by_task(), train, "training"),
+            settings=settings,
+            seed=seed,
+            context=context,
+            start=self.model,
+        )
+        return Fitted(type(self)(model), trainings)
 
     @classmethod
     def load(

@@ -93,6 +93,10 @@ class TaskStates:
         """C."""
         return len(self.grid)
 
+    def by_task(self) -> tuple[tuple[int, ...], ...]:
+        """Action ids of each task, ascending."""
+        return tuple(tuple(ids.nonzero()[:, 0].tolist()) for ids in (self.lookup >= 0))
+
     def to(self, device: torch.device | str) -> TaskStates:
         """The same on a device."""
         return TaskStates(**{name: value.to(device) for name, value in vars(self).items()})

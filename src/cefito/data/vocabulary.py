@@ -1,0 +1,232 @@
+"""Two vocabularies beside each other, by name: the same tasks and actions under other ids.
+
+Names agree where they are equal once normalised (NFC). Actions are looked up within their task, for
+the same name may stand for different actions in different tasks. Where several entries of one side
+bear a name, as many of the other side are paired with them by ascending ids; a name that one entry
+of the known side bears is that one; what is left is unknown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import nfc
+from cefito.data.windows import Windows
+from cefito.errors import DataError
+
+__all__ = ["LeftOut", "VocabularyMatch", "extended_taxonomy", "match_vocabulary"]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """How many windows were left out, by reason.
+
+    Attributes:
+        new_task: Of a task that is not known.
+        new_action: Of a known task, with an action that is not known in it.
+    """
+
+    new_task: int = 0
+    new_action: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.new_task or self.new_action)
+
+
+@dataclass(frozen=True)
+class VocabularyMatch:
+    """What the tasks and actions of a data set are in a known vocabulary.
+
+    Attributes:
+        known: The known vocabulary: C tasks, K actions.
+        other: That of the data set: C' tasks, K' actions.
+        tasks: Known id of each task of the data set, int64 [C']; −1 where it is new.
+        actions: Known id of each action in each of its tasks, int64 [C', K']; −1 where the task is
+            new, the known task does not have the action, or the task does not have it at all.
+    """
+
+    known: Taxonomy
+    other: Taxonomy
+    tasks: NDArray[np.int64]
+    actions: NDArray[np.int64]
+
+    @cached_property
+    def same(self) -> bool:
+        """Whether every id means what it means in the known vocabulary, and nothing is missing."""
+        return self.known.tasks == self.other.tasks and self.known.actions == self.other.actions
+
+    @cached_property
+    def new_tasks(self) -> tuple[Task, ...]:
+        """Tasks of the data set that are not known."""
+        return tuple(task for task in self.other.tasks if self.tasks[task.id] < 0)
+
+    @cached_property
+    def new_actions(self) -> tuple[tuple[Task, Action], ...]:
+        """Actions of known tasks that these tasks are not known to have, with their tasks."""
+        return tuple(
+            (task, self.other.actions[action])
+            for task in self.other.tasks
+            if self.tasks[task.id] >= 0
+            for action in task.actions
+            if self.actions[task.id, action] < 0
+        )
+
+    def translated(self, windows: Windows) -> tuple[Windows, LeftOut]:
+        """Windows of the data set in the known ids, without those that these cannot express.
+
+        The text embeddings of their actions are left out: see `rows`.
+
+        Args:
+            windows: Windows of the data set; perhaps none are left of them.
+        """
+        tasks = self.tasks[windows.tasks]
+        actions = self.actions[windows.tasks[:, None], windows.actions]
+        strange = (actions < 0).any(axis=1)
+        kept = np.flatnonzero((tasks >= 0) & ~strange)
+        left_out = LeftOut(int((tasks < 0).sum()), int((strange & (tasks >= 0)).sum()))
+        found = replace(
+            windows, tasks=tasks, actions=actions, taxonomy=self.known, action_text=None
+        )
+        return found.subset(kept), left_out
+
+    def rows(self, values: NDArray[Any]) -> NDArray[Any]:
+        """One row an action of the data set [K', W] as one row a known action [K, W].
+
+        Known actions that the data set does not have get zeros.
+        """
+        result = np.zeros((len(self.known.actions), *values.shape[1:]), dtype=values.dtype)
+        _, actions = np.nonzero(self.actions >= 0)
+        result[self.actions[self.actions >= 0]] = values[actions]
+        return result
+
+
+def match_vocabulary(known: Taxonomy, other: Taxonomy) -> VocabularyMatch:
+    """Find the tasks and actions of a data set in a known vocabulary.
+
+    Args:
+        known: The known vocabulary.
+        other: That of the data set.
+    """
+    tasks = np.full(len(other.tasks), -1, dtype=np.int64)
+    for theirs, ours in _paired(other.tasks, known.tasks).items():
+        tasks[theirs] = ours
+    actions = np.full((len(other.tasks), len(other.actions)), -1, dtype=np.int64)
+    for task in other.tasks:
+        if tasks[task.id] >= 0:
+            found = _paired(_of(other, task), _of(known, known.tasks[tasks[task.id]]))
+            for theirs, ours in found.items():
+                actions[task.id, theirs] = ours
+    return VocabularyMatch(known=known, other=other, tasks=tasks, actions=actions)
+
+
+def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
+    """A known vocabulary with the new tasks and actions of a data set behind its own.
+
+    Known ids stay as they are. An action that is new to its task takes the id of the known action
+    of that name where the name has one meaning on both sides, and a new id otherwise.
+
+    Args:
+        known: The known vocabulary.
+        other: That of the data set.
+
+    Raises:
+        DataError: An action cannot be told apart: the known task has several of its name, the
+            data set another number of them.
+    """
+    match = match_vocabulary(known, other)
+    theirs = _by_name(other.actions)
+    alone = {
+        name: ids[0]
+        for name, ids in _by_name(known.actions).items()
+        if len(ids) == 1 and len(theirs.get(name, ())) <= 1
+    }
+    given: dict[int, int] = {}  # new ids, by those of the data set
+    names: list[str] = [action.name for action in known.actions]
+    members = [set(task.actions) for task in known.tasks]
+    titles = [task.name for task in known.tasks]
+
+    def place(action: int) -> int:
+        name = nfc(other.actions[action].name)
+        if name in alone:
+            return alone[name]
+        if action not in given:
+            given[action] = len(names)
+            names.append(other.actions[action].name)
+        return given[action]
+
+    for task, action in match.new_actions:
+        own = known.tasks[match.tasks[task.id]]
+        if any(nfc(entry.name) == nfc(action.name) for entry in _of(known, own)):
+            raise DataError(
+                f"task '{task.name}': has several actions '{action.name}' here or in the known "
+                "vocabulary, which cannot be told apart. Rename them."
+            )
+        members[own.id].add(place(action.id))
+    for task in match.new_tasks:
+        titles.append(task.name)
+        members.append({place(action) for action in task.actions})
+    shared, to_shared = _extended_shared(known, other, given)
+    return replace(
+        known,
+        tasks=tuple(
+            Task(id=number, name=name, actions=tuple(sorted(ids)))
+            for number, (name, ids) in enumerate(zip(titles, members, strict=True))
+        ),
+        actions=tuple(Action(id=number, name=name) for number, name in enumerate(names)),
+        shared=shared,
+        to_shared=to_shared,
+    )
+
+
+def _extended_shared(
+    known: Taxonomy, other: Taxonomy, given: Mapping[int, int]
+) -> tuple[tuple[Action, ...] | None, tuple[int, ...] | None]:
+    """The coarser vocabulary, with places for new actions."""
+    if known.shared is None or known.to_shared is None:
+        return None, None
+    shared, mapped = list(known.shared), list(known.to_shared)
+    places = {nfc(action.name): action.id for action in reversed(known.shared)}
+    for action in given:  # in the order of their new ids
+        name = other.actions[action].name
+        if other.shared is not None and other.to_shared is not None:
+            name = other.shared[other.to_shared[action]].name
+        if nfc(name) not in places:
+            places[nfc(name)] = len(shared)
+            shared.append(Action(id=len(shared), name=name))
+        mapped.append(places[nfc(name)])
+    return tuple(shared), tuple(mapped)
+
+
+def _paired(theirs: Iterable[Task | Action], ours: Iterable[Task | Action]) -> dict[int, int]:
+    """Which of our ids each of their ids is, by name; ids without one of ours are left out."""
+    known: dict[str, list[int]] = _by_name(ours)
+    pairs: dict[int, int] = {}
+    for name, ids in _by_name(theirs).items():
+        candidates = known.get(name, [])
+        if len(candidates) == 1:
+            pairs |= dict.fromkeys(ids, candidates[0])
+        elif len(candidates) == len(ids):
+            pairs |= dict(zip(ids, candidates, strict=True))
+        else:
+            pairs |= {number: number for number in ids if number in candidates}
+    return pairs
+
+
+def _by_name(entries: Iterable[Task | Action]) -> dict[str, list[int]]:
+    """Ascending ids of each name."""
+    ids: defaultdict[str, list[int]] = defaultdict(list)
+    for entry in entries:
+        ids[nfc(entry.name)].append(entry.id)
+    return ids
+
+
+def _of(taxonomy: Taxonomy, task: Task) -> list[Action]:
+    return [taxonomy.actions[action] for action in task.actions]
