@@ -71,6 +71,18 @@ class Queries:
             tasks=None if self.tasks is None else self.tasks[index],
         )
 
+    def blocks(self, size: int) -> list[Queries]:
+        """The same in order, at most `size` at a time; they share the arrays of these."""
+        return [
+            replace(
+                self,
+                initial=self.initial[first : first + size],
+                goal=self.goal[first : first + size],
+                tasks=None if self.tasks is None else self.tasks[first : first + size],
+            )
+            for first in range(0, len(self), size)
+        ]
+
     def with_task(self, task: int) -> Queries:
         """The same queries, all of one known task."""
         return replace(self, tasks=np.full(len(self), task, dtype=np.int64))
