@@ -62,6 +62,13 @@ class PreparedDataset:
     provenance: dict[str, Any]
     hashes: dict[str, str]
 
+    def __repr__(self) -> str:
+        return (
+            f"PreparedDataset({self.name!r}, {len(self.videos)} videos, {len(self.start)} steps, "
+            f"{len(self.taxonomy.tasks)} tasks, {len(self.taxonomy.actions)} actions, "
+            f"{self.observation_dim} features, in {str(self.folder)!r})"
+        )
+
     @property
     def taxonomy(self) -> Taxonomy:
         """Tasks and actions."""

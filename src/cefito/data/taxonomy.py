@@ -57,6 +57,9 @@ class Taxonomy:
     shared: tuple[Action, ...] | None = None
     to_shared: tuple[int, ...] | None = None
 
+    def __repr__(self) -> str:
+        return f"Taxonomy({self.dataset!r}, {len(self.tasks)} tasks, {len(self.actions)} actions)"
+
     @classmethod
     def read(cls, path: Path) -> Taxonomy:
         """Read a `taxonomy.json`.

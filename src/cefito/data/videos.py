@@ -62,6 +62,10 @@ class Annotations:
     taxonomy: Taxonomy
     videos: tuple[Video, ...]
 
+    def __repr__(self) -> str:
+        name = self.taxonomy.dataset
+        return f"Annotations({name!r}, {len(self.videos)} videos, {self.step_count} steps)"
+
     @property
     def step_count(self) -> int:
         """Number of annotated steps over all videos, in protocol or not."""

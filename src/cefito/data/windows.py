@@ -77,6 +77,12 @@ class Windows:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def __repr__(self) -> str:
+        return (
+            f"Windows({len(self)} of {self.horizon} actions, {self.initial.shape[1]} features, "
+            f"split {self.split!r} of {self.dataset!r})"
+        )
+
     @property
     def horizon(self) -> int:
         """T, the number of actions of each window."""

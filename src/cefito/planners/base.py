@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
+from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
@@ -33,59 +34,10 @@ __all__ = [
     "check_min_probability",
     "check_probabilities",
     "check_queries",
+    "described",
 ]
 
 UNCONSTRAINED = Constraints()
-
-
-@dataclass(frozen=True)
-class Queries:
-    """What plans are asked for.
-
-    Attributes:
-        initial: Initial observations, float32 [N, E].
-        goal: Goal observations, float32 [N, E].
-        tasks: The tasks, where they are known (oracle), int64 [N]; None to have them predicted.
-    """
-
-    initial: NDArray[np.float32]
-    goal: NDArray[np.float32]
-    tasks: NDArray[np.int64] | None = None
-
-    @classmethod
-    def from_windows(cls, windows: Windows, *, oracle_task: bool = False) -> Queries:
-        """The windows' observations; their true tasks only for an oracle."""
-        tasks = windows.tasks if oracle_task else None
-        return cls(initial=windows.initial, goal=windows.goal, tasks=tasks)
-
-    def __len__(self) -> int:
-        return len(self.initial)
-
-    def subset(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Queries:
-        """The queries of the given rows."""
-        index = np.asarray(rows, dtype=np.int64)
-        return replace(
-            self,
-            initial=self.initial[index],
-            goal=self.goal[index],
-            tasks=None if self.tasks is None else self.tasks[index],
-        )
-
-    def blocks(self, size: int) -> list[Queries]:
-        """The same in order, at most `size` at a time; they share the arrays of these."""
-        return [
-            replace(
-                self,
-                initial=self.initial[first : first + size],
-                goal=self.goal[first : first + size],
-                tasks=None if self.tasks is None else self.tasks[first : first + size],
-            )
-            for first in range(0, len(self), size)
-        ]
-
-    def with_task(self, task: int) -> Queries:
-        """The same queries, all of one known task."""
-        return replace(self, tasks=np.full(len(self), task, dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,10 +207,16 @@ class Fitted(Generic[AnyPlanner]):
 
 
 class BasePlanner:
-    """What planners without a search of their own share: they refuse what they cannot do."""
+    """What planners without a search of their own share: they refuse what they cannot do.
+
+    Dataclasses of them are made with `repr=False`, for their fields are far too large to print.
+    """
 
     abilities: ClassVar[Abilities] = Abilities()
     name: str
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -302,6 +260,15 @@ def check_queries(
                 f"observations have {part.shape[1]} features; this run was trained on "
                 f"{planner.observation_dim}."
             )
+
+
+def described(planner: Planner) -> str:
+    """A planner in one line."""
+    learned = sum(planner.describe().parameters.values())
+    return (
+        f"{type(planner).__name__}(T = {planner.horizon}, {planner.observation_dim} features, "
+        f"{learned:,} learned numbers)"
+    )
 
 
 def check_min_probability(planner: Planner, least: float) -> None:

@@ -34,7 +34,7 @@ _FILE = "frequent.json"
 _REMEDY = "Fit the planner again."
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FrequentPlanner(BasePlanner):
     """Plans the sequences that training windows of the task show most often.
 

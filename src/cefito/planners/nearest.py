@@ -26,7 +26,7 @@ _REMEDY = "Fit the planner again."
 _BLOCK = 512  # queries compared with all training windows at once
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NearestPlanner(BasePlanner):
     """Plans what was done in the training windows whose two observations are nearest.
 

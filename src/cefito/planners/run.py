@@ -54,6 +54,12 @@ class Run:
     info: RunInfo
     taxonomy: Taxonomy
 
+    def __repr__(self) -> str:
+        return (
+            f"Run({self.method!r}, T = {self.horizon}, data set {self.info.dataset.name!r}, in "
+            f"{str(self.folder)!r})"
+        )
+
     @property
     def method(self) -> str:
         """Name of the planner's method."""
@@ -79,7 +85,7 @@ class Run:
         """
         return replace(self, planner=self.planner.with_search(settings))
 
-    def dataset(self, path: Path | None = None) -> PreparedDataset:
+    def dataset(self, path: Path | str | None = None) -> PreparedDataset:
         """The data set the run was trained on, from where it lay then or from `path`.
 
         Imported weights have none of their own: they take any at `path` that names tasks and
@@ -90,7 +96,7 @@ class Run:
                 weights.
             DataError: It cannot be opened.
         """
-        trained = self.info.dataset
+        trained, path = self.info.dataset, None if path is None else Path(path)
         if not trained.fingerprint:
             return self._other_dataset(path)
         place = path or Path(trained.path)
@@ -138,7 +144,7 @@ def _named(taxonomy: Taxonomy) -> list[str]:
 
 def train_run(
     dataset: PreparedDataset,
-    folder: Path,
+    folder: Path | str,
     *,
     config: RunConfig,
     horizon: int,
@@ -148,7 +154,7 @@ def train_run(
     device: torch.device | None = None,
     progress: Progress = silent,
     group: Processes | None = None,
-    trainings: Path | None = None,
+    trainings: Path | str | None = None,
     reuse: bool = False,
 ) -> Run:
     """Train a planner into a run folder, or go on where a killed training stopped.
@@ -176,6 +182,7 @@ def train_run(
         RunError: The folder holds something else, or a run with another data set, settings or seed.
     """
     check_seed(seed)
+    folder, trainings = Path(folder), None if trainings is None else Path(trainings)
     group, entry = group or Processes(), find_method(method)
     info = RunInfo(
         format_version=1,

@@ -227,7 +227,7 @@ class NGramPrior:
 
     def table_bytes(self, size: int) -> int:
         """Memory of the tables of a task with so many actions, about."""
-        return 8 * size**self.order
+        return 8 * int(size**self.order)
 
     def pruned(
         self, task: int, horizon: int, extra: int, actions: tuple[int, ...] | None = None

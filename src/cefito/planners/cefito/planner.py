@@ -24,6 +24,7 @@ from cefito.planners.base import (
     Fitted,
     Queries,
     check_queries,
+    described,
 )
 from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
 from cefito.planners.cefito.field_fit import FIELD, fit_field
@@ -59,7 +60,7 @@ _TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
 _LEAST, _USUAL = 16, 512  # queries taken in at once: at least, and if more, in multiples of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CefitoPlanner:
     """The paper's planner: task classifier, energy field and search, and what goes beyond it.
 
@@ -84,6 +85,9 @@ class CefitoPlanner:
     fitted: ObjectiveFit = NOTHING_FITTED
     chain: ChainModel | None = None
     task_model: TaskModel | None = None
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @classmethod
     def fit(

@@ -37,7 +37,7 @@ __all__ = ["ChainPlanner"]
 _COMPARED = 64  # sequences of each task that plans are weighed against under constraints
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChainPlanner(BasePlanner):
     """Plans the sequences of the likeliest (task, sequence) pairs under a chain, exactly.
 

@@ -123,7 +123,7 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
         return np.concatenate([network.scores(*part).cpu().numpy() for part in parts])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PdppPlanner(BasePlanner):
     """Plans by projected diffusion.
 

@@ -36,7 +36,7 @@ _REMEDY = "Fit the planner again."
 _STEP_MODEL = "step model"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PkgPlanner(BasePlanner):
     """Plans paths on the graph of transitions seen in training windows: the likeliest of all.
 

@@ -170,7 +170,7 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ViterbiPlanner(BasePlanner):
     """Plans the likeliest sequences under the layer's marginals and the transitions.
 
