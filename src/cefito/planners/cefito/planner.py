@@ -49,6 +49,7 @@ from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans, Search, Watch
 from cefito.search.registry import make_search
 from cefito.search.settings import SearchConfig
+from cefito.training.negatives import check_negatives
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["CefitoPlanner"]
@@ -118,6 +119,12 @@ class CefitoPlanner:
         """
         space = action_space(train, settings.search.actions)
         _warn_fallback(space, train.taxonomy)
+        check_negatives(  # before anything is trained
+            settings.training.negatives,
+            dict(enumerate(space.actions)),
+            action_count=len(train.taxonomy.actions),
+            horizon=train.horizon,
+        )
         trainings: dict[str, TrainingResult] = {}
         task_model = None
         if settings.search.task_model == "classifier":

@@ -117,9 +117,7 @@ def plan_scores(
     search: Search
     for search, bounded in zip(searches, (True, False), strict=True):
         some = [
-            row
-            for row in rows
-            if _bounded(problems[row], field.horizon, candidates) == bounded
+            row for row in rows if _bounded(problems[row], field.horizon, candidates) == bounded
         ]
         plans |= zip(
             some, search.search(incremental, [problems[row] for row in some], 1), strict=True
