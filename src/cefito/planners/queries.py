@@ -109,15 +109,15 @@ def _observations(given: Any, name: str) -> NDArray[np.float32]:
             f"{place}: has shape {list(array.shape)}; expected [N, E], one row a query. A single "
             "observation x is x[None]."
         )
-    fine = (np.abs(array) <= LARGEST).all(axis=1)  # NaN is never below
-    if not fine.all():
-        row = int(np.flatnonzero(~fine)[0])
-        value = array[row][~(np.abs(array[row]) <= LARGEST)][0]
-        what = f"{value:g}, which is too large to compute with" if np.isfinite(value) else value
-        raise DataError(
-            f"{place}, row {row} (counted from 0): holds {what}. Extract its features again or "
-            "leave the query out."
-        )
+    for row, values in enumerate(array):  # one by one: no copy of all
+        wide = values.astype(np.float64)
+        if not (np.abs(wide) <= LARGEST).all():  # NaN is never below
+            value = wide[~(np.abs(wide) <= LARGEST)][0]
+            what = f"{value:g}, which is too large to compute with" if np.isfinite(value) else value
+            raise DataError(
+                f"{place}, row {row} (counted from 0): holds {what}. Extract its features again or "
+                "leave the query out."
+            )
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
