@@ -89,12 +89,13 @@ class Annotations:
         return Annotations(taxonomy=taxonomy, videos=videos)
 
 
-def read_annotations(folder: Path) -> Annotations:
+def read_annotations(folder: Path | str) -> Annotations:
     """Read `taxonomy.json` and `videos.jsonl` of a folder.
 
     Raises:
         DataError: Something is missing, malformed or inconsistent; the message names file and line.
     """
+    folder = Path(folder)
     taxonomy = Taxonomy.read(folder / "taxonomy.json")
     return Annotations(taxonomy=taxonomy, videos=read_videos(folder / "videos.jsonl", taxonomy))
 

@@ -33,7 +33,7 @@ def evaluate_run(
     oracle_task: bool = False,
     sample: int | None = None,
     min_probability: float | None = None,
-    dataset: Path | None = None,
+    dataset: Path | str | None = None,
     progress: Progress = silent,
 ) -> tuple[RunEvaluation, Path]:
     """Score a run on a split of its data set, with the search that its planner has.
@@ -60,6 +60,7 @@ def evaluate_run(
         RunError: The data set is gone or another one.
         DataError: The split gives no windows.
     """
+    dataset = None if dataset is None else Path(dataset)
     if sample is not None and sample < 1:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     if min_probability is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,14 +141,14 @@ class Planner(Protocol):
         """
 
     @classmethod
-    def load(cls, folder: Path, *, settings: Any, context: TrainingContext) -> Self:
+    def load(cls, folder: Path | str, *, settings: Any, context: TrainingContext) -> Self:
         """The planner that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged files, or those of another configuration.
         """
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write all that `load` needs into an existing folder."""
 
     def describe(self) -> Description:
@@ -216,7 +216,7 @@ class BasePlanner:
     name: str
 
     def __repr__(self) -> str:
-        return described(self)
+        return described(cast("Planner", self))
 
     @property
     def parameters(self) -> dict[str, int]:

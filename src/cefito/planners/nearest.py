@@ -61,7 +61,7 @@ class NearestPlanner(BasePlanner):
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         settings: Any = None,  # noqa: ARG003
         context: TrainingContext = TrainingContext(),  # noqa: ARG003
@@ -71,14 +71,16 @@ class NearestPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged file.
         """
+        folder = Path(folder)
         tensors, _ = load_tensors(folder / _FILE, "np", _REMEDY, RunError)
         try:
             return cls(tensors["pairs"], tensors["actions"], tensors["tasks"])
         except KeyError as problem:
             raise RunError(f"{folder / _FILE}: holds no {problem}. {_REMEDY}") from problem
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the training windows."""
+        folder = Path(folder)
         write_tensors(
             folder / _FILE, {"pairs": self.pairs, "actions": self.actions, "tasks": self.tasks}
         )

@@ -34,7 +34,7 @@ _PICTURE_SETTINGS = ("layer",)
 
 
 def query_from_video(
-    run: Run, video_id: str, from_step: int = 0, dataset: Path | None = None
+    run: Run, video_id: str, from_step: int = 0, dataset: Path | str | None = None
 ) -> tuple[Queries, NDArray[np.int64]]:
     """The query of a window of a video, and its annotated actions [T].
 
@@ -48,6 +48,7 @@ def query_from_video(
         ConfigError: No such video, or it has too few steps behind `from_step`.
         RunError: The data set is gone or another one.
     """
+    dataset = None if dataset is None else Path(dataset)
     opened = run.dataset(dataset)
     numbers = (number for number, video in enumerate(opened.videos) if video.video_id == video_id)
     index = next(numbers, None)
@@ -78,12 +79,14 @@ def query_from_video(
     return query, np.array(actions, dtype=np.int64)
 
 
-def query_from_files(initial: Path, goal: Path) -> Queries:
+def query_from_files(initial: Path | str, goal: Path | str) -> Queries:
     """The query of two .npy files, each one observation [E].
 
     Raises:
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
     """
+    initial = Path(initial)
+    goal = Path(goal)
     first, second = _observation(initial), _observation(goal)
     if first.shape != second.shape:
         raise DataError(
@@ -108,12 +111,12 @@ def _observation(path: Path) -> NDArray[np.float32]:
 
 def query_from_video_file(
     run: Run,
-    video: Path,
+    video: Path | str,
     *,
     start: float,
     end: float,
     encoder: str | None = None,
-    weights: Path | None = None,
+    weights: Path | str | None = None,
     device: torch.device | None = None,
     progress: Progress = silent,
 ) -> Queries:
@@ -135,6 +138,8 @@ def query_from_video_file(
         DataError: The video cannot be read.
         RunError: The encoder's weights are missing or do not fit.
     """
+    video = Path(video)
+    weights = None if weights is None else Path(weights)
     from cefito.encoders.video import observations_from_video
 
     observed = _observed(run)
@@ -155,11 +160,11 @@ def query_from_video_file(
 
 def query_from_pictures(
     run: Run,
-    initial: Path,
-    goal: Path,
+    initial: Path | str,
+    goal: Path | str,
     *,
     encoder: str | None = None,
-    weights: Path | None = None,
+    weights: Path | str | None = None,
     device: torch.device | None = None,
 ) -> Queries:
     """The query of two pictures, encoded as the run's data set was.
@@ -178,6 +183,9 @@ def query_from_pictures(
             pictures.
         DataError: A picture cannot be read.
     """
+    initial = Path(initial)
+    goal = Path(goal)
+    weights = None if weights is None else Path(weights)
     from cefito.encoders.images import observations_from_images
     from cefito.encoders.video import Pictures
 

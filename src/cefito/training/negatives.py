@@ -317,7 +317,8 @@ class NegativeSampler:
         for row, size in zip(self.actions.table, self.actions.sizes.tolist(), strict=True):
             ranks = torch.arange(size**self.horizon, device=self.device)
             parts.append(row[ranks[:, None] // size**powers % size] @ self.weights)
-        return torch.cat(parts).unique()
+        every: Tensor = torch.cat(parts).unique()
+        return every
 
     def _propose(self, tasks: Tensor, easy: Tensor, generator: torch.Generator) -> Tensor:
         """One uniform draw for each slot, from the row's task or, where `easy`, from another."""

@@ -35,7 +35,9 @@ _FEATURES_REMEDY = (
 _TEXT_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file."
 
 
-def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> PreparedDataset:
+def prepare_custom(
+    source: Path | str, target: Path | str, *, name: str | None = None
+) -> PreparedDataset:
     """Turn a folder of annotations and features into a prepared data set.
 
     Half and single precision are kept as they are; double precision is stored as single. The same
@@ -51,6 +53,7 @@ def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> Pr
         DataError: Something in the source is missing, malformed or inconsistent, or the target
             cannot be written; nothing is written then.
     """
+    target = Path(target)
     source = Path(source)
     if not source.is_dir():
         raise DataError(

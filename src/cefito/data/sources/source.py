@@ -59,12 +59,13 @@ class Source:
     notes: tuple[str, ...] = ()
 
 
-def read_common(folder: Path) -> Source:
+def read_common(folder: Path | str) -> Source:
     """Read the common form, a folder with taxonomy.json and videos.jsonl.
 
     Raises:
         DataError: A file is missing or malformed.
     """
+    folder = Path(folder)
     return Source(
         annotations=read_annotations(folder),
         form="taxonomy.json and videos.jsonl",

@@ -35,7 +35,7 @@ _SHAPE = (
 _SIMILAR = 0.9
 
 
-def read_table(path: Path) -> Source:
+def read_table(path: Path | str) -> Source:
     """Read a table of steps.
 
     Without a column split 30 % of the videos of each task are drawn for test, by a fixed seed.
@@ -47,6 +47,7 @@ def read_table(path: Path) -> Source:
         DataError: A column is missing, a cell is malformed, a video has two tasks or splits; the
             message names the line.
     """
+    path = Path(path)
     rows = list(_rows(path))
     if not rows:
         raise DataError(f"{path}: holds no steps. {_SHAPE}")

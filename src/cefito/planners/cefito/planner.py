@@ -165,7 +165,11 @@ class CefitoPlanner:
 
     @classmethod
     def load(
-        cls, folder: Path, *, settings: CefitoSettings, context: TrainingContext = TrainingContext()
+        cls,
+        folder: Path | str,
+        *,
+        settings: CefitoSettings,
+        context: TrainingContext = TrainingContext(),
     ) -> Self:
         """The planner that was saved in a folder.
 
@@ -177,6 +181,7 @@ class CefitoPlanner:
         Raises:
             RunError: Missing or damaged files.
         """
+        folder = Path(folder)
         del settings
         from cefito.planners.cefito.files import read_planner
 
@@ -184,8 +189,9 @@ class CefitoPlanner:
         _warn_fallback(planner.space, planner.taxonomy)
         return planner
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write weights, action space, taxonomy and settings."""
+        folder = Path(folder)
         from cefito.planners.cefito.files import write_planner
 
         write_planner(self, folder)

@@ -112,16 +112,13 @@ def plan_scores(
     """
     rows = group.share(torch.arange(len(problems))).tolist()
     incremental = IncrementalField(field)
-    searches = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
+    exhaustive, guided = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
+    searches: tuple[tuple[Search, bool], ...] = ((exhaustive, True), (guided, False))
     plans: dict[int, Plans] = {}
-    search: Search
-    for search, bounded in zip(searches, (True, False), strict=True):
-        some = [
-            row for row in rows if _bounded(problems[row], field.horizon, candidates) == bounded
-        ]
-        plans |= zip(
-            some, search.search(incremental, [problems[row] for row in some], 1), strict=True
-        )
+    for search, within in searches:
+        some = [row for row in rows if _bounded(problems[row], field.horizon, candidates) == within]
+        found = search.search(incremental, [problems[row] for row in some], 1)
+        plans |= zip(some, found, strict=True)
     best = np.array([plans[row].actions[0] for row in rows]).reshape(-1, actual.shape[1])
     right = best == actual[rows]
     sums = torch.tensor(
@@ -134,4 +131,4 @@ def plan_scores(
 
 
 def _bounded(problem: Problem, horizon: int, candidates: int) -> bool:
-    return len(problem.actions) ** horizon <= candidates
+    return bool(len(problem.actions) ** horizon <= candidates)

@@ -82,17 +82,23 @@ class ChainPlanner(BasePlanner):
 
     @classmethod
     def load(
-        cls, folder: Path, *, settings: ChainSettings, context: TrainingContext = TrainingContext()
+        cls,
+        folder: Path | str,
+        *,
+        settings: ChainSettings,
+        context: TrainingContext = TrainingContext(),
     ) -> Self:
         """The planner that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged file, or weights of another configuration.
         """
+        folder = Path(folder)
         return cls(ChainModel.load(folder, config=settings.chain, device=context.device))
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the chain."""
+        folder = Path(folder)
         self.model.save(folder)
 
     @property

@@ -173,7 +173,7 @@ class PdppPlanner(BasePlanner):
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         settings: PdppSettings,
         context: TrainingContext = TrainingContext(),
@@ -183,13 +183,15 @@ class PdppPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged files, or weights of another configuration.
         """
+        folder = Path(folder)
         return cls(
             TaskModel.load(folder, config=settings.classifier, device=context.device),
             PdppModel.load(folder, config=settings.pdpp, device=context.device),
         )
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write both networks."""
+        folder = Path(folder)
         self.task_model.save(folder)
         self.model.save(folder)
 

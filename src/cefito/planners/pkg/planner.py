@@ -119,7 +119,7 @@ class PkgPlanner(BasePlanner):
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         settings: PkgSettings,
         context: TrainingContext = TrainingContext(),
@@ -129,6 +129,7 @@ class PkgPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged files, or a graph of other actions than the step model's.
         """
+        folder = Path(folder)
         step_model = ProposalModel.load(folder, config=settings.pkg.network, device=context.device)
         network = step_model.network
         if network.horizon != 2:
@@ -153,8 +154,9 @@ class PkgPlanner(BasePlanner):
             )
         return cls._built(step_model, counts, int(horizon), settings.pkg)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the counts and the step model."""
+        folder = Path(folder)
         write_tensors(folder / _FILE, {"counts": self.counts}, {"horizon": str(self.horizon)})
         self.step_model.save(folder)
 
