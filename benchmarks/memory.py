@@ -1,8 +1,9 @@
 """Peak memory of `cefito evaluate` on many queries, for tasks of few and of many actions.
 
-A simulated data set of 18 tasks is made for each number of actions, and a `small` run trained on it
-for one epoch: how good its plans are does not matter here. `cefito evaluate` is then run in a
-process of its own, whose largest resident memory the system tells.
+A simulated data set of six tasks is made for each number of actions, and a `small` run trained on
+it for one epoch: how good its plans are does not matter here. `cefito evaluate` is then run in a
+process of its own, whose largest resident memory the system tells. It searches two tasks a query by
+the energy and the prior, whose tables are what large tasks take memory for.
 
     python benchmarks/memory.py --work WORK --out benchmarks/results/memory.json
 """
@@ -27,7 +28,7 @@ from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video
 
-TASKS, TRAINING_STEPS, TEST_WINDOWS = 18, 20, 20  # videos of so many steps, windows a test video
+TASKS, TRAINING_STEPS, TEST_WINDOWS = 6, 20, 20  # videos of so many steps, windows a test video
 ALLOWED_MIB = 300  # beside the bound: Python, torch, the data set and its windows
 QUICK = {
     "training.optimiser.epochs": 1,
@@ -114,6 +115,7 @@ def measure(
     for bound in bounds:
         done = cefito(
             *("evaluate", run, "--json", "--memory-mib", bound, "--tasks", 2, "--proposals", 4),
+            *("--objective", "prior", "--prior-weight", 0.5),
             measured=True,
         )
         scores = json.loads(done.stdout)
@@ -141,7 +143,7 @@ def main() -> None:
     parser.add_argument("--horizons", type=int, nargs="+", default=[3, 4])
     parser.add_argument("--queries", type=int, default=5000)
     parser.add_argument("--bounds", type=float, nargs="+", default=[64, 256, 1024], help="MiB")
-    parser.add_argument("--dim", type=int, default=1536, help="features of an observation")
+    parser.add_argument("--dim", type=int, default=512, help="features of an observation")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/memory.json"))
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)

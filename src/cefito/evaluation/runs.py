@@ -66,7 +66,8 @@ def evaluate_run(
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
     data = run.dataset(dataset)
-    windows = cut_windows(data, horizon=run.horizon, split=split)
+    windows, fingerprint = cut_windows(data, horizon=run.horizon, split=split), data.fingerprint
+    del data  # its observations are as large as the windows' and needed no more
     chosen = windows.sample(sample, SAMPLE_SEED)
     evaluation, plans = evaluate_planner(
         run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress
@@ -74,7 +75,7 @@ def evaluate_run(
     description = run.planner.describe()
     scores = RunEvaluation(
         **dict(evaluation),
-        fingerprint=data.fingerprint,
+        fingerprint=fingerprint,
         method=run.method,
         seed=run.info.seed,
         preset=run.info.preset,
@@ -92,7 +93,7 @@ def evaluate_run(
     if len(chosen) < len(windows):
         words.append(f"sample-{len(chosen)}")
     if not run.info.dataset.fingerprint:
-        words.append(data.fingerprint[:12])
+        words.append(fingerprint[:12])
     for name, value in changed_search(run).items():
         words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")
     if min_probability is not None:

@@ -337,12 +337,12 @@ class CefitoPlanner:
 
     @property
     def queries_at_once(self) -> int:
-        """Queries whose evidence and plans are held at once: a quarter of the memory bound."""
+        """Queries whose evidence and plans are held at once: an eighth of the memory bound."""
         each = self.tasks * (2048 + COMPARED * (8 * self.horizon + 32))
         if self.chain is not None:  # the scores of all states, some of them padded, and copies
             states = self.chain.states
             each += 4 * self.horizon * 3 * (len(states) + states.grid.numel())
-        count = int(self.settings.search.memory_mib * 2**20 / 4 / each)
+        count = int(self.settings.search.memory_mib * 2**20 / 8 / each)
         return max(_LEAST, count - count % _USUAL if count > _USUAL else count)
 
     def _planned(
