@@ -124,3 +124,11 @@ def test_no_queries_are_queries():
 def test_every_error_is_one_of_cefito():
     with pytest.raises(CefitoError):
         Queries(initial="initial.npy", goal=GOOD)
+
+
+def test_tasks_that_are_unknown_are_refused():
+    queries = Queries(initial=GOOD, goal=GOOD, tasks=np.array([1, 4, 5]))
+    queries.check_tasks(6)
+    with pytest.raises(DataError, match=r"'tasks', row 1 .* is 4; the run knows 0 to 3"):
+        queries.check_tasks(4)
+    Queries(initial=GOOD, goal=GOOD).check_tasks(1)

@@ -88,6 +88,22 @@ class Queries:
             for first in range(0, len(self), size)
         ]
 
+    def check_tasks(self, known: int) -> None:
+        """Refuse tasks that a planner does not know.
+
+        Args:
+            known: Number of tasks that it knows.
+
+        Raises:
+            DataError: A task beyond these; the message names the first row.
+        """
+        beyond = [] if self.tasks is None else np.flatnonzero(self.tasks >= known)
+        if len(beyond) and self.tasks is not None:
+            raise DataError(
+                f"queries, 'tasks', row {beyond[0]} (counted from 0): is {self.tasks[beyond[0]]}; "
+                f"the run knows 0 to {known - 1}."
+            )
+
     def with_task(self, task: int) -> Queries:
         """The same queries, all of one known task."""
         return replace(self, tasks=np.full(len(self), task, dtype=np.int64))

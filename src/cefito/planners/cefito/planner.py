@@ -310,10 +310,12 @@ class CefitoPlanner:
         Raises:
             RunError: Observations of another dimension, or no task given and no classifier to
                 predict it.
+            DataError: Tasks that there are not.
             ConfigError: No sequence of any likely task satisfies the constraints, or settings that
                 imported weights cannot follow.
         """
         check_queries(self, queries, top_k, constraints)
+        queries.check_tasks(len(self.space.actions))
         settings, hypotheses = self.settings.search, self.hypotheses
         if self.chain is None:
             check_settings(settings)

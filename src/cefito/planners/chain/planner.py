@@ -34,6 +34,7 @@ from cefito.search.space import Space
 
 __all__ = ["ChainPlanner"]
 
+_TOGETHER = 512  # queries whose scores are held at once
 _COMPARED = 64  # sequences of each task that plans are weighed against under constraints
 
 
@@ -137,10 +138,18 @@ class ChainPlanner(BasePlanner):
         Raises:
             ConfigError: `top_k` below 1, or no sequence of any task satisfies the constraints.
             RunError: Observations of another dimension.
+            DataError: Tasks that there are not.
         """
         check_queries(self, queries, top_k, constraints)
-        if not len(queries):
-            return []
+        queries.check_tasks(self.model.states.task_count)
+        return [
+            plans
+            for block in queries.blocks(_TOGETHER)
+            for plans in self._planned(block, top_k, constraints)
+        ]
+
+    def _planned(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
+        """The likeliest sequences of some queries, few enough for the scores of all states."""
         scores = self.model.scores(queries)
         states, tasks = scores.states, None
         if queries.tasks is not None:
