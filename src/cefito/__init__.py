@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
     from cefito.planners.run import Run, open_run, train_run
     from cefito.planners.settings import RunConfig, load_config
+    from cefito.planners.several import train_runs
     from cefito.search import (
         Constraints,
         ExhaustiveSearch,
@@ -54,6 +55,7 @@ _HOMES = {
     "open_run": "cefito.planners.run",
     "prepare": "cefito.data.sources.own",
     "train_run": "cefito.planners.run",
+    "train_runs": "cefito.planners.several",
 }
 
 __all__ = [
@@ -81,6 +83,7 @@ __all__ = [
     "open_run",
     "prepare",
     "train_run",
+    "train_runs",
 ]
 
 

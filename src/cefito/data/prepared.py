@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,8 @@ class PreparedDataset:
 
     def __repr__(self) -> str:
         return (
-            f"PreparedDataset({self.name!r}, {len(self.videos)} videos, {len(self.start)} steps, "
+            f"PreparedDataset({self.name!r}, {len(self.videos)} videos, "
+            f"{self.annotations.step_count} steps, "
             f"{len(self.taxonomy.tasks)} tasks, {len(self.taxonomy.actions)} actions, "
             f"{self.observation_dim} features, in {str(self.folder)!r})"
         )
@@ -96,6 +97,11 @@ class PreparedDataset:
         import hashlib
 
         return hashlib.sha256(json.dumps(self.hashes, sort_keys=True).encode()).hexdigest()
+
+    def without_observations(self) -> PreparedDataset:
+        """The same names, videos and hashes with no observation of any step."""
+        nothing = np.zeros((0, self.observation_dim), dtype=self.start.dtype)
+        return replace(self, start=nothing, end=nothing)
 
 
 def open_dataset(folder: Path | str) -> PreparedDataset:

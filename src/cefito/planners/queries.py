@@ -97,8 +97,10 @@ class Queries:
         Raises:
             DataError: A task beyond these; the message names the first row.
         """
-        beyond = [] if self.tasks is None else np.flatnonzero(self.tasks >= known)
-        if len(beyond) and self.tasks is not None:
+        if self.tasks is None:
+            return
+        beyond = np.flatnonzero(self.tasks >= known)
+        if len(beyond):
             raise DataError(
                 f"queries, 'tasks', row {beyond[0]} (counted from 0): is {self.tasks[beyond[0]]}; "
                 f"the run knows 0 to {known - 1}."
