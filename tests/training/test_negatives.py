@@ -452,8 +452,21 @@ def test_edited_negatives_are_drawn_in_exact_shares_alone():
 
 
 def test_too_many_one_by_one():
+    """The task has three other sequences; what is missing is taken from what is left."""
     config = NegativesConfig(count=5, hard=1.0, exact=False)
-    with pytest.raises(SamplingError, match="Ask for fewer"):
-        sampler(config, {0: (0, 1), 1: (2, 3)}, 2).sample(
-            torch.tensor([[0, 1]]), torch.tensor([0]), generator()
-        )
+    (drawn,) = sampler(config, {0: (0, 1), 1: (2, 3)}, 2).sample(
+        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+    )
+    found = {tuple(row) for row in drawn.tolist()}
+    assert len(found) == 5
+    assert {(0, 0), (1, 0), (1, 1)} <= found
+    assert (0, 1) not in found
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_all_there_are_whether_in_exact_shares_or_not(exact):
+    config = NegativesConfig(count=24, exact=exact)
+    (drawn,) = sampler(config, {0: (0, 1)}, 2).sample(
+        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+    )
+    assert sorted(map(tuple, drawn.tolist())) == [(0, 0), (1, 0), (1, 1)]
