@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cefito import progress
     from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
+    from cefito.data.sources.own import prepare
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
@@ -55,6 +56,7 @@ _HOMES = {
     "make_search": "cefito.search",
     "open_dataset": "cefito.data",
     "open_run": "cefito.planners.run",
+    "prepare": "cefito.data.sources.own",
     "train_run": "cefito.planners.run",
     "train_runs": "cefito.planners.several",
 }
@@ -83,6 +85,7 @@ __all__ = [
     "make_search",
     "open_dataset",
     "open_run",
+    "prepare",
     "progress",
     "train_run",
     "train_runs",

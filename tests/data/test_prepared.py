@@ -304,3 +304,12 @@ def test_copied_and_renamed_folder_is_the_same_data(tiny_dataset, tmp_path):
     shutil.copytree(tiny_dataset.folder, tmp_path / "copy")
     assert verify_dataset(tmp_path / "copy").fingerprint == tiny_dataset.fingerprint
     assert read_annotations(tmp_path / "copy") == tiny_dataset.annotations
+
+
+def test_observations_may_be_left_behind(tiny_dataset):
+    bare = tiny_dataset.without_observations()
+    assert (bare.start.size, bare.end.size) == (0, 0)
+    assert (bare.start.base, bare.end.base) == (None, None)
+    assert bare.videos == tiny_dataset.videos
+    assert bare.fingerprint == tiny_dataset.fingerprint
+    assert bare.observation_dim == tiny_dataset.observation_dim

@@ -1,3 +1,4 @@
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,18 +149,71 @@ def test_splits_are_disjoint_stratified_and_stable(raw):
     if any(video.split == "val" and video.in_protocol for video in videos):
         assert all(videos[index].split == split for split in SPLITS for index in parts[split])
         return
-    for task in range(3):
-        held = sum(videos[index].task == task for index in parts["val"])
-        kept = sum(videos[index].task == task for index in parts["train"])
+    numbers = [
+        [sum(videos[index].task == task for index in parts[split]) for split in ("val", "train")]
+        for task in range(3)
+    ]
+    if all(held + kept < 5 for held, kept in numbers):  # one of the task with most
+        assert len(parts["val"]) == (sum(map(sum, numbers)) > 1)
+        most = max(held + kept for held, kept in numbers)
+        assert all(held + kept == most for held, kept in numbers if held)
+        return
+    for held, kept in numbers:
         assert held == (round(HELD_OUT_SHARE * (held + kept)) or (1 if held + kept >= 5 else 0))
 
 
 @pytest.mark.parametrize(
-    ("members", "held"), [(1, 0), (4, 0), (5, 1), (6, 1), (14, 1), (16, 2), (24, 2), (96, 10)]
+    ("members", "held"),
+    [(1, 0), (2, 1), (4, 1), (5, 1), (6, 1), (14, 1), (16, 2), (24, 2), (96, 10)],
 )
 def test_size_of_the_hold_out(members, held):
     parts = split_videos(build([("train", 1, [0, 1, 2], True)] * members).videos)
     assert (len(parts["train"]), len(parts["val"])) == (members - held, held)
+
+
+def test_the_only_video_held_out_is_not_a_short_one():
+    raw = [("train", 0, [0], True), *[("train", 1, [0, 1, 2][:count], True) for count in (1, 3, 3)]]
+    (held,) = split_videos(build(raw).videos)["val"]
+    assert held in (2, 3)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_it_is_said_where_one_video_decides(split, make_source, tmp_path, caplog):
+    """Whether it is annotated as validation video or was held out."""
+    videos = [
+        {
+            "video_id": f"video {number}",
+            "split": "train" if number else split,
+            "task_id": 0,
+            "steps": [[2.0 * step, 2.0 * step + 1, step] for step in range(3)],
+        }
+        for number in range(4)
+    ]
+    dataset = prepare_custom(make_source("few", videos=videos), tmp_path / "data")
+    with caplog.at_level(logging.WARNING, logger="cefito"):
+        train, val = fitting_windows(dataset, horizon=2)
+    assert (len(train), len(val)) == (6, 2)
+    name = dataset.videos[val.video[0]].video_id
+    assert caplog.messages == [
+        f"epochs and weights are chosen on the 2 windows of one video, '{name}', after training on "
+        "3 videos; mark more videos as 'val' or annotate more"
+    ]
+
+
+def test_a_single_video_is_not_enough(make_source, tmp_path):
+    video = {"video_id": "a", "split": "train", "task_id": 0, "steps": [[0, 1, 0], [2, 3, 1]]}
+    dataset = prepare_custom(make_source("one", videos=[video]), tmp_path / "data")
+    with pytest.raises(DataError, match=r"'val' gives no windows .* annotate two training videos"):
+        fitting_windows(dataset, horizon=2)
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_reversed_windows_are_arrays_of_their_own(tiny_dataset, horizon):
+    """Torch takes no array of negative strides, which NumPy calls contiguous where T = 1."""
+    windows = cut_windows(tiny_dataset, horizon=horizon, split="train")
+    backward = reversed_windows(windows)
+    assert all(stride > 0 for stride in backward.actions.strides)
+    assert backward.actions.tolist() == [row[::-1] for row in windows.actions.tolist()]
 
 
 def test_hold_out_does_not_depend_on_test_videos_or_steps():

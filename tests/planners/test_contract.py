@@ -54,7 +54,7 @@ class ToySettings(Frozen):
     toy: ToyConfig = ToyConfig()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ToyPlanner(BasePlanner):
     """Plans the most frequent sequences of all training windows, whatever is asked."""
 
@@ -389,6 +389,13 @@ def test_observations_of_another_width(name, planner, queries):
     )
     with pytest.raises(RunError, match=r"observations have 13 features; .* trained on 12"):
         planner.plan(wider, 1)
+
+
+@every_method
+def test_planners_are_one_line(name, planner):
+    assert repr(planner).startswith(f"{type(planner).__name__}(T = {HORIZON}, 12 features, ")
+    assert "\n" not in repr(planner)
+    assert len(repr(planner)) < 100
 
 
 @every_method

@@ -1,4 +1,5 @@
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -208,6 +209,48 @@ def test_bad_shapes(shapes, message):
         Chain(costs=tuple(np.zeros(shape) for shape in shapes))
 
 
-def test_chains_of_different_horizons_do_not_add():
-    with pytest.raises(ValueError, match="zip"):
-        Chain.free(2, 3) + Chain.free(3, 3)
+@pytest.mark.parametrize(("horizon", "size"), [(3, 3), (2, 4)])
+def test_chains_of_different_shapes_do_not_add(horizon, size):
+    message = f"2 steps and 3 actions cannot be added to those of {horizon} steps and {size}"
+    with pytest.raises(ConfigError, match=message):
+        Chain.free(2, 3) + Chain.free(horizon, size)
+
+
+@pytest.mark.parametrize("forbidding", [False, True])
+def test_sums_and_multiples_say_what_their_tables_say(forbidding):
+    """Worked out step by step they are, to the bit, what summing all tables first gives."""
+    generator = np.random.default_rng(1)
+    one, two = (
+        Chain(costs=tuple(generator.random((4,) * axes) for axes in (1, 2, 3))) for _ in range(2)
+    )
+    if forbidding:
+        one.costs[1][2, 0] = np.inf
+    both = (one * 0.3 + two * 1.7) + one
+    tables = [
+        (np.where(np.isinf(first), np.inf, 0.3 * first) + 1.7 * second) + first
+        for first, second in zip(one.costs, two.costs, strict=True)
+    ]
+    whole = Chain(costs=tuple(tables))
+    assert (both.horizon, both.size) == (3, 4)
+    assert both.finite == whole.finite == (not forbidding)
+    sequences = np.array(list(itertools.product(range(4), repeat=3)))
+    for step in range(3):
+        assert both.table(step).tobytes() == whole.table(step).tobytes()
+        assert both.step(step, sequences).tobytes() == whole.step(step, sequences).tobytes()
+        prefixes = sequences[:, :step]
+        np.testing.assert_array_equal(both.children(prefixes), whole.children(prefixes))
+    assert both.cost(sequences).tobytes() == whole.cost(sequences).tobytes()
+    ours, theirs = both.cheapest(10), whole.cheapest(10)
+    assert ours.sequences.tolist() == theirs.sequences.tolist()
+    assert ours.costs.tobytes() == theirs.costs.tobytes()
+
+
+def test_sums_share_the_tables_they_are_made_of():
+    """A sum holds its parts and nothing of its own, so that the tables of a task are kept once."""
+    large = Chain(costs=(np.zeros(60), np.zeros((60, 60)), np.zeros((60, 60, 60))))
+    tracemalloc.start()
+    sums = [large * 0.5 + Chain.free(3, 60) for _ in range(100)]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(sums) == 100
+    assert most < large.costs[2].nbytes

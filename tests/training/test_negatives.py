@@ -1,4 +1,5 @@
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +11,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cefito.errors import SamplingError
-from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
+from cefito.training.negatives import (
+    ActionSets,
+    NegativeSampler,
+    NegativesConfig,
+    check_negatives,
+)
 from cefito.training.reference import SlowNegativeSampler, SlowStreamSampler
 
 K = 10
@@ -254,32 +260,74 @@ def test_shortage(config, positive, expected):
     check_row([tuple(row) for row in drawn], expected, positive, 1, SETS)
 
 
-@pytest.mark.parametrize(
-    ("count", "actions", "message"),
-    [
-        (
-            12,
-            {0: (0, 1), 1: (1, 2)},
-            "12 negatives were asked for, but all tasks together have fewer sequences of 2",
-        ),
-        (3, {0: (0, 1)}, "no other task to draw easy ones from"),
-        # eight sequences, but (1, 1) twice among them
-        (7, {0: (0, 1), 1: (1, 2)}, "task 0 cannot be given 7 distinct negatives at horizon 2"),
-    ],
-)
-def test_impossible(count, actions, message):
-    with pytest.raises(SamplingError, match=message):
-        sampler(NegativesConfig(count=count, hard=0.5), actions, 2).sample(
-            torch.tensor([[0, 1]]), torch.tensor([0]), generator()
-        )
+LARGE = {0: tuple(range(7)), 1: tuple(range(5, 10))}  # 468 - 8 sequences of three actions
 
 
-def test_all_there_are():
-    """Six other sequences, and all of them wanted."""
-    drawn = sampler(NegativesConfig(count=6, hard=0.5), {0: (0, 1), 1: (1, 2)}, 2).sample(
-        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+def test_more_than_there_are_is_refused():
+    """Both by the sampler and before anything is trained."""
+    for count in (460, 10_000):
+        message = f"{count} negatives were asked for, but all tasks together have only 460 seq"
+        for attempt in (
+            lambda config: sampler(config, LARGE, 3),
+            lambda config: check_negatives(config, LARGE, action_count=K, horizon=3),
+        ):
+            with pytest.raises(SamplingError, match=message) as caught:
+                attempt(NegativesConfig(count=count))
+            assert caught.value.setting == "training.negatives.count"
+    drawn = sampler(NegativesConfig(count=459), LARGE, 3).sample(
+        torch.tensor([[0, 1, 2], [9, 9, 9]]), torch.tensor([0, 1]), generator()
     )
-    assert sorted(map(tuple, drawn[0].tolist())) == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)]
+    assert all(len({tuple(one) for one in row}) == 459 for row in drawn.tolist())
+
+
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_a_single_sequence_is_refused(horizon):
+    with pytest.raises(SamplingError, match=f"single sequence of {horizon} actions"):
+        sampler(NegativesConfig(), {0: (4,), 1: (4,)}, horizon)
+
+
+@pytest.mark.parametrize("count", [6, 7, 24, 10_000])
+def test_small_worlds_give_all_there_are(count, caplog):
+    """Six other sequences, (1, 1) being of both tasks, however many were asked for."""
+    config, actions = NegativesConfig(count=count, hard=0.5, edited=0.3), {0: (0, 1), 1: (1, 2)}
+    fast = sampler(config, actions, 2)
+    drawn = fast.sample(torch.tensor([[0, 1], [1, 1]]), torch.tensor([0, 1]), generator())
+    every = {(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)}
+    for row, truth in zip(drawn.tolist(), [(0, 1), (1, 1)], strict=True):
+        assert sorted(map(tuple, row)) == sorted(every - {truth})
+    codes, given = fast.sample_codes(torch.tensor([[0, 1]]), torch.tensor([0]), generator())
+    assert codes.shape == (1, 6)
+    assert given.tolist() == [[0, 0, 3, 3]]
+    with caplog.at_level(logging.WARNING, logger="cefito"):
+        check_negatives(config, actions, action_count=K, horizon=2)
+    assert len(caplog.messages) == (count > 6)
+    assert all(message.startswith(f"{count} negatives are asked") for message in caplog.messages)
+
+
+def test_what_another_task_lacks_is_taken_from_what_is_left():
+    """Of four easy ones the other task has three: the last one is what the own task has left."""
+    config, actions = NegativesConfig(count=5, hard=0.2), {0: (0, 1), 1: (1, 2)}
+    drawn = sampler(config, actions, 2).sample(
+        torch.tensor([[0, 1]] * 50), torch.tensor([0] * 50), generator()
+    )
+    seen = set()
+    for row in drawn.tolist():
+        assert len(set(map(tuple, row))) == 5
+        assert (0, 1) not in set(map(tuple, row))
+        seen |= set(map(tuple, row))
+    assert seen == {(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)}
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_without_another_task_easy_ones_are_hard(slow):
+    one = sampler(
+        NegativesConfig(count=24, hard=0.8, edited=0.5), {0: tuple(range(8))}, 3, slow=slow
+    )
+    positives, tasks = torch.tensor([[1, 2, 3]]), torch.tensor([0])
+    (drawn,) = one.sample(positives, tasks, generator()).tolist()
+    given = one.counts((1, 2, 3), 0) if slow else one.sample_codes(positives, tasks, generator())[1]
+    assert (list(given) if slow else given[0].tolist()) == [0, 12, 12, 0]
+    check_row([tuple(row) for row in drawn], [0, 12, 12, 0], (1, 2, 3), 0, {0: range(8)})
 
 
 def test_a_single_task_suffices_where_no_easy_ones_are_wanted():
@@ -404,8 +452,21 @@ def test_edited_negatives_are_drawn_in_exact_shares_alone():
 
 
 def test_too_many_one_by_one():
+    """The task has three other sequences; what is missing is taken from what is left."""
     config = NegativesConfig(count=5, hard=1.0, exact=False)
-    with pytest.raises(SamplingError, match="Ask for fewer"):
-        sampler(config, {0: (0, 1), 1: (2, 3)}, 2).sample(
-            torch.tensor([[0, 1]]), torch.tensor([0]), generator()
-        )
+    (drawn,) = sampler(config, {0: (0, 1), 1: (2, 3)}, 2).sample(
+        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+    )
+    found = {tuple(row) for row in drawn.tolist()}
+    assert len(found) == 5
+    assert {(0, 0), (1, 0), (1, 1)} <= found
+    assert (0, 1) not in found
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_all_there_are_whether_in_exact_shares_or_not(exact):
+    config = NegativesConfig(count=24, exact=exact)
+    (drawn,) = sampler(config, {0: (0, 1)}, 2).sample(
+        torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+    )
+    assert sorted(map(tuple, drawn.tolist())) == [(0, 0), (1, 0), (1, 1)]

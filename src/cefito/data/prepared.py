@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,14 @@ class PreparedDataset:
     provenance: dict[str, Any]
     hashes: dict[str, str]
 
+    def __repr__(self) -> str:
+        return (
+            f"PreparedDataset({self.name!r}, {len(self.videos)} videos, "
+            f"{self.annotations.step_count} steps, "
+            f"{len(self.taxonomy.tasks)} tasks, {len(self.taxonomy.actions)} actions, "
+            f"{self.observation_dim} features, in {str(self.folder)!r})"
+        )
+
     @property
     def taxonomy(self) -> Taxonomy:
         """Tasks and actions."""
@@ -99,6 +107,11 @@ class PreparedDataset:
     def fingerprint(self) -> str:
         """One hash over the content of all files: equal if and only if the data are."""
         return _fingerprint(self.hashes)
+
+    def without_observations(self) -> PreparedDataset:
+        """The same names, videos and hashes with no observation of any step."""
+        nothing = np.zeros((0, self.observation_dim), dtype=self.start.dtype)
+        return replace(self, start=nothing, end=nothing)
 
 
 def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:

@@ -58,14 +58,18 @@ class Taxonomy:
     shared: tuple[Action, ...] | None = None
     to_shared: tuple[int, ...] | None = None
 
+    def __repr__(self) -> str:
+        return f"Taxonomy({self.dataset!r}, {len(self.tasks)} tasks, {len(self.actions)} actions)"
+
     @classmethod
-    def read(cls, path: Path) -> Taxonomy:
+    def read(cls, path: Path | str) -> Taxonomy:
         """Read a `taxonomy.json`.
 
         Raises:
             DataError: Missing file, malformed JSON, ids that are not 0..n−1, unknown action ids in
                 a task.
         """
+        path = Path(path)
         return cls.from_dict(read_json(path, _REMEDY), place=str(path))
 
     @classmethod

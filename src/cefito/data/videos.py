@@ -64,6 +64,10 @@ class Annotations:
     taxonomy: Taxonomy
     videos: tuple[Video, ...]
 
+    def __repr__(self) -> str:
+        name = self.taxonomy.dataset
+        return f"Annotations({name!r}, {len(self.videos)} videos, {self.step_count} steps)"
+
     @property
     def step_count(self) -> int:
         """Number of annotated steps over all videos, in protocol or not."""
@@ -91,7 +95,7 @@ Check = Callable[[Video, str], None]
 """Is told each video and its place in the file; may refuse it."""
 
 
-def read_annotations(folder: Path, *, check: Check | None = None) -> Annotations:
+def read_annotations(folder: Path | str, *, check: Check | None = None) -> Annotations:
     """Read `taxonomy.json` and `videos.jsonl` of a folder.
 
     Args:
@@ -101,6 +105,7 @@ def read_annotations(folder: Path, *, check: Check | None = None) -> Annotations
     Raises:
         DataError: Something is missing, malformed or inconsistent; the message names file and line.
     """
+    folder = Path(folder)
     taxonomy = Taxonomy.read(folder / "taxonomy.json")
     videos = read_videos(folder / "videos.jsonl", taxonomy, check=check)
     return Annotations(taxonomy=taxonomy, videos=videos)

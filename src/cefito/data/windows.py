@@ -7,6 +7,7 @@ give none.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +43,10 @@ That is the validation split, or test as in published work, which is optimistic.
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_SEED = 20260501
+FEW_VIDEOS = 10
+"""Training videos below which it is said that a single video decides what is chosen."""
 
+logger = logging.getLogger(__name__)
 
 _ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
 
@@ -78,6 +82,12 @@ class Windows:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def __repr__(self) -> str:
+        return (
+            f"Windows({len(self)} of {self.horizon} actions, {self.initial.shape[1]} features, "
+            f"split {self.split!r} of {self.dataset!r})"
+        )
+
     @property
     def horizon(self) -> int:
         """T, the number of actions of each window."""
@@ -108,8 +118,9 @@ def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
     """Indices of the videos of each split, with a validation split in any case.
 
     Where the data set has none, 10 % of the training videos are held out, stratified by task (at
-    least one where a task has five or more), by a fixed seed. Videos outside the protocol are left
-    out.
+    least one where a task has five or more), by a fixed seed. Where no task has so many, one video
+    of the task with most is held out, unless it is the only training video; it is drawn among those
+    that are no shorter than the median. Videos outside the protocol are left out.
     """
     splits: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for index, video in enumerate(videos):
@@ -126,6 +137,12 @@ def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
         members = by_task[task]
         count = round(HELD_OUT_SHARE * len(members)) or int(len(members) >= 5)
         held.update(int(index) for index in generator.choice(members, size=count, replace=False))
+    if not held and len(splits["train"]) > 1:
+        lengths = {index: len(videos[index].steps) for index in splits["train"]}
+        members = max(by_task.values(), key=len)
+        median = sorted(lengths[index] for index in members)[len(members) // 2]
+        long = [index for index in members if lengths[index] >= median]
+        held = {int(generator.choice(long))}
     splits["val"] = sorted(held)
     splits["train"] = [index for index in splits["train"] if index not in held]
     return splits
@@ -162,7 +179,7 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         raise DataError(
             f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} "
             f"({len(members)} videos, the longest has {longest} steps). "
-            + ("Choose a shorter horizon." if longest else f"Mark some videos as '{split}'.")
+            + ("Choose a shorter horizon." if longest else _remedy(split))
         )
     rows = dataset.first_row[video] + np.asarray(start, dtype=np.int64)
     actions = np.array(
@@ -186,13 +203,19 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
     )
 
 
+def _remedy(split: str) -> str:
+    if split == "val":
+        return "Mark some videos as 'val', or annotate two training videos or more."
+    return f"Mark some videos as '{split}'."
+
+
 def reversed_windows(windows: Windows) -> Windows:
     """The same windows seen from their end: observations exchanged, actions in reverse order."""
     return replace(
         windows,
         initial=windows.goal,
         goal=windows.initial,
-        actions=np.ascontiguousarray(windows.actions[:, ::-1]),
+        actions=windows.actions[:, ::-1].copy(),
     )
 
 
@@ -213,7 +236,16 @@ def fitting_windows(
     """
     train = cut_windows(dataset, horizon=horizon, split="train")
     if selection == "held-out":
-        return train, cut_windows(dataset, horizon=horizon, split="val")
+        val = cut_windows(dataset, horizon=horizon, split="val")
+        if len(np.unique(val.video)) == 1 and len(np.unique(train.video)) < FEW_VIDEOS:
+            logger.warning(
+                "epochs and weights are chosen on the %d windows of one video, '%s', after "
+                "training on %d videos; mark more videos as 'val' or annotate more",
+                len(val),
+                dataset.videos[int(val.video[0])].video_id,
+                len(np.unique(train.video)),
+            )
+        return train, val
     annotated = any(video.split == "val" and video.in_protocol for video in dataset.videos)
     held = (
         []

@@ -29,7 +29,7 @@ def embed_actions(
     normalise: bool = False,
     revision: str | None = None,
     cached: bool = True,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     batch_size: int = 64,
     device: str = "cpu",
     progress: Progress = silent,
@@ -59,6 +59,7 @@ def embed_actions(
         ConfigError: As `PretrainedText`; settings of an encoder beside a file.
         DataError: As `PretrainedText.encode` and `read_embeddings`.
     """
+    cache = None if cache is None else Path(cache)
     path = Path(encoder).expanduser()
     if path.suffix in _FILES:
         given = {"prompt": prompt, "layer": layer, "revision": revision, "normalise": normalise}

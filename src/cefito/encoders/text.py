@@ -251,7 +251,7 @@ def masked_mean(states: Any, mask: Any) -> Any:
     return (states * weights).sum(dim=1) / weights.sum(dim=1)
 
 
-def read_embeddings(path: Path, *, actions: int) -> NDArray[np.float32]:
+def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
     """Read embeddings of actions from a file, row = action id.
 
     Args:
@@ -265,6 +265,7 @@ def read_embeddings(path: Path, *, actions: int) -> NDArray[np.float32]:
     Raises:
         DataError: Missing, truncated, pickled, of another shape, or not finite.
     """
+    path = Path(path)
     remedy = "Give one row an action, in the order of the action ids."
     if path.suffix == ".npy":
         array = load_npy(path, remedy)

@@ -141,7 +141,7 @@ def check_plans_file(path: Path) -> None:
         _pyarrow(path)
 
 
-def save_plans(found: Sequence[WindowPlans], path: Path) -> None:
+def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
     """Write the plans of windows into a file, whose ending says in which form.
 
     Args:
@@ -165,7 +165,7 @@ def save_plans(found: Sequence[WindowPlans], path: Path) -> None:
     write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
 
 
-def read_plans(path: Path) -> list[WindowPlans]:
+def read_plans(path: Path | str) -> list[WindowPlans]:
     """Read what `save_plans` wrote.
 
     Raises:

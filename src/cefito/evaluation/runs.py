@@ -36,8 +36,8 @@ def evaluate_run(
     oracle_task: bool = False,
     sample: int | None = None,
     min_probability: float | None = None,
-    dataset: Path | None = None,
-    plans_file: Path | None = None,
+    dataset: Path | str | None = None,
+    plans_file: Path | str | None = None,
     progress: Progress = silent,
 ) -> tuple[RunEvaluation, Path]:
     """Score a run on a split of its data set or of another, with the search that its planner has.
@@ -65,14 +65,17 @@ def evaluate_run(
         RunError: The data set is gone, or the run cannot be used on it, as `match_dataset` says.
         DataError: The split gives no windows.
     """
+    dataset = None if dataset is None else Path(dataset)
     if sample is not None and sample < 1:
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
     if plans_file is not None:
+        plans_file = Path(plans_file)
         check_plans_file(plans_file)
     data = run.dataset(dataset)
     windows, other = match_dataset(run, data).windows(split)
+    data = data.without_observations()  # as large as the windows', and needed no more
     chosen = windows.sample(sample, SAMPLE_SEED)
     evaluation, plans = evaluate_planner(
         run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
+from cefito.planners.queries import Queries
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
@@ -36,47 +37,10 @@ __all__ = [
     "check_min_probability",
     "check_probabilities",
     "check_queries",
+    "described",
 ]
 
 UNCONSTRAINED = Constraints()
-
-
-@dataclass(frozen=True)
-class Queries:
-    """What plans are asked for.
-
-    Attributes:
-        initial: Initial observations, float32 [N, E].
-        goal: Goal observations, float32 [N, E].
-        tasks: The tasks, where they are known (oracle), int64 [N]; None to have them predicted.
-    """
-
-    initial: NDArray[np.float32]
-    goal: NDArray[np.float32]
-    tasks: NDArray[np.int64] | None = None
-
-    @classmethod
-    def from_windows(cls, windows: Windows, *, oracle_task: bool = False) -> Queries:
-        """The windows' observations; their true tasks only for an oracle."""
-        tasks = windows.tasks if oracle_task else None
-        return cls(initial=windows.initial, goal=windows.goal, tasks=tasks)
-
-    def __len__(self) -> int:
-        return len(self.initial)
-
-    def subset(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Queries:
-        """The queries of the given rows."""
-        index = np.asarray(rows, dtype=np.int64)
-        return replace(
-            self,
-            initial=self.initial[index],
-            goal=self.goal[index],
-            tasks=None if self.tasks is None else self.tasks[index],
-        )
-
-    def with_task(self, task: int) -> Queries:
-        """The same queries, all of one known task."""
-        return replace(self, tasks=np.full(len(self), task, dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,14 +181,14 @@ class Planner(Protocol):
         """
 
     @classmethod
-    def load(cls, folder: Path, *, settings: Any, context: TrainingContext) -> Self:
+    def load(cls, folder: Path | str, *, settings: Any, context: TrainingContext) -> Self:
         """The planner that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged files, or those of another configuration.
         """
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write all that `load` needs into an existing folder."""
 
     def describe(self) -> Description:
@@ -283,10 +247,16 @@ class Fitted(Generic[AnyPlanner]):
 
 
 class BasePlanner:
-    """What planners without a search of their own share: they refuse what they cannot do."""
+    """What planners without a search of their own share: they refuse what they cannot do.
+
+    Dataclasses of them are made with `repr=False`, for their fields are far too large to print.
+    """
 
     abilities: ClassVar[Abilities] = Abilities()
     name: str
+
+    def __repr__(self) -> str:
+        return described(cast("Planner", self))
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -391,6 +361,15 @@ def check_finetuning(planner: Planner | BasePlanner) -> None:
     """
     if not planner.abilities.finetuning:
         raise ConfigError(f"{planner.name} cannot be finetuned; {_able('finetuning')}.")
+
+
+def described(planner: Planner) -> str:
+    """A planner in one line."""
+    learned = sum(planner.describe().parameters.values())
+    return (
+        f"{type(planner).__name__}(T = {planner.horizon}, {planner.observation_dim} features, "
+        f"{learned:,} learned numbers)"
+    )
 
 
 def check_min_probability(planner: Planner, least: float) -> None:

@@ -54,7 +54,7 @@ class _Kept(Frozen):
         return self
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FrequentPlanner(BasePlanner):
     """Plans the sequences that training windows of the task show most often.
 
@@ -102,7 +102,7 @@ class FrequentPlanner(BasePlanner):
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         settings: ClassifierSettings,
         context: TrainingContext = TrainingContext(),
@@ -112,6 +112,7 @@ class FrequentPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged files, or weights of another configuration.
         """
+        folder = Path(folder)
         value = read_json(folder / _FILE, _REMEDY, RunError)
         task_model = TaskModel.load(folder, config=settings.classifier, device=context.device)
         try:
@@ -128,8 +129,9 @@ class FrequentPlanner(BasePlanner):
                 f"{folder / _FILE}: holds no counts ({place}: {first['msg']}). {_REMEDY}"
             ) from problem
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write counts and task classifier."""
+        folder = Path(folder)
         counts = {str(task): rows for task, rows in self.counts.items()}
         write_json(folder / _FILE, {"horizon": self.horizon, "counts": counts})
         self.task_model.save(folder)

@@ -33,7 +33,7 @@ _REMEDY = "Fit the planner again."
 _BLOCK = 512  # queries compared with all training windows at once
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class NearestPlanner(BasePlanner):
     """Plans what was done in the training windows whose two observations are nearest.
 
@@ -68,7 +68,7 @@ class NearestPlanner(BasePlanner):
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         settings: Any = None,  # noqa: ARG003
         context: TrainingContext = TrainingContext(),  # noqa: ARG003
@@ -78,6 +78,7 @@ class NearestPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged file.
         """
+        folder = Path(folder)
         tensors, _ = load_tensors(folder / _FILE, "np", _REMEDY, RunError)
         try:
             pairs, actions, tasks = (tensors[name] for name in ("pairs", "actions", "tasks"))
@@ -101,8 +102,9 @@ class NearestPlanner(BasePlanner):
             )
         return cls(pairs, actions, tasks)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the training windows."""
+        folder = Path(folder)
         write_tensors(
             folder / _FILE, {"pairs": self.pairs, "actions": self.actions, "tasks": self.tasks}
         )

@@ -38,7 +38,7 @@ _PICTURE_SETTINGS = ("layer",)
 
 
 def query_from_video(
-    run: Run, video_id: str, from_step: int = 0, dataset: Path | None = None
+    run: Run, video_id: str, from_step: int = 0, dataset: Path | str | None = None
 ) -> tuple[Queries, NDArray[np.int64] | None]:
     """The query of a window of a video, and its annotated actions [T] in the run's ids.
 
@@ -96,7 +96,7 @@ def query_from_video(
     return query, None
 
 
-def query_from_files(initial: Path, goal: Path, run: Run | None = None) -> Queries:
+def query_from_files(initial: Path | str, goal: Path | str, run: Run | None = None) -> Queries:
     """The query of two .npy files, each one observation [E].
 
     Args:
@@ -108,6 +108,8 @@ def query_from_files(initial: Path, goal: Path, run: Run | None = None) -> Queri
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
         RunError: An observation is of another width than those that the run joined of rows.
     """
+    initial = Path(initial)
+    goal = Path(goal)
     first, second = _observation(initial), _observation(goal)
     if run is not None:
         for path, array in ((initial, first), (goal, second)):
@@ -135,12 +137,12 @@ def _observation(path: Path) -> NDArray[np.float32]:
 
 def query_from_video_file(
     run: Run,
-    video: Path,
+    video: Path | str,
     *,
     start: float,
     end: float,
     encoder: str | None = None,
-    weights: Path | None = None,
+    weights: Path | str | None = None,
     device: torch.device | None = None,
     progress: Progress = silent,
 ) -> Queries:
@@ -162,6 +164,8 @@ def query_from_video_file(
         DataError: The video cannot be read.
         RunError: The encoder's weights are missing or do not fit.
     """
+    video = Path(video)
+    weights = None if weights is None else Path(weights)
     from cefito.encoders.video import observations_from_video
 
     observed = _observed(run)
@@ -182,11 +186,11 @@ def query_from_video_file(
 
 def query_from_pictures(
     run: Run,
-    initial: Path,
-    goal: Path,
+    initial: Path | str,
+    goal: Path | str,
     *,
     encoder: str | None = None,
-    weights: Path | None = None,
+    weights: Path | str | None = None,
     device: torch.device | None = None,
 ) -> Queries:
     """The query of two pictures, encoded as the run's data set was.
@@ -205,6 +209,9 @@ def query_from_pictures(
             pictures.
         DataError: A picture cannot be read.
     """
+    initial = Path(initial)
+    goal = Path(goal)
+    weights = None if weights is None else Path(weights)
     from cefito.encoders.images import observations_from_images
     from cefito.encoders.video import Pictures
 

@@ -73,6 +73,12 @@ class Run:
     info: RunInfo
     taxonomy: Taxonomy
 
+    def __repr__(self) -> str:
+        return (
+            f"Run({self.method!r}, T = {self.horizon}, data set {self.info.dataset.name!r}, in "
+            f"{str(self.folder)!r})"
+        )
+
     @property
     def method(self) -> str:
         """Name of the planner's method."""
@@ -98,7 +104,7 @@ class Run:
         """
         return replace(self, planner=self.planner.with_search(settings))
 
-    def dataset(self, path: Path | None = None) -> PreparedDataset:
+    def dataset(self, path: Path | str | None = None) -> PreparedDataset:
         """The data set the run was trained on, from where it lay then, or any other at `path`.
 
         Whether the run can be used on it, `cefito.planners.matching.match_dataset` says.
@@ -137,7 +143,7 @@ class Run:
 
 def train_run(
     dataset: PreparedDataset,
-    folder: Path,
+    folder: Path | str,
     *,
     config: RunConfig,
     horizon: int,
@@ -147,7 +153,7 @@ def train_run(
     device: torch.device | None = None,
     progress: Progress = silent,
     group: Processes | None = None,
-    trainings: Path | None = None,
+    trainings: Path | str | None = None,
     reuse: bool = False,
     tracker: str = "tensorboard",
     start: Start | None = None,
@@ -180,6 +186,7 @@ def train_run(
         RunError: The folder holds something else, or a run with another data set, settings or seed.
     """
     check_seed(seed)
+    folder, trainings = Path(folder), None if trainings is None else Path(trainings)
     check_tracker(tracker)
     group, entry = group or Processes(), find_method(method)
     info = new_info(
@@ -338,7 +345,7 @@ def _claim(folder: Path, info: RunInfo) -> None:
         raise RunError(f"{folder}: cannot be made ({problem.strerror}).") from problem
 
 
-def check_run_folder(folder: Path, info: RunInfo) -> None:
+def check_run_folder(folder: Path | str, info: RunInfo) -> None:
     """See that a training may write into a folder, without writing.
 
     Args:
@@ -348,6 +355,7 @@ def check_run_folder(folder: Path, info: RunInfo) -> None:
     Raises:
         RunError: The folder holds something else, or a run of other settings.
     """
+    folder = Path(folder)
     path = folder / RUN_FILE
     if path.exists():
         try:

@@ -25,7 +25,7 @@ __all__ = ["train_runs"]
 
 def train_runs(
     dataset: PreparedDataset,
-    folder: Path,
+    folder: Path | str,
     *,
     configs: Mapping[int, RunConfig],
     seed: int,
@@ -64,6 +64,7 @@ def train_runs(
         DataError: A split gives no windows.
         RunError: A folder holds something else, or a run with another data set, settings or seed.
     """
+    folder = Path(folder)
     if not configs:
         raise ConfigError("no horizon to train; expected one or more.", setting="horizon")
     folders = folders_for(folder, configs)

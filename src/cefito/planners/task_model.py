@@ -90,13 +90,14 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
 
     @classmethod
     def load(
-        cls, folder: Path, *, config: ClassifierConfig, device: torch.device | str = "cpu"
+        cls, folder: Path | str, *, config: ClassifierConfig, device: torch.device | str = "cpu"
     ) -> Self:
         """The classifier that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged file, or weights of another configuration.
         """
+        folder = Path(folder)
         return cls(
             cls.read(
                 folder,

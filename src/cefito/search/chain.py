@@ -1,13 +1,15 @@
 """Costs of sequences that add up along a chain, and the exact k cheapest sequences under them.
 
 A prior over sequences and the logits of single steps both have this form, so that they can be
-summed, pruned and searched in the same way.
+summed, pruned and searched in the same way. Sums and multiples keep what they are made of and are
+worked out step by step, so that many queries can share the large tables of their task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,20 +39,21 @@ class Cheapest:
     complete: bool
 
 
-@dataclass(frozen=True)
 class Chain:
     """Costs over sequences of T of A allowed actions.
 
-    Attributes:
+    Args:
         costs: For each step the cost of its action given those before it; one axis of size A for
             each of the last actions, the step's own action on the last axis: [A], then [A, A], then
             at most [A, A, A]. An infinite cost forbids.
+
+    Raises:
+        ConfigError: A table of another shape.
     """
 
-    costs: tuple[NDArray[np.float64], ...]
-
-    def __post_init__(self) -> None:
-        for step, cost in enumerate(self.costs):
+    def __init__(self, *, costs: tuple[NDArray[np.float64], ...]) -> None:
+        self._costs = costs
+        for step, cost in enumerate(costs):
             if not 1 <= cost.ndim <= min(step + 1, 3) or set(cost.shape) != {self.size}:
                 raise ConfigError(
                     f"chain: costs of step {step + 1} have shape {list(cost.shape)}; expected one "
@@ -62,32 +65,51 @@ class Chain:
         """No sequence costs anything."""
         return cls(costs=tuple(np.zeros(size) for _ in range(horizon)))
 
+    def __repr__(self) -> str:
+        return f"Chain({self.horizon} steps, {self.size} actions)"
+
+    @property
+    def costs(self) -> tuple[NDArray[np.float64], ...]:
+        """The tables of all steps."""
+        return tuple(self.tables())
+
     @property
     def horizon(self) -> int:
         """T."""
-        return len(self.costs)
+        return len(self._costs)
 
     @property
     def size(self) -> int:
         """A, the number of allowed actions."""
-        return len(self.costs[0])
+        return len(self._costs[0])
+
+    @property
+    def finite(self) -> bool:
+        """Whether no cost is infinite."""
+        return self._finite
+
+    @cached_property
+    def _finite(self) -> bool:
+        return all(bool(np.isfinite(table).all()) for table in self._costs)
 
     def __add__(self, other: Chain) -> Chain:
-        pairs = zip(self.costs, other.costs, strict=True)
-        return Chain(costs=tuple(_added(left, right) for left, right in pairs))
+        return _Sum(self, other)
 
     def __mul__(self, factor: float) -> Chain:
         """All costs times a factor; what is forbidden stays forbidden."""
-        return Chain(
-            costs=tuple(
-                np.where(np.isinf(cost), cost, factor * np.where(np.isinf(cost), 0.0, cost))
-                for cost in self.costs
-            )
-        )
+        return _Multiple(self, factor)
+
+    def table(self, step: int) -> NDArray[np.float64]:
+        """The table of one step."""
+        return self._costs[step]
+
+    def tables(self) -> Iterator[NDArray[np.float64]]:
+        """The tables of all steps, one after the other."""
+        return (self.table(step) for step in range(self.horizon))
 
     def step(self, step: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
         """Costs of one step's actions [n], given sequences of at least step + 1 actions [n, …]."""
-        cost = self.costs[step]
+        cost = self._costs[step]
         result: NDArray[np.float64] = cost[
             tuple(sequences[:, step + 1 - cost.ndim + axis] for axis in range(cost.ndim))
         ]
@@ -96,7 +118,7 @@ class Chain:
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Costs of every action after prefixes [n, t] with t < T, as [n, A]."""
         step = prefixes.shape[1]
-        cost = self.costs[step]
+        cost = self._costs[step]
         above = tuple(prefixes[:, step + 1 - cost.ndim + axis] for axis in range(cost.ndim - 1))
         return cost[above] if above else np.broadcast_to(cost, (len(prefixes), self.size))
 
@@ -113,7 +135,7 @@ class Chain:
         for step in range(self.horizon - 1, -1, -1):
             known = min(step, 2)  # actions before this step that its best continuation depends on
             after = remaining[0]  # given the last min(step + 1, 2) actions, this step's among them
-            total = _spread(self.costs[step], known + 1) + _spread(after, known + 1)
+            total = _spread(self.table(step), known + 1) + _spread(after, known + 1)
             remaining.insert(0, np.broadcast_to(total, (self.size,) * (known + 1)).min(axis=-1))
         return remaining
 
@@ -188,6 +210,73 @@ class Chain:
             costs = after.ravel()[order]
         complete = bound == np.inf or (len(costs) == count and costs[-1] <= bound)
         return Cheapest(sequences=prefixes, costs=costs, bound=bound, complete=complete)
+
+
+class _Sum(Chain):
+    """The sum of two chains."""
+
+    def __init__(self, left: Chain, right: Chain) -> None:
+        if (left.horizon, left.size) != (right.horizon, right.size):
+            raise ConfigError(
+                f"chain: costs of {left.horizon} steps and {left.size} actions cannot be added to "
+                f"those of {right.horizon} steps and {right.size} actions."
+            )
+        self._left, self._right = left, right
+
+    @property
+    def horizon(self) -> int:
+        return self._left.horizon
+
+    @property
+    def size(self) -> int:
+        return self._left.size
+
+    @property
+    def finite(self) -> bool:
+        return self._left.finite and self._right.finite
+
+    def table(self, step: int) -> NDArray[np.float64]:
+        return _added(self._left.table(step), self._right.table(step))
+
+    def step(self, step: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._left.step(step, sequences) + self._right.step(step, sequences)
+
+    def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._left.children(prefixes) + self._right.children(prefixes)
+
+
+class _Multiple(Chain):
+    """A chain times a number; what is forbidden stays so."""
+
+    def __init__(self, chain: Chain, factor: float) -> None:
+        self._chain, self._factor = chain, factor
+
+    @property
+    def horizon(self) -> int:
+        return self._chain.horizon
+
+    @property
+    def size(self) -> int:
+        return self._chain.size
+
+    @property
+    def finite(self) -> bool:
+        return self._chain.finite
+
+    def table(self, step: int) -> NDArray[np.float64]:
+        return self._times(self._chain.table(step))
+
+    def step(self, step: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._times(self._chain.step(step, sequences))
+
+    def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self._times(self._chain.children(prefixes))
+
+    def _times(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self._chain.finite:
+            return self._factor * costs
+        infinite = np.isinf(costs)
+        return np.where(infinite, costs, self._factor * np.where(infinite, 0.0, costs))
 
 
 def _spread(cost: NDArray[np.float64], axes: int) -> NDArray[np.float64]:

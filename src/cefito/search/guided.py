@@ -150,12 +150,12 @@ class _Climb:
         if not len(cheapest.costs):  # the guide forbids all that is allowed: go by the costs alone
             guide, cheapest = allowed, space.cheapest(allowed, proposals)
         # Are these all there are? Only if the guide itself forbids nothing that is allowed.
-        whole = guide is allowed or all(np.isfinite(cost).all() for cost in guide.costs)
+        whole = guide is allowed or guide.finite
         self.everything = whole and cheapest.complete and cheapest.bound == np.inf
         self.pending = cheapest.sequences
         # A guide under which all cost the same gives the first sequences by ids, which are much
         # alike; spread out they see more of the field.
-        if not self.everything and all((cost == cost.flat[0]).all() for cost in guide.costs):
+        if not self.everything and all((cost == cost.flat[0]).all() for cost in guide.tables()):
             self.pending = _spread(space, cheapest.sequences)
 
     def wanted(self) -> NDArray[np.int64]:

@@ -17,11 +17,17 @@ from cefito.search.space import Space, compiled
 __all__ = ["LikelySearch"]
 
 _TOGETHER = 32  # queries whose energies are computed together
-_MEMORY_MIB = 1024
 
 
 class LikelySearch:
-    """Lists the sequences of least cost besides the energy; energies are only looked up."""
+    """Lists the sequences of least cost besides the energy; energies are only looked up.
+
+    Args:
+        memory_mib: Bound on the memory of the prefixes computed at once, in MiB.
+    """
+
+    def __init__(self, *, memory_mib: float = 1024) -> None:
+        self.memory_mib = memory_mib
 
     def search(
         self,
@@ -44,7 +50,7 @@ class LikelySearch:
             if watch.stop():
                 plans += [_nothing(space) for space in batch]
                 continue
-            plans += _listed(field, batch, top_k)
+            plans += _listed(field, batch, top_k, self.memory_mib)
             watch.advance(len(batch))
         return plans
 
@@ -53,8 +59,10 @@ def _nothing(space: Space) -> Plans:
     return Best(1).plans(space.problem, space.horizon, Effort(0, 0), exact=False)
 
 
-def _listed(field: Searchable, spaces: Sequence[Space], top_k: int) -> list[Plans]:
-    evaluate = SequenceEnergies(field, spaces, _MEMORY_MIB)
+def _listed(
+    field: Searchable, spaces: Sequence[Space], top_k: int, memory_mib: float
+) -> list[Plans]:
+    evaluate = SequenceEnergies(field, spaces, memory_mib)
     costs = [space.objective.chain or Chain.free(space.horizon, space.size) for space in spaces]
     found = [space.cheapest(cost, top_k) for space, cost in zip(spaces, costs, strict=True)]
     sizes = [len(cheapest.costs) for cheapest in found]

@@ -26,7 +26,8 @@ from cefito.search.smoothing import (
 
 __all__ = ["NGramPrior"]
 
-TABLES_KEPT = 256  # tasks and sets of actions whose costs are kept
+TABLES_KEPT = 256  # tasks and sets of actions whose costs are kept,
+TABLES_KEPT_MIB = 64  # as far as they take no more than this
 
 
 class NGramPrior:
@@ -214,8 +215,8 @@ class NGramPrior:
     def chain(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> Chain:
         """−log p of sequences of one task.
 
-        The tables of the last tasks asked for are kept; steps from the third on share one, of A³
-        numbers for order 3.
+        The tables of the last tasks asked for are kept, as far as `TABLES_KEPT_MIB` goes; steps
+        from the third on share one, of A³ numbers for order 3.
 
         Args:
             task: Task id.
@@ -236,11 +237,17 @@ class NGramPrior:
         tables = self._tables.get((task, ids))
         if tables is None:
             tables = self._make_tables(task, ids)
-            too_many = max(0, len(self._tables) + 1 - TABLES_KEPT)
-            for oldest in list(self._tables)[:too_many]:
-                self._tables.pop(oldest, None)
+            room, kept = TABLES_KEPT_MIB * 2**20 - self.table_bytes(len(ids)), 1
+            for key in reversed(list(self._tables)):  # the latest stay
+                room, kept = room - self.table_bytes(len(key[1])), kept + 1
+                if room < 0 or kept > TABLES_KEPT:
+                    self._tables.pop(key, None)
             self._tables[task, ids] = tables
         return Chain(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
+
+    def table_bytes(self, size: int) -> int:
+        """Memory of the tables of a task with so many actions, about."""
+        return 8 * int(size**self.order)
 
     def pruned(
         self, task: int, horizon: int, extra: int, actions: tuple[int, ...] | None = None

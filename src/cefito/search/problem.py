@@ -152,6 +152,10 @@ class Problem:
     objective: Objective = Objective()
     guide: Chain | None = None
 
+    def __repr__(self) -> str:
+        size, asked = len(self.actions), self.constraints.summary() or "nothing"
+        return f"Problem({size} actions, {self.initial.size} features, {asked} asked for)"
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -209,6 +213,11 @@ class Plans:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def __repr__(self) -> str:
+        best = f", best {self.actions[0].tolist()} at {self.scores[0]:.4f}" if len(self) else ""
+        proven = "exact" if self.exact else "not exact"
+        return f"Plans({len(self)} of {self.actions.shape[1]} actions{best}, {proven})"
 
 
 def _ignore(count: float = 1) -> None:

@@ -25,13 +25,19 @@ class Space:
     Args:
         problem: The problem.
         horizon: T.
+        feasible: The problem's constraints compiled, where other problems of the same actions share
+            them.
+
+    Attributes:
+        free: Whether all sequences of the allowed actions are allowed.
+        feasible: The constraints compiled; None where there are none.
 
     Raises:
         ConfigError: No allowed action, unsorted or repeated ones, more than 2⁶³ sequences, chains
             of another size, or no sequence that satisfies all.
     """
 
-    def __init__(self, problem: Problem, horizon: int) -> None:
+    def __init__(self, problem: Problem, horizon: int, *, feasible: Feasible | None = None) -> None:
         if not problem.actions:
             raise ConfigError("a problem allows no action at all; give at least one.")
         if list(problem.actions) != sorted(set(problem.actions)):
@@ -56,14 +62,12 @@ class Space:
                     f"the {name}'s chain is for {chain.size} actions and {chain.horizon} steps; "
                     f"expected {self.size} and {horizon}."
                 )
-        self._feasible = (
-            Feasible(problem.constraints, problem.actions, horizon) if problem.constraints else None
-        )
-        forbidding = self.objective.chain is not None and any(
-            np.isinf(cost).any() for cost in self.objective.chain.costs
-        )
+        self.feasible = feasible
+        if feasible is None and problem.constraints:
+            self.feasible = Feasible(problem.constraints, problem.actions, horizon)
+        forbidding = self.objective.chain is not None and not self.objective.chain.finite
         self._ahead = self.objective.chain.to_go() if forbidding and self.objective.chain else None
-        self.free = self._feasible is None and not forbidding
+        self.free = self.feasible is None and not forbidding
         if forbidding and not len(self.cheapest(Chain.free(horizon, self.size), 1).costs):
             raise ConfigError(
                 "no sequence of the allowed actions satisfies the constraints and has a finite "
@@ -78,8 +82,8 @@ class Space:
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which actions may follow prefixes [n, t], as [n, A]."""
         allowed = np.ones((len(prefixes), self.size), dtype=np.bool_)
-        if self._feasible is not None:
-            allowed &= self._feasible.children(prefixes)
+        if self.feasible is not None:
+            allowed &= self.feasible.children(prefixes)
         if self._ahead is not None and self.objective.chain is not None:
             after = self._ahead[prefixes.shape[1] + 1]
             finite = np.isfinite(after[prefixes[:, -1]] if after.ndim == 2 else after)
@@ -89,8 +93,8 @@ class Space:
     def allows(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which full sequences [n, T] are allowed, as [n]."""
         allowed = np.ones(len(sequences), dtype=np.bool_)
-        if self._feasible is not None:
-            allowed &= self._feasible.valid(sequences)
+        if self.feasible is not None:
+            allowed &= self.feasible.valid(sequences)
         if self._ahead is not None and self.objective.chain is not None:
             allowed &= np.isfinite(self.objective.chain.cost(sequences))
         return allowed

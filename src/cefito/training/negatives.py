@@ -4,12 +4,15 @@ Per positive: N distinct sequences, none equal to it, in exact shares. *Hard* on
 uniformly from the actions of the true task, *easy* ones from those of another task, chosen
 uniformly; *permuted* ones reorder the positive and *edited* ones change it at one position (both
 absent from the paper). Where a category has fewer members than asked for, the missing ones become
-hard (permuted, edited) or easy (hard). Sequences are handled as numbers in base K.
+hard (permuted, edited) or easy (hard), and in the end any sequences that are left; without another
+task the easy ones are hard. Small worlds have fewer sequences than are usually asked for: there
+every positive gets all others. Sequences are handled as numbers in base K.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,20 +23,25 @@ from torch import Tensor
 from cefito.errors import SamplingError
 from cefito.settings import Frozen
 
-__all__ = ["ActionSets", "NegativeSampler", "NegativesConfig"]
+__all__ = ["ActionSets", "NegativeSampler", "NegativesConfig", "check_negatives"]
+
+logger = logging.getLogger(__name__)
 
 _TABLE_HORIZON = 6  # up to here all permutations are listed (720), beyond a random selection
 _ROUNDS = 500
 _VAIN = 200  # vain draws in a row after which no more permutations are tried (released code)
 # spaces less than so many times the number wanted are listed instead of drawn from by rejection
 _DENSE = 4
+FEW = 256
+"""So many sequences of all tasks are few: all of them are taken where more were asked for."""
+_LISTED = 1 << 20  # so many can be listed
 
 
 class NegativesConfig(Frozen):
     """How many negatives of which kind.
 
     Attributes:
-        count: N, negatives a positive.
+        count: N, negatives a positive; all there are, where that is fewer and no more than 256.
         hard: r, the share of hard ones among those neither permuted nor edited (paper: 0.8).
         permuted: Share of N that reorders the positive (paper: none; released CrossTask T = 3:
             0.08).
@@ -96,6 +104,9 @@ class NegativeSampler:
         action_count: K.
         horizon: T.
 
+    Attributes:
+        config: Number and kinds, the number reduced to what a small world has.
+
     Raises:
         SamplingError: K^T does not fit 63 bits, or there are not so many sequences.
     """
@@ -108,17 +119,18 @@ class NegativeSampler:
                 f"{action_count} actions at horizon {horizon} give more than 2^63 sequences; "
                 "choose a shorter horizon."
             )
-        if config.count >= float((actions.sizes.double() ** horizon).sum()):
-            raise SamplingError(
-                f"{config.count} negatives were asked for, but all tasks together have fewer "
-                f"sequences of {horizon} actions. Ask for fewer."
-            )
-        self.config, self.actions = config, actions
-        self.horizon, self.action_count = horizon, action_count
+        self.actions, self.horizon, self.action_count = actions, horizon, action_count
         self.device = actions.table.device
         self.weights = torch.tensor(
             [action_count ** (horizon - 1 - level) for level in range(horizon)], device=self.device
         )
+        self._universe: Tensor | None = None
+        most = sum(int(size) ** horizon for size in actions.sizes.tolist())
+        if most <= _LISTED:
+            self._universe = self._listed()
+            most = len(self._universe)
+        self.config = config.model_copy(update={"count": _given(config.count, most, horizon)})
+        self._all = self._universe is not None and self.config.count == most - 1
         self._permutations = (
             torch.tensor(list(itertools.permutations(range(horizon))), device=self.device)
             if horizon <= _TABLE_HORIZON
@@ -140,7 +152,7 @@ class NegativeSampler:
         Raises:
             SamplingError: The tasks cannot give so many distinct sequences.
         """
-        if not self.config.exact:
+        if not self.config.exact and not self._all:
             return self._decode(self._one_by_one(positives, tasks, generator))
         return self._decode(self.sample_codes(positives, tasks, generator)[0])
 
@@ -148,9 +160,13 @@ class NegativeSampler:
         self, positives: Tensor, tasks: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """As `sample`, but sequences as numbers [B, N], and how many are of each kind [B, 4]."""
-        n_permuted, n_edited, n_hard, _ = self.config.shares()
-        batch, count = len(positives), self.config.count
         truth = positives @ self.weights
+        if self._all and self._universe is not None:
+            return self._others(self._universe, truth, tasks)
+        n_permuted, n_edited, n_hard, n_easy = self.config.shares()
+        if len(self.actions.sizes) < 2:  # no other task to draw easy ones from
+            n_hard, n_easy = n_hard + n_easy, 0
+        batch, count = len(positives), self.config.count
         codes = torch.full((batch, count), -1, dtype=torch.int64, device=self.device)
         given = torch.zeros(batch, 4, dtype=torch.int64, device=self.device)
         if n_permuted:
@@ -258,13 +274,9 @@ class NegativeSampler:
         place = torch.arange(codes.shape[1], device=self.device)
         rows = torch.arange(len(codes), device=self.device)
         redraw = codes < 0
-        if len(self.actions.sizes) < 2 and bool((given[:, 3] > 0).any()):
-            raise SamplingError(
-                f"a task has too few sequences of {self.horizon} actions for {self.config.count} "
-                "negatives, and there is no other task to draw easy ones from. Ask for fewer "
-                "negatives."
-            )
-        for _ in range(_ROUNDS):
+        # the last ones of few are met rarely; they are picked from a list
+        few = self._universe is not None and len(self._universe) <= FEW
+        for _ in range(_ROUNDS // 10 if few else _ROUNDS):
             proposed = self._propose(tasks[rows], place >= last_hard[rows], generator)
             codes[rows] = torch.where(redraw, proposed, codes[rows])
             repeated = _repeated(torch.cat([truth[rows][:, None], codes[rows]], dim=1))[:, 1:]
@@ -272,6 +284,9 @@ class NegativeSampler:
             if not bool(still.any()):
                 return
             rows, redraw = rows[still], repeated[still]
+        if self._universe is not None:
+            self._pick(self._universe, codes, truth, rows, redraw, generator)
+            return
         raise self._exhausted(int(tasks[rows[0]]))
 
     def _one_by_one(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
@@ -308,6 +323,9 @@ class NegativeSampler:
             rows = rows[found[rows] < count]
             if not len(rows):
                 return codes
+        if self._universe is not None:
+            self._pick(self._universe, codes, truth, rows, codes[rows] < 0, generator)
+            return codes
         raise self._exhausted(int(tasks[rows[0]]))
 
     def _stream(
@@ -336,6 +354,41 @@ class NegativeSampler:
             "other tasks do not suffice. Ask for fewer negatives."
         )
 
+    def _pick(
+        self,
+        universe: Tensor,
+        codes: Tensor,
+        truth: Tensor,
+        rows: Tensor,
+        wanted: Tensor,
+        generator: torch.Generator,
+    ) -> None:
+        """Fill the slots wanted of some rows with any sequences that these do not hold yet."""
+        for row, slots in zip(rows.tolist(), wanted, strict=True):
+            taken = torch.cat([codes[row][~slots], truth[row : row + 1]])
+            free = universe[~torch.isin(universe, taken)]
+            order = torch.randperm(len(free), generator=generator, device=self.device)
+            codes[row, slots] = free[order[: int(slots.sum())]]
+
+    def _others(self, universe: Tensor, truth: Tensor, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """All sequences but the true ones [B, N], and how many are of each kind [B, 4]."""
+        last = (universe == truth[:, None]).to(torch.int8).argsort(dim=1, stable=True)
+        codes = universe[last][:, :-1]
+        given = torch.zeros(len(truth), 4, dtype=torch.int64, device=self.device)
+        given[:, 2] = self.actions.sizes[tasks] ** self.horizon - 1
+        given[:, 3] = codes.shape[1] - given[:, 2]
+        return codes, given
+
+    def _listed(self) -> Tensor:
+        """The sequences of all tasks as numbers, ascending, each once."""
+        powers = torch.arange(self.horizon - 1, -1, -1, device=self.device)
+        parts = []
+        for row, size in zip(self.actions.table, self.actions.sizes.tolist(), strict=True):
+            ranks = torch.arange(size**self.horizon, device=self.device)
+            parts.append(row[ranks[:, None] // size**powers % size] @ self.weights)
+        every: Tensor = torch.cat(parts).unique()
+        return every
+
     def _propose(self, tasks: Tensor, easy: Tensor, generator: torch.Generator) -> Tensor:
         """One uniform draw for each slot, from the row's task or, where `easy`, from another."""
         shape = easy.shape
@@ -349,6 +402,56 @@ class NegativeSampler:
         )
         digits = (digits * self.actions.sizes[source][..., None]).long()
         return self.actions.table[source].gather(2, digits) @ self.weights
+
+
+def check_negatives(
+    config: NegativesConfig,
+    actions: Mapping[int, Sequence[int]],
+    *,
+    action_count: int,
+    horizon: int,
+) -> None:
+    """Refuse a number of negatives that there are not, and say where a small world has fewer.
+
+    Args:
+        config: Number and kinds.
+        actions: The actions of each task.
+        action_count: K.
+        horizon: T.
+
+    Raises:
+        SamplingError: As `NegativeSampler`.
+    """
+    sampler = NegativeSampler(
+        config=config,
+        actions=ActionSets.build(actions),
+        action_count=action_count,
+        horizon=horizon,
+    )
+    if sampler.config.count < config.count:
+        logger.warning(
+            "%d negatives are asked for, but all tasks together have only %d sequences of %d "
+            "actions: every window is told from all the others",
+            config.count,
+            sampler.config.count + 1,
+            horizon,
+        )
+
+
+def _given(count: int, sequences: int, horizon: int) -> int:
+    """How many negatives a positive gets of so many sequences."""
+    if sequences < 2:
+        raise SamplingError(
+            f"all tasks together have a single sequence of {horizon} actions, so that there is "
+            "nothing to learn. Annotate more actions.",
+        )
+    if count >= sequences > FEW:
+        raise SamplingError(
+            f"{count} negatives were asked for, but all tasks together have only "
+            f"{sequences:,} sequences of {horizon} actions. Ask for fewer.",
+            setting="training.negatives.count",
+        )
+    return min(count, sequences - 1)
 
 
 def _repeated(codes: Tensor) -> Tensor:

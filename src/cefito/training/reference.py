@@ -30,7 +30,9 @@ class SlowNegativeSampler:
 
     def counts(self, positive: Sequence[int], task: int) -> tuple[int, int, int, int]:
         """How many permuted, edited, hard and easy negatives this positive gets."""
-        permuted, edited, hard, _ = self.config.shares()
+        permuted, edited, hard, easy = self.config.shares()
+        if len(self.actions) < 2:
+            hard += easy
         permuted_given = min(permuted, len(set(itertools.permutations(positive))) - 1)
         edited_given = min(edited, self.horizon * (len(self.actions[task]) - 1))
         hard += permuted - permuted_given + edited - edited_given

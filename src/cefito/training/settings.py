@@ -76,7 +76,8 @@ class StoppingConfig(Frozen):
         patience: Validations without a better score before training stops; 0 never stops early.
         windows: Size of the fixed sample of validation windows; 0 for all.
         candidates: Most candidates a validation window is searched over; larger action sets are
-            thinned to a fixed part that holds the true actions. Of the field only.
+            thinned to a fixed part that holds the true actions. Where these alone make more, as at
+            long horizons, the window is planned by guided search. Of the field only.
     """
 
     every: int = Field(1, ge=1)

@@ -13,7 +13,7 @@ from cefito.planners import Queries
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
     Hypothesis,
-    compiled_problems,
+    TaskSpaces,
     merged,
     no_plans,
 )
@@ -352,8 +352,16 @@ TAXONOMY = Taxonomy.from_dict(
 def compiled_under(constraints, tasks=3):
     hypotheses = make()
     found = hypotheses.of(queries(), tasks)
+    spaces = TaskSpaces(
+        space=hypotheses.space,
+        prior=hypotheses.prior,
+        taxonomy=TAXONOMY,
+        horizon=3,
+        constraints=constraints,
+    )
+    found = spaces.possible(found)
     problems = problems_of(hypotheses, queries(), found, weights=PAPER, constraints=constraints)
-    return compiled_problems(found, problems, horizon=3, queries=2, taxonomy=TAXONOMY)
+    return found, spaces.compiled(found, problems)
 
 
 def test_problems_are_compiled_where_constraints_can_be_satisfied():
@@ -376,5 +384,11 @@ def test_a_query_without_any_task_left_is_refused():
         compiled_under(Constraints(required=(3, 0)))
     with pytest.raises(ConfigError, match=r"^task 0 \('tea'\): [^']* choose [^']*\.$"):
         compiled_under(Constraints(required=(4,)), tasks=1)
-    none = queries(0)
-    assert compiled_problems([], [], horizon=3, queries=len(none), taxonomy=TAXONOMY) == ([], [])
+
+
+def test_constraints_are_compiled_once_a_task():
+    found, spaces = compiled_under(Constraints(required=(2,)))
+    ours = [space.feasible for one, space in zip(found, spaces, strict=True) if one.task == 1]
+    assert len(ours) == 2
+    assert ours[0] is not None
+    assert ours[0] is ours[1]

@@ -18,6 +18,7 @@ from cefito.evaluation import evaluate_planner
 from cefito.field import IncrementalField
 from cefito.files import load_tensors, write_tensors
 from cefito.planners import CefitoPlanner, Queries
+from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis
 from cefito.planners.cefito.planner import _TOGETHER
 from cefito.planners.cefito.posterior import COMPARED
 from cefito.planners.cefito.settings import CefitoSettings
@@ -306,7 +307,7 @@ def test_the_best_epoch_on_the_validation_windows_is_kept(splits):
     planner, result = fitted.planner, fitted.trainings["energy field"]
     problems, actual = validation_problems(splits["val"], planner.space, windows=15, candidates=30)
     scores = plan_scores(
-        planner.field, Processes(), problems=problems, actual=actual, memory_mib=64
+        planner.field, Processes(), problems=problems, actual=actual, memory_mib=64, candidates=30
     )
     assert result.scores == pytest.approx((scores["success_rate"], scores["mean_accuracy"]))
     assert 1 <= result.best_epoch <= result.epochs == 3
@@ -371,8 +372,9 @@ def test_validation_problems_hold_the_true_actions_within_the_bound(
         np.testing.assert_array_equal(problem.goal, chosen.goal[row])
         assert list(problem.actions) == sorted(set(problem.actions))
         assert true & allowed <= set(problem.actions) <= allowed
-        assert len(problem.actions) ** 3 <= max(candidates, len(true & allowed) ** 3)
-        if len(allowed) ** 3 <= candidates:
+        fits = len(true & allowed) ** 3 <= candidates  # otherwise guided search sees all actions
+        assert (len(problem.actions) ** 3 <= candidates) == fits
+        if not fits or len(allowed) ** 3 <= candidates:
             assert set(problem.actions) == allowed
         elif len(problem.actions) > len(true):  # no narrower than the bound asks for
             assert (len(problem.actions) + 1) ** 3 > candidates
@@ -939,3 +941,100 @@ def test_stopping_on_the_way(weighted, splits, monkeypatch):
         kinds.add((len(ours) > 0, ours.exact))
     assert (True, False) in kinds
     assert found[0].tasks is not None
+
+
+@pytest.fixture(scope="module")
+def several(planner):
+    """It searches three tasks a query by all terms of the objective."""
+    wide = using(planner, objective="fitted", tasks=3, method="guided", proposals=12, pruning=2)
+    weights = {"fitted": Weights(energy=1, prior=0.5, task=1, chain=1)}
+    return replace(wide, fitted=replace(wide.fitted, weights=weights))
+
+
+def test_problems_are_made_when_they_are_searched_without_any_difference(
+    several, splits, monkeypatch
+):
+    """To the bit what plans come of problems that are all made before the first is searched."""
+    queries = Queries.from_windows(splits["test"]).subset(range(40))
+    monkeypatch.setattr("cefito.planners.cefito.planner._TOGETHER", 16)
+    made, problems = [], Hypotheses.problems
+
+    def counted(self, queries, batch, *more, **settings):
+        made.append(len(batch))
+        return problems(self, queries, batch, *more, **settings)
+
+    monkeypatch.setattr(Hypotheses, "problems", counted)
+    ours = several.plan(queries, 3)
+    assert max(made) == 16
+    assert sum(made) == sum(plans.searched for plans in ours) > 40
+    all_at_once = {}
+
+    def eager(self, queries, batch, evidence, **settings):
+        if not all_at_once:
+            every = self.of(queries, 3, evidence)
+            found = problems(self, queries, every, evidence, **settings)
+            all_at_once.update(zip(every, found, strict=True))
+        return [all_at_once[one] for one in batch]
+
+    monkeypatch.setattr(Hypotheses, "problems", eager)
+    theirs = several.plan(queries, 3)
+    assert len(all_at_once) == sum(made)
+    assert same_plans(ours, theirs)
+    for left, right in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(left.probabilities, right.probabilities)
+
+
+@pytest.mark.parametrize("which", ["one task", "three tasks"])
+def test_queries_may_be_taken_in_a_few_at_a_time(which, planner, several, splits, monkeypatch):
+    """Which queries share a product of matrices changes no more than its rounding."""
+    one = planner if which == "one task" else several
+    queries = Queries.from_windows(splits["test"]).subset(range(40))
+    whole, tasks = one.plan(queries, 3), one.predict_tasks(queries)
+    monkeypatch.setattr(CefitoPlanner, "queries_at_once", 7)
+    parts = one.plan(queries, 3)
+    assert one.predict_tasks(queries).tolist() == tasks.tolist()
+    for left, right in zip(whole, parts, strict=True):
+        assert left.actions.tolist() == right.actions.tolist()
+        assert (left.exact, left.searched) == (right.exact, right.searched)
+        assert left.tasks.tolist() == right.tasks.tolist()
+        for name in ("energies", "scores", "probabilities", "task_probabilities"):
+            if getattr(left, name) is not None:
+                np.testing.assert_allclose(
+                    getattr(left, name), getattr(right, name), rtol=1e-4, atol=1e-6
+                )
+
+
+def test_constraints_that_a_late_query_cannot_satisfy_are_refused_before_any_work(
+    planner, splits, monkeypatch
+):
+    queries = Queries.from_windows(splits["test"], oracle_task=True)
+    first, last = int(queries.tasks[0]), int(queries.tasks[-1])
+    missing = sorted({*planner.space.actions[first]} - {*planner.space.actions[last]})[0]
+    monkeypatch.setattr(CefitoPlanner, "queries_at_once", 5)
+    monkeypatch.setattr(Hypotheses, "problems", lambda *_, **__: pytest.fail("work was begun"))
+    with pytest.raises(ConfigError, match=f"action {missing} is required but is not an action"):
+        planner.plan(
+            queries.subset([0] * 9 + [len(queries) - 1]), 1, constraints=Constraints((), (missing,))
+        )
+
+
+def test_the_bound_on_memory_says_how_many_queries_are_taken_in(planner):
+    sizes = [using(planner, memory_mib=mib).queries_at_once for mib in (0.001, 64, 1024, 4096)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 16
+    assert all(size % 512 == 0 for size in sizes[1:])
+
+
+def test_tasks_with_large_tables_share_no_batch(planner, monkeypatch):
+    hypotheses = [
+        Hypothesis(query=row, task=task, log_probability=0.0)
+        for row, task in enumerate([0, 0, 0, 1, 1, 2])
+    ]
+    assert planner._together(hypotheses) == 64
+    size = len(planner.space.actions[1])
+    monkeypatch.setattr(
+        "cefito.planners.cefito.planner._TABLES_MIB", planner.prior.table_bytes(size) / 2**20
+    )
+    assert planner._together(hypotheses) == 5
+    monkeypatch.setattr("cefito.planners.cefito.planner._TABLES_MIB", 0)
+    assert planner._together(hypotheses) == 3

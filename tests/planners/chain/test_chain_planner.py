@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners import Queries
 from cefito.planners.base import UNCONSTRAINED
 from cefito.planners.chain.model import ChainModel
@@ -223,3 +223,19 @@ def test_under_constraints_probabilities_are_shares_of_what_is_allowed(
         )
         np.testing.assert_allclose(plans.probabilities, np.exp(-plans.scores) / pairs, rtol=1e-3)
         assert plans.searched_mass is None
+
+
+@pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(no_repeats=True)])
+def test_queries_may_be_taken_in_a_few_at_a_time(planner, queries, constraints, monkeypatch):
+    whole = planner.plan(queries, 4, constraints=constraints)
+    monkeypatch.setattr("cefito.planners.chain.planner._TOGETHER", 4)
+    parts = planner.plan(queries, 4, constraints=constraints)
+    assert planner.plan(queries.subset([]), 4) == []
+    for one, other in zip(whole, parts, strict=True):
+        assert one.actions.tolist() == other.actions.tolist()
+        np.testing.assert_allclose(one.scores, other.scores, rtol=1e-4, atol=1e-5)
+
+
+def test_tasks_that_there_are_not(planner, queries):
+    with pytest.raises(DataError, match=f"is {len(ACTIONS)}; the run knows 0 to"):
+        planner.plan(queries.with_task(len(ACTIONS)), 1)

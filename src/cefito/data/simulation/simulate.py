@@ -115,8 +115,8 @@ class Calibration:
 
 
 def simulate(
-    source: Path,
-    target: Path,
+    source: Path | str,
+    target: Path | str,
     *,
     like: str = "s3d",
     seed: int = 0,
@@ -144,6 +144,8 @@ def simulate(
         DataError: The source is malformed, has no shared vocabulary though asked for, or the target
             is taken.
     """
+    source = Path(source)
+    target = Path(target)
     source, target = Path(source), Path(target)
     check_seed(seed)
     if like not in LIKE:

@@ -40,8 +40,8 @@ PRECISIONS = {"float16": "F16", "float32": "F32"}
 
 def prepare(
     source: Source,
-    features: Path,
-    target: Path,
+    features: Path | str,
+    target: Path | str,
     *,
     name: str | None = None,
     beyond: Beyond = "drop",
@@ -77,6 +77,7 @@ def prepare(
         DataError: No video could be used, a step is beyond the features under `error`, or the
             target is taken or cannot be written.
     """
+    features = Path(features)
     check_beyond(beyond)
     if precision not in PRECISIONS:
         raise ConfigError(

@@ -27,7 +27,9 @@ _FORMS = (
 )
 
 
-def read_benchmark(benchmark: str, annotations: Path, *, taxonomy: Path | None = None) -> Source:
+def read_benchmark(
+    benchmark: str, annotations: Path | str, *, taxonomy: Path | str | None = None
+) -> Source:
     """Read a benchmark's annotations, whichever public form they have.
 
     Args:
@@ -40,6 +42,8 @@ def read_benchmark(benchmark: str, annotations: Path, *, taxonomy: Path | None =
         ConfigError: An unknown benchmark.
         DataError: An unknown form, another benchmark's, or malformed content.
     """
+    annotations = Path(annotations)
+    taxonomy = None if taxonomy is None else Path(taxonomy)
     if benchmark not in BENCHMARKS:
         raise ConfigError(
             f"benchmark: unknown name {benchmark!r}; expected one of {', '.join(BENCHMARKS)}."

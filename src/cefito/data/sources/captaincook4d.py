@@ -29,7 +29,7 @@ _SHAPE = (
 _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 
 
-def read_captaincook4d(annotations: Path, split: Path) -> Source:
+def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
     """Read the step annotations and the split.
 
     Recordings that stand in no split are left out, and counted in a note.
@@ -37,6 +37,8 @@ def read_captaincook4d(annotations: Path, split: Path) -> Source:
     Raises:
         DataError: Missing or malformed files, a recording in two splits.
     """
+    annotations = Path(annotations)
+    split = Path(split)
     value = read_json(annotations, _SHAPE)
     if not isinstance(value, dict) or not value:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")

@@ -37,7 +37,7 @@ _TEXT_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file
 
 
 def prepare_custom(
-    source: Path, target: Path, *, name: str | None = None, merges: Merges | None = None
+    source: Path | str, target: Path | str, *, name: str | None = None, merges: Merges | None = None
 ) -> PreparedDataset:
     """Turn a folder of annotations and features into a prepared data set.
 
@@ -59,6 +59,7 @@ def prepare_custom(
         DataError: Something in the source is missing, malformed or inconsistent, or the target
             cannot be written; nothing is written then.
     """
+    target = Path(target)
     source = Path(source)
     if not source.is_dir():
         raise DataError(

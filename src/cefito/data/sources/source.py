@@ -68,7 +68,7 @@ class Source:
     notes: tuple[str, ...] = ()
 
 
-def read_common(folder: Path, *, merges: Merges | None = None) -> Source:
+def read_common(folder: Path | str, *, merges: Merges | None = None) -> Source:
     """Read the common form, a folder with taxonomy.json and videos.jsonl.
 
     Args:
@@ -78,6 +78,7 @@ def read_common(folder: Path, *, merges: Merges | None = None) -> Source:
     Raises:
         DataError: A file is missing or malformed, a time is negative, or a step stands twice.
     """
+    folder = Path(folder)
     found = read_folder(folder, merges=merges)
     return Source(
         annotations=found.annotations,

@@ -38,7 +38,7 @@ _SHOWN = 10  # pairs of names that are pointed out one by one
 
 
 def read_table(
-    path: Path, *, columns: Mapping[str, str] | None = None, merges: Merges | None = None
+    path: Path | str, *, columns: Mapping[str, str] | None = None, merges: Merges | None = None
 ) -> Source:
     """Read a table of steps.
 
@@ -55,6 +55,7 @@ def read_table(
         DataError: A column is missing, a cell is malformed, a line stands twice, a video has two
             tasks or splits; the message names the line.
     """
+    path = Path(path)
     rows = list(_rows(path, dict(columns or {})))
     if not rows:
         raise DataError(f"{path}: holds no steps. {_SHAPE}")

@@ -16,7 +16,7 @@ from cefito.field.energy import EnergyField
 from cefito.field.joint import JointField, PartName, make_field, named_parts
 from cefito.field.predictor import normalise
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.cefito.validation import plan_scores, validation_problems
+from cefito.planners.cefito.validation import plan_scores, validation_problems, warn_guided
 from cefito.planners.networks import TrainingContext, copy_learned
 from cefito.runtime import Stream, derived_seed, generator_for
 from cefito.training.augmentation import ActionMeans
@@ -123,13 +123,19 @@ def _fit_part(
     problems, actual = validation_problems(
         val, space, windows=training.stopping.windows, candidates=training.stopping.candidates
     )
+    if name == PartName():  # the same for all parts
+        warn_guided(problems, horizon=val.horizon, candidates=training.stopping.candidates)
     loss = FieldLoss(
         field=part,
         train=train,
         actions=dict(enumerate(space.actions)),
         config=training,
         score=partial(
-            plan_scores, problems=problems, actual=actual, memory_mib=settings.search.memory_mib
+            plan_scores,
+            problems=problems,
+            actual=actual,
+            memory_mib=settings.search.memory_mib,
+            candidates=training.stopping.candidates,
         ),
         known=known,
     )

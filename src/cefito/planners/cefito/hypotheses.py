@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +17,7 @@ from cefito.planners.base import UNCONSTRAINED, Queries
 from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
+from cefito.search.feasible import Feasible
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Effort, Objective, Plans, Problem
 from cefito.search.space import Space
@@ -26,7 +28,7 @@ __all__ = [
     "SequenceEvidence",
     "SequenceModel",
     "TaskProbabilities",
-    "compiled_problems",
+    "TaskSpaces",
     "merged",
     "no_plans",
 ]
@@ -160,10 +162,13 @@ class Hypotheses:
                 others; None allows all.
         """
         guide_weights = self.fitted.guide if weights.chain else _PRIOR
+        priors: dict[int, Chain] = {}  # large, and the same for all queries of a task
         problems = []
         for hypothesis in hypotheses:
             actions = self.space.actions[hypothesis.task]
-            prior = self.prior.chain(hypothesis.task, horizon, actions)
+            if hypothesis.task not in priors:
+                priors[hypothesis.task] = self.prior.chain(hypothesis.task, horizon, actions)
+            prior = priors[hypothesis.task]
             likely = evidence.costs(hypothesis.query, hypothesis.task)
             costs = None
             if weights.prior or weights.chain:
@@ -243,39 +248,88 @@ def _weighted(prior: Chain, likely: Chain, weights: Weights) -> Chain:
     return sum(parts[1:], parts[0]) if parts else Chain.free(prior.horizon, prior.size)
 
 
-def compiled_problems(
-    hypotheses: Sequence[Hypothesis],
-    problems: Sequence[Problem],
-    *,
-    horizon: int,
-    queries: int,
-    taxonomy: Taxonomy,
-) -> tuple[list[Hypothesis], list[Space]]:
-    """The hypotheses under which the constraints can be satisfied, their problems compiled.
+class TaskSpaces:
+    """Compiles the problems of queries; what is the same for all queries of a task, once.
 
     Args:
-        hypotheses: Tasks of queries, of each query the likeliest first.
-        problems: Their problems.
-        horizon: T.
-        queries: Number of queries.
+        space: Actions of each task.
+        prior: Prior over sequences.
         taxonomy: Names the tasks in messages.
-
-    Raises:
-        ConfigError: A query is left without any.
+        horizon: T.
+        constraints: What every plan must satisfy.
+        pruning: Transitions allowed besides those seen; None allows all.
     """
-    kept: list[tuple[Hypothesis, Space]] = []
-    refusals: list[list[str]] = [[] for _ in range(queries)]
-    for hypothesis, problem in zip(hypotheses, problems, strict=True):
-        try:
-            kept.append((hypothesis, Space(problem, horizon)))
-        except ConfigError as refusal:
-            name = taxonomy.tasks[hypothesis.task].name
-            refusals[hypothesis.query].append(f"task {hypothesis.task} ('{name}'): {refusal}")
-    left = {hypothesis.query for hypothesis, _ in kept}
-    for query, lines in enumerate(refusals):
-        if query not in left and lines:
+
+    def __init__(
+        self,
+        *,
+        space: ActionSpace,
+        prior: NGramPrior,
+        taxonomy: Taxonomy,
+        horizon: int,
+        constraints: Constraints = UNCONSTRAINED,
+        pruning: int | None = None,
+    ) -> None:
+        self.space, self.prior, self.taxonomy = space, prior, taxonomy
+        self.horizon, self.constraints, self.pruning = horizon, constraints, pruning
+        self._tasks: dict[int, Feasible | ConfigError | None] = {}
+
+    def possible(self, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses under which something is allowed.
+
+        Args:
+            hypotheses: Tasks of queries, of each query the likeliest first.
+
+        Raises:
+            ConfigError: A query is left without any.
+        """
+        kept = [one for one in hypotheses if not isinstance(self._task(one.task), ConfigError)]
+        left = {hypothesis.query for hypothesis in kept}
+        refusals: dict[int, list[str]] = defaultdict(list)
+        for hypothesis in hypotheses:
+            refusal = self._task(hypothesis.task)
+            if hypothesis.query not in left and isinstance(refusal, ConfigError):
+                name = self.taxonomy.tasks[hypothesis.task].name
+                refusals[hypothesis.query].append(f"task {hypothesis.task} ('{name}'): {refusal}")
+        for lines in refusals.values():
             raise ConfigError(lines[0] + _others(len(lines) - 1))
-    return [hypothesis for hypothesis, _ in kept], [space for _, space in kept]
+        return kept
+
+    def compiled(
+        self, hypotheses: Sequence[Hypothesis], problems: Sequence[Problem]
+    ) -> list[Space]:
+        """The problems of hypotheses that are possible, compiled.
+
+        Raises:
+            ConfigError: A query's costs forbid all sequences of a task.
+        """
+        spaces = []
+        for hypothesis, problem in zip(hypotheses, problems, strict=True):
+            feasible = self._task(hypothesis.task)
+            assert not isinstance(feasible, ConfigError)
+            spaces.append(Space(problem, self.horizon, feasible=feasible))
+        return spaces
+
+    def _task(self, task: int) -> Feasible | ConfigError | None:
+        """What constraints allow of a task; why it allows nothing; None where all is allowed."""
+        if task not in self._tasks:
+            actions = self.space.actions[task]
+            try:
+                chain = None
+                if self.pruning is not None:
+                    chain = self.prior.pruned(task, self.horizon, self.pruning, actions)
+                nowhere = np.zeros(0, dtype=np.float32)
+                problem = Problem(
+                    initial=nowhere,
+                    goal=nowhere,
+                    actions=actions,
+                    constraints=self.constraints,
+                    objective=Objective(chain=chain),
+                )
+                self._tasks[task] = Space(problem, self.horizon).feasible
+            except ConfigError as refusal:
+                self._tasks[task] = refusal
+        return self._tasks[task]
 
 
 def _others(count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -26,6 +26,7 @@ from cefito.planners.base import (
     Vocabulary,
     check_finite,
     check_queries,
+    described,
 )
 from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
 from cefito.planners.cefito.field_fit import FIELD, fit_field, further_vectors
@@ -33,7 +34,7 @@ from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
     Hypothesis,
-    compiled_problems,
+    TaskSpaces,
     merged,
     no_plans,
 )
@@ -47,21 +48,22 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.likely import LikelySearch
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Plans, Watch
+from cefito.search.problem import Plans, Search, Watch
 from cefito.search.registry import make_search
 from cefito.search.settings import SearchConfig
-from cefito.search.space import Space
+from cefito.training.negatives import check_negatives
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["CefitoPlanner"]
 
 logger = logging.getLogger(__name__)
 # Most problems handed to the search at once; fewer where they have more candidates than this, so
-# that progress is seen.
-_TOGETHER, _CANDIDATES = 64, 500_000
+# that progress is seen, or where the prior's tables of their tasks take more MiB than that.
+_TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
+_LEAST, _USUAL = 16, 512  # queries taken in at once: at least, and if more, in multiples of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CefitoPlanner:
     """The paper's planner: task classifier, energy field and search, and what goes beyond it.
 
@@ -88,6 +90,9 @@ class CefitoPlanner:
     fitted: ObjectiveFit = NOTHING_FITTED
     chain: ChainModel | None = None
     task_model: TaskModel | None = None
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @classmethod
     def fit(
@@ -159,6 +164,12 @@ class CefitoPlanner:
         start: Self | None = None,
     ) -> Fitted[Self]:
         _warn_fallback(space, train.taxonomy)
+        check_negatives(  # before anything is trained
+            settings.training.negatives,
+            dict(enumerate(space.actions)),
+            action_count=len(train.taxonomy.actions),
+            horizon=train.horizon,
+        )
         trainings: dict[str, TrainingResult] = {}
         task_model = None
         if settings.search.task_model == "classifier":
@@ -220,7 +231,11 @@ class CefitoPlanner:
 
     @classmethod
     def load(
-        cls, folder: Path, *, settings: CefitoSettings, context: TrainingContext = TrainingContext()
+        cls,
+        folder: Path | str,
+        *,
+        settings: CefitoSettings,
+        context: TrainingContext = TrainingContext(),
     ) -> Self:
         """The planner that was saved in a folder.
 
@@ -232,6 +247,7 @@ class CefitoPlanner:
         Raises:
             RunError: Missing or damaged files.
         """
+        folder = Path(folder)
         del settings
         from cefito.planners.cefito.files import read_planner
 
@@ -239,8 +255,9 @@ class CefitoPlanner:
         _warn_fallback(planner.space, planner.taxonomy)
         return planner
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write weights, action space, taxonomy and settings."""
+        folder = Path(folder)
         from cefito.planners.cefito.files import write_planner
 
         write_planner(self, folder)
@@ -336,7 +353,8 @@ class CefitoPlanner:
 
         Where several tasks are searched, plans name their own.
         """
-        tasks = [hypothesis.task for hypothesis in self.hypotheses.of(queries, 1)]
+        hypotheses, blocks = self.hypotheses, queries.blocks(self.queries_at_once)
+        tasks = [one.task for block in blocks for one in hypotheses.of(block, 1)]
         return np.array(tasks, dtype=np.int64)
 
     def plan(
@@ -350,6 +368,9 @@ class CefitoPlanner:
     ) -> list[Plans]:
         """The best sequences among those of each query's likeliest tasks.
 
+        Memory does not grow with the queries but for themselves and their plans: they are taken in
+        some at a time, and their problems made when these are searched.
+
         Args:
             queries: Observations, perhaps with tasks.
             top_k: Plans a query; fewer where there are not so many sequences.
@@ -360,65 +381,96 @@ class CefitoPlanner:
         Raises:
             RunError: Observations of another dimension, or no task given and no classifier to
                 predict it.
+            DataError: Tasks that there are not.
             ConfigError: No sequence of any likely task satisfies the constraints, or settings that
                 imported weights cannot follow.
         """
         check_queries(self, queries, top_k, constraints)
+        queries.check_tasks(len(self.space.actions))
         settings, hypotheses = self.settings.search, self.hypotheses
         if self.chain is None:
             check_settings(settings)
-        evidence = hypotheses.sequences.evidence(queries)
-        tasks = hypotheses.of(queries, self.tasks, evidence)
-        problems = hypotheses.problems(
-            queries,
-            tasks,
-            evidence,
+        spaces = TaskSpaces(
+            space=self.space,
+            prior=self.prior,
+            taxonomy=self.taxonomy,
             horizon=self.horizon,
-            weights=self.weights,
             constraints=constraints,
             pruning=settings.pruning if settings.pruning >= 0 else None,
         )
-        tasks, spaces = compiled_problems(
-            tasks, problems, horizon=self.horizon, queries=len(queries), taxonomy=self.taxonomy
-        )
+        blocks = queries.blocks(self.queries_at_once)
+        if constraints and len(blocks) > 1:  # refused before any work, and not in the midst of it
+            for block in blocks:
+                spaces.possible(hypotheses.of(block, self.tasks))
+        plans = []
+        with progress("planning", total=len(queries)) as advance:
+            for block in blocks:
+                plans += self._planned(block, spaces, top_k, stop, advance, first=len(plans))
+        return plans
+
+    @property
+    def queries_at_once(self) -> int:
+        """Queries whose evidence and plans are held at once: an eighth of the memory bound."""
+        each = self.tasks * (2048 + COMPARED * (8 * self.horizon + 32))
+        if self.chain is not None:  # the scores of all states, some of them padded, and copies
+            states = self.chain.states
+            each += 4 * self.horizon * 3 * (len(states) + states.grid.numel())
+        count = int(self.settings.search.memory_mib * 2**20 / 8 / each)
+        return max(_LEAST, count - count % _USUAL if count > _USUAL else count)
+
+    def _planned(
+        self,
+        queries: Queries,
+        spaces: TaskSpaces,
+        top_k: int,
+        stop: Callable[[], bool] | None,
+        advance: Callable[[float], None],
+        *,
+        first: int = 0,
+    ) -> list[Plans]:
+        """Search the likely tasks of some queries, a batch after the other, and merge each query's.
+
+        Problems are made batch by batch, for each holds tables of costs.
+        """
+        hypotheses = self.hypotheses
+        evidence = hypotheses.sequences.evidence(queries)
+        tasks = spaces.possible(hypotheses.of(queries, self.tasks, evidence))
         posterior = None
         if self.probable and isinstance(evidence, ChainEvidence):
             posterior = Posterior.make(
                 evidence,
                 hypotheses.log_tasks(queries, evidence),
                 self._fitted_weights,
-                constrained=bool(constraints),
+                constrained=bool(spaces.constraints),
             )
-        return self._searched(len(queries), tasks, spaces, top_k, posterior, stop, progress)
-
-    def _searched(
-        self,
-        queries: int,
-        tasks: list[Hypothesis],
-        spaces: list[Space],
-        top_k: int,
-        posterior: Posterior | None,
-        stop: Callable[[], bool] | None,
-        progress: Progress,
-    ) -> list[Plans]:
-        """Search compiled problems, a batch after the other, and merge those of each query."""
         wanted = top_k if posterior is None or posterior.exact else max(top_k, COMPARED)
-        order = sorted(range(len(tasks)), key=lambda row: tasks[row].task)  # a task's together
-        parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(queries)]
-        # what weighs nothing need not be searched: without the energy the best are listed exactly
-        search = make_search(self.settings.search) if self.weights.energy else LikelySearch()
-        with progress("planning", total=len(spaces)) as advance:
-            watch = Watch(advance=advance, stop=stop) if stop else Watch(advance=advance)
-            while order and not (stop and stop()):
-                largest = spaces[order[0]].size ** self.horizon
-                together = max(1, min(_TOGETHER, _CANDIDATES // largest))
-                rows, order = order[:together], order[together:]
-                batch = [spaces[row] for row in rows]
-                plans = search.search(self.incremental, batch, wanted, watch)
-                for row, part in zip(rows, plans, strict=True):
-                    check_finite(part, tasks[row].query)
-                    parts[tasks[row].query].append((tasks[row], part))
-        missed = {tasks[row].query for row in order}  # stopped before all their tasks were searched
+        parts: list[list[tuple[Hypothesis, Plans]]] = [[] for _ in range(len(queries))]
+        search = self._search()
+        share = len(queries) / max(1, len(tasks))  # of a query that each of its tasks is
+
+        def advanced(count: float = 1) -> None:
+            advance(count * share)
+
+        watch = Watch(advance=advanced, stop=stop) if stop else Watch(advance=advanced)
+        left = sorted(tasks, key=lambda one: one.task)  # a task's together
+        while left and not (stop and stop()):
+            together = self._together(left)
+            batch, left = left[:together], left[together:]
+            problems = hypotheses.problems(
+                queries,
+                batch,
+                evidence,
+                horizon=self.horizon,
+                weights=self.weights,
+                constraints=spaces.constraints,
+                pruning=spaces.pruning,
+            )
+            compiled = spaces.compiled(batch, problems)
+            found = search.search(self.incremental, compiled, wanted, watch)
+            for one, part in zip(batch, found, strict=True):
+                check_finite(part, first + one.query)
+                parts[one.query].append((one, part))
+        missed = {one.query for one in left}  # stopped before all their tasks were searched
         best = [merged(part, top_k) if part else no_plans(self.horizon) for part in parts]
         if posterior is not None:
             best = [
@@ -429,6 +481,26 @@ class CefitoPlanner:
             replace(plans, exact=plans.exact and query not in missed)
             for query, plans in enumerate(best)
         ]
+
+    def _search(self) -> Search:
+        """What is searched with.
+
+        What weighs nothing need not be searched: without the energy the best are listed exactly.
+        """
+        if self.weights.energy:
+            return make_search(self.settings.search)
+        return LikelySearch(memory_mib=self.settings.search.memory_mib)
+
+    def _together(self, hypotheses: Sequence[Hypothesis]) -> int:
+        """How many of these, ordered by task, are searched together."""
+        sizes = {one.task: len(self.space.actions[one.task]) for one in hypotheses[:_TOGETHER]}
+        most: int = max(1, min(_TOGETHER, _CANDIDATES // sizes[hypotheses[0].task] ** self.horizon))
+        room = _TABLES_MIB * 2**20
+        for task, size in list(sizes.items())[1:]:
+            room -= self.prior.table_bytes(size)
+            if room < 0:
+                return min(most, [one.task for one in hypotheses].index(task))
+        return most
 
 
 def _warn_fallback(space: ActionSpace, taxonomy: Taxonomy) -> None:

@@ -1,7 +1,8 @@
-"""Validation windows as problems small enough to be searched exactly after every few epochs."""
+"""Validation windows as problems that are planned after every few epochs, at a bounded cost."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,20 +14,24 @@ from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.problem import Problem
+from cefito.search.guided import GuidedSearch
+from cefito.search.problem import Plans, Problem, Search
 from cefito.training.distributed import Processes
 
-__all__ = ["plan_scores", "validation_problems"]
+__all__ = ["plan_scores", "validation_problems", "validation_searches", "warn_guided"]
+
+logger = logging.getLogger(__name__)
 
 
 def validation_problems(
     val: Windows, space: ActionSpace, *, windows: int, candidates: int
 ) -> tuple[list[Problem], NDArray[np.int64]]:
-    """A fixed sample of validation windows as problems of at most so many candidates each.
+    """A fixed sample of validation windows as problems that can be searched often.
 
-    Where A(c)^T is larger, the problem is thinned: it keeps the actions of the true sequence and a
-    fixed random choice of the task's others. The true task is taken, so that the field is judged by
-    itself.
+    Where A(c)^T is larger than `candidates`, the problem is thinned: it keeps the actions of the
+    true sequence and a fixed random choice of the task's others. At long horizons the true actions
+    alone may make more sequences than that; then the problem keeps all of the task's actions, for a
+    guided search. The true task is taken, so that the field is judged by itself.
 
     Returns:
         Problems, and the true sequences [N, T].
@@ -43,11 +48,46 @@ def validation_problems(
             extra = generator.choice(
                 others, size=max(0, widest - len(true)), replace=False
             ).tolist()
-            allowed = tuple(sorted({*true, *extra}))
+            if len(true) <= widest:
+                allowed = tuple(sorted({*true, *extra}))
         problems.append(
             Problem(initial=sample.initial[row], goal=sample.goal[row], actions=allowed)
         )
     return problems, sample.actions
+
+
+def validation_searches(
+    field: EnergyField, *, candidates: int, memory_mib: float
+) -> tuple[ExhaustiveSearch, GuidedSearch]:
+    """The searches of validation problems: of those that were thinned, and of the others.
+
+    Args:
+        field: The field.
+        candidates: Bound on the candidates of a problem. The guided search may cost what an
+            exhaustive one of so many does.
+        memory_mib: Memory bound.
+    """
+    tokens = 3 * candidates  # two a leaf, and those of the prefixes
+    guided = GuidedSearch(
+        proposals=max(1, candidates // 4),
+        budget_gflop=tokens * IncrementalField(field).flops_per_token / 1e9,
+        memory_mib=memory_mib,
+    )
+    return ExhaustiveSearch(memory_mib=memory_mib), guided
+
+
+def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -> None:
+    """Say how many validation windows are planned by guided search, if any."""
+    guided = sum(not _bounded(problem, horizon, candidates) for problem in problems)
+    if guided:
+        logger.warning(
+            "validation: %d of %d windows have more than %s sequences even of their true actions "
+            "alone; they are planned by guided search among all actions of their task, which need "
+            "not find the sequence of lowest energy",
+            guided,
+            len(problems),
+            f"{candidates:,}",
+        )
 
 
 def plan_scores(
@@ -57,20 +97,29 @@ def plan_scores(
     problems: Sequence[Problem],
     actual: NDArray[np.int64],
     memory_mib: float,
+    candidates: int,
 ) -> Mapping[str, float]:
     """Success rate and mean accuracy, per cent, of plans for validation problems.
 
     Args:
-        field: The field, searched exhaustively by its energy alone.
+        field: The field, searched by its energy alone: exhaustively where a problem has no more
+            than `candidates` sequences, guided elsewhere.
         group: The processes that share the problems out.
         problems: Validation problems.
         actual: Their true sequences [N, T].
         memory_mib: Memory bound of the search.
+        candidates: Most candidates of a problem.
     """
     rows = group.share(torch.arange(len(problems))).tolist()
-    search = ExhaustiveSearch(memory_mib=memory_mib)
-    plans = search.search(IncrementalField(field), [problems[row] for row in rows], 1)
-    best = np.array([plan.actions[0] for plan in plans]).reshape(-1, actual.shape[1])
+    incremental = IncrementalField(field)
+    exhaustive, guided = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
+    searches: tuple[tuple[Search, bool], ...] = ((exhaustive, True), (guided, False))
+    plans: dict[int, Plans] = {}
+    for search, within in searches:
+        some = [row for row in rows if _bounded(problems[row], field.horizon, candidates) == within]
+        found = search.search(incremental, [problems[row] for row in some], 1)
+        plans |= zip(some, found, strict=True)
+    best = np.array([plans[row].actions[0] for row in rows]).reshape(-1, actual.shape[1])
     right = best == actual[rows]
     sums = torch.tensor(
         [right.all(axis=1).sum(), right.mean(axis=1).sum()],
@@ -79,3 +128,7 @@ def plan_scores(
     )
     success, accuracy = (100 * group.sum(sums) / len(problems)).tolist()
     return {"success_rate": success, "mean_accuracy": accuracy}
+
+
+def _bounded(problem: Problem, horizon: int, candidates: int) -> bool:
+    return bool(len(problem.actions) ** horizon <= candidates)

@@ -187,16 +187,16 @@ class ChainModel:
                 f"observations have {queries.initial.shape[1]} features; this run was trained on "
                 f"{self.observation_dim}."
             )
-        initial, goal = (
-            torch.from_numpy(part).to(self.device) for part in (queries.initial, queries.goal)
-        )
-        members = []
-        for network in self.networks:
-            blocks = zip(initial.split(_BLOCK), goal.split(_BLOCK), strict=True)
-            emissions = torch.cat([network(*block).scores.emissions for block in blocks])
-            finite_outputs(emissions, self.title)
-            members.append(SequenceScores(network.states, emissions, network.transitions))
-        return average(members).heated(self.temperature)
+        blocks = []  # averaged one by one, so that the members' scores are not all held at once
+        for block in queries.blocks(_BLOCK) or [queries]:
+            initial, goal = (
+                torch.from_numpy(part).to(self.device) for part in (block.initial, block.goal)
+            )
+            blocks.append(average([network(initial, goal).scores for network in self.networks]))
+        emissions = torch.cat([scores.emissions for scores in blocks])
+        finite_outputs(emissions, self.title)
+        scores = SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
+        return scores.heated(self.temperature)
 
     @torch.inference_mode()
     def evidence(self, queries: Queries) -> ChainEvidence:

@@ -35,10 +35,11 @@ from cefito.search.space import Space
 
 __all__ = ["ChainPlanner"]
 
+_TOGETHER = 512  # queries whose scores are held at once
 _COMPARED = 64  # sequences of each task that plans are weighed against under constraints
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChainPlanner(BasePlanner):
     """Plans the sequences of the likeliest (task, sequence) pairs under a chain, exactly.
 
@@ -110,17 +111,23 @@ class ChainPlanner(BasePlanner):
 
     @classmethod
     def load(
-        cls, folder: Path, *, settings: ChainSettings, context: TrainingContext = TrainingContext()
+        cls,
+        folder: Path | str,
+        *,
+        settings: ChainSettings,
+        context: TrainingContext = TrainingContext(),
     ) -> Self:
         """The planner that was saved in a folder.
 
         Raises:
             RunError: Missing or damaged file, or weights of another configuration.
         """
+        folder = Path(folder)
         return cls(ChainModel.load(folder, config=settings.chain, device=context.device))
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the chain."""
+        folder = Path(folder)
         self.model.save(folder)
 
     @property
@@ -164,10 +171,18 @@ class ChainPlanner(BasePlanner):
         Raises:
             ConfigError: `top_k` below 1, or no sequence of any task satisfies the constraints.
             RunError: Observations of another dimension.
+            DataError: Tasks that there are not.
         """
         check_queries(self, queries, top_k, constraints)
-        if not len(queries):
-            return []
+        queries.check_tasks(self.model.states.task_count)
+        return [
+            plans
+            for block in queries.blocks(_TOGETHER)
+            for plans in self._planned(block, top_k, constraints)
+        ]
+
+    def _planned(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
+        """The likeliest sequences of some queries, few enough for the scores of all states."""
         scores = self.model.scores(queries)
         states, tasks = scores.states, None
         if queries.tasks is not None:

@@ -136,7 +136,7 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
         return np.asarray(finite_outputs(scores, self.title).cpu().numpy())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PdppPlanner(BasePlanner):
     """Plans by projected diffusion.
 
@@ -186,7 +186,7 @@ class PdppPlanner(BasePlanner):
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         settings: PdppSettings,
         context: TrainingContext = TrainingContext(),
@@ -196,13 +196,15 @@ class PdppPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged files, or weights of another configuration.
         """
+        folder = Path(folder)
         return cls(
             TaskModel.load(folder, config=settings.classifier, device=context.device),
             PdppModel.load(folder, config=settings.pdpp, device=context.device),
         )
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write both networks."""
+        folder = Path(folder)
         self.task_model.save(folder)
         self.model.save(folder)
 

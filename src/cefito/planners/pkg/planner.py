@@ -37,7 +37,7 @@ _REMEDY = "Fit the planner again."
 _STEP_MODEL = "step model"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PkgPlanner(BasePlanner):
     """Plans paths on the graph of transitions seen in training windows: the likeliest of all.
 
@@ -120,7 +120,7 @@ class PkgPlanner(BasePlanner):
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         settings: PkgSettings,
         context: TrainingContext = TrainingContext(),
@@ -130,6 +130,7 @@ class PkgPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged files, or a graph of other actions than the step model's.
         """
+        folder = Path(folder)
         step_model = ProposalModel.load(folder, config=settings.pkg.network, device=context.device)
         network = step_model.network
         if network.horizon != 2:
@@ -154,8 +155,9 @@ class PkgPlanner(BasePlanner):
             )
         return cls._built(step_model, counts, int(horizon), settings.pkg)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the counts and the step model."""
+        folder = Path(folder)
         write_tensors(folder / _FILE, {"counts": self.counts}, {"horizon": str(self.horizon)})
         self.step_model.save(folder)
 

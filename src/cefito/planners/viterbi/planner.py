@@ -176,7 +176,7 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ViterbiPlanner(BasePlanner):
     """Plans the likeliest sequences under the layer's marginals and the transitions.
 
@@ -222,7 +222,7 @@ class ViterbiPlanner(BasePlanner):
     @classmethod
     def load(
         cls,
-        folder: Path,
+        folder: Path | str,
         *,
         settings: ViterbiSettings,
         context: TrainingContext = TrainingContext(),
@@ -232,12 +232,14 @@ class ViterbiPlanner(BasePlanner):
         Raises:
             RunError: Missing or damaged file, or weights of another configuration.
         """
+        folder = Path(folder)
         config = settings.viterbi
         model = ViterbiModel.load(folder, config=config, device=context.device)
         return cls(model, config.decoding, config.aligned_with)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write weights and transitions, one file a member."""
+        folder = Path(folder)
         self.model.save(folder)
 
     @property

@@ -1,0 +1,155 @@
+"""What plans are asked for: pairs of observations, checked when they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.windows import Windows
+from cefito.errors import DataError
+
+__all__ = ["LARGEST", "Queries"]
+
+LARGEST = 1e12
+"""Magnitude of a feature beyond which squares and their sums leave what float32 can hold.
+
+Features of real models stay below a few thousand.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """What plans are asked for.
+
+    Floating-point numbers of any precision are taken, and kept as float32.
+
+    Attributes:
+        initial: Initial observations, float32 [N, E].
+        goal: Goal observations, float32 [N, E].
+        tasks: The tasks, where they are known (oracle), int64 [N]; None to have them predicted.
+
+    Raises:
+        DataError: Observations that are not floating-point numbers or not two arrays of one shape
+            [N, E], a row that holds NaN, infinity or a number beyond `LARGEST`, or tasks that are
+            not N ids.
+    """
+
+    initial: NDArray[np.float32]
+    goal: NDArray[np.float32]
+    tasks: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "goal"):
+            object.__setattr__(self, name, _observations(getattr(self, name), name))
+        if self.initial.shape != self.goal.shape:
+            raise DataError(
+                f"queries: 'initial' has shape {list(self.initial.shape)} and 'goal' "
+                f"{list(self.goal.shape)}; both must be the same [N, E]."
+            )
+        if self.tasks is not None:
+            object.__setattr__(self, "tasks", _tasks(self.tasks, len(self)))
+
+    @classmethod
+    def from_windows(cls, windows: Windows, *, oracle_task: bool = False) -> Queries:
+        """The windows' observations; their true tasks only for an oracle."""
+        tasks = windows.tasks if oracle_task else None
+        return cls(initial=windows.initial, goal=windows.goal, tasks=tasks)
+
+    def __len__(self) -> int:
+        return len(self.initial)
+
+    def __repr__(self) -> str:
+        known = "unknown" if self.tasks is None else "known"
+        return f"Queries({len(self)} of {self.initial.shape[1]} features, tasks {known})"
+
+    def subset(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Queries:
+        """The queries of the given rows."""
+        index = np.asarray(rows, dtype=np.int64)
+        return replace(
+            self,
+            initial=self.initial[index],
+            goal=self.goal[index],
+            tasks=None if self.tasks is None else self.tasks[index],
+        )
+
+    def blocks(self, size: int) -> list[Queries]:
+        """The same in order, at most `size` at a time; they share the arrays of these."""
+        return [
+            replace(
+                self,
+                initial=self.initial[first : first + size],
+                goal=self.goal[first : first + size],
+                tasks=None if self.tasks is None else self.tasks[first : first + size],
+            )
+            for first in range(0, len(self), size)
+        ]
+
+    def check_tasks(self, known: int) -> None:
+        """Refuse tasks that a planner does not know.
+
+        Args:
+            known: Number of tasks that it knows.
+
+        Raises:
+            DataError: A task beyond these; the message names the first row.
+        """
+        if self.tasks is None:
+            return
+        beyond = np.flatnonzero(self.tasks >= known)
+        if len(beyond):
+            raise DataError(
+                f"queries, 'tasks', row {beyond[0]} (counted from 0): is {self.tasks[beyond[0]]}; "
+                f"the run knows 0 to {known - 1}."
+            )
+
+    def with_task(self, task: int) -> Queries:
+        """The same queries, all of one known task."""
+        return replace(self, tasks=np.full(len(self), task, dtype=np.int64))
+
+
+def _observations(given: Any, name: str) -> NDArray[np.float32]:
+    place = f"queries, '{name}'"
+    try:
+        array = np.asarray(given)
+    except ValueError as problem:  # rows of different lengths
+        raise DataError(f"{place}: is no array ({problem}). Give numbers [N, E].") from problem
+    if array.dtype.kind != "f":
+        raise DataError(
+            f"{place}: holds values of type {array.dtype}; expected floating-point numbers. "
+            "Convert them, for example with astype('float32')."
+        )
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise DataError(
+            f"{place}: has shape {list(array.shape)}; expected [N, E], one row a query. A single "
+            "observation x is x[None]."
+        )
+    for row, values in enumerate(array):  # one by one: no copy of all
+        wide = values.astype(np.float64)
+        if not (np.abs(wide) <= LARGEST).all():  # NaN is never below
+            value = wide[~(np.abs(wide) <= LARGEST)][0]
+            what = f"{value:g}, which is too large to compute with" if np.isfinite(value) else value
+            raise DataError(
+                f"{place}, row {row} (counted from 0): holds {what}. Extract its features again or "
+                "leave the query out."
+            )
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _tasks(given: Any, count: int) -> NDArray[np.int64]:
+    tasks = np.asarray(given)
+    if tasks.shape != (count,) or (tasks.dtype.kind not in "iu" and count):
+        raise DataError(
+            f"queries, 'tasks': has shape {list(tasks.shape)} and type {tasks.dtype}; expected "
+            f"{count} whole numbers, the id of each query's task."
+        )
+    if count and int(tasks.min()) < 0:
+        row = int(tasks.argmin())
+        raise DataError(
+            f"queries, 'tasks', row {row} (counted from 0): is {tasks[row]}; expected the id of a "
+            "task, or no tasks at all to have them predicted."
+        )
+    return tasks.astype(np.int64, copy=False)

@@ -1,0 +1,128 @@
+"""Validation windows whose true actions alone make more sequences than the bound."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data.action_space import ActionSpace
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.windows import Windows
+from cefito.field import EnergyField, FieldConfig, IncrementalField
+from cefito.planners.cefito.validation import (
+    plan_scores,
+    validation_problems,
+    validation_searches,
+    warn_guided,
+)
+from cefito.search import ExhaustiveSearch
+from cefito.training.distributed import Processes
+
+SIZE, DIM = 12, 6
+SPACE = ActionSpace(actions=(tuple(range(SIZE)),), fallback=(), source="training")
+
+
+def windows(horizon, *, distinct=None, count=4):
+    """Windows of one task, the first `distinct` actions in turn."""
+    generator = np.random.default_rng(3)
+    taxonomy = Taxonomy(
+        dataset="long",
+        tasks=(Task(id=0, name="all", actions=tuple(range(SIZE))),),
+        actions=tuple(Action(id=number, name=f"action {number}") for number in range(SIZE)),
+    )
+    steps = np.arange(horizon) % (distinct or horizon)
+    return Windows(
+        initial=generator.standard_normal((count, DIM)).astype(np.float32),
+        goal=generator.standard_normal((count, DIM)).astype(np.float32),
+        actions=np.tile(steps, (count, 1)),
+        tasks=np.zeros(count, dtype=np.int64),
+        video=np.arange(count),
+        start=np.zeros(count, dtype=np.int64),
+        taxonomy=taxonomy,
+        action_text=None,
+        dataset="long",
+        split="val",
+    )
+
+
+def field_of(horizon):
+    field = EnergyField(
+        config=FieldConfig(width=8, depth=1, heads=1, action_dim=4, action_encoding="learned"),
+        observation_dim=DIM,
+        action_count=SIZE,
+        horizon=horizon,
+    )
+    field.reset(torch.Generator().manual_seed(0))
+    return field.eval()
+
+
+@pytest.mark.parametrize(("horizon", "distinct"), [(8, 8), (10, 10), (8, 3)])
+def test_long_horizons_stay_within_the_bound(horizon, distinct, monkeypatch, caplog):
+    """No exhaustive search of more than the bound; eight different actions make 16 million."""
+    val, field, candidates = windows(horizon, distinct=distinct), field_of(horizon), 10_000
+    searched = []
+    search = ExhaustiveSearch.search
+    monkeypatch.setattr(
+        ExhaustiveSearch,
+        "search",
+        lambda self, field, problems, *more: (
+            searched.extend(problems) or search(self, field, problems, *more)
+        ),
+    )
+    problems, actual = validation_problems(val, SPACE, windows=0, candidates=candidates)
+    guided = distinct > 3
+    assert all((problem.actions == SPACE.actions[0]) == guided for problem in problems)
+    with caplog.at_level(logging.WARNING, logger="cefito"):
+        warn_guided(problems, horizon=horizon, candidates=candidates)
+    assert len(caplog.messages) == guided
+    if guided:
+        assert caplog.messages[0].startswith("validation: 4 of 4 windows have more than 10,000")
+    scores = plan_scores(
+        field,
+        Processes(),
+        problems=problems,
+        actual=actual,
+        memory_mib=64,
+        candidates=candidates,
+    )
+    assert len(searched) == (0 if guided else 4)
+    assert all(len(problem.actions) ** horizon <= candidates for problem in searched)
+    assert set(scores) == {"success_rate", "mean_accuracy"}
+    assert all(0 <= score <= 100 for score in scores.values())
+
+
+def test_guided_search_costs_what_the_bound_allows():
+    val, field, candidates = windows(8), field_of(8), 500
+    problems, _ = validation_problems(val, SPACE, windows=0, candidates=candidates)
+    _, guided = validation_searches(field, candidates=candidates, memory_mib=64)
+    for plans in guided.search(IncrementalField(field), problems, 1):
+        # the round under way when the budget ends is finished
+        assert plans.evaluated.token_forwards <= 3 * candidates + SIZE * 8 * 9
+        assert plans.evaluated.leaves <= 1.5 * candidates + SIZE * 8 * 9
+
+
+def test_windows_of_both_kinds_are_scored_in_their_order():
+    """Windows with few different actions are searched exhaustively beside guided ones."""
+    few, many = windows(8, distinct=2, count=3), windows(8, count=2)
+    field, candidates = field_of(8), 300
+    problems, actual = [], []
+    for val in (few, many):
+        part, true = validation_problems(val, SPACE, windows=0, candidates=candidates)
+        problems, actual = [*problems, *part], [*actual, *true]
+    order = [3, 0, 4, 1, 2]
+    searches = validation_searches(field, candidates=candidates, memory_mib=64)
+    exact, guided = (
+        [plans.actions[0] for plans in search.search(IncrementalField(field), some, 1)]
+        for search, some in zip(searches, (problems[:3], problems[3:]), strict=True)
+    )
+    best = np.array([*exact, *guided])[order]
+    scores = plan_scores(
+        field,
+        Processes(),
+        problems=[problems[row] for row in order],
+        actual=best,
+        memory_mib=64,
+        candidates=candidates,
+    )
+    assert scores == {"success_rate": 100, "mean_accuracy": 100}

@@ -1,0 +1,134 @@
+"""Queries check themselves, in Python as from the command line."""
+
+import numpy as np
+import pytest
+
+from cefito import Queries
+from cefito.errors import CefitoError, DataError
+from cefito.planners.queries import LARGEST
+
+GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def spoilt(value, row=1):
+    array = GOOD.copy()
+    array[row, 2] = value
+    return array
+
+
+@pytest.mark.parametrize("name", ["initial", "goal"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "holds nan"),
+        (np.inf, "holds inf"),
+        (-np.inf, "holds -inf"),
+        (1e30, r"holds 1e\+30, which is too large to compute with"),
+        (-3e12, r"holds -3e\+12, which is too large"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(name, value, message):
+    parts = {"initial": GOOD, "goal": GOOD, name: spoilt(value)}
+    with pytest.raises(DataError, match=f"^queries, '{name}', row 1 .*: {message}") as caught:
+        Queries(**parts)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_that_float32_cannot_hold_are_refused():
+    """They would be infinite once converted."""
+    wide = GOOD.astype(np.float64)
+    wide[2, 0] = 1e300
+    with pytest.raises(DataError, match=r"'goal', row 2 .* 1e\+300, which is too large"):
+        Queries(initial=GOOD, goal=wide)
+
+
+@pytest.mark.parametrize(
+    ("initial", "goal", "message"),
+    [
+        (GOOD[0], GOOD[0], r"'initial': has shape \[4\]; expected \[N, E\].* x\[None\]"),
+        (GOOD[None], GOOD[None], r"has shape \[1, 3, 4\]"),
+        (GOOD[:, :0], GOOD[:, :0], r"has shape \[3, 0\]"),
+        (GOOD, GOOD[:2], r"'initial' has shape \[3, 4\] and 'goal' \[2, 4\]; both"),
+        (GOOD, GOOD[:, :3], r"'goal' \[3, 3\]"),
+        (GOOD.astype(int), GOOD, r"'initial': holds values of type int64.* astype\('float32'\)"),
+        (GOOD, GOOD.astype(str), "'goal': holds values of type <U32"),
+        (GOOD, GOOD.astype(complex), "'goal': holds values of type complex128"),
+        (GOOD, None, "'goal': holds values of type object"),
+        ([[0.5, 1.0], [0.5]], GOOD, "'initial': is no array"),
+    ],
+)
+def test_arrays_of_another_kind_are_refused(initial, goal, message):
+    with pytest.raises(DataError, match=message) as caught:
+        Queries(initial=initial, goal=goal)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([0, 1], r"has shape \[2\] and type int64; expected 3 whole numbers"),
+        (1, r"has shape \[\]"),
+        ([0.0, 1.0, 2.0], "type float64"),
+        (["tea", "tea", "tea"], "type <U3"),
+        ([True, False, True], "type bool"),
+        ([0, -1, 2], r"row 1 \(counted from 0\): is -1"),
+    ],
+)
+def test_tasks_are_ids(tasks, message):
+    with pytest.raises(DataError, match=f"^queries, 'tasks'.*{message}"):
+        Queries(initial=GOOD, goal=GOOD, tasks=np.array(tasks))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, ">f4", list])
+def test_floating_point_numbers_are_kept_as_float32(kind):
+    given = GOOD.tolist() if kind is list else GOOD.astype(kind)
+    queries = Queries(initial=given, goal=given, tasks=np.array([0, 1, 2], dtype=np.int8))
+    for array in (queries.initial, queries.goal):
+        assert array.dtype == np.float32
+        assert array.dtype.isnative
+        np.testing.assert_array_equal(array, GOOD)
+    assert queries.tasks is not None
+    assert queries.tasks.dtype == np.int64
+
+
+def test_what_fits_is_not_copied():
+    queries = Queries(initial=GOOD, goal=GOOD)
+    assert np.shares_memory(queries.initial, GOOD)
+    assert all(np.shares_memory(block.goal, GOOD) for block in queries.blocks(2))
+    assert queries.initial.flags.c_contiguous
+    assert Queries(initial=GOOD[:, ::-1], goal=GOOD).initial.flags.c_contiguous
+
+
+def test_the_largest_numbers_can_be_computed_with():
+    """Squares and their sum over very many features stay finite."""
+    row = np.full((1, 4096), LARGEST, dtype=np.float32)
+    assert np.isfinite(np.square(Queries(initial=row, goal=-row).initial).sum())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_blocks_are_the_queries_in_order(size):
+    queries = Queries(initial=GOOD, goal=GOOD + 1, tasks=np.arange(3))
+    blocks = queries.blocks(size)
+    assert [len(block) for block in blocks] == {1: [1, 1, 1], 2: [2, 1]}.get(size, [3])
+    for name in ("initial", "goal", "tasks"):
+        parts = [getattr(block, name) for block in blocks]
+        np.testing.assert_array_equal(np.concatenate(parts), getattr(queries, name))
+    assert queries.subset([]).blocks(size) == []
+
+
+def test_no_queries_are_queries():
+    none = Queries(initial=np.zeros((0, 4)), goal=np.zeros((0, 4)), tasks=np.array([]))
+    assert (len(none), repr(none)) == (0, "Queries(0 of 4 features, tasks known)")
+
+
+def test_every_error_is_one_of_cefito():
+    with pytest.raises(CefitoError):
+        Queries(initial="initial.npy", goal=GOOD)
+
+
+def test_tasks_that_are_unknown_are_refused():
+    queries = Queries(initial=GOOD, goal=GOOD, tasks=np.array([1, 4, 5]))
+    queries.check_tasks(6)
+    with pytest.raises(DataError, match=r"'tasks', row 1 .* is 4; the run knows 0 to 3"):
+        queries.check_tasks(4)
+    Queries(initial=GOOD, goal=GOOD).check_tasks(1)

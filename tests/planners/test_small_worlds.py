@@ -1,0 +1,112 @@
+"""Every method copes with data sets as small as can be, or says in one line that it cannot."""
+
+import json
+
+import numpy as np
+import pytest
+
+import cefito
+from cefito.errors import CefitoError, ConfigError
+from cefito.planners.registry import METHODS
+
+QUICK = {
+    f"{section}.optimiser.epochs": 1
+    for section in (
+        "training",
+        "chain_training",
+        "classifier_training",
+        "viterbi.training",
+        "pdpp.training",
+        "pkg.training",
+    )
+} | {
+    "field.width": 16,
+    "pdpp.widths": [8],
+    "chain.members": 1,
+    "viterbi.members": 1,
+    "viterbi.hidden": 16,
+}
+# actions of each task; training, validation and test videos of each
+WORLDS = {
+    "one task": ([range(8)], (4, 1, 1)),
+    "one task of two actions": ([range(2)], (4, 1, 1)),
+    "two tasks of one action": ([[0], [1]], (3, 1, 1)),
+    "no validation and no test videos": ([range(4), range(3, 7)], (2, 0, 0)),
+}
+
+
+@pytest.fixture
+def world(request, tmp_path):
+    """A data set of random videos of five steps."""
+    tasks, videos = WORLDS[request.param]
+    generator = np.random.default_rng(1)
+    source = tmp_path / "source"
+    source.mkdir()
+    count = 1 + max(max(actions) for actions in tasks)
+    taxonomy = {
+        "dataset": "small",
+        "tasks": [
+            {"id": task, "name": f"task {task}", "actions": list(actions)}
+            for task, actions in enumerate(tasks)
+        ],
+        "actions": [{"id": action, "name": f"action {action}"} for action in range(count)],
+    }
+    (source / "taxonomy.json").write_text(json.dumps(taxonomy))
+    lines = []
+    for task, actions in enumerate(tasks):
+        for split, number in zip(("train", "val", "test"), videos, strict=True):
+            for _ in range(number):
+                steps = [
+                    [2 * step, 2 * step + 1, int(action)]
+                    for step, action in enumerate(generator.choice(actions, size=5))
+                ]
+                video = {"video_id": f"v{len(lines)}", "split": split, "task_id": task}
+                lines.append(json.dumps({**video, "steps": steps}) + "\n")
+    (source / "videos.jsonl").write_text("".join(lines))
+    shape = (2, 5 * len(lines), 6)
+    start, end = generator.standard_normal(shape).astype(np.float32)
+    np.savez(source / "features.npz", start=start, end=end)
+    return cefito.prepare(source, tmp_path / "data")
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+@pytest.mark.parametrize("world", WORLDS, indirect=True)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
+    config = cefito.load_config("small", overrides=QUICK)
+
+    def trained():
+        return cefito.train_run(
+            world, tmp_path / "run", config=config, horizon=horizon, seed=0, method=method
+        )
+
+    if horizon == 1 and method.startswith("pkg"):
+        with pytest.raises(ConfigError, match="horizon 1: PKG plans from a first to a last"):
+            trained()
+        return
+    run = cefito.open_run(trained().folder)
+    splits = {video.split for video in world.videos}
+    if "test" not in splits:
+        with pytest.raises(CefitoError, match=r"'test' gives no windows .* Mark some videos"):
+            cefito.cut_windows(world, horizon=horizon, split="test")
+    windows = cefito.cut_windows(
+        world, horizon=horizon, split="test" if "test" in splits else "train"
+    )
+    evaluation, plans = cefito.evaluate_planner(run.planner, windows)
+    assert evaluation.without_plan == 0
+    for plan in plans:
+        assert plan.actions.shape[1] == horizon
+        assert np.isfinite(plan.scores).all()
+        assert set(plan.actions.ravel().tolist()) <= set(range(len(world.taxonomy.actions)))
+        assert len({tuple(row) for row in plan.actions.tolist()}) == len(plan) > 0
+
+
+@pytest.mark.parametrize("world", ["one task"], indirect=True)
+def test_too_many_negatives_are_refused_before_anything_is_trained(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "cefito.planners.networks.train", lambda *_, **__: pytest.fail("training was begun")
+    )
+    config = cefito.load_config("small", overrides={**QUICK, "training.negatives.count": 512})
+    with pytest.raises(CefitoError, match=r"512 negatives .* only 512 sequences of 3") as caught:
+        cefito.train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
+    assert caught.value.setting == "training.negatives.count"

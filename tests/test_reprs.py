@@ -1,0 +1,47 @@
+"""What is looked at in a session is one line, however large it is."""
+
+import pytest
+
+import cefito
+from cefito.data.simulation.world import WorldKnobs, write_world
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+def one_line(value, *parts):
+    text = repr(value)
+    assert text.startswith(f"{type(value).__name__}(")
+    assert text.endswith(")")
+    assert "\n" not in text
+    assert len(text) < 250
+    assert all(part in text for part in parts), text
+
+
+def test_data(dataset):
+    test = cefito.cut_windows(dataset, horizon=3, split="test")
+    one_line(dataset, "'synthetic world (simulated)', 48 videos", "8 features", str(dataset.folder))
+    one_line(dataset.annotations, "48 videos")
+    one_line(dataset.taxonomy, "tasks", f"{len(dataset.taxonomy.actions)} actions")
+    one_line(test, f"{len(test)} of 3 actions, 8 features, split 'test'")
+    one_line(cefito.Queries.from_windows(test), f"{len(test)} of 8 features, tasks unknown")
+    one_line(cefito.Queries.from_windows(test, oracle_task=True), "tasks known")
+
+
+def test_runs_planners_and_plans(dataset, tmp_path):
+    """Those of the other planners are looked at in their contract tests."""
+    folder = str(tmp_path / "run")  # paths may be text
+    run = cefito.train_run(
+        dataset, folder, config=cefito.load_config("small"), horizon=3, seed=0, method="nearest"
+    )
+    one_line(run, f"Run('nearest', T = 3, data set 'synthetic world (simulated)', in '{folder}'")
+    one_line(run.planner, "T = 3, 8 features, 0 learned numbers")
+    test = cefito.cut_windows(run.dataset(str(dataset.folder)), horizon=3, split="test")
+    plans = run.planner.plan(cefito.Queries.from_windows(test.subset([0])), 2)[0]
+    one_line(plans, f"{len(plans)} of 3 actions, best {plans.actions[0].tolist()} at ")
+    one_line(cefito.Problem(test.initial[0], test.goal[0], (0, 1)), "2 actions, 8 features")
