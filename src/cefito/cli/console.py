@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cefito.cli.guard import printable
 from cefito.progress import Advance
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ PLAIN_INTERVAL = 10.0
 
 def talk(message: str) -> None:
     """Write a line to stderr."""
-    sys.stderr.write(message + "\n")
+    sys.stderr.write(printable(message) + "\n")
     sys.stderr.flush()
 
 
@@ -49,8 +50,13 @@ def wrote(target: Path, dataset: PreparedDataset) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as JSON to stdout; NaN and infinity are refused with a ValueError."""
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write a value as JSON to stdout; NaN and infinity are refused with a ValueError.
+
+    Letters stand as they are where the console is of UTF-8, else as JSON's escapes.
+    """
+    letters = (sys.stdout.encoding or "").lower().replace("_", "-") in ("utf-8", "utf8")
+    text = json.dumps(value, indent=1, ensure_ascii=not letters, allow_nan=False)
+    sys.stdout.write(text + "\n")
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -79,7 +85,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
         _framed(title, columns, cells, right)
         return
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    lines = [title] if title else []
+    lines = [printable(title)] if title else []
     for row in (columns, *cells):
         padded = [
             cell.rjust(width) if side else cell.ljust(width)
@@ -96,7 +102,7 @@ def _framed(
     from rich.table import Table
     from rich.text import Text
 
-    framed = Table(title=Text(title) if title else None, title_justify="left")
+    framed = Table(title=Text(printable(title)) if title else None, title_justify="left")
     for column, side in zip(columns, right, strict=True):
         framed.add_column(Text(column), justify="right" if side else "left")
     for row in cells:
@@ -113,7 +119,7 @@ def _cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)
+    return printable(str(value)).replace("\n", "\\n")
 
 
 @contextmanager
@@ -147,7 +153,8 @@ def passing_progress(description: str, *, total: int | None = None) -> Iterator[
 def _shown(
     description: str, total: int | None, *, passing: bool
 ) -> AbstractContextManager[Advance]:
-    return (_bar if sys.stderr.isatty() else _lines)(description, total, passing=passing)
+    shown = _bar if sys.stderr.isatty() else _lines
+    return shown(printable(description), total, passing=passing)
 
 
 @contextmanager
@@ -177,7 +184,7 @@ def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Adva
         task = bar.add_task(description, total=total, note="")
 
         def advance(count: float = 1, *, note: str = "") -> None:
-            bar.update(task, advance=count, note=note)
+            bar.update(task, advance=count, note=printable(note))
 
         yield advance
 
