@@ -8,20 +8,87 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from importlib.resources.abc import Traversable
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from cefito.errors import ConfigError
 
-__all__ = ["Frozen", "changed", "preset_names", "preset_values", "validated"]
+__all__ = [
+    "LARGEST",
+    "MAX_WEIGHTS",
+    "Frozen",
+    "changed",
+    "check_weights",
+    "preset_names",
+    "preset_values",
+    "validated",
+]
+
+LARGEST = 10**9
+"""Largest whole number that a setting can be."""
+MAX_WEIGHTS = 64 << 30
+"""Most bytes that the weights of one planner's networks may take: 64 GiB."""
 
 
 class Frozen(BaseModel):
-    """Base of all settings: immutable; unknown keys and numbers that are none are refused."""
+    """Base of all settings: immutable; unknown keys and numbers that are none are refused.
+
+    A value is what it is written as: `true` and 3.7 are no whole numbers, 1 is no truth value, and
+    "3" is no number.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name in cls.model_fields:
+            _check_kind(value, cls.model_fields[info.field_name].annotation)
+        return value
+
+
+def _check_kind(value: Any, kind: Any) -> None:
+    """Refuse a value of another kind than its setting's, where pydantic would convert it."""
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        kinds = get_args(kind)
+        each = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+        for part, inner in zip(value, each, strict=False):  # the wrong number is told later
+            if not isinstance(part, str) or part.strip().lstrip("+-").isdecimal():
+                _check_kind(part, getattr(inner, "__origin__", inner))
+        return
+    truth = isinstance(value, bool)
+    if kind is int:
+        if truth or not isinstance(value, Integral):
+            raise PydanticCustomError("whole_number", "expected a whole number")
+        if abs(int(value)) > LARGEST:
+            raise PydanticCustomError(
+                "whole_number", f"expected a whole number of at most {LARGEST:,}"
+            )
+    elif kind is float and (truth or not isinstance(value, Real)):
+        raise PydanticCustomError("number", "expected a number")
+    elif kind is bool and not truth:
+        raise PydanticCustomError("truth", "expected true or false")
+
+
+def check_weights(count: float, what: str) -> None:
+    """Refuse networks that no memory holds; for validators of settings.
+
+    Args:
+        count: Number of weights, at least; a lower bound is enough.
+        what: Whose they are.
+
+    Raises:
+        ValueError: They would take more than `MAX_WEIGHTS`.
+    """
+    if 4 * count > MAX_WEIGHTS:
+        raise ValueError(
+            f"{what} would have at least {count:.3g} weights, which take {_bytes(4 * count)}; at "
+            f"most {_bytes(MAX_WEIGHTS)} can be asked for"
+        )
 
 
 Settings = TypeVar("Settings", bound=Frozen)
@@ -44,9 +111,25 @@ def validated(kind: type[Settings], values: Mapping[str, Any], *, place: str) ->
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the whole"
-        got = "" if first["type"] == "missing" else f" (got {first['input']!r})"
-        message = f"{place}: setting '{key}': {first['msg']}{got}."
+        together = first["type"] == "value_error" and isinstance(first["input"], Mapping)
+        shown = first["type"] != "missing" and not together  # several settings that do not fit
+        got = f" (got {_shown(first['input'])})" if shown else ""
+        message = f"{place}: setting '{key}': {first['msg'].removeprefix('Value error, ')}{got}."
         raise ConfigError(message, setting=key) from problem
+
+
+def _bytes(count: float) -> str:
+    gib = count / 2**30
+    return f"{gib:,.0f} GiB" if gib < 10_000 else f"{gib:.3g} GiB"
+
+
+def _shown(value: Any) -> str:
+    """A value that was refused, not too long; numbers of thousands of digits have no decimals."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a number of {value.bit_length():,} bits"
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +196,9 @@ def _read(
             f"no preset '{preset}'; shipped are {', '.join(preset_names(folder))}, or give the "
             "path of a .toml file."
         ) from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
+    except RecursionError as problem:
+        raise ConfigError(f"preset '{preset}': is nested too deeply. Make it flatter.") from problem
+    except (ValueError, OSError) as problem:  # no TOML, not UTF-8, a number of thousands of digits
         raise ConfigError(f"preset '{preset}': cannot be read ({problem}).") from problem
     base, variants = values.pop("base", None), values.pop("variant", [])
     if not isinstance(variants, list) or not all(
@@ -142,8 +227,9 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
-    first, _, rest = key.partition(".")
-    return {first: _nested(rest, value) if rest else value}
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
 
 
 def _parsed(value: Any) -> Any:
@@ -151,5 +237,5 @@ def _parsed(value: Any) -> Any:
         return value
     try:
         return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # ValueError: no TOML, a number of thousands of digits
         return value

@@ -62,9 +62,10 @@ def _encrypted(data: bytes) -> bytes:
 def _bomb(path: Path) -> None:
     """A few hundred kB that say that they are an array of 40 GiB, most of it there."""
     header = _header(_described("(10000000000,)"))
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(
-        "start.npy", "w", force_zip64=True
-    ) as member:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("start.npy", "w", force_zip64=True) as member,
+    ):
         member.write(header)
         for _ in range(300):
             member.write(bytes(1 << 20))

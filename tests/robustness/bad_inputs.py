@@ -177,8 +177,8 @@ def _redirect(case: Case, folder: Path) -> None:
         os.dup2(handle, number)
         os.close(handle)
     encoding = case.encoding
-    sys.stdout = open(1, "w", encoding=encoding, errors="strict", closefd=False)  # noqa: PTH123, SIM115
-    sys.stderr = open(  # noqa: PTH123, SIM115
+    sys.stdout = open(1, "w", encoding=encoding, errors="strict", closefd=False)  # noqa: SIM115
+    sys.stderr = open(  # noqa: SIM115
         2, "w", encoding=encoding, errors="backslashreplace", closefd=False
     )
     if case.stdout == "closed":  # as the interpreter leaves it when it starts so
@@ -222,9 +222,7 @@ def _judged(case: Case, code: int | None, said: str, left: Sequence[str]) -> str
     return "wrongly refused" if case.wanted == "answered" else "refused"
 
 
-def run_all(
-    cases: Iterable[Case], *, show: Callable[[Case, Outcome], None]
-) -> Counter[str]:
+def run_all(cases: Iterable[Case], *, show: Callable[[Case, Outcome], None]) -> Counter[str]:
     """Run inputs; how many ended in each way."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as place:

@@ -223,9 +223,7 @@ def texts() -> Iterator[Case]:
         for command, extra in (("crosstask", ()), ("coin", ())):
             call = ("data", "prepare", command, "--annotations", "{here}/x.json", "--out", "{out}")
             call = (*call, "--features", "{features}", *extra)
-            yield Case(
-                f"{command}: {title}", call, lambda here, make=make: make(here / "x.json")
-            )
+            yield Case(f"{command}: {title}", call, lambda here, make=make: make(here / "x.json"))
         call = ("data", "prepare", "captaincook4d", "--annotations", "{here}/x.json")
         call = (*call, "--split", "{here}/x.json", "--out", "{out}", "--features", "{features}")
         yield Case(f"captaincook4d: {title}", call, lambda here, make=make: make(here / "x.json"))
@@ -332,7 +330,12 @@ def sources() -> Iterator[Case]:
 PATHS = (
     *("", " ", "{here}", "/", "/dev/null", "/dev/zero", "{here}/pipe", "{here}/loop", "/dev/full"),
     *("{here}/" + "a" * 300, "{here}/" + "a/" * 3000, "{here}/nul\x00byte", "{here}/new\nline"),
-    *("{here}/esc\x1b[31mred", "{here}/sur\udcffrogate", "~nobody-of-this-name/x", "{here}/nowhere"),
+    *(
+        "{here}/esc\x1b[31mred",
+        "{here}/sur\udcffrogate",
+        "~nobody-of-this-name/x",
+        "{here}/nowhere",
+    ),
     *("/proc/self/mem", "-", "{here}/text/below", "{here}/\u202eright", "{here}/" + "é" * 130),
 )
 READ: tuple[tuple[str, ...], ...] = (
@@ -391,7 +394,17 @@ def paths() -> Iterator[Case]:
 
 
 NAMES = (
-    *("", " ", "nobody", "\x1b]0;title\x07", "a\nb", "a\x00b", "sur\udcff", "[bold]x[/bold]", "{x}"),
+    *(
+        "",
+        " ",
+        "nobody",
+        "\x1b]0;title\x07",
+        "a\nb",
+        "a\x00b",
+        "sur\udcff",
+        "[bold]x[/bold]",
+        "{x}",
+    ),
     *("%s%n", "../../x", "a" * 100_000, "\u202eabc", "\u0661", "None", "nan", "--", "-h x"),
 )
 NAMED: tuple[tuple[str, ...], ...] = (

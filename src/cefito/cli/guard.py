@@ -72,13 +72,15 @@ def printable(text: str) -> str:
 def open_streams() -> None:
     """Have output survive consoles of few letters, and a stdout that was closed before we began."""
     codecs.register_error(_HANDLER, _nearest)
-    if sys.stdout is None:  # a place that refuses to be written to, so that no file takes its number
+    if (
+        sys.stdout is None
+    ):  # a place that refuses to be written to, so that no file takes its number
         with suppress(OSError):
             handle = os.open(os.devnull, os.O_RDONLY)
             if handle != 1:
                 os.dup2(handle, 1)
                 os.close(handle)
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115, PTH123
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):

@@ -9,11 +9,13 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
 
@@ -22,6 +24,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Selection, Windows, check_selection, fitting_windows
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
+from cefito.locks import is_leftover, locked
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
@@ -36,6 +39,7 @@ from cefito.training.distributed import Processes
 __all__ = ["Run", "open_run", "train_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
+Given = ParamSpec("Given")
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,22 @@ def _named(taxonomy: Taxonomy) -> list[str]:
     ]
 
 
+def _one_at_a_time(function: Callable[Given, Run]) -> Callable[Given, Run]:
+    """Have a training keep its folder for itself; of several processes the first one does."""
+
+    @wraps(function)
+    def alone(*given: Given.args, **named: Given.kwargs) -> Run:
+        bound = signature(function).bind(*given, **named).arguments
+        group = bound.get("group") or Processes()
+        if not group.first:
+            return function(*given, **named)
+        with locked(Path(bound["folder"]), "a training"):
+            return function(*given, **named)
+
+    return alone
+
+
+@_one_at_a_time
 def train_run(
     dataset: PreparedDataset,
     folder: Path,
@@ -272,7 +292,7 @@ def _claim(folder: Path, info: RunInfo) -> None:
                     "one. Choose another folder or remove it."
                 )
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
         raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
