@@ -22,6 +22,10 @@ __all__ = [
 ]
 
 
+_KINDS = ("cpu", "cuda", "mps", "xpu")
+"""Kinds of devices that compute; PyTorch knows more names, such as "meta"."""
+
+
 @unique
 class Stream(IntEnum):
     """What is drawn from a training's seed, each from a stream of its own: none shifts another.
@@ -95,6 +99,8 @@ def pick_device(name: str = "auto") -> torch.device:
         raise RunError(
             f"unknown device '{name}'; expected auto, cpu or cuda.", setting="device"
         ) from problem
+    if device.type not in _KINDS:
+        raise RunError(f"device '{name}': nothing is computed there. Use 'cpu'.", setting="device")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RunError(
             "device 'cuda' was asked for, but PyTorch sees no GPU here. Use 'cpu'.",

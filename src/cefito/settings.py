@@ -189,6 +189,8 @@ def _read(
     if preset in above:
         raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
     path: Traversable = Path(preset) if preset.endswith(".toml") else folder / f"{preset}.toml"
+    if isinstance(path, Path) and path.exists() and not path.is_file():
+        raise ConfigError(f"preset '{preset}': is no file, but a folder, a pipe or a device.")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as problem:

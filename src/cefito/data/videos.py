@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cefito.arrays import check_regular
 from cefito.data.taxonomy import Taxonomy, is_id
 from cefito.errors import DataError
 from cefito.files import write_text
@@ -105,13 +106,10 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
         DataError: Missing file, malformed line, unknown task or action, a step that ends before it
             starts, a repeated video.
     """
+    check_regular(path, "Expected one JSON object a line, one line a video.")
     try:
         # splitlines() would also split at U+2028 inside a name
         lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError as problem:
-        raise DataError(
-            f"{path}: no such file. Expected one JSON object a line, one line a video."
-        ) from problem
     except (UnicodeDecodeError, OSError) as problem:
         raise DataError(
             f"{path}: cannot be read ({problem}). Expected UTF-8 text, one JSON object a line, one "
@@ -156,9 +154,10 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
 def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
     try:
         value = json.loads(line)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
+        reason = "nested too deeply" if isinstance(problem, RecursionError) else problem
         raise DataError(
-            f"{place}: not valid JSON ({problem}). Mend or remove the line."
+            f"{place}: not valid JSON ({reason}). Mend or remove the line."
         ) from problem
     try:
         video_id, split, task, raw = (

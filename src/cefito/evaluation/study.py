@@ -154,9 +154,10 @@ def check_study(study: Study, *, workers: int = 1) -> None:
     pick_device(study.device)
     try:
         study.out.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+        reason = getattr(problem, "strerror", None) or problem
         raise RunError(
-            f"{study.out}: cannot be made ({problem.strerror}). Choose another folder."
+            f"{study.out}: cannot be made ({reason}). Choose another folder."
         ) from problem
 
 

@@ -104,6 +104,7 @@ def download(
     *,
     address: str | None = None,
     sha256: str | None = None,
+    insecure: bool = False,
     progress: Progress = silent,
 ) -> Downloaded:
     """Fetch a file into a folder, going on where an earlier call stopped.
@@ -118,6 +119,7 @@ def download(
         target: Folder to write into; it is made if need be.
         address: Where the file lies, in the place of the documented address.
         sha256: SHA-256 that the file must have, in hex, in the place of documented size and hash.
+        insecure: Take an address without encryption (http).
         progress: Shows the transfer, in MiB, and the unpacking, in files.
 
     Raises:
@@ -132,7 +134,7 @@ def download(
     size, digest = (place.bytes, place.sha256) if sha256 is None else (None, sha256.lower())
     address = address or place.address
     if address is not None:
-        check_address(address)
+        check_address(address, insecure=insecure)
     path = target / place.file
     folder = path.with_suffix("") if place.unpack else None
     unpacked = (

@@ -13,6 +13,7 @@ import csv
 from collections import Counter
 from pathlib import Path
 
+from cefito.arrays import check_regular
 from cefito.data.sources.source import UNPUBLISHED, Source, draw_split, make_step
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Video
@@ -176,6 +177,7 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
 
 
 def _text(path: Path) -> str:
+    check_regular(path, "Expected text of CrossTask's release.")
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:

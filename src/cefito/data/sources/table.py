@@ -20,6 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from cefito.arrays import check_regular
 from cefito.data.sources.source import Source, draw_split, make_step
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import SPLITS, Annotations, Step, Video
@@ -151,6 +152,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
     `split` is empty where there is no such column.
     """
+    check_regular(path, _SHAPE)
     lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
     for place, row in lines:
         missing = [column for column in COLUMNS if column not in row]
