@@ -81,7 +81,8 @@ def _reply(connection: Connection[Any, Any], outcome: Done[Any] | Failed) -> Non
 def _die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends, where it can.
 
-    A thread that watches has to wait for the interpreter's lock. The parent may have ended before this was said; then this process ends here.
+    A thread that watches has to wait for the interpreter's lock. The parent may have ended before
+    this was said; then this process ends here.
     """
     parent = parent_process()
     if sys.platform != "linux" or parent is None:
