@@ -238,6 +238,7 @@ def _parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")
+        return parsed["value"] if len(parsed) == 1 else value  # else it went on behind the value
     except (ValueError, RecursionError):  # ValueError: no TOML, a number of thousands of digits
         return value
