@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
     from cefito.planners.run import Run, open_run, train_run
     from cefito.planners.settings import RunConfig, load_config
+    from cefito.planners.several import train_runs
     from cefito.search import (
         Constraints,
         ExhaustiveSearch,
@@ -52,6 +53,7 @@ _HOMES = {
     "open_dataset": "cefito.data",
     "open_run": "cefito.planners.run",
     "train_run": "cefito.planners.run",
+    "train_runs": "cefito.planners.several",
 }
 
 __all__ = [
@@ -78,6 +80,7 @@ __all__ = [
     "open_dataset",
     "open_run",
     "train_run",
+    "train_runs",
 ]
 
 

@@ -308,19 +308,83 @@ def test_warnings_are_lines_on_stderr(make_source, tiny_videos, tmp_path, capsys
 def test_evaluate_prints_a_table(run, world, capsys):
     count = len(cut_windows(world, horizon=3, split="test"))
     captured = succeeds(capsys, "evaluate", run)
-    title, heads, cells = captured.out.splitlines()
+    title, heads, cells, sure, steps, right, sure_of_steps = captured.out.splitlines()
     assert (
         title
         == f"synthetic world (simulated), test, T = 3, {count} windows, predicted task; per cent"
     )
-    assert heads.split() == ["planner", "SR", "mAcc", "mIoU", "top-5", "SR", "task"]
+    assert re.split(r"  +", heads) == [
+        "planner",
+        "SR",
+        "mAcc",
+        "mIoU",
+        "bitwise mIoU",
+        "top-5 SR",
+        "task",
+    ]
     kept = json.loads((run / "evaluation-test.json").read_text())
-    names = ("success_rate", "mean_accuracy", "mean_iou", "top_5_success_rate", "task_accuracy")
+    names = (
+        "success_rate",
+        "mean_accuracy",
+        "mean_iou",
+        "mean_iou_bitwise",
+        "top_5_success_rate",
+        "task_accuracy",
+    )
     assert cells.split() == ["CEFITO", *(f"{kept['metrics'][name]:.2f}" for name in names)]
+    low, high = kept["intervals"]["low"], kept["intervals"]["high"]
+    assert re.split(r"  +", sure) == [
+        "90 % interval, 12 videos resampled",
+        *(f"{low[name]:.2f} to {high[name]:.2f}" for name in names),
+    ]
+    assert re.split(r"  +", steps) == ["right action at step", "1", "2", "3"]
+    accuracy = kept["metrics"]["position_accuracy"]
+    assert right.split() == ["CEFITO", *(f"{value:.2f}" for value in accuracy)]
+    assert f"{low['position_accuracy'][2]:.2f} to" in sure_of_steps
     assert f"kept in {run / 'evaluation-test.json'}" in captured.err
     captured = succeeds(capsys, "evaluate", run, "--oracle-task", "--sample", 5)
     assert f"5 of {count} windows, true task; per cent" in captured.out
     assert captured.out.splitlines()[2].endswith("100.00")
+
+
+def test_evaluate_in_the_shared_vocabulary(
+    make_source, tiny_taxonomy, tiny_videos, tmp_path, capsys
+):
+    tiny_videos[-1]["split"] = "val"
+    count = len(tiny_taxonomy["actions"])
+    tiny_taxonomy[f"map_{count}_to_1"] = [0] * count
+    tiny_taxonomy["actions_1"] = [{"id": 0, "name": "anything"}]
+    dataset = prepare_custom(
+        make_source(taxonomy=tiny_taxonomy, videos=tiny_videos), tmp_path / "data"
+    )
+    train = ("train", dataset.folder, "--method", "nearest", "--horizon", 3, "--out")
+    succeeds(capsys, *train, tmp_path / "run")
+    captured = succeeds(capsys, "evaluate", tmp_path / "run")
+    (line,) = (line for line in captured.out.splitlines() if line.startswith("in the shared"))
+    assert re.split(r"  +", line)[1:4] == ["100.00"] * 3
+    assert ", 0 parameters; every search was exact; kept in" in captured.err
+
+
+def test_evaluate_saves_plans_and_shows_tasks(run, tmp_path, capsys):
+    path = tmp_path / "plans.jsonl"
+    captured = succeeds(capsys, "evaluate", run, "--save-plans", path, "--per-task")
+    kept = json.loads((run / "evaluation-test.json").read_text())
+    heads, *lines = captured.out.splitlines()[7:]
+    assert heads.split()[:6] == ["id", "task", "windows", "videos", "SR", "mAcc"]
+    assert [line.split()[0] for line in lines] == [str(part["task"]) for part in kept["per_task"]]
+    for line, part in zip(lines, kept["per_task"], strict=True):
+        assert part["name"] in line
+        assert f"{part['metrics']['success_rate']:.2f}" in line
+    assert f"wrote the plans of {kept['windows']} windows into {path}" in captured.err
+    saved = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(saved) == kept["windows"]
+    assert 100 * sum(window["success"] for window in saved) == pytest.approx(
+        kept["metrics"]["success_rate"] * kept["windows"]
+    )
+    err = succeeds(capsys, "evaluate", run, "--sample", 9).err
+    assert re.search(
+        r"SR of \d+ tasks: \d+\.\d\d \(.+\) to \d+\.\d\d \(.+\); --per-task shows", err
+    )
 
 
 @pytest.mark.parametrize(
@@ -398,6 +462,9 @@ def test_evaluate_a_moved_data_set(run, world, tmp_path, capsys, fails):
         (["--sample", "some"], "some"),
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--dataset", "nowhere"], "nowhere/dataset.json: no such file"),
+        (["--save-plans", "plans.csv"], "ends in .jsonl or .parquet. (--save-plans)"),
+        (["--save-plans", "gone/plans.jsonl"], "gone/plans.jsonl: there is no such folder"),
+        (["--horizon", "4"], "plans 3 actions, not 4."),
     ],
 )
 def test_evaluate_refuses(argv, message, run, fails):

@@ -17,6 +17,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
 from cefito.planners import Queries
 from cefito.planners.answer import answer
+from cefito.planners.exported import export_classifier, export_field
 from cefito.planners.imported import import_classifier, import_field
 from cefito.planners.run import open_run, train_run
 from cefito.planners.settings import load_config
@@ -120,8 +121,14 @@ def classifier_checkpoint(path, tensors):
     return path
 
 
-def norm(x):
-    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-6).sqrt()
+def norm(x, epsilon=1e-6):
+    return (x - x.mean(-1, keepdim=True)) / (
+        x.var(-1, unbiased=False, keepdim=True) + epsilon
+    ).sqrt()
+
+
+def norm_observation(x):
+    return norm(x.double(), 1e-5)
 
 
 def energies_by_hand(tensors, text, initial, goal, sequences):
@@ -133,7 +140,7 @@ def energies_by_hand(tensors, text, initial, goal, sequences):
 
     found = []
     for sequence in sequences:
-        tokens = [linear("state_embed", norm(initial.double()))]
+        tokens = [linear("state_embed", norm_observation(initial))]
         for action in sequence:
             tokens += [linear("action_embed", text[action].double()), w["state_mask_token"]]
         x = torch.stack(tokens) + w["predictor.pos_embed"]
@@ -149,7 +156,7 @@ def energies_by_hand(tensors, text, initial, goal, sequences):
             hidden = linear(f"blocks.{block}.mlp.fc1", norm(x))
             x = x + linear(f"blocks.{block}.mlp.fc2", F.gelu(hidden, approximate="tanh"))
         last = norm(x[-1]) * w["predictor.norm.weight"] + w["predictor.norm.bias"]
-        found.append((linear("state_head", last) - norm(goal.double())).square().mean())
+        found.append((linear("state_head", last) - norm_observation(goal)).square().mean())
     return torch.stack(found).numpy()
 
 
@@ -221,10 +228,14 @@ def queries(observations, tasks=None):
     )
 
 
-@pytest.mark.parametrize("horizon", [3, 4])
+@pytest.mark.parametrize(
+    ("horizon", "scale"), [(3, 1.0), (4, 1.0), (3, 0.1), (3, 0.01), (3, 0.001)]
+)
 def test_plans_have_the_energies_of_the_checkpoint(
-    horizon, tensors, text, files, tmp_path, observations
+    horizon, scale, tensors, text, files, tmp_path, observations
 ):
+    """Whatever the scale of the features, where the norm's epsilon begins to weigh."""
+    observations = observations / 7 * np.float32(scale)
     path = checkpoint(tmp_path / "checkpoint.pth", tensors[horizon])
     run = import_field(path, tmp_path / "run", **files)
     assert run.horizon == run.planner.horizon == horizon
@@ -239,7 +250,7 @@ def test_plans_have_the_energies_of_the_checkpoint(
         *torch.from_numpy(observations[:, 0]),
         plans.actions,
     )
-    np.testing.assert_allclose(plans.energies, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(plans.energies, expected, rtol=2e-6, atol=0)
     np.testing.assert_array_equal(plans.scores, plans.energies)
     assert expected.max() - expected.min() > 1e-3  # the test could tell them apart
     assert expected[0] <= expected.min() + 1e-5
@@ -841,3 +852,47 @@ def test_real_taxonomies_fit(shared_data, tmp_path):
         5,
     )
     assert set(plans.actions.ravel()) <= set(known.tasks[2].actions)
+
+
+def test_a_field_comes_back_as_it_was(files, field_file, tensors, text, tmp_path):
+    run = import_field(
+        field_file,
+        tmp_path / "run",
+        classifier=classifier_checkpoint(
+            tmp_path / "classifier.pth", drawn(classifier_shapes(), seed=5)
+        ),
+        **files,
+    )
+    out, vectors = tmp_path / "field.pth", tmp_path / "vectors.npy"
+    export_field(run, out, action_text=vectors)
+    export_classifier(run, tmp_path / "classifier2.pth")
+    for name, part, expected in (
+        ("field.pth", "ema", tensors[3]),
+        ("field.pth", "model", tensors[3]),
+        ("classifier2.pth", "model", drawn(classifier_shapes(), seed=5)),
+    ):
+        found = torch.load(tmp_path / name, weights_only=True)[part]
+        assert set(found) == set(expected)
+        for key, tensor in expected.items():
+            torch.testing.assert_close(found[key], tensor, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(np.load(vectors), text)
+    again = import_field(
+        out,
+        tmp_path / "again",
+        taxonomy=files["taxonomy"],
+        action_text=vectors,
+        classifier=tmp_path / "classifier2.pth",
+    )
+    for key, tensor in run.planner.field.state_dict().items():
+        assert torch.equal(again.planner.field.state_dict()[key], tensor)
+
+
+def test_fields_of_another_form_are_not_exported(folder, tmp_path):
+    run = open_run(folder)
+    with pytest.raises(RunError, match="has no task classifier"):
+        export_classifier(run, tmp_path / "classifier.pth")
+    config = run.planner.field.config
+    run.planner.field.config = config.model_copy(update={"centre": True, "distance": "l2"})
+    with pytest.raises(RunError, match="centred"):
+        export_field(run, tmp_path / "field.pth")
+    assert list(tmp_path.iterdir()) == []

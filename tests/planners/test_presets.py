@@ -101,13 +101,20 @@ def test_released_values_everywhere():
     assert released.field.distance == "mean_square"
     assert released.training.loss.reduction == "violating"
     auxiliary = released.training.auxiliary
-    assert (auxiliary.goal, auxiliary.negatives, auxiliary.weight) == ("predicted", True, 1)
+    assert (auxiliary.states, auxiliary.goal) == ("latents", "predicted")
+    assert (auxiliary.negatives, auxiliary.weight) == (True, 1)
+    assert released.field.init == "torch"
+    assert released.classifier.init == "normal"
     ema = released.training.ema
     assert (ema.decay, ema.every, ema.warmup) == (0.995, 10, 400)
     classifier = released.classifier_training.optimiser
     assert (classifier.learning_rate, classifier.weight_decay) == (3e-4, 0.01)
     assert released.search.actions == "taxonomy"
-    assert released.training.negatives == load_config("paper").training.negatives
+    negatives = load_config("paper").training.negatives
+    assert released.training.negatives == negatives.model_copy(update={"exact": False})
+    assert load_config("paper").training.auxiliary.states == "states"
+    for preset in preset_names():
+        assert load_config(preset).field.observation_epsilon == 1e-5
 
 
 CROSSTASK_3 = {
@@ -116,6 +123,7 @@ CROSSTASK_3 = {
     "training.loss.margin.order": 0.7,
     "training.negatives.permuted": 0.08,
     "training.augmentation.noise": 0.3,
+    "training.augmentation.scale": "batch",
     "training.optimiser.weight_decay": 0.075,
     "training.optimiser.batch_size": 128,
     "training.ema.decay": 0.99738562,

@@ -863,3 +863,12 @@ def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world
     assert (run.folder / "classifier.safetensors").read_bytes() == (
         frequent.folder / "classifier.safetensors"
     ).read_bytes()
+
+
+def test_fields_of_before_keep_their_epsilon(folder):
+    assert open_run(folder).planner.field.config.observation_epsilon == 1e-5
+    for name in ("run.json", "planner.json"):
+        value = json.loads((folder / name).read_text())
+        del value["config"]["field"]["observation_epsilon"]
+        (folder / name).write_text(json.dumps(value))
+    assert open_run(folder).planner.field.config.observation_epsilon == 1e-6

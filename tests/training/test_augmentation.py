@@ -137,7 +137,7 @@ def slow_means(made: Windows, mean: np.ndarray, videos: set[int]) -> np.ndarray:
 def test_mean_observations_of_actions():
     made = windows()
     mean = made.initial.mean(axis=0)
-    means = ActionMeans(made, torch.from_numpy(mean))
+    means = ActionMeans(made, torch.from_numpy(mean), normalise)
     np.testing.assert_allclose(
         means.all().numpy(), slow_means(made, mean, {0, 1, 2, 3}), rtol=1e-4, atol=1e-6
     )
@@ -148,7 +148,7 @@ def test_mean_observations_of_actions():
 
 def test_a_random_part_is_left_out_of_the_means():
     made = windows()
-    means = ActionMeans(made, torch.zeros(E))
+    means = ActionMeans(made, torch.zeros(E), normalise)
     possible = [
         slow_means(
             made, np.zeros(E, np.float32), {video for video in range(1, 4) if number >> video & 1}

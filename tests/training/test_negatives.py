@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from cefito.errors import SamplingError
 from cefito.training.negatives import ActionSets, NegativeSampler, NegativesConfig
-from cefito.training.reference import SlowNegativeSampler
+from cefito.training.reference import SlowNegativeSampler, SlowStreamSampler
 
 K = 10
 Actions = Mapping[int, Sequence[int]]
@@ -354,3 +354,58 @@ def test_action_sets_are_padded():
     sets = ActionSets.build({1: (4,), 0: (2, 3, 5)})
     assert sets.table.tolist() == [[2, 3, 5], [4, 4, 4]]
     assert sets.sizes.tolist() == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("actions", "positive", "count", "permuted"),
+    [
+        ({0: (0, 1, 2, 3), 1: (3, 4, 5)}, (0, 1, 2), 6, 0.3),
+        ({0: (0, 1), 1: (2, 3, 4)}, (0, 0, 0), 6, 0.5),  # nothing to permute
+        ({0: (0, 1), 1: (2, 3)}, (0, 1), 5, 0.9),  # permutations soon run out
+        ({0: (0, 1, 2)}, (0, 1, 2), 6, 0.3),  # no other task
+    ],
+)
+def test_kinds_drawn_one_by_one_as_by_a_slow_loop(actions, positive, count, permuted):
+    """The same sequences as often at each place, over many draws."""
+    config = NegativesConfig(count=count, hard=0.7, permuted=permuted, exact=False)
+    fast = sampler(config, actions, len(positive))
+    slow = SlowStreamSampler(config=config, actions=actions, horizon=len(positive))
+    draws = 3000
+    positives = torch.tensor([positive]).expand(draws, -1)
+    tasks = torch.zeros(draws, dtype=torch.int64)
+    counts = []
+    for one in (fast, slow):
+        negatives = one.sample(positives, tasks, generator(1)).tolist()
+        counts.append([Counter(tuple(row[place]) for row in negatives) for place in range(count)])
+        for row in negatives[:100]:
+            assert len({tuple(sequence) for sequence in row} | {positive}) == count + 1
+    for ours, theirs in zip(*counts, strict=True):
+        for sequence in ours.keys() | theirs.keys():
+            share = (ours[sequence] + theirs[sequence]) / 2 / draws
+            spread = (2 * share * (1 - share) / draws) ** 0.5
+            assert abs(ours[sequence] - theirs[sequence]) / draws <= 5 * spread
+
+
+def test_no_more_permutations_after_many_vain_draws():
+    """Where all but permutations are exhausted, other draws still find what is left."""
+    config = NegativesConfig(count=3, hard=1.0, permuted=1.0, exact=False)
+    actions = {0: (0, 1), 1: (2, 3)}
+    # the one permutation of (0, 1) is soon found, and nothing else is drawn until it is given up
+    for seed in range(20):
+        (negatives,) = sampler(config, actions, 2).sample(
+            torch.tensor([[0, 1]]), torch.tensor([0]), generator(seed)
+        )
+        assert sorted(map(tuple, negatives.tolist())) == [(0, 0), (1, 0), (1, 1)]
+
+
+def test_edited_negatives_are_drawn_in_exact_shares_alone():
+    with pytest.raises(ValidationError, match="exact"):
+        NegativesConfig(edited=0.5, exact=False)
+
+
+def test_too_many_one_by_one():
+    config = NegativesConfig(count=5, hard=1.0, exact=False)
+    with pytest.raises(SamplingError, match="Ask for fewer"):
+        sampler(config, {0: (0, 1), 1: (2, 3)}, 2).sample(
+            torch.tensor([[0, 1]]), torch.tensor([0]), generator()
+        )

@@ -45,6 +45,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "cefito.cli.import_checkpoint:import_checkpoint",
         "Weights of the authors' checkpoints as a run.",
     ),
+    "export-checkpoint": (
+        "cefito.cli.export_checkpoint:export_checkpoint",
+        "Weights of a run as a checkpoint of the authors' layout.",
+    ),
 }
 
 

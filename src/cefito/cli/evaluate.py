@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import Flag
-from cefito.cli.scores import metric_cells, metric_columns
+from cefito.cli.scores import (
+    interval_cells,
+    metric_cells,
+    metric_columns,
+    position_table,
+    resampled,
+    task_table,
+)
 from cefito.cli.search_options import AS_TRAINED, SearchOptions, option_of
 from cefito.errors import ConfigError
 
@@ -30,14 +37,18 @@ def evaluate(
     sample: int | None = None,
     min_probability: float | None = None,
     reliability: Path | None = None,
+    save_plans: Path | None = None,
+    per_task: Flag = False,
     options: SearchOptions = AS_TRAINED,
     dataset: Path | None = None,
+    horizon: int | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
     """Score a run: success rate, mean accuracy, IoU, task accuracy, calibration, cost.
 
-    The scores are also kept in the run folder, those of another search in a file of their own.
+    Beside them stand 90 % intervals with videos resampled. The scores are also kept in the run
+    folder, with those of each task; those of another search in a file of their own.
 
     Args:
         run: Run folder, as cefito train makes it.
@@ -47,8 +58,12 @@ def evaluate(
         min_probability: From 0 to 1: also say how many windows have a best plan that is so
             probable, and the success rate among them.
         reliability: Picture to draw: success against probability, and against coverage.
+        save_plans: File for the plans of every window beside the truth: .jsonl, one window a line,
+            or .parquet.
+        per_task: Also show the scores of each task.
         options: How to search.
         dataset: Where the data set lies, if it has moved.
+        horizon: Number of actions, of a folder that holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
@@ -63,7 +78,7 @@ def evaluate(
     if reliability is not None:
         _check_picture(reliability)
     with log_warnings():
-        opened = options.applied(open_run(run, device=pick_device(device)))
+        opened = options.applied(open_run(run, horizon=horizon, device=pick_device(device)))
         if reliability is not None:
             check_probabilities(opened.planner, "reliability")
         try:
@@ -74,6 +89,7 @@ def evaluate(
                 sample=sample,
                 min_probability=min_probability,
                 dataset=dataset,
+                plans_file=save_plans,
                 progress=progress,
             )
         except KeyboardInterrupt:
@@ -86,7 +102,9 @@ def evaluate(
     if json:
         print_json(scores.to_dict())
     else:
-        _show(scores, changed_search(opened), path)
+        _show(scores, changed_search(opened), path, per_task=per_task)
+    if save_plans is not None:
+        talk(f"wrote the plans of {scores.windows:,} windows into {save_plans}")
     return 0
 
 
@@ -99,17 +117,26 @@ def _check_picture(path: Path) -> None:
         raise ConfigError(f"--reliability {path}: there is no such folder to write it into.")
 
 
-def _show(scores: RunEvaluation, changed: Mapping[str, object], path: Path) -> None:
-    columns = metric_columns([scores])
+def _show(
+    scores: RunEvaluation, changed: Mapping[str, object], path: Path, *, per_task: bool
+) -> None:
+    columns = metric_columns([scores], published=True)
     how = ["true task" if scores.oracle_task else "predicted task"]
     for name, value in changed.items():
         shown = f"{value:g}" if isinstance(value, float) else value
         how.append(f"{option_of(name).removeprefix('--')} {shown}")
-    table(
-        f"{_title(scores)}, {', '.join(how)}; per cent",
-        ("planner", *columns.values()),
-        [[scores.planner, *metric_cells(scores, columns)]],
-    )
+    rows = [[scores.planner, *metric_cells(scores, columns)]]
+    if scores.intervals is not None:
+        rows.append([resampled(scores.intervals), *interval_cells(scores.intervals, columns)])
+    if scores.shared_metrics is not None:
+        shared = scores.model_copy(update={"metrics": scores.shared_metrics, "calibration": None})
+        rows.append(["in the shared vocabulary", *metric_cells(shared, columns)])
+    table(f"{_title(scores)}, {', '.join(how)}; per cent", ("planner", *columns.values()), rows)
+    table("", *position_table(scores))
+    if per_task:
+        table("", *task_table(scores))
+    else:
+        _talk_of_tasks(scores)
     if scores.answered is not None:
         talk(_answered(scores.answered))
     fallback = scores.tasks_without_training
@@ -118,11 +145,23 @@ def _show(scores: RunEvaluation, changed: Mapping[str, object], path: Path) -> N
             f"tasks without training windows: {len(fallback.tasks)}; windows that belong to them: "
             f"{fallback.windows}"
         )
+    learned = sum((scores.parameters or {}).values())
     exact = "every search was exact" if scores.exact else "not every search was exact"
     talk(
         f"{scores.seconds_per_query:.3f} s and {scores.token_forwards_per_query:,.0f} token "
-        f"forwards a query; {exact}; kept in {path}"
+        f"forwards a query, {learned:,} parameters; {exact}; kept in {path}"
     )
+
+
+def _talk_of_tasks(scores: RunEvaluation) -> None:
+    """Between which tasks the success rate lies, in a line."""
+    parts = scores.per_task or []
+    if len(parts) < 2:
+        return
+    worst = min(parts, key=lambda part: part.success_rate)
+    best = max(parts, key=lambda part: part.success_rate)
+    low, high = (f"{part.success_rate:.2f} ({part.name})" for part in (worst, best))
+    talk(f"SR of {len(parts)} tasks: {low} to {high}; --per-task shows all")
 
 
 def _title(scores: RunEvaluation) -> str:

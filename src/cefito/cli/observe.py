@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import Parameter
 
@@ -25,11 +25,16 @@ __all__ = ["NOT_OBSERVED", "ObserveOptions", "find_query"]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ObserveOptions:
-    """Observations that are made on the spot, from a video file or from two pictures.
+    """Observations that are made on the spot: from features, a video file or two pictures.
 
     Attributes:
-        start: Second of the video file at which the first step begins.
-        end: Second of the video file at which the last step ends.
+        features: .npy or .npz file with features of a video, one row a second, of the model that
+            the run learned from; with --start and --end. Rows are joined as in the run's data set.
+        start: Second of the video at which the first step begins.
+        end: Second of the video at which the last step ends.
+        seconds: With --features, rows that make one observation; only for runs that do not say it.
+        precision: With --features, type in which the run's data set is stored; only for runs that
+            do not say it.
         initial_image: Picture of the scene before the first step.
         goal_image: Picture of the scene after the last step.
         encoder: As in cefito extract; by default the one that the features of the run's data set
@@ -37,8 +42,11 @@ class ObserveOptions:
         weights: Of the encoder s3d: the file of its weights.
     """
 
+    features: Path | None = None
     start: float | None = None
     end: float | None = None
+    seconds: int | None = None
+    precision: Literal["float16", "float32"] | None = None
     initial_image: Path | None = None
     goal_image: Path | None = None
     encoder: str | None = None
@@ -75,8 +83,8 @@ def find_query(
     if observe:
         if initial is not None or goal is not None or from_step:
             raise ConfigError(
-                "--initial, --goal and --from-step do not go with a video file or pictures. Leave "
-                "them out."
+                "--initial, --goal and --from-step do not go with a video file or pictures, nor "
+                "with features. Leave them out."
             )
         return _observed(run, video, observe, device), None
     if video is not None and initial is None and goal is None:
@@ -84,20 +92,24 @@ def find_query(
     if initial is None or goal is None or video is not None:
         raise ConfigError(
             "give --video (with --from-step, or a file with --start and --end), --initial and "
-            "--goal, or --initial-image and --goal-image."
+            "--goal, --features with --start and --end, or --initial-image and --goal-image."
         )
-    return query_from_files(initial, goal), None
+    return query_from_files(initial, goal, run), None
 
 
 def _observed(
     run: Run, video: str | None, options: ObserveOptions, device: torch.device
 ) -> Queries:
-    """The query of a video file or of two pictures."""
+    """The query of features, of a video file or of two pictures."""
     from cefito.planners.query import query_from_pictures, query_from_video_file
 
     start, end = options.start, options.end
     before, after = options.initial_image, options.goal_image
     timed = start is not None or end is not None
+    if options.features is not None:
+        return _from_features(run, video, options)
+    if options.seconds is not None or options.precision is not None:
+        raise ConfigError("--seconds and --precision are for --features. Leave them out.")
     if video is not None and start is not None and end is not None and before is after is None:
         return query_from_video_file(
             run,
@@ -120,4 +132,26 @@ def _observed(
         )
     raise ConfigError(
         "give --video FILE with --start and --end in seconds, or --initial-image and --goal-image."
+    )
+
+
+def _from_features(run: Run, video: str | None, options: ObserveOptions) -> Queries:
+    """The query of two moments of a file of features."""
+    from cefito.planners.query import query_from_features
+
+    others = (video, options.initial_image, options.goal_image, options.encoder, options.weights)
+    if any(value is not None for value in others):
+        raise ConfigError(
+            "--features takes the place of --video and of pictures, and no encoder is needed. "
+            "Leave these out."
+        )
+    if options.features is None or options.start is None or options.end is None:
+        raise ConfigError("give --features FILE with --start and --end in seconds.")
+    return query_from_features(
+        run,
+        options.features,
+        start=options.start,
+        end=options.end,
+        seconds=options.seconds,
+        precision=options.precision,
     )

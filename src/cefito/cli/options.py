@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from cyclopts import Parameter
 
 from cefito.errors import ConfigError
 
-__all__ = ["Flag", "Settings", "settings"]
+__all__ = ["Flag", "Settings", "horizons", "settings"]
 
 Flag = Annotated[bool, Parameter(negative="")]
 """An option without a value."""
@@ -33,3 +34,20 @@ def settings(given: Sequence[str]) -> dict[str, str]:
             )
         values[key.strip()] = value.strip()
     return values
+
+
+def horizons(text: str) -> tuple[int, ...]:
+    """The horizons of text such as "3" or "3,4,5".
+
+    Raises:
+        ConfigError: Not such text, or one of them twice.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[1-9][0-9]{0,3}", part) for part in parts):
+        raise ConfigError(
+            f"--horizon {text[:40]}: expected a positive number of actions, or several with commas "
+            "between, as in 3,4,5."
+        )
+    if len(set(parts)) < len(parts):
+        raise ConfigError(f"--horizon {text}: names one of them twice.")
+    return tuple(map(int, parts))

@@ -34,6 +34,7 @@ def plan(
     from_step: int = 0,
     initial: Path | None = None,
     goal: Path | None = None,
+    queries: Path | None = None,
     task: int | None = None,
     top_k: int = 5,
     pin: Several = (),
@@ -45,13 +46,14 @@ def plan(
     options: SearchOptions = AS_TRAINED,
     observe: ObserveOptions = NOT_OBSERVED,
     dataset: Path | None = None,
+    horizon: int | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
     """Plan the actions between two observations.
 
-    The observations are those of a video of the data set, two files, two moments of a video file,
-    or two pictures.
+    The observations are those of a video of the data set, two files, two moments of features or of
+    a video file, or two pictures.
 
     Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at
     once.
@@ -63,6 +65,8 @@ def plan(
             as the run's horizon.
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
+        queries: List of queries, .jsonl or .csv, each line with features, start and end, or with
+            initial and goal, and an id if you like; files are found from the folder of the list.
         task: Id of the task, instead of the predicted one.
         top_k: How many plans.
         pin: STEP=ID: the action of a step, counted from 1, is known; may be repeated.
@@ -73,19 +77,33 @@ def plan(
         min_probability: From 0 to 1: where the best plan is less probable, the answer says that it
             is not sure; the plans are shown all the same.
         options: How to search.
-        observe: How to make the observations from a video file or from pictures.
+        observe: How to make the observations from features, a video file or pictures.
         dataset: Where the data set lies, if it has moved.
+        horizon: Number of actions, of a folder that holds runs of several.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
     constraints = _constraints(pin, require, forbid, before, no_repeats=no_repeats)
+    from cefito.cli.plan_many import plan_many
     from cefito.planners.answer import answer
     from cefito.planners.run import open_run
     from cefito.runtime import pick_device
 
     place = pick_device(device)
     with log_warnings():
-        opened = options.applied(open_run(run, device=place))
+        opened = options.applied(open_run(run, horizon=horizon, device=place))
+        if queries is not None:
+            return plan_many(
+                opened,
+                queries,
+                observe,
+                alone=(video, initial, goal) == (None, None, None) and not from_step,
+                json=json,
+                task=task,
+                top_k=top_k,
+                constraints=constraints,
+                min_probability=min_probability,
+            )
         query, truth = find_query(
             opened,
             video=video,

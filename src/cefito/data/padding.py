@@ -53,5 +53,6 @@ def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> Prep
             "padded_from": dataset.name,
             "fingerprint": dataset.fingerprint,
             "horizon": horizon,
+            **{key: dataset.provenance[key] for key in ("observed",) if key in dataset.provenance},
         },
     )

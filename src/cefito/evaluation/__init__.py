@@ -1,5 +1,6 @@
 """Evaluation: metrics, the scoring of planners on windows, tables and figures."""
 
+from cefito.evaluation.breakdown import TaskScores, VideoIntervals, task_scores, video_intervals
 from cefito.evaluation.metrics import (
     MetricSums,
     mean_accuracy,
@@ -10,17 +11,30 @@ from cefito.evaluation.metrics import (
     task_accuracy,
     top_k_success_rate,
 )
+from cefito.evaluation.plan_files import WindowPlans, read_plans, save_plans, window_plans
+from cefito.evaluation.records import RunEvaluation
+from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.score import Evaluation, evaluate_planner
 
 __all__ = [
     "Evaluation",
     "MetricSums",
+    "RunEvaluation",
+    "TaskScores",
+    "VideoIntervals",
+    "WindowPlans",
     "evaluate_planner",
+    "evaluate_run",
     "mean_accuracy",
     "mean_iou",
     "mean_iou_bitwise",
     "position_accuracy",
+    "read_plans",
+    "save_plans",
     "success_rate",
     "task_accuracy",
+    "task_scores",
     "top_k_success_rate",
+    "video_intervals",
+    "window_plans",
 ]

@@ -24,6 +24,7 @@ __all__ = [
     "mean_iou",
     "mean_iou_bitwise",
     "metric_heads",
+    "metric_name",
     "position_accuracy",
     "success_rate",
     "task_accuracy",
@@ -184,13 +185,14 @@ METRICS: dict[str, Metric] = {
 def metric_heads(top_k: int = TOP_K) -> dict[str, str]:
     """Heads of the columns of tables, by the name that metrics have in evaluations."""
     return {
-        _named(name, top_k): metric.head.replace("top-k", f"top-{top_k}")
+        metric_name(name, top_k): metric.head.replace("top-k", f"top-{top_k}")
         for name, metric in METRICS.items()
         if metric.head
     }
 
 
-def _named(name: str, top_k: int) -> str:
+def metric_name(name: str, top_k: int = TOP_K) -> str:
+    """The name that a registered metric has in evaluations, with the number of plans in it."""
     return name.replace("top_k", f"top_{top_k}")
 
 
@@ -243,7 +245,7 @@ class MetricSums:
         values: dict[str, float | list[float]] = {}
         for name, total in self.sums.items():
             percent = 100 * total / self.counts[name]
-            values[_named(name, self.top_k)] = (
+            values[metric_name(name, self.top_k)] = (
                 percent.tolist() if isinstance(percent, np.ndarray) else percent
             )
         return values

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from cefito.data.windows import Selection
+from cefito.evaluation.breakdown import TaskScores, VideoIntervals
 from cefito.evaluation.calibration import Answered, Calibration, calibration_heads
 from cefito.evaluation.record import Record
 from cefito.planners.base import Evidence
@@ -121,6 +122,9 @@ class RunEvaluation(Evaluation):
         tasks_without_training: Tasks without training windows, of planners that mind them.
         evidence: What was found of the energy, of planners that have one.
         answered: What answering only where it is sure would mean, where that was asked.
+        parameters: Learned numbers of each network, by its name.
+        intervals: How sure the metrics are, with videos resampled; None for a single video.
+        per_task: The metrics on the windows of each task.
     """
 
     remedy: ClassVar[str] = "Make it again with cefito evaluate."
@@ -131,6 +135,9 @@ class RunEvaluation(Evaluation):
         "tasks_without_training",
         "evidence",
         "answered",
+        "parameters",
+        "intervals",
+        "per_task",
     }
 
     fingerprint: str
@@ -144,6 +151,9 @@ class RunEvaluation(Evaluation):
     tasks_without_training: TasksWithoutTraining | None = None
     evidence: Evidence | None = None
     answered: Answered | None = None
+    parameters: dict[str, int] | None = None
+    intervals: VideoIntervals | None = None
+    per_task: list[TaskScores] | None = None
 
 
 class _Place(Record):

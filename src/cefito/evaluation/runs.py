@@ -1,4 +1,4 @@
-"""Scoring a run folder, and keeping the scores in it."""
+"""Scoring a run folder, and keeping the scores in it, with its plans where that is asked."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import ConfigError
+from cefito.evaluation.breakdown import task_scores, video_intervals
 from cefito.evaluation.calibration import Answered, answered, best_probabilities
+from cefito.evaluation.plan_files import check_plans_file, save_plans, window_plans
 from cefito.evaluation.records import RunEvaluation, TasksWithoutTraining
-from cefito.evaluation.score import evaluate_planner, successes
-from cefito.planners.base import Description, check_min_probability
+from cefito.evaluation.score import evaluate_planner, planned_tasks, successes
+from cefito.planners.base import Description, Queries, check_min_probability
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
@@ -34,6 +36,7 @@ def evaluate_run(
     sample: int | None = None,
     min_probability: float | None = None,
     dataset: Path | None = None,
+    plans_file: Path | None = None,
     progress: Progress = silent,
 ) -> tuple[RunEvaluation, Path]:
     """Score a run on a split of its data set, with the search that its planner has.
@@ -49,14 +52,15 @@ def evaluate_run(
         sample: Score a fixed random sample of so many windows.
         min_probability: Also say what answering only where the best plan is so probable means.
         dataset: Where the data set lies, if it has moved.
+        plans_file: Also save the plans of every window there, as `save_plans` does.
         progress: Shows progress.
 
     Returns:
         The scores, and the file in the run folder that holds them.
 
     Raises:
-        ConfigError: A sample below 1, or a least probability that is none or that the planner's
-            plans cannot be held to.
+        ConfigError: A sample below 1, a least probability that is none or that the planner's
+            plans cannot be held to, or a file that plans cannot be saved in.
         RunError: The data set is gone or another one.
         DataError: The split gives no windows.
     """
@@ -64,12 +68,16 @@ def evaluate_run(
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
+    if plans_file is not None:
+        check_plans_file(plans_file)
     data = run.dataset(dataset)
     windows = cut_windows(data, horizon=run.horizon, split=split)
     chosen = windows.sample(sample, SAMPLE_SEED)
     evaluation, plans = evaluate_planner(
         run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress
     )
+    queries = Queries.from_windows(chosen, oracle_task=oracle_task)
+    tasks = planned_tasks(run.planner, queries, plans)
     description = run.planner.describe()
     scores = RunEvaluation(
         **dict(evaluation),
@@ -84,6 +92,9 @@ def evaluate_run(
         tasks_without_training=_without_training(description, chosen),
         evidence=description.evidence,
         answered=_answered(plans, chosen, min_probability),
+        parameters=description.parameters,
+        intervals=video_intervals(plans, chosen, tasks=tasks),
+        per_task=task_scores(plans, chosen, tasks=tasks),
     )
     words = ["evaluation", split]
     if oracle_task:
@@ -98,6 +109,8 @@ def evaluate_run(
         words.append(f"min-probability-{_plain(min_probability)}")
     path = run.folder / f"{'-'.join(words)}.json"
     scores.write(path)
+    if plans_file is not None:
+        save_plans(window_plans(data, chosen, plans, tasks=tasks), plans_file)
     return scores, path
 
 

@@ -16,7 +16,7 @@ from cefito.planners.base import Planner, Queries
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 
-__all__ = ["Evaluation", "evaluate_planner", "successes"]
+__all__ = ["Evaluation", "evaluate_planner", "planned_tasks", "successes"]
 
 
 def evaluate_planner(
@@ -49,7 +49,7 @@ def evaluate_planner(
     sums.add(
         [plan.actions for plan in plans],
         windows.actions,
-        tasks=_tasks(planner, queries, plans),
+        tasks=planned_tasks(planner, queries, plans),
         actual_tasks=windows.tasks,
     )
     shared = None
@@ -92,7 +92,9 @@ def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
     )
 
 
-def _tasks(planner: Planner, queries: Queries, plans: Sequence[Plans]) -> NDArray[np.int64] | None:
+def planned_tasks(
+    planner: Planner, queries: Queries, plans: Sequence[Plans]
+) -> NDArray[np.int64] | None:
     """The task of each query's best plan, as predicted where its plans name none.
 
     None where it is not known of every query.

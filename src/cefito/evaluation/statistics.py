@@ -1,4 +1,4 @@
-"""How sure a score is: intervals over seeds, and paired differences over videos.
+"""How sure a score is: intervals over seeds and over videos, and paired differences over videos.
 
 Also the interval that published tables print.
 """
@@ -7,11 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Difference", "Interval", "bootstrap_width", "paired_difference", "seed_interval"]
+__all__ = [
+    "DRAWS",
+    "LEVEL",
+    "Difference",
+    "Interval",
+    "bootstrap_width",
+    "paired_difference",
+    "seed_interval",
+    "video_interval",
+]
+
+LEVEL = 0.9
+"""Confidence level of intervals, unless another is asked for."""
+DRAWS = 2000
+"""Draws of the bootstrap over videos, unless another number is asked for."""
+_AT_ONCE = 1 << 22  # videos drawn at a time, so that memory does not grow with their number
 
 
 @dataclass(frozen=True)
@@ -112,8 +128,8 @@ def paired_difference(
     second: ArrayLike,
     video: ArrayLike,
     *,
-    level: float = 0.9,
-    draws: int = 2000,
+    level: float = LEVEL,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> Difference:
     """How much more often one method succeeds than another on the same windows.
@@ -152,19 +168,71 @@ def paired_difference(
     _, group = np.unique(group, return_inverse=True)
     gain = np.bincount(group, weights=100 * (ours.mean(axis=0) - theirs.mean(axis=0)))
     size = np.bincount(group)
-    drawn = np.random.default_rng(seed).integers(len(size), size=(draws, len(size)))
-    differences = gain[drawn].sum(axis=1) / size[drawn].sum(axis=1)
-    low, high = np.percentile(differences, [50 * (1 - level), 50 * (1 + level)])
+    low, high = _resampled(gain, size, level=level, draws=draws, seed=seed)
     seeds = None
     if len(ours) == len(theirs):
         seeds = seed_interval((100 * (ours - theirs).mean(axis=1)).tolist(), level)
     return Difference(
         mean=float(gain.sum() / size.sum()),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         level=level,
         seeds=seeds,
     )
+
+
+def video_interval(
+    sums: ArrayLike,
+    counts: ArrayLike,
+    *,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """How sure a ratio of sums over videos is, such as a success rate: the bootstrap over videos.
+
+    Videos are drawn with replacement, as many as there are, and all windows of a video come along,
+    as in `paired_difference`. It covers the choice of videos, not the chance of training.
+
+    Args:
+        sums: What is summed over the windows of each video, such as successes [V].
+        counts: What the sum is divided by, such as windows [V].
+        level: Confidence level.
+        draws: Number of bootstrap draws.
+        seed: Seed of the draws.
+
+    Returns:
+        Lower and upper end: the percentiles (1 ± level) / 2 of all draws.
+
+    Raises:
+        ValueError: Shapes that do not fit, no video, values that are not finite, counts that are
+            not positive, no draws, or a level not between 0 and 1.
+    """
+    total, size = (np.asarray(values, dtype=np.float64) for values in (sums, counts))
+    if total.ndim != 1 or total.shape != size.shape or not len(total):
+        raise ValueError(
+            f"sums {list(total.shape)} and counts {list(size.shape)}: expected one of each a "
+            "video, at least one"
+        )
+    if not (np.isfinite(total).all() and np.isfinite(size).all() and (size > 0).all()):
+        raise ValueError("sums and counts must be finite, and counts positive")
+    _check_level(level)
+    _check_draws(draws)
+    return _resampled(total, size, level=level, draws=draws, seed=seed)
+
+
+def _resampled(
+    sums: NDArray[Any], counts: NDArray[Any], *, level: float, draws: int, seed: int
+) -> tuple[float, float]:
+    """Percentiles of the ratio of both sums [V] where videos are drawn with replacement."""
+    generator, videos = np.random.default_rng(seed), len(sums)
+    step = max(1, _AT_ONCE // videos)
+    ratios = []
+    for first in range(0, draws, step):
+        drawn = generator.integers(videos, size=(min(step, draws - first), videos))
+        ratios.append(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1))
+    low, high = np.percentile(np.concatenate(ratios), [50 * (1 - level), 50 * (1 + level)])
+    return float(low), float(high)
 
 
 def _numbers(values: Sequence[float]) -> NDArray[np.float64]:

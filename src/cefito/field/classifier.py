@@ -38,9 +38,12 @@ class TaskClassifier(nn.Module):
         self.register_buffer("mean", torch.zeros(observation_dim))
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew: Kaiming-uniform, zero biases."""
+        """Draw all weights anew: Kaiming-uniform or, where configured, -normal; zero biases."""
         for layer in (self.fc1, self.fc2, self.fc3, self.fc4):
-            nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
+            if self.config.init == "normal":
+                nn.init.kaiming_normal_(layer.weight, generator=generator)
+            else:
+                nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
             nn.init.zeros_(layer.bias)
 
     def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:

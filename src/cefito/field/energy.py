@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cefito.field.distances import DISTANCES
-from cefito.field.predictor import Dropout, Predictor, normalise
+from cefito.field.predictor import Dropout, Predictor
 from cefito.field.prefixes import PrefixTree
 from cefito.field.settings import FieldConfig
 
@@ -101,7 +101,7 @@ class EnergyField(nn.Module):
 
     def target(self, goal: Tensor) -> Tensor:
         """What a prediction is compared with, […, E]: the goal, normalised, perhaps projected."""
-        normed = normalise(self.centred(goal))
+        normed = self.predictor.normalised(self.centred(goal))
         return normed if self.goal_projection is None else self.goal_projection(normed).float()
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:

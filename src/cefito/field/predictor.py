@@ -19,12 +19,12 @@ from cefito.field.settings import FieldConfig
 
 __all__ = ["Block", "Predictor", "normalise", "positions"]
 
-EPSILON = 1e-6
+EPSILON = 1e-6  # of the norms between and behind the blocks
 
 
-def normalise(x: Tensor) -> Tensor:
+def normalise(x: Tensor, epsilon: float = EPSILON) -> Tensor:
     """Parameter-free layer norm over the last dimension, in at least float32."""
-    return F.layer_norm(x.float(), x.shape[-1:], eps=EPSILON)
+    return F.layer_norm(x.float(), x.shape[-1:], eps=epsilon)
 
 
 def positions(length: int, width: int) -> Tensor:
@@ -189,16 +189,25 @@ class Predictor(nn.Module):
         """Draw all weights anew: truncated normal, zero biases; learned actions standard normal.
 
         The deviation of a layer's weights is 0.02, or one over the root of its inputs where the
-        configuration says so.
+        configuration says so. Where that asks for PyTorch's own initialisation, weights and biases
+        are uniform within one over the root of the inputs, and mask tokens are zero.
         """
+        native = self.config.init == "torch"
         for module in self.modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and native:
+                bound = module.in_features**-0.5
+                nn.init.uniform_(module.weight, -bound, bound, generator=generator)
+                nn.init.uniform_(module.bias, -bound, bound, generator=generator)
+            elif isinstance(module, nn.Linear):
                 deviation = 0.02 if self.config.init == "fixed" else module.in_features**-0.5
                 nn.init.trunc_normal_(module.weight, std=deviation, generator=generator)
                 nn.init.zeros_(module.bias)
         self.norm.reset_parameters()
         for token in (self.state_mask_token, self.action_mask_token):
-            nn.init.trunc_normal_(token, std=0.02, generator=generator)
+            if native:
+                nn.init.zeros_(token)
+            else:
+                nn.init.trunc_normal_(token, std=0.02, generator=generator)
         if self.learned_actions:
             nn.init.normal_(self.action_vectors, generator=generator)
         if self.config.action_encoding == "observed":
@@ -251,7 +260,11 @@ class Predictor(nn.Module):
 
     def state_token(self, observation: Tensor) -> Tensor:
         """Token of each (centred) observation, without position, […, E] → […, D]."""
-        return self.state_embed(normalise(observation))  # type: ignore[no-any-return]
+        return self.state_embed(self.normalised(observation))  # type: ignore[no-any-return]
+
+    def normalised(self, observation: Tensor) -> Tensor:
+        """Layer norm of (centred) observations […, E]."""
+        return normalise(observation, self.config.observation_epsilon)
 
     def states(self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None) -> Tensor:
         """Predict the state after each action; the last is the predicted goal (pass 1).
@@ -264,13 +277,28 @@ class Predictor(nn.Module):
         Returns:
             Predicted states [B, T, E].
         """
+        return self.head(self.latents(initial, actions, dropout=dropout), actions)
+
+    def latents(
+        self, initial: Tensor, actions: Tensor, *, dropout: Dropout | None = None
+    ) -> Tensor:
+        """What the last block gives at the state after each action, before norm and head.
+
+        Args:
+            initial: Initial observations [B, E].
+            actions: Action ids [B, T].
+            dropout: Dropout of the residual branches.
+
+        Returns:
+            Tokens [B, T, D].
+        """
         slots = self.state_mask_token.expand(len(actions), actions.shape[1], -1)
         x = self._interleave(
             self.state_token(initial), F.embedding(actions, self.action_tokens()), slots
         )
         for block in self.blocks:
             x = block(x, dropout=dropout)
-        return self.head(x[:, 2::2], actions)
+        return x[:, 2::2]
 
     def goal(self, initial: Tensor, actions: Tensor) -> Tensor:
         """Predicted goal [B, E] (paper, Eq. 1), the plain reference of every faster path.
@@ -303,6 +331,29 @@ class Predictor(nn.Module):
         for block in self.blocks:
             x = block(x, dropout=dropout)
         return self.action_head(self.norm(x[:, 2::2]))  # type: ignore[no-any-return]
+
+    def reconstruct_latents(
+        self, initial: Tensor, latents: Tensor, *, dropout: Dropout | None = None
+    ) -> Tensor:
+        """Logits of the actions between latents of pass 1, as in the released code (pass 2).
+
+        The latents stand in the state slots as they are. The logits of a_t are read at its own
+        slot, which holds the action-mask token and sees the states before it alone, without the
+        final norm.
+
+        Args:
+            initial: Initial observations [B, E].
+            latents: Tokens after each action, the goal's last, [B, T, D].
+            dropout: Dropout of the residual branches.
+
+        Returns:
+            Logits [B, T, K].
+        """
+        slots = self.action_mask_token.expand(latents.shape[0], latents.shape[1], -1)
+        x = self._interleave(self.state_token(initial), slots, latents)
+        for block in self.blocks:
+            x = block(x, dropout=dropout)
+        return self.action_head(x[:, 1::2])  # type: ignore[no-any-return]
 
     def _interleave(self, first: Tensor, odd: Tensor, even: Tensor) -> Tensor:
         """[B, D], [B, T, D], [B, T, D] → [B, 2T + 1, D], positions added."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from cefito.field.distances import DISTANCES
 from cefito.settings import Frozen, check_weights
 
-__all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig"]
+__all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig", "with_epsilon"]
 
 
 class FieldConfig(Frozen):
@@ -21,7 +22,8 @@ class FieldConfig(Frozen):
         heads: Attention heads a block.
         mlp_ratio: Hidden width of a block's MLP over D.
         init: Deviation of new weights: "fixed" 0.02, or "fan_in", one over the root of a layer's
-            inputs, which suits narrow fields.
+            inputs, which suits narrow fields; or "torch", PyTorch's own with mask tokens of zero
+            (released code).
         dropout: Share of the residual branches' outputs that is zeroed in training (paper: none).
         action_encoding: "text" reads the data set's text embeddings, frozen; "learned" learns them;
             "auto" takes text where the data set has it, else learns them; "observed" takes the mean
@@ -34,6 +36,8 @@ class FieldConfig(Frozen):
         distance: "l2" is the paper's norm, "mean_square" the released code's mean over the features
             of the squared difference; see `cefito.field.distances`.
         centre: Subtract the training windows' mean observation before the layer norm (paper: no).
+        observation_epsilon: Added to the variance in the layer norm of observations (released
+            code: 1e-5, where the norms between the blocks have 1e-6).
         goal_projection: Hidden width of a residual MLP on the normalised goal before the distance;
             0 is off, as in the paper.
         directions: "forward" (paper), or "both": a second predictor reads sequences from the goal
@@ -45,13 +49,14 @@ class FieldConfig(Frozen):
     depth: int = Field(4, ge=1)
     heads: int = Field(6, ge=1)
     mlp_ratio: float = Field(4.0, gt=0)
-    init: Literal["fixed", "fan_in"] = "fixed"
+    init: Literal["fixed", "fan_in", "torch"] = "fixed"
     dropout: float = Field(0.0, ge=0, lt=1)
     action_encoding: Literal["auto", "text", "learned", "observed"] = "auto"
     action_dim: int = Field(512, ge=1)
     goal_skip: bool = False
     distance: str = "l2"
     centre: bool = False
+    observation_epsilon: float = Field(1e-5, gt=0)
     goal_projection: int = Field(0, ge=0)
     directions: Literal["forward", "both"] = "forward"
     members: int = Field(1, ge=1)
@@ -78,6 +83,18 @@ class FieldConfig(Frozen):
         return self
 
 
+def with_epsilon(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved settings, with the epsilon of fields that were trained before it was one of them.
+
+    Args:
+        config: Sections of settings; that of the field may be among them.
+    """
+    field = config.get("field")
+    if not isinstance(field, Mapping) or "observation_epsilon" in field:
+        return dict(config)
+    return {**config, "field": {**field, "observation_epsilon": 1e-6}}
+
+
 class ClassifierConfig(Frozen):
     """The task classifier, a four-layer MLP on both observations (paper, Sec. 3.3).
 
@@ -86,9 +103,11 @@ class ClassifierConfig(Frozen):
         normalise: Layer-normalise the observations first (released code: raw).
         centre: Subtract the training windows' mean observation first (released code: no).
         dropout: Share of hidden units zeroed in training.
+        init: New weights: Kaiming "uniform", or Kaiming "normal" (released code).
     """
 
     hidden: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] = (0, 0, 0)
+    init: Literal["uniform", "normal"] = "uniform"
     normalise: bool = False
     centre: bool = False
     dropout: float = Field(0.0, ge=0, lt=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
 from cefito.planners.base import UNCONSTRAINED, Planner, Queries, check_min_probability
+from cefito.planners.observations import check_width
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.settings import Frozen
 
-__all__ = ["Answer", "PlannedSequence", "answer"]
+__all__ = ["Answer", "PlannedSequence", "answer", "planned_sequences"]
 
 
 class TaskAnswer(Frozen):
@@ -148,6 +149,7 @@ def answer(
         RunError: Observations of another dimension.
     """
     taxonomy, planner = run.taxonomy, run.planner
+    check_width(run, query.initial.shape[-1], "observations have")
     if task is not None:
         if task not in range(len(taxonomy.tasks)):
             raise ConfigError(
@@ -165,26 +167,7 @@ def answer(
         task=_task_answer(
             tasks[0], taxonomy, given=task is not None, probability=_first(plans.task_probabilities)
         ),
-        plans=[
-            PlannedSequence(
-                actions=actions.tolist(),
-                names=taxonomy.names(actions),
-                energy=float(energy),
-                score=float(score),
-                probability=probability,
-                task=of_task,
-            )
-            for actions, energy, score, probability, of_task in zip(
-                plans.actions,
-                plans.energies,
-                plans.scores,
-                [None] * len(plans)
-                if plans.probabilities is None
-                else plans.probabilities.tolist(),
-                tasks[: len(plans)],
-                strict=True,
-            )
-        ],
+        plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
         evaluated=EffortAnswer(**vars(plans.evaluated)),
         exact=plans.exact,
         sure=(
@@ -203,6 +186,34 @@ def answer(
             None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth))
         ),
     )
+
+
+def planned_sequences(
+    plans: Plans, tasks: Sequence[int | None], taxonomy: Taxonomy
+) -> list[PlannedSequence]:
+    """The plans of one query with their names, best first.
+
+    Args:
+        plans: What was planned.
+        tasks: The task that each plan was found for.
+        taxonomy: Names of the actions.
+    """
+    probabilities = [None] * len(plans)
+    if plans.probabilities is not None:
+        probabilities = plans.probabilities.tolist()
+    return [
+        PlannedSequence(
+            actions=actions.tolist(),
+            names=taxonomy.names(actions),
+            energy=float(energy),
+            score=float(score),
+            probability=probability,
+            task=task,
+        )
+        for actions, energy, score, probability, task in zip(
+            plans.actions, plans.energies, plans.scores, probabilities, tasks, strict=True
+        )
+    ]
 
 
 def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[None]:

@@ -42,7 +42,13 @@ from cefito.planners.settings import RunConfig, load_config
 from cefito.planners.task_model import TaskModel
 from cefito.search.prior import NGramPrior
 
-__all__ = ["import_classifier", "import_field"]
+__all__ = [
+    "authors_field",
+    "classifier_shapes",
+    "field_shapes",
+    "import_classifier",
+    "import_field",
+]
 
 _FIELD, _CLASSIFIER = "energy field", "task classifier"
 _OWN = ("mean", "predictor.action_vectors")  # tensors of our field that checkpoints do not hold
@@ -189,7 +195,7 @@ def _no_prior(space: ActionSpace, taxonomy: Taxonomy) -> NGramPrior:
 def _make_field(
     path: Path, tensors: dict[str, Tensor], taxonomy: Taxonomy, taxonomy_path: Path, text_path: Path
 ) -> tuple[EnergyField, RunConfig]:
-    _check_names(path, tensors, _shapes(_meta_field(1, 1, 1, 1)), _FIELD)
+    _check_names(path, tensors, field_shapes(1, 1, 1, 1), _FIELD)
     try:
         sizes = (
             tensors["predictor.state_embed.weight"].shape[1],
@@ -201,7 +207,7 @@ def _make_field(
         raise RunError(
             f"{path}: its weights are no matrices. Expected the {_FIELD} of the paper's size."
         ) from problem
-    _check_shapes(path, tensors, _shapes(_meta_field(*(max(size, 1) for size in sizes))), _FIELD)
+    _check_shapes(path, tensors, field_shapes(*(max(size, 1) for size in sizes)), _FIELD)
     observation_dim, actions, width, horizon = sizes
     if actions != len(taxonomy.actions):
         raise RunError(
@@ -257,13 +263,52 @@ def _meta_field(observation_dim: int, actions: int, width: int, horizon: int) ->
         )
 
 
-def _shapes(field: EnergyField) -> dict[str, list[int]]:
+def authors_field(field: EnergyField) -> dict[str, Tensor]:
+    """A field's weights by the names of the authors' checkpoints."""
+    tensors = {
+        _foreign(name): tensor.detach().cpu().float()
+        for name, tensor in field.state_dict().items()
+        if name not in _OWN
+    }
+    return tensors | {_POSITIONS: field.predictor.pos_embed.detach().cpu()}
+
+
+def field_shapes(
+    observation_dim: int, actions: int, width: int, horizon: int
+) -> dict[str, list[int]]:
+    """Names and shapes of the tensors of a checkpoint of an energy field.
+
+    Args:
+        observation_dim: E.
+        actions: K.
+        width: W of the text embeddings.
+        horizon: T.
+    """
+    field = _meta_field(observation_dim, actions, width, horizon)
     shapes = {
         _foreign(name): list(tensor.shape)
         for name, tensor in field.state_dict().items()
         if name not in _OWN
     }
     return shapes | {_POSITIONS: list(field.predictor.pos_embed.shape)}
+
+
+def classifier_shapes(observation_dim: int, task_count: int) -> dict[str, list[int]]:
+    """Names and shapes of the tensors of a checkpoint of a task classifier.
+
+    Args:
+        observation_dim: E.
+        task_count: |C|.
+    """
+    with torch.device("meta"):
+        network = TaskClassifier(
+            config=ClassifierConfig(), observation_dim=observation_dim, task_count=task_count
+        )
+    return {
+        name: list(tensor.shape)
+        for name, tensor in network.state_dict().items()
+        if name not in _OWN
+    }
 
 
 def _read_classifier(
@@ -273,11 +318,7 @@ def _read_classifier(
     tensors, info = _read(path, "model", _CLASSIFIER)
     config = ClassifierConfig()  # the released widths, and raw observations
     network = TaskClassifier(config=config, observation_dim=observation_dim, task_count=task_count)
-    expected = {
-        name: list(tensor.shape)
-        for name, tensor in network.state_dict().items()
-        if name not in _OWN
-    }
+    expected = classifier_shapes(observation_dim, task_count)
     _check_names(path, tensors, expected, _CLASSIFIER)
     _check_shapes(path, tensors, expected, f"{_CLASSIFIER} of this run's observations and tasks")
     network.load_state_dict({**tensors, "mean": network.mean})

@@ -1,4 +1,4 @@
-"""Queries from what users have: a video of a data set, two files, a video file, two pictures."""
+"""Queries from what users have: a video of a data set, features, two files, a video, pictures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy
 from cefito.planners.base import Queries
+from cefito.planners.observations import check_width, query_from_features
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cefito.encoders.video import VideoEncoder
 
 __all__ = [
+    "query_from_features",
     "query_from_files",
     "query_from_pictures",
     "query_from_video",
@@ -78,13 +80,22 @@ def query_from_video(
     return query, np.array(actions, dtype=np.int64)
 
 
-def query_from_files(initial: Path, goal: Path) -> Queries:
+def query_from_files(initial: Path, goal: Path, run: Run | None = None) -> Queries:
     """The query of two .npy files, each one observation [E].
+
+    Args:
+        initial: File of the observation before the first step.
+        goal: File of the observation after the last step.
+        run: The run that is to plan; a width that it cannot take is then refused with what to do.
 
     Raises:
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
+        RunError: An observation is of another width than those that the run joined of rows.
     """
     first, second = _observation(initial), _observation(goal)
+    if run is not None:
+        for path, array in ((initial, first), (goal, second)):
+            check_width(run, array.shape[1], f"{path} has")
     if first.shape != second.shape:
         raise DataError(
             f"{initial} has {first.shape[1]} features, {goal} {second.shape[1]}; expected equally "
@@ -214,7 +225,8 @@ def _encoder_name(run: Run, given: str | None, made_with: Mapping[str, Any]) -> 
     if not learned:
         raise ConfigError(
             f"{run.folder}: does not say what the features it learned from were made with. Name "
-            "that encoder: s3d, clip, dinov2, or the folder of a model of pictures.",
+            "that encoder: s3d, clip, dinov2, or the folder of a model of pictures; or give "
+            "features of the video instead.",
             setting="encoder",
         )
     if learned != "s3d" and "/" not in learned:  # it lay in a folder, and not on the hub

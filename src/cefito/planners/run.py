@@ -28,6 +28,7 @@ from cefito.locks import is_leftover, locked
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
+from cefito.planners.run_folders import chosen_run
 from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.planners.settings import RunConfig, run_config
 from cefito.progress import Progress, silent
@@ -36,7 +37,7 @@ from cefito.search.settings import SearchConfig
 from cefito.settings import validated
 from cefito.training.distributed import Processes
 
-__all__ = ["Run", "open_run", "train_run", "write_run"]
+__all__ = ["Run", "check_run_folder", "new_info", "open_run", "train_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
 Given = ParamSpec("Given")
@@ -197,22 +198,8 @@ def train_run(
     """
     check_seed(seed)
     group, entry = group or Processes(), find_method(method)
-    info = RunInfo(
-        format_version=1,
-        method=method,
-        dataset=DatasetReference(
-            name=dataset.name,
-            path=str(dataset.folder.resolve()),
-            fingerprint=dataset.fingerprint,
-            observed=dataset.provenance.get("observed"),
-        ),
-        horizon=horizon,
-        seed=seed,
-        selection=selection,
-        preset=config.preset,
-        config=config.model_dump(mode="json"),
-        versions=versions(),
-        finished=False,
+    info = new_info(
+        dataset, config=config, horizon=horizon, seed=seed, method=method, selection=selection
     )
     train, val = fitting_windows(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
@@ -244,6 +231,35 @@ def train_run(
     return run
 
 
+def new_info(
+    dataset: PreparedDataset,
+    *,
+    config: RunConfig,
+    horizon: int,
+    seed: int,
+    method: str,
+    selection: Selection,
+) -> RunInfo:
+    """What is known of a run before its training begins; arguments as in `train_run`."""
+    return RunInfo(
+        format_version=1,
+        method=method,
+        dataset=DatasetReference(
+            name=dataset.name,
+            path=str(dataset.folder.resolve()),
+            fingerprint=dataset.fingerprint,
+            observed=dataset.provenance.get("observed"),
+        ),
+        horizon=horizon,
+        seed=seed,
+        selection=selection,
+        preset=config.preset,
+        config=config.model_dump(mode="json"),
+        versions=versions(),
+        finished=False,
+    )
+
+
 def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windows) -> RunInfo:
     """What is known of a run once its training has ended."""
     description = fitted.planner.describe()
@@ -270,6 +286,23 @@ def write_run(run: Run) -> None:
 
 def _claim(folder: Path, info: RunInfo) -> None:
     """Make the folder, or see that it holds a run of the very same settings."""
+    check_run_folder(folder, info)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise RunError(f"{folder}: cannot be made ({problem.strerror}).") from problem
+
+
+def check_run_folder(folder: Path, info: RunInfo) -> None:
+    """See that a training may write into a folder, without writing.
+
+    Args:
+        folder: The run folder.
+        info: What is known of the run before it is trained.
+
+    Raises:
+        RunError: The folder holds something else, or a run of other settings.
+    """
     path = folder / RUN_FILE
     if path.exists():
         try:
@@ -294,10 +327,6 @@ def _claim(folder: Path, info: RunInfo) -> None:
         return
     if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
         raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise RunError(f"{folder}: cannot be made ({problem.strerror}).") from problem
 
 
 def method_settings(info: RunInfo) -> Mapping[str, Any] | None:
@@ -311,14 +340,28 @@ def method_settings(info: RunInfo) -> Mapping[str, Any] | None:
     return settings.model_dump(mode="json")
 
 
-def open_run(folder: Path | str, *, device: torch.device | None = None) -> Run:
+def open_run(
+    folder: Path | str, *, horizon: int | None = None, device: torch.device | None = None
+) -> Run:
     """Open a finished run.
 
+    Args:
+        folder: A run folder, or one that holds runs of several horizons (`train_runs`).
+        horizon: T of the run; may be left out where there is one run only.
+        device: Where it plans; the CPU by default.
+
     Raises:
-        RunError: No run, an unfinished one, or damaged files.
+        RunError: No run, none of this horizon, several and no horizon, an unfinished one, or
+            damaged files.
     """
-    folder = Path(folder)
+    folder = chosen_run(Path(folder), horizon)
     info = RunInfo.read(folder)
+    if horizon not in (None, info.horizon):
+        raise RunError(
+            f"{folder}: plans {info.horizon} actions, not {horizon}. Leave the horizon out, or "
+            "train a run of this one.",
+            setting="horizon",
+        )
     if not info.finished:
         raise RunError(
             f"{folder}: its training has not finished. Go on with it by the same cefito train "

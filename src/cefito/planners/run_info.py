@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from cefito.data.windows import Selection
 from cefito.errors import RunError
+from cefito.field.settings import with_epsilon
 from cefito.files import read_json, write_json
 from cefito.settings import Frozen
 
@@ -74,6 +75,11 @@ class RunInfo(Frozen):
     training: dict[str, dict[str, Any]] = Field(default_factory=dict)
     tasks_without_training: tuple[int, ...] = ()
     imported: dict[str, Any] | None = None
+
+    @field_validator("config")
+    @classmethod
+    def _epsilon_of_before(cls, config: dict[str, Any]) -> dict[str, Any]:
+        return with_epsilon(config)
 
     @classmethod
     def read(cls, folder: Path) -> RunInfo:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.field.predictor import normalise
 from cefito.training.settings import AugmentationConfig
 
 __all__ = ["ActionMeans", "Observations"]
@@ -55,7 +56,8 @@ class Observations:
             x = source[chosen]
             if self.config.noise:
                 noise = torch.randn(x.shape, generator=generator, device=x.device)
-                x = x + self.config.noise * self.deviation * noise
+                scale = self.deviation if self.config.scale == "feature" else x.std()
+                x = x + self.config.noise * scale * noise
             drawn.append(x)
         return drawn[0], drawn[1]
 
@@ -87,9 +89,12 @@ class ActionMeans:
     Args:
         windows: Training windows.
         mean: Subtracted before normalisation [E].
+        normalise: Normalises observations […, E].
     """
 
-    def __init__(self, windows: Windows, mean: Tensor) -> None:
+    def __init__(
+        self, windows: Windows, mean: Tensor, normalise: Callable[[Tensor], Tensor]
+    ) -> None:
         self.count = len(windows.taxonomy.actions)
         actions = torch.from_numpy(windows.actions[:, [0, -1]].T.flatten()).to(mean.device)
         self.video = torch.from_numpy(windows.video).to(mean.device)

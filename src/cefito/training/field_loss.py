@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
-from cefito.field.predictor import Dropout, normalise
+from cefito.field.predictor import Dropout
 from cefito.training.augmentation import ActionMeans, Observations
 from cefito.training.distributed import Processes
 from cefito.training.losses import adaptive_margins, softmax_contrastive, triplet
@@ -49,7 +49,9 @@ class FieldLoss:
         device = next(field.parameters()).device
         self.observations = Observations(train, config.augmentation, device)
         self.means = (
-            ActionMeans(train, field.mean) if field.config.action_encoding == "observed" else None
+            ActionMeans(train, field.mean, field.predictor.normalised)
+            if field.config.action_encoding == "observed"
+            else None
         )
         self.actions = torch.from_numpy(train.actions).to(device)
         self.tasks = torch.from_numpy(train.tasks).to(device)
@@ -95,20 +97,21 @@ class FieldLoss:
         terms: dict[str, Term] = {}
         if weight and self.config.auxiliary.negatives:
             # every candidate's states are needed in full
-            states = self._states(initial, candidates, dropout)
-            energies = self.module.distance(states[:, :, -1], self.module.target(goal)[:, None])
+            latents = self._latents(initial, candidates, dropout)
+            goals = self.module.predictor.head(latents[:, :, -1], candidates[:, :, -1])
+            energies = self.module.distance(goals, self.module.target(goal)[:, None])
             terms["auxiliary"] = self._auxiliary(
-                initial, goal, states[:, :1], candidates[:, :1], weight / 2, dropout
+                initial, goal, latents[:, :1], candidates[:, :1], weight / 2, dropout
             )
             terms["auxiliary_negatives"] = self._auxiliary(
-                initial, goal, states[:, 1:], negatives, weight / 2, dropout
+                initial, goal, latents[:, 1:], negatives, weight / 2, dropout
             )
         else:
             energies = self.module.candidate_energies(initial, goal, candidates, dropout=dropout)
             if weight:
-                states = self._states(initial, candidates[:, :1], dropout)
+                latents = self._latents(initial, candidates[:, :1], dropout)
                 terms["auxiliary"] = self._auxiliary(
-                    initial, goal, states, candidates[:, :1], weight, dropout
+                    initial, goal, latents, candidates[:, :1], weight, dropout
                 )
         return {"contrastive": self._contrastive(energies, positives, negatives), **terms}
 
@@ -126,28 +129,32 @@ class FieldLoss:
         margins = adaptive_margins(positives, negatives, loss.margin)
         return Term(1.0, *triplet(positive, negative, margins, loss.reduction))
 
-    def _states(self, initial: Tensor, candidates: Tensor, dropout: Dropout | None) -> Tensor:
-        """Pass 1 for [B, E] and [B, M, T] → [B, M, T, E]."""
+    def _latents(self, initial: Tensor, candidates: Tensor, dropout: Dropout | None) -> Tensor:
+        """Pass 1 for [B, E] and [B, M, T] → [B, M, T, D]."""
         count = candidates.shape[1]
         centred = self.module.centred(initial).repeat_interleave(count, dim=0)
-        states = self.module.predictor.states(centred, candidates.flatten(0, 1), dropout=dropout)
-        return states.unflatten(0, (-1, count))  # type: ignore[no-any-return]
+        latents = self.module.predictor.latents(centred, candidates.flatten(0, 1), dropout=dropout)
+        return latents.unflatten(0, (-1, count))  # type: ignore[no-any-return]
 
     def _auxiliary(
         self,
         initial: Tensor,
         goal: Tensor,
-        states: Tensor,
+        latents: Tensor,
         actions: Tensor,
         weight: float,
         dropout: Dropout | None,
     ) -> Term:
-        """Pass 2: cross-entropy of the actions [B, M, T] given the states [B, M, T, E]."""
-        count = states.shape[1]
-        if self.config.auxiliary.goal == "true":
-            true = normalise(self.module.centred(goal))[:, None, None].expand(-1, count, -1, -1)
-            states = torch.cat([states[:, :, :-1], true], dim=2)
+        """Pass 2: cross-entropy of the actions [B, M, T] given the latents [B, M, T, D]."""
+        count, predictor = latents.shape[1], self.module.predictor
         centred = self.module.centred(initial).repeat_interleave(count, dim=0)
-        logits = self.module.predictor.reconstruct(centred, states.flatten(0, 1), dropout=dropout)
+        if self.config.auxiliary.states == "latents":
+            logits = predictor.reconstruct_latents(centred, latents.flatten(0, 1), dropout=dropout)
+        else:
+            states = predictor.head(latents, actions)
+            if self.config.auxiliary.goal == "true":
+                true = predictor.normalised(self.module.centred(goal))[:, None, None]
+                states = torch.cat([states[:, :, :-1], true.expand(-1, count, -1, -1)], dim=2)
+            logits = predictor.reconstruct(centred, states.flatten(0, 1), dropout=dropout)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), actions.flatten(), reduction="sum")
         return Term(weight, loss, torch.tensor(actions.numel(), device=loss.device))

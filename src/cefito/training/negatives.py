@@ -24,6 +24,7 @@ __all__ = ["ActionSets", "NegativeSampler", "NegativesConfig"]
 
 _TABLE_HORIZON = 6  # up to here all permutations are listed (720), beyond a random selection
 _ROUNDS = 500
+_VAIN = 200  # vain draws in a row after which no more permutations are tried (released code)
 # spaces less than so many times the number wanted are listed instead of drawn from by rejection
 _DENSE = 4
 
@@ -37,17 +38,22 @@ class NegativesConfig(Frozen):
         permuted: Share of N that reorders the positive (paper: none; released CrossTask T = 3:
             0.08).
         edited: Share of N that changes the positive at one position (paper: none).
+        exact: Draw the shares above as exact numbers; or else draw the kind of each negative by
+            itself, with the shares as probabilities, until there are N (released code).
     """
 
     count: int = Field(50, ge=1)
     hard: float = Field(0.8, ge=0, le=1)
     permuted: float = Field(0.0, ge=0, le=1)
     edited: float = Field(0.0, ge=0, le=1)
+    exact: bool = True
 
     @model_validator(mode="after")
     def _shares_fit(self) -> NegativesConfig:
         if self.permuted + self.edited > 1:
             raise ValueError(f"permuted {self.permuted} and edited {self.edited} together exceed 1")
+        if self.edited and not self.exact:
+            raise ValueError("edited negatives are drawn in exact shares alone; set exact = true")
         return self
 
     def shares(self) -> tuple[int, int, int, int]:
@@ -128,11 +134,14 @@ class NegativeSampler:
             generator: On the device of the action sets.
 
         Returns:
-            Negatives [B, N, T]; in each row permuted ones first, then edited, hard and easy ones.
+            Negatives [B, N, T]; in each row permuted ones first, then edited, hard and easy ones;
+            with `exact = false` in the order in which they were drawn.
 
         Raises:
             SamplingError: The tasks cannot give so many distinct sequences.
         """
+        if not self.config.exact:
+            return self._decode(self._one_by_one(positives, tasks, generator))
         return self._decode(self.sample_codes(positives, tasks, generator)[0])
 
     def sample_codes(
@@ -263,8 +272,65 @@ class NegativeSampler:
             if not bool(still.any()):
                 return
             rows, redraw = rows[still], repeated[still]
-        task = int(tasks[rows[0]])
-        raise SamplingError(
+        raise self._exhausted(int(tasks[rows[0]]))
+
+    def _one_by_one(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
+        """The first N distinct sequences other than the truth of a stream of draws, [B, N].
+
+        The kind of each draw is drawn by itself. After `_VAIN` vain draws in a row a positive gets
+        no more permutations. Streams are drawn in blocks, and most end within the first.
+        """
+        count, batch = self.config.count, len(positives)
+        truth = positives @ self.weights
+        codes = torch.full((batch, count), -1, dtype=torch.int64, device=self.device)
+        found = torch.zeros(batch, dtype=torch.int64, device=self.device)
+        vain = torch.zeros_like(found)
+        shuffled = (positives != positives[:, :1]).any(dim=1)  # a single action has no permutation
+        rows = torch.arange(batch, device=self.device)
+        for _ in range(_ROUNDS):
+            drawn = self._stream(positives[rows], tasks[rows], shuffled[rows], generator)
+            width = drawn.shape[1]
+            known = torch.cat([truth[rows][:, None], codes[rows]], dim=1)
+            new = ~_repeated(torch.cat([known, drawn], dim=1))[:, known.shape[1] :]
+            place = torch.arange(1, width + 1, device=self.device).expand_as(new)
+            last = torch.where(new, place, 0).cummax(dim=1).values  # of the last new one so far
+            idle = place - last + torch.where(last == 0, vain[rows][:, None], 0)
+            # from here on kinds are drawn otherwise, so that the rest of the block does not count
+            spent = (idle >= _VAIN) & shuffled[rows][:, None]
+            ends = torch.where(spent.any(dim=1), spent.int().argmax(dim=1) + 1, width)
+            new &= place <= ends[:, None]
+            rank = new.cumsum(dim=1) - 1 + found[rows][:, None]
+            row, column = (new & (rank < count)).nonzero(as_tuple=True)
+            codes[rows[row], rank[row, column]] = drawn[row, column]
+            found[rows] = (found[rows] + new.sum(dim=1)).clamp(max=count)
+            vain[rows] = idle.gather(1, ends[:, None] - 1)[:, 0]
+            shuffled[rows[spent.any(dim=1)]] = False
+            rows = rows[found[rows] < count]
+            if not len(rows):
+                return codes
+        raise self._exhausted(int(tasks[rows[0]]))
+
+    def _stream(
+        self, positives: Tensor, tasks: Tensor, shuffled: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """A block of independent draws for each row [B, 2 N + 16], as numbers."""
+        shape = (len(positives), 2 * self.config.count + 16)
+
+        def chance(share: float) -> Tensor:
+            drawn = torch.rand(shape, generator=generator, device=self.device)
+            return drawn < share
+
+        permuted = chance(self.config.permuted) & shuffled[:, None]
+        drawn = self._propose(tasks, chance(1 - self.config.hard), generator)
+        if self.config.permuted:
+            keys = torch.rand(*shape, self.horizon, generator=generator, device=self.device)
+            order = keys.argsort(dim=2)
+            moved = positives[:, None].expand(*shape, -1).gather(2, order) @ self.weights
+            drawn = torch.where(permuted, moved, drawn)
+        return drawn
+
+    def _exhausted(self, task: int) -> SamplingError:
+        return SamplingError(
             f"task {task} cannot be given {self.config.count} distinct negatives at horizon "
             f"{self.horizon}: its own {int(self.actions.sizes[task])} actions and those of the "
             "other tasks do not suffice. Ask for fewer negatives."

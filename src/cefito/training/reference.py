@@ -11,7 +11,7 @@ from torch import Tensor
 from cefito.errors import SamplingError
 from cefito.training.negatives import NegativesConfig
 
-__all__ = ["SlowNegativeSampler", "margin"]
+__all__ = ["SlowNegativeSampler", "SlowStreamSampler", "margin"]
 
 
 class SlowNegativeSampler:
@@ -89,6 +89,57 @@ class SlowNegativeSampler:
                     raise SamplingError(
                         f"task {task} cannot be given {self.config.count} distinct negatives."
                     )
+        return chosen
+
+
+class SlowStreamSampler:
+    """Draws kind and actions of one negative after the other (`exact = false`), in Python.
+
+    Args:
+        config: Number and kinds.
+        actions: Action ids of each task.
+        horizon: T.
+    """
+
+    def __init__(
+        self, *, config: NegativesConfig, actions: Mapping[int, Sequence[int]], horizon: int
+    ) -> None:
+        self.config, self.actions, self.horizon = config, actions, horizon
+
+    def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
+        """Negatives [B, N, T]; see `NegativeSampler.sample`."""
+        rows = [
+            self._negatives(tuple(positive), task, generator)
+            for positive, task in zip(positives.tolist(), tasks.tolist(), strict=True)
+        ]
+        return torch.tensor(rows)
+
+    def _negatives(
+        self, positive: tuple[int, ...], task: int, generator: torch.Generator
+    ) -> list[tuple[int, ...]]:
+        def chance(share: float) -> bool:
+            return float(torch.rand((), generator=generator)) < share
+
+        def below(bound: int) -> int:
+            return int(torch.randint(bound, (), generator=generator))
+
+        others = [index for index in self.actions if index != task]
+        chosen: list[tuple[int, ...]] = []
+        vain, permuting = 0, len(set(positive)) > 1
+        while len(chosen) < self.config.count:
+            if permuting and chance(self.config.permuted):
+                order = torch.randperm(self.horizon, generator=generator).tolist()
+                drawn = tuple(positive[place] for place in order)
+            else:
+                away = others and chance(1 - self.config.hard)
+                actions = self.actions[others[below(len(others))] if away else task]
+                drawn = tuple(actions[below(len(actions))] for _ in range(self.horizon))
+            if drawn == positive or drawn in chosen:
+                vain += 1
+                permuting = permuting and vain < 200
+            else:
+                chosen.append(drawn)
+                vain = 0
         return chosen
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cefito.settings import Frozen
 from cefito.training.negatives import NegativesConfig
@@ -89,12 +89,16 @@ class AugmentationConfig(Frozen):
     """Changes of the observations in training (paper: none).
 
     Attributes:
-        noise: Deviation of Gaussian noise, in deviations of each feature over the training windows.
+        noise: Deviation of Gaussian noise, in deviations as `scale` says.
+        scale: Deviations of each "feature" over the training windows, or the single one over all
+            features and windows of the "batch", initial and goal observations apart (released
+            code).
         swap: Chance that an observation is replaced by that of another training window of the same
             task whose first action (for the initial one) or last action (for the goal) is the same.
     """
 
     noise: float = Field(0.0, ge=0)
+    scale: Literal["feature", "batch"] = "feature"
     swap: float = Field(0.0, ge=0, le=1)
 
 
@@ -144,15 +148,26 @@ class AuxiliaryConfig(Frozen):
 
     Attributes:
         weight: λ; 0 is off.
+        states: What stands in the state slots of the second pass: the predicted "states", embedded
+            again, with the logits of an action read at the state behind it; or the "latents" of the
+            first pass as they are, with the logits read at the actions' own slots, without the
+            final norm (released code).
         goal: What stands in the goal's place in the second pass: the "true" goal (paper) or the
-            "predicted" one (released code).
+            "predicted" one; with "latents" it is always the predicted one.
         negatives: Reconstruct the actions of every negative too, with half the weight on them
             (released code).
     """
 
     weight: float = Field(1.0, ge=0)
+    states: Literal["states", "latents"] = "states"
     goal: Literal["true", "predicted"] = "true"
     negatives: bool = False
+
+    @model_validator(mode="after")
+    def _goal_of_latents(self) -> AuxiliaryConfig:
+        if self.states == "latents" and self.goal == "true":
+            raise ValueError('goal = "true" has no latent; states = "latents" needs "predicted"')
+        return self
 
 
 class FieldTrainingConfig(TrainingConfig):

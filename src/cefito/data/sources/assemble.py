@@ -309,7 +309,11 @@ def _write(
                         f"features of {recipe.seconds} s around the rounded start and end of each "
                         f"step, concatenated, stored as {recipe.precision}"
                     ),
-                    "observed": {"seconds": recipe.seconds, "features": made_with},
+                    "observed": {
+                        "seconds": recipe.seconds,
+                        "precision": recipe.precision,
+                        "features": made_with,
+                    },
                     "source": {"kind": source.form, "files": [path.name for path in source.files]},
                     "preparation": preparation,
                     "cefito": version("cefito"),

@@ -9,15 +9,16 @@ end is not below the number of rows lies beyond the features.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.sources.archives import FeatureArray, FeatureError
 from cefito.data.videos import Step
 from cefito.errors import ConfigError
 
-__all__ = ["Beyond", "check_beyond", "is_beyond", "kept_steps", "observed_rows"]
+__all__ = ["Beyond", "check_beyond", "is_beyond", "kept_steps", "observe", "observed_rows"]
 
 Beyond = Literal["drop", "rewrite", "error"]
 """What becomes of steps beyond the features.
@@ -85,3 +86,42 @@ def observed_rows(times: Sequence[float], *, rows: int, seconds: int) -> NDArray
     centres = np.array([round(time) for time in times], dtype=np.int64).reshape(-1, 1)
     around: NDArray[np.int64] = np.clip(centres + np.arange(seconds) - seconds // 2, 0, rows - 1)
     return around
+
+
+def observe(
+    features: FeatureArray, times: Sequence[Sequence[float]], *, seconds: int, precision: str
+) -> NDArray[np.floating[Any]]:
+    """Observations at times of a video, as a data set stores them; the one place they are made.
+
+    Args:
+        features: The opened features; their rows are read here, once.
+        times: Seconds, [L, S]: lists of equally many; what lies behind the last row is taken for
+            its time.
+        seconds: Rows in one observation, odd.
+        precision: Type in which they are stored, float16 or float32.
+
+    Returns:
+        Of that type, [L, S, seconds · D].
+
+    Raises:
+        FeatureError: The file is damaged, a row that is needed holds NaN or infinity, or numbers
+            that the type cannot hold.
+    """
+    rows, last = features.rows, features.rows - 1
+    around = np.stack(
+        [
+            observed_rows([min(time, last) for time in each], rows=rows, seconds=seconds)
+            for each in times
+        ]
+    )
+    wanted, places = np.unique(around, return_inverse=True)
+    read = features.read(wanted)
+    with np.errstate(over="ignore"):
+        stored = read.astype(precision)
+    if not np.isfinite(stored).all():
+        raise FeatureError(
+            "too large for float16",
+            f"{features.path}: holds numbers above 65504, which float16 cannot store. Prepare in "
+            "precision float32.",
+        )
+    return stored[places.reshape(-1)].reshape(*around.shape[:2], seconds * read.shape[1])

@@ -17,11 +17,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.sources.archives import FeatureError, open_features
-from cefito.data.sources.observing import Beyond, is_beyond, kept_steps, observed_rows
+from cefito.data.sources.observing import Beyond, is_beyond, kept_steps, observe
 from cefito.data.videos import Video
 from cefito.errors import DataError
 from cefito.files import load_tensors, write_tensors
@@ -171,26 +170,12 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
                 f"{job.path}: has features of {features.rows} s, and every step of video "
                 f"'{job.video.video_id}' ends later.",
             )
-        around = np.stack(
-            [
-                observed_rows(times, rows=features.rows, seconds=recipe.seconds)
-                for times in (
-                    [steps[place].start for place in kept],
-                    [steps[place].end for place in kept],
-                )
-            ]
+        pair = observe(
+            features,
+            [[steps[place].start for place in kept], [steps[place].end for place in kept]],
+            seconds=recipe.seconds,
+            precision=recipe.precision,
         )
-        wanted, places = np.unique(around, return_inverse=True)
-        rows = features.read(wanted)
-    with np.errstate(over="ignore"):
-        stored = rows.astype(recipe.precision)
-    if not np.isfinite(stored).all():
-        raise FeatureError(
-            "too large for float16",
-            f"{job.path}: holds numbers above 65504, which float16 cannot store. Prepare in "
-            "precision float32.",
-        )
-    pair = stored[places.reshape(-1)].reshape(2, len(kept), recipe.seconds * rows.shape[1])
     return replace(blank, width=pair.shape[2], kept=tuple(kept), beyond=len(outside)), pair
 
 

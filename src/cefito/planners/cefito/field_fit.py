@@ -13,6 +13,7 @@ from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows, reversed_windows
 from cefito.field.energy import EnergyField
 from cefito.field.joint import JointField, PartName, make_field, named_parts
+from cefito.field.predictor import normalise
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.networks import TrainingContext
@@ -131,6 +132,8 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
     better by the mean of both than by that of its own kind alone.
     """
     if settings.field.action_encoding == "observed":
-        return ActionMeans(windows, mean if settings.field.centre else torch.zeros_like(mean)).all()
+        mean = mean if settings.field.centre else torch.zeros_like(mean)
+        normed = partial(normalise, epsilon=settings.field.observation_epsilon)
+        return ActionMeans(windows, mean, normed).all()
     text = windows.action_text
     return None if text is None else torch.from_numpy(text.astype(np.float32))

@@ -19,6 +19,7 @@ from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.field.joint import incremental_field, make_field
+from cefito.field.settings import with_epsilon
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import OBJECTIVES, Evidence, ObjectiveFit, Weights
@@ -123,6 +124,7 @@ def _settings(value: Any, path: Path) -> CefitoSettings:
     try:
         if not isinstance(config, Mapping):
             raise ConfigError("no settings")
+        config = with_epsilon(config)
         own = {name: config[name] for name in CefitoSettings.model_fields if name in config}
         return validated(CefitoSettings, own, place="settings")
     except CefitoError as problem:

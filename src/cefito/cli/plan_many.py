@@ -1,0 +1,85 @@
+"""`cefito plan --queries`: the best plans of every query of a list."""
+
+from __future__ import annotations
+
+import json as jsons
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cefito.cli.console import passing_progress, stoppable, table, talk
+from cefito.cli.observe import ObserveOptions
+from cefito.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cefito.planners.answer import Answer
+    from cefito.planners.run import Run
+
+__all__ = ["plan_many"]
+
+
+def plan_many(
+    run: Run, path: Path, observe: ObserveOptions, *, alone: bool, json: bool, **asked: Any
+) -> int:
+    """Plan every query of a list, and print the answers.
+
+    Args:
+        run: The run.
+        path: The list, as `cefito.planners.batch.read_queries` takes it.
+        observe: Of these only `seconds` and `precision` go with a list.
+        alone: Whether no option of a single query was given.
+        json: Print the answers as JSON, one a line, instead of a table of the best plans.
+        asked: What is asked of each, as `cefito.planners.answer.answer` takes it.
+
+    Returns:
+        The exit code.
+    """
+    from cefito.planners.answer import answer
+    from cefito.planners.batch import read_queries
+
+    given = {name for name, value in vars(observe).items() if value is not None}
+    if not alone or given - {"seconds", "precision"}:
+        raise ConfigError(
+            "--queries takes the place of --video, --features, --initial and pictures. Leave these "
+            "out."
+        )
+    queries = read_queries(run, path, seconds=observe.seconds, precision=observe.precision)
+    found: list[tuple[str, Answer]] = []
+    with (
+        stoppable("stopping with the plans so far; press Ctrl-C again to end at once") as stop,
+        passing_progress("planning", total=len(queries)) as advance,
+    ):
+        for entry in queries:
+            made = answer(run, entry.query, stop=stop, **asked)
+            if made.plans:
+                found.append((entry.id, made))
+            if json and made.plans:
+                line = {"id": entry.id, **made.to_dict()}
+                sys.stdout.write(jsons.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+            if stop():
+                break
+            advance()
+    if not json:
+        _show(found)
+    if len(found) < len(queries):
+        talk(f"interrupted: {len(found)} of {len(queries)} queries were planned")
+        return 130
+    exact = sum(made.exact for _, made in found)
+    talk(f"{len(found)} queries, the plans of {exact} are exact")
+    return 0
+
+
+def _show(found: list[tuple[str, Answer]]) -> None:
+    """The best plan of each query."""
+    columns: dict[str, list[str]] = {
+        "query": [name for name, _ in found],
+        "task": [made.task.name or "" for _, made in found],
+        "score (lower is better)": [f"{made.plans[0].score:.4f}" for _, made in found],
+    }
+    likely = [made.plans[0].probability for _, made in found]
+    if any(share is not None for share in likely):
+        columns["probability"] = [
+            "" if share is None else f"{100 * share:.1f} %" for share in likely
+        ]
+    columns["best plan"] = [" → ".join(made.plans[0].names) for _, made in found]
+    table("", tuple(columns), list(zip(*columns.values(), strict=True)))

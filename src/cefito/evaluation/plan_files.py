@@ -1,0 +1,237 @@
+"""The plans of every scored window in a file: JSONL, one window a line, or Parquet, one a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation.record import Record
+from cefito.files import write_atomic, write_text
+from cefito.planners.answer import PlannedSequence, planned_sequences
+from cefito.search.problem import Plans
+
+__all__ = [
+    "PLAN_FILES",
+    "WindowPlans",
+    "check_plans_file",
+    "read_plans",
+    "save_plans",
+    "window_plans",
+]
+
+PLAN_FILES = (".jsonl", ".parquet")
+"""Endings of files that plans can be saved in."""
+_PARQUET = "Parquet needs pyarrow, which is not installed. Run pip install cefito[table], or save"
+
+
+class WindowPlans(Record):
+    """What was planned for one window, beside the truth.
+
+    Attributes:
+        video: Id of the video.
+        from_step: Number of the window's first step, counted from 0.
+        start: Second at which its first step begins.
+        end: Second at which its last step ends.
+        true_task: Id of the annotated task.
+        true_task_name: Its name.
+        predicted_task: Id of the task of the best plan; None where the planner has no notion of
+            tasks. Where the true task was given, that.
+        predicted_task_name: Its name.
+        true_actions: Ids of the annotated actions.
+        true_names: Their names.
+        plans: The plans, best first.
+        rank: Place of the annotated sequence among the plans, counted from 1; None where it is not
+            among them.
+        success: Whether the whole best plan is right.
+        exact: Whether no other allowed sequence is better than the plans.
+    """
+
+    what: ClassVar[str] = "plan of a window"
+    remedy: ClassVar[str] = "Save the plans again with cefito evaluate."
+
+    video: str
+    from_step: int
+    start: float
+    end: float
+    true_task: int
+    true_task_name: str
+    predicted_task: int | None
+    predicted_task_name: str | None
+    true_actions: list[int]
+    true_names: list[str]
+    plans: list[PlannedSequence]
+    rank: int | None
+    success: bool
+    exact: bool
+
+
+def window_plans(
+    dataset: PreparedDataset,
+    windows: Windows,
+    plans: Sequence[Plans],
+    *,
+    tasks: NDArray[np.int64] | None = None,
+) -> list[WindowPlans]:
+    """What was planned for each window, beside the truth.
+
+    Args:
+        dataset: The data set that the windows were cut from.
+        windows: The windows.
+        plans: The plans of each, as `evaluate_planner` gives them.
+        tasks: Tasks planned for [N], as `cefito.evaluation.score.planned_tasks` gives them.
+    """
+    taxonomy, found = windows.taxonomy, []
+    for row, plan in enumerate(plans):
+        video, first = dataset.videos[windows.video[row]], int(windows.start[row])
+        truth, task = windows.actions[row], int(windows.tasks[row])
+        predicted = None if tasks is None else int(tasks[row])
+        of_plans: list[int | None] = [predicted] * len(plan)
+        if plan.tasks is not None:
+            of_plans = plan.tasks.tolist()
+        right = np.flatnonzero((plan.actions == truth).all(axis=1)) if len(plan) else np.empty(0)
+        found.append(
+            WindowPlans(
+                video=video.video_id,
+                from_step=first,
+                start=video.steps[first].start,
+                end=video.steps[first + len(truth) - 1].end,
+                true_task=task,
+                true_task_name=taxonomy.tasks[task].name,
+                predicted_task=predicted,
+                predicted_task_name=None if predicted is None else taxonomy.tasks[predicted].name,
+                true_actions=truth.tolist(),
+                true_names=taxonomy.names(truth),
+                plans=planned_sequences(plan, of_plans, taxonomy),
+                rank=int(right[0]) + 1 if len(right) else None,
+                success=bool(len(right) and right[0] == 0),
+                exact=plan.exact,
+            )
+        )
+    return found
+
+
+def check_plans_file(path: Path) -> None:
+    """See that plans can be saved in a file, before any work.
+
+    Raises:
+        ConfigError: Another ending than `PLAN_FILES`, no such folder, a folder in its place, or
+            Parquet without pyarrow.
+    """
+    if path.suffix not in PLAN_FILES:
+        raise ConfigError(
+            f"{path}: expected a file that ends in {' or '.join(PLAN_FILES)}.",
+            setting="save_plans",
+        )
+    if not path.resolve().parent.is_dir():
+        raise ConfigError(
+            f"{path}: there is no such folder to write it into.", setting="save_plans"
+        )
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder. Choose another name.", setting="save_plans")
+    if path.suffix == ".parquet":
+        _pyarrow(path)
+
+
+def save_plans(found: Sequence[WindowPlans], path: Path) -> None:
+    """Write the plans of windows into a file, whose ending says in which form.
+
+    Args:
+        found: From `window_plans`.
+        path: `.jsonl`, one JSON object a line, or `.parquet` (needs pyarrow), with the same names:
+            a file that is there is replaced.
+
+    Raises:
+        ConfigError: As `check_plans_file`.
+        RunError: The file cannot be written.
+    """
+    path = Path(path)
+    check_plans_file(path)
+    rows = [window.to_dict() for window in found]
+    if path.suffix == ".jsonl":
+        lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
+        write_text(path, "".join(f"{line}\n" for line in lines))
+        return
+    pyarrow, parquet = _pyarrow(path)
+    table = pyarrow.Table.from_pylist(rows, schema=_schema(pyarrow))
+    write_atomic(path, lambda temporary: parquet.write_table(table, temporary))
+
+
+def read_plans(path: Path) -> list[WindowPlans]:
+    """Read what `save_plans` wrote.
+
+    Raises:
+        ConfigError: Another ending than `PLAN_FILES`, or Parquet without pyarrow.
+        RunError: Missing or damaged; the message names the line.
+    """
+    path = Path(path)
+    if path.suffix not in PLAN_FILES:
+        raise ConfigError(f"{path}: expected a file that ends in {' or '.join(PLAN_FILES)}.")
+    try:
+        if path.suffix == ".parquet":
+            pyarrow, parquet = _pyarrow(path)
+            try:
+                rows = parquet.read_table(path).to_pylist()
+            except pyarrow.ArrowException as problem:
+                raise ValueError(problem) from problem
+            return [WindowPlans.parse(row, path) for row in rows]
+        # not splitlines(), which would also split at U+2028 inside a name
+        lines = path.read_text(encoding="utf-8").split("\n")
+        return [
+            WindowPlans.parse(json.loads(line), Path(f"{path}, line {number}"))
+            for number, line in enumerate(lines, 1)
+            if line
+        ]
+    except FileNotFoundError as problem:
+        raise RunError(f"{path}: no such file. {WindowPlans.remedy}") from problem
+    except (OSError, ValueError) as problem:
+        raise RunError(f"{path}: cannot be read ({problem}). {WindowPlans.remedy}") from problem
+
+
+def _pyarrow(path: Path) -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as problem:
+        raise ConfigError(
+            f"{path}: {_PARQUET} {path.stem}.jsonl.", setting="save_plans"
+        ) from problem
+
+
+def _schema(pyarrow: Any) -> Any:
+    """The columns: the fields of `WindowPlans`, whatever the rows hold."""
+    whole, real, text = pyarrow.int64(), pyarrow.float64(), pyarrow.string()
+    plan = pyarrow.struct(
+        {
+            "actions": pyarrow.list_(whole),
+            "names": pyarrow.list_(text),
+            "energy": real,
+            "score": real,
+            "probability": real,
+            "task": whole,
+        }
+    )
+    kinds = {
+        "video": text,
+        "from_step": whole,
+        "start": real,
+        "end": real,
+        "true_task": whole,
+        "true_task_name": text,
+        "predicted_task": whole,
+        "predicted_task_name": text,
+        "true_actions": pyarrow.list_(whole),
+        "true_names": pyarrow.list_(text),
+        "plans": pyarrow.list_(plan),
+        "rank": whole,
+        "success": pyarrow.bool_(),
+        "exact": pyarrow.bool_(),
+    }
+    return pyarrow.schema([(name, kinds[name]) for name in WindowPlans.model_fields])

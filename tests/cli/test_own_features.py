@@ -1,0 +1,212 @@
+"""Own features and several horizons, from the command line."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+
+STEPS = ("boil", "pour", "stir", "drink")
+EACH = 4  # seconds of a step
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A table of steps, features of 5 numbers a second, a data set, and runs of T = 2 and 3."""
+    root = tmp_path_factory.mktemp("own")
+    generator = np.random.default_rng(0)
+    (root / "features").mkdir()
+    lines = ["video,task,step,start,end,split"]
+    for number in range(8):
+        split = ("train", "train", "val", "test")[number % 4]
+        for place, step in enumerate(STEPS):
+            lines.append(f"v{number},tea,{step},{EACH * place + 1},{EACH * (place + 1)},{split}")
+        features = generator.standard_normal((EACH * len(STEPS) + 1, 5)).astype(np.float32)
+        np.save(root / "features" / f"v{number}.npy", features)
+    (root / "steps.csv").write_text("\n".join(lines) + "\n")
+    data, features = str(root / "data"), str(root / "features")
+    prepare = ["data", "prepare", "custom", str(root / "steps.csv"), data, "--features", features]
+    assert main(prepare) == 0
+    train = ["train", data, "--method", "nearest", "--horizon", "2,3", "--out", str(root / "runs")]
+    assert main(train) == 0
+    return root
+
+
+def call(capsys, *argv, code=0):
+    capsys.readouterr()
+    assert main([str(part) for part in argv]) == code
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
+
+
+def test_planning_from_features_and_from_the_video(made, capsys):
+    plan = ("plan", made / "runs", "--horizon", 3, "--json")
+    file = made / "features" / "v3.npy"
+    ours = json.loads(call(capsys, *plan, "--features", file, "--start", 5, "--end", 16))
+    theirs = json.loads(call(capsys, *plan, "--video", "v3", "--from-step", 1))
+    assert theirs.pop("truth")["names"] == ["pour", "stir", "drink"]
+    assert ours == theirs
+    table = call(capsys, *plan[:-1], "--features", file, "--start", 5, "--end", 16)
+    assert table.count(" → ") >= 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--features", "v3.npy"], "give --features FILE with --start and --end in seconds."),
+        (["--features", "v3.npy", "--start", "1"], "give --features FILE with --start and --end"),
+        (["--features", "v3.npy", "--start", "1", "--end", "18"], "17 rows, one a second. (--end)"),
+        (["--features", "v3.npy", "--start", "-1", "--end", "4"], "(--start)"),
+        (["--features", "v3.npy", "--start", "9", "--end", "4"], "(--end)"),
+        (["--features", "v3.npy", "--start", "1", "--end", "4", "--seconds", "5"], "(--seconds)"),
+        (["--features", "v3.npy", "--video", "v3"], "--features takes the place of --video"),
+        (["--features", "v3.npy", "--encoder", "s3d"], "no encoder is needed"),
+        (["--features", "v3.npy", "--from-step", "1"], "do not go with"),
+        (["--video", "v3", "--seconds", "3"], "--seconds and --precision are for --features"),
+        (["--features", "gone.npy", "--start", "1", "--end", "4"], "gone.npy: cannot be read"),
+        (
+            ["--initial", "row.npy", "--goal", "row.npy"],
+            "row.npy has 5 features, one row; this run's observations are 3 rows of 5 joined",
+        ),
+        (["--initial", "row.npy", "--goal", "row.npy"], "(--features)"),
+    ],
+)
+def test_what_features_cannot_be_asked(argv, message, made, capsys, monkeypatch):
+    monkeypatch.chdir(made / "features")
+    row = made / "features" / "row.npy"
+    np.save(row, np.zeros(5, np.float32))
+    line = call(capsys, "plan", made / "runs", "--horizon", 3, *argv, code=2)
+    assert message in line
+    assert line.count("\n") == 1
+    row.unlink()
+
+
+def test_a_list_of_queries(made, capsys, tmp_path):
+    plan = ("plan", made / "runs", "--horizon", 3)
+    moments = [("v3", 5, 16), ("v7", 1, 12), ("v3", 1, 12.0)]
+    lines = [f"{made}/features/{video}.npy,{start},{end}" for video, start, end in moments]
+    np.save(tmp_path / "a.npy", np.zeros(15, np.float32))
+    listed = [
+        {"id": f"q{number}", "features": f"{made}/features/{video}.npy", "start": start, "end": end}
+        for number, (video, start, end) in enumerate(moments)
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["features,start,end", *lines]) + "\n")
+    (tmp_path / "list.jsonl").write_text(
+        "".join(json.dumps(line) + "\n\n" for line in listed)
+        + '{"initial": "a.npy", "goal": "a.npy"}'
+    )
+    found = {}
+    for name in ("list.csv", "list.jsonl"):
+        out = call(capsys, *plan, "--json", "--queries", tmp_path / name)
+        found[name] = [json.loads(line) for line in out.splitlines()]
+    assert [entry.pop("id") for entry in found["list.csv"]] == ["2", "3", "4"]
+    assert [entry.pop("id") for entry in found["list.jsonl"]] == ["q0", "q1", "q2", "7"]
+    assert found["list.csv"] == found["list.jsonl"][:3]
+    for (video, start, end), entry in zip(moments, found["list.csv"], strict=True):
+        file = made / "features" / f"{video}.npy"
+        alone = call(capsys, *plan, "--json", "--features", file, "--start", start, "--end", end)
+        assert json.loads(alone) == entry
+    capsys.readouterr()
+    assert main([str(part) for part in (*plan, "--queries", tmp_path / "list.jsonl")]) == 0
+    captured = capsys.readouterr()
+    heads, *rows = captured.out.splitlines()
+    assert re.split(r"  +", heads)[0] == "query"
+    assert [row.split()[0] for row in rows] == ["q0", "q1", "q2", "7"]
+    assert all(row.count(" → ") == 2 for row in rows)
+    assert captured.err == "4 queries, the plans of 4 are exact\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("q.txt", "", "q.txt: expected a list of queries that ends in .jsonl or .csv. (--queries)"),
+        ("q.jsonl", "\n\n", "q.jsonl: holds no query. Expected features, start and end"),
+        ("q.csv", "features,start,end\n", "q.csv: holds no query"),
+        ("q.jsonl", '{"features": "v3.npy"', "q.jsonl, line 1: not valid JSON"),
+        ("q.jsonl", "[" * 5000, "q.jsonl, line 1: not valid JSON"),
+        ("q.jsonl", "[1]", "q.jsonl, line 1: is no query"),
+        ("q.jsonl", '{"features": "v3.npy", "start": 1}', "is no query (found features, start)"),
+        ("q.jsonl", '{"video": "v3"}', "line 1: is no query (video: Extra inputs"),
+        ("q.jsonl", '{"features": "v3.npy", "start": NaN, "end": 2}', "is no query (start: "),
+        ("q.csv", "features,start,end\nv3.npy,one,2\n", "q.csv, line 2: is no query (start: "),
+        ("q.csv", "features,start,end\nv3.npy,1\n", "q.csv, line 2: has not as many cells"),
+        ("q.csv", "features,start,end\nv3.npy,1,99\n", "q.csv, line 2: second 99 lies behind"),
+        ("q.csv", "features,start,end\ngone.npy,1,9\n", "line 2: gone.npy: cannot be read"),
+        ("q.csv", "id,initial,goal\na,v3.npy,v3.npy\n", "line 2: v3.npy: has shape [17, 5]"),
+        ("q.csv", "id,features,start,end\na,v3.npy,1,9\na,v3.npy,1,8\n", "id 'a' occurs twice"),
+    ],
+)
+def test_lists_that_hold_no_queries(name, text, message, made, capsys, monkeypatch):
+    monkeypatch.chdir(made / "features")
+    path = made / "features" / name
+    path.write_text(text)
+    try:
+        line = call(capsys, "plan", made / "runs", "--horizon", 3, "--queries", name, code=2)
+    finally:
+        path.unlink()
+    assert message in line
+    assert line.count("\n") == 1
+
+
+def test_a_list_goes_with_no_other_query(made, capsys):
+    for more in (["--video", "v3"], ["--features", "v3.npy"], ["--from-step", 1]):
+        assert "--queries takes the place of --video" in call(
+            capsys, "plan", made / "runs", "--horizon", 3, "--queries", "q.csv", *more, code=2
+        )
+
+
+def test_several_horizons(made, capsys):
+    data, runs = made / "data", made / "runs"
+    assert sorted(path.name for path in runs.iterdir()) == ["T2", "T3"]
+    train = ("train", data, "--method", "nearest", "--out", runs, "--horizon")
+    capsys.readouterr()
+    assert main([str(part) for part in (*train, "2, 3")]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"{runs}/T2 is finished already and nothing was done",
+        f"{runs}/T3 is finished already and nothing was done",
+        f"{runs}: plan with one of them by cefito plan {runs} --horizon 2",
+    ]
+    for command in (("plan", runs, "--video", "v3"), ("evaluate", runs)):
+        assert "holds runs of the horizons 2, 3. Say which one. (--horizon)" in call(
+            capsys, *command, code=2
+        )
+        assert "no run of horizon 5; there are 2, 3." in call(
+            capsys, *command, "--horizon", 5, code=2
+        )
+    scores = json.loads(call(capsys, "evaluate", runs, "--horizon", 2, "--json"))
+    assert scores["horizon"] == 2
+    assert (runs / "T2" / "evaluation-test.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("3.7", "--horizon 3.7: expected a positive number of actions, or several with commas"),
+        ("3,", "--horizon 3,: expected"),
+        ("3,-4", "--horizon 3,-4: expected"),
+        ("3,3", "--horizon 3,3: names one of them twice"),
+        ("2,9", "gives no windows of horizon 9"),
+        ("9" * 5000, "9999: expected a positive number"),
+    ],
+)
+def test_horizons_that_cannot_be(given, message, made, tmp_path, capsys):
+    out = tmp_path / "out"
+    line = call(capsys, "train", made / "data", "--horizon", given, "--out", out, code=2)
+    assert message in line
+    assert len(line) < 300
+    assert not out.exists()
+
+
+def test_the_python_of_the_page_runs(made, tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "your-own-data.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(made / "runs" / "T3", "RUN")
+    features = np.random.default_rng(1).standard_normal((120, 5)).astype(np.float32)
+    np.save("NEW.npy", features)
+    exec(code, {})
+    assert "[" in capsys.readouterr().out

@@ -1,0 +1,295 @@
+"""Plans of windows in files, metrics of each task, and intervals over videos."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation import (
+    RunEvaluation,
+    WindowPlans,
+    evaluate_run,
+    metrics,
+    read_plans,
+    save_plans,
+    task_scores,
+    video_intervals,
+    window_plans,
+)
+from cefito.evaluation.statistics import video_interval
+from cefito.planners.answer import answer
+from cefito.planners.query import query_from_video
+from cefito.planners.run import open_run, train_run
+from cefito.planners.settings import load_config
+from cefito.search.problem import Effort, Plans
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(world, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    config = load_config("small")
+    return train_run(world, folder, config=config, horizon=3, seed=0, method="nearest")
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return open_run(shutil.copytree(trained.folder, tmp_path / "run"))
+
+
+def plans_of(sequences, tasks=None):
+    """Plans of these sequences, best first."""
+    count = len(sequences)
+    return Plans(
+        actions=np.array(sequences, dtype=np.int64).reshape(count, 3),
+        energies=np.arange(count, dtype=float),
+        scores=np.arange(count, dtype=float),
+        evaluated=Effort(token_forwards=0, leaves=0),
+        exact=True,
+        tasks=None if tasks is None else np.array(tasks),
+    )
+
+
+@pytest.fixture
+def given(world):
+    """Test windows and plans for them: right, second best right, wrong, none, and so on."""
+    windows = cut_windows(world, horizon=3, split="test")
+    plans = []
+    for row, truth in enumerate(windows.actions):
+        wrong = (truth[::-1] + 1) % len(world.taxonomy.actions)
+        cases = ([truth], [wrong, truth], [wrong], [], [truth, wrong])
+        plans.append(plans_of(cases[row % 5]))
+    return windows, plans
+
+
+def test_metrics_of_tasks_against_the_metrics_themselves(given):
+    windows, plans = given
+    tasks = np.roll(windows.tasks, 1)
+    found = task_scores(plans, windows, tasks=tasks)
+    assert [part.task for part in found] == sorted(set(windows.tasks.tolist()))
+    best = np.array([plan.actions[0] if len(plan) else [-1] * 3 for plan in plans])
+    for part in found:
+        rows = windows.tasks == part.task
+        assert part.name == windows.taxonomy.tasks[part.task].name
+        assert part.windows == rows.sum()
+        assert part.videos == len(set(windows.video[rows].tolist()))
+        right = (best[rows], windows.actions[rows])
+        assert part.success_rate == metrics.success_rate(*right)
+        assert part.metrics["mean_accuracy"] == metrics.mean_accuracy(*right)
+        assert part.metrics["mean_iou"] == pytest.approx(metrics.mean_iou(*right))
+        assert part.metrics["position_accuracy"] == pytest.approx(
+            metrics.position_accuracy(*right).tolist()
+        )
+        assert part.metrics["task_accuracy"] == metrics.task_accuracy(
+            tasks[rows], windows.tasks[rows]
+        )
+    whole = sum(part.success_rate * part.windows for part in found) / len(windows)
+    assert whole == pytest.approx(metrics.success_rate(best, windows.actions))
+
+
+def test_intervals_against_a_slow_bootstrap(given):
+    windows, plans = given
+    found = video_intervals(plans, windows, draws=300, level=0.8)
+    best = np.array([plan.actions[0] if len(plan) else [-1] * 3 for plan in plans])
+    videos = np.unique(windows.video)
+    assert (found.videos, found.draws, found.level) == (len(videos), 300, 0.8)
+    generator = np.random.default_rng(0)
+    rates, seconds = [], []
+    for _ in range(300):
+        drawn = videos[generator.integers(len(videos), size=len(videos))]
+        rows = np.concatenate([np.flatnonzero(windows.video == video) for video in drawn])
+        rates.append(metrics.success_rate(best[rows], windows.actions[rows]))
+        seconds.append(metrics.position_accuracy(best[rows], windows.actions[rows])[1])
+    expected = np.percentile(rates, [10, 90])
+    assert [found.low["success_rate"], found.high["success_rate"]] == pytest.approx(expected)
+    ends = [found.low["position_accuracy"][1], found.high["position_accuracy"][1]]
+    assert ends == pytest.approx(np.percentile(seconds, [10, 90]))
+    assert (
+        set(found.low)
+        == set(found.high)
+        == set(metrics.METRICS)
+        - {
+            "top_k_success_rate",
+            "task_accuracy",
+        }
+        | {"top_5_success_rate"}
+    )
+    one = windows.subset(np.flatnonzero(windows.video == videos[0]))
+    assert video_intervals(plans[: len(one)], one) is None
+
+
+def test_a_registered_metric_is_taken_apart_too(given, monkeypatch):
+    first = metrics.Metric(
+        lambda scored: (float((scored.best == scored.actual)[:, 0].sum()), len(scored.actual))
+    )
+    monkeypatch.setitem(metrics.METRICS, "first_step", first)
+    windows, plans = given
+    assert "first_step" in task_scores(plans, windows)[0].metrics
+    found = video_intervals(plans, windows)
+    assert found.low["first_step"] == found.low["position_accuracy"][0]
+
+
+@pytest.mark.parametrize(
+    ("sums", "counts", "message"),
+    [
+        ([1, 2], [1], "expected one of each"),
+        ([], [], "at least one"),
+        ([1, np.nan], [1, 1], "finite"),
+        ([1, 1], [1, 0], "positive"),
+    ],
+)
+def test_intervals_of_nothing(sums, counts, message):
+    with pytest.raises(ValueError, match=message):
+        video_interval(sums, counts)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_plans_that_are_saved_are_read_again(given, world, tmp_path, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    windows, plans = given
+    plans[0] = replace(plans[0], tasks=np.array([1]), probabilities=np.array([0.25]))
+    for tasks in (None, windows.tasks):
+        made = window_plans(world, windows, plans, tasks=tasks)
+        path = tmp_path / f"plans.{ending}"
+        save_plans(made, path)
+        assert read_plans(path) == made
+    assert len(made) == len(windows)
+    assert [window.rank for window in made[:5]] == [1, 2, None, None, 1]
+    assert [window.success for window in made[:5]] == [True, False, False, False, True]
+    assert made[0].plans[0].probability == 0.25
+    assert (made[0].plans[0].task, made[1].plans[0].task) == (1, windows.tasks[1])
+    assert made[3].plans == []
+    for window, video, first in zip(made, windows.video, windows.start, strict=True):
+        steps = world.videos[video].steps[first : first + 3]
+        assert window.video == world.videos[video].video_id
+        assert (window.start, window.end) == (steps[0].start, steps[-1].end)
+        assert window.true_actions == [step.action for step in steps]
+        assert window.true_names == world.taxonomy.names(window.true_actions)
+        assert window.true_task_name == world.taxonomy.tasks[window.true_task].name
+    if ending == "jsonl":
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line) for line in lines] == [window.to_dict() for window in made]
+
+
+def test_a_run_is_scored_with_its_plans(run, world, tmp_path):
+    scores, path = evaluate_run(run, plans_file=tmp_path / "plans.jsonl")
+    assert RunEvaluation.read(path) == scores
+    saved = read_plans(tmp_path / "plans.jsonl")
+    assert len(saved) == scores.windows
+    assert 100 * np.mean([window.success for window in saved]) == pytest.approx(scores.success_rate)
+    ranked = 100 * np.mean([window.rank is not None for window in saved])
+    assert ranked == pytest.approx(scores.metrics["top_5_success_rate"])
+    right = 100 * np.mean([window.true_task == window.predicted_task for window in saved])
+    assert right == pytest.approx(scores.metrics["task_accuracy"])
+    for window in saved[::7]:  # what is saved is what is planned for that video and step
+        query, truth = query_from_video(run, window.video, window.from_step)
+        assert window.true_actions == truth.tolist()
+        planned = answer(run, query).plans
+        assert [plan.names for plan in window.plans] == [plan.names for plan in planned]
+        assert [plan.energy for plan in window.plans] == pytest.approx(
+            [plan.energy for plan in planned], rel=1e-5
+        )
+    assert [part.windows for part in scores.per_task] == [
+        sum(window.true_task == part.task for window in saved) for part in scores.per_task
+    ]
+    assert set(scores.intervals.low) == set(scores.metrics)
+    for name in ("success_rate", "mean_accuracy", "mean_iou", "task_accuracy"):
+        assert scores.intervals.low[name] <= scores.metrics[name] <= scores.intervals.high[name]
+
+
+def test_evaluations_from_before_they_were_taken_apart(run):
+    value, path = evaluate_run(run, sample=5)
+    kept = json.loads(path.read_text())
+    for name in ("parameters", "intervals", "per_task"):
+        kept.pop(name)
+    path.write_text(json.dumps(kept))
+    assert RunEvaluation.read(path).metrics == value.metrics
+    assert RunEvaluation.read(path).to_dict() == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("plans.csv", r"plans\.csv: expected a file that ends in \.jsonl or \.parquet"),
+        ("gone/plans.jsonl", "there is no such folder"),
+        ("taken.jsonl", "is a folder"),
+    ],
+)
+def test_files_that_plans_cannot_be_saved_in(run, tmp_path, name, message):
+    (tmp_path / "taken.jsonl").mkdir()
+    with pytest.raises(ConfigError, match=message) as problem:
+        evaluate_run(run, plans_file=tmp_path / name)
+    assert problem.value.setting == "save_plans"
+    assert not list(run.folder.glob("evaluation*"))
+
+
+def test_parquet_without_pyarrow(run, tmp_path, monkeypatch):
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("cefito.evaluation.plan_files.import_module", absent)
+    with pytest.raises(
+        ConfigError,
+        match=r"needs pyarrow, which is not installed\. Run pip install cefito\[table\], or save",
+    ):
+        evaluate_run(run, plans_file=tmp_path / "plans.parquet")
+    assert not (tmp_path / "plans.parquet").exists()
+    assert not list(run.folder.glob("evaluation*"))
+
+
+def test_damaged_files_of_plans(given, world, tmp_path):
+    windows, plans = given
+    path = tmp_path / "plans.jsonl"
+    save_plans(window_plans(world, windows, plans), path)
+    lines = path.read_text().splitlines()
+    for line, message in (
+        (lines[1][:-3], "cannot be read"),
+        (lines[1].replace('"video"', '"vidoe"'), r"plans\.jsonl, line 2: not a plan of a window"),
+        ("[1]", r"line 2: not a plan"),
+    ):
+        path.write_text("\n".join([lines[0], line, *lines[2:]]))
+        with pytest.raises(RunError, match=message):
+            read_plans(path)
+    with pytest.raises(RunError, match=r"gone\.jsonl: no such file"):
+        read_plans(tmp_path / "gone.jsonl")
+    pytest.importorskip("pyarrow")
+    (tmp_path / "plans.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(RunError, match=r"plans\.parquet: cannot be read"):
+        read_plans(tmp_path / "plans.parquet")
+    assert WindowPlans.parse(json.loads(lines[0]), Path("x")).from_step == windows.start[0]
+
+
+def test_the_python_of_the_page_runs(trained, tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "evaluate.md").read_text("utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shutil.copytree(trained.folder, tmp_path / "RUN")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(code, names)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + len(names["scores"].per_task)
+    assert all(not window.success for window in names["wrong"])
+
+
+def test_the_page_names_every_column():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "evaluate.md").read_text("utf-8")
+    table = page.partition("## The plans of every window")[2].partition("## In Python")[0]
+    named = re.findall(
+        r"`(\w+)`", "".join(line.split("|")[1] for line in table.split("\n") if "|" in line)
+    )
+    assert named == list(WindowPlans.model_fields)
