@@ -78,8 +78,12 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically; NaN and infinity are refused."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write a JSON file atomically; NaN and infinity are refused.
+
+    Letters that UTF-8 has not (of file names in other encodings) stand as JSON's escapes.
+    """
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> Any:
@@ -207,7 +211,8 @@ def new_folder(target: Path) -> Iterator[Path]:
     Raises:
         DataError: `target` exists and is not empty, or cannot be written.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    taken = target.exists() or target.is_symlink()  # a link may lead nowhere
+    if taken and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
     with ExitStack() as stack:
         try:

@@ -190,7 +190,9 @@ def _read(
         raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
     path: Traversable = Path(preset) if preset.endswith(".toml") else folder / f"{preset}.toml"
     if isinstance(path, Path) and path.exists() and not path.is_file():
-        raise ConfigError(f"preset '{preset}': is no file, but a folder, a pipe or a device.")
+        raise ConfigError(
+            f"preset '{preset}': cannot be read (it is a folder, a pipe or a device, not a file)."
+        )
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as problem:

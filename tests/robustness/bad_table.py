@@ -212,6 +212,8 @@ def texts() -> Iterator[Case]:
                 f"{name} of a data set: {title}",
                 ("data", "info", "{here}/data"),
                 _changed("data", name, make),
+                # without dataset.json it is a folder of annotations, which are described too
+                "either" if name == "dataset.json" and title.startswith("link") else "refused",
             )
         for name in _OF_RUN:
             call = ("plan", "{here}/run", *PLAN[2:])
@@ -443,6 +445,7 @@ def names() -> Iterator[Case]:
         for name in NAMES:
             argv = tuple(part.replace("@", name) for part in call)
             wanted = "either" if "=@" not in call[-1] and name in ("", "--", "-h x") else "refused"
+            wanted = "either" if name == "None" else wanted  # no value for options that have none
             yield Case(f"name in {' '.join(call)[:60]}: {name[:20]!a}", argv, wanted=wanted)
 
 
@@ -528,7 +531,8 @@ def runs() -> Iterator[Case]:
             for value in values:
                 harmless = (key, type(value)) in (
                     *(("name", str), ("preset", str), ("versions", dict), ("finished", bool)),
-                    *(("seed", int), ("dataset", dict)),
+                    *(("seed", int), ("dataset", dict), ("seed", type(None))),
+                    ("selection", type(None)),
                 )
                 call = ("evaluate", "{here}/simple", "--dataset", "{data}")
                 call = call if place == "simple" else ("data", "info", "{here}/data")

@@ -89,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     guard.open_streams()
     kept = [part for part in given if part != TRACEBACK]
+    if any("\0" in part for part in kept):
+        return _fail("an argument holds a NUL character, which no name can have.", 2, None)
     try:
         with guard.ending_signals():
             return _run(kept)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -35,10 +36,16 @@ def convert_option(kind: Any, tokens: Sequence[Token]) -> Any:
     """
     from cyclopts import convert
 
-    reader = {int: whole_number, float: real_number}.get(_without_none(kind))
+    reader = {int: whole_number, float: real_number, Path: _path}.get(_without_none(kind))
     if reader is not None and isinstance(tokens, Sequence) and len(tokens) == 1:
         return reader(tokens[0].value)
     return convert(kind, tokens)
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("a file or folder without a name; expected a path.")
+    return Path(text)
 
 
 def whole_number(text: str) -> int:

@@ -167,7 +167,8 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
             value["steps"],
         )
         steps = tuple(
-            Step(start=float(start), end=float(end), action=action) for start, end, action in raw
+            Step(start=_seconds(start), end=_seconds(end), action=action)
+            for start, end, action in raw
         )
         in_protocol = value.get("in_protocol", True)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
@@ -193,6 +194,12 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
     for number, step in enumerate(steps):
         _check_step(step, number, task, taxonomy, place)
     return Video(video_id=video_id, split=split, task=task, steps=steps, in_protocol=in_protocol)
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number of seconds")
+    return float(value)
 
 
 def _check_step(step: Step, number: int, task: int, taxonomy: Taxonomy, place: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,6 +22,7 @@ from cefito.data.downloads.transfer import check_address, fetch, forget
 from cefito.data.downloads.unpack import unpack
 from cefito.errors import ConfigError, DataError
 from cefito.files import sha256 as hash_of
+from cefito.locks import made_folders
 from cefito.progress import Progress, silent
 
 __all__ = ["Downloaded", "Place", "download", "find_place", "places"]
@@ -132,7 +134,7 @@ def download(
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
         raise ConfigError(f"SHA-256 {sha256!a}: expected 64 hexadecimal digits.", setting="sha256")
     size, digest = (place.bytes, place.sha256) if sha256 is None else (None, sha256.lower())
-    address = address or place.address
+    address = place.address if address is None else address
     if address is not None:
         check_address(address, insecure=insecure)
     path = target / place.file
@@ -177,13 +179,14 @@ def _fetch(
     if address is None:
         raise DataError(f"{place.name}: no address is documented here. {remedy}", setting="address")
     part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise DataError(
-            f"{path.parent}: cannot be made ({problem.strerror}). Choose another folder."
-        ) from problem
-    fetch(address, part, remedy=remedy, size=size, title=path.name, progress=progress)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(made_folders(path.parent))
+        except OSError as problem:
+            raise DataError(
+                f"{path.parent}: cannot be made ({problem.strerror}). Choose another folder."
+            ) from problem
+        fetch(address, part, remedy=remedy, size=size, title=path.name, progress=progress)
     try:
         found = _check(part, size, digest, address, f"It was removed. {remedy}")
     except DataError:
