@@ -149,7 +149,7 @@ def part(target):
 
 
 def left(target):
-    return sorted(path.name for path in target.iterdir())
+    return sorted(path.name for path in target.iterdir()) if target.exists() else []
 
 
 # What is documented

@@ -152,7 +152,6 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
     `split` is empty where there is no such column.
     """
-    check_regular(path, _SHAPE)
     lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
     for place, row in lines:
         missing = [column for column in COLUMNS if column not in row]
@@ -174,6 +173,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    check_regular(path, _SHAPE)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             head = file.readline()
@@ -203,6 +203,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             f"{path}: reading Parquet needs pyarrow, which is not installed. Run pip install "
             "cefito[table], or save the table as CSV."
         ) from problem
+    check_regular(path, _SHAPE)
     try:
         table = parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as problem:
