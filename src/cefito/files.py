@@ -78,12 +78,8 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically; NaN and infinity are refused.
-
-    Letters that UTF-8 has not (of file names in other encodings) stand as JSON's escapes.
-    """
-    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+    """Write a JSON file atomically; NaN and infinity are refused."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> Any:

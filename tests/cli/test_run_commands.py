@@ -206,7 +206,7 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
         (["--set", "=3"], "--set =3: expected KEY=VALUE"),
         (
             ["--set", "training.optimiser.epochs=many"],
-            "setting 'training.optimiser.epochs': Input should be a valid integer",
+            "setting 'training.optimiser.epochs': expected a whole number",
         ),
         (["--set", "training.optimiser.epochs=0"], "greater than or equal to 1 (got 0)"),
         (["--set", "field.width=15"], "width 15 must be even and divisible by the"),

@@ -45,6 +45,8 @@ def convert_option(kind: Any, tokens: Sequence[Token]) -> Any:
 def _path(text: str) -> Path:
     if not text:
         raise ValueError("a file or folder without a name; expected a path.")
+    if not text.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError(f"{_quoted(text)} is not UTF-8, which records need. Rename it.")
     return Path(text)
 
 
