@@ -242,8 +242,11 @@ def test_train_refuses_folders_in_use(world, run, tmp_path, fails):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("keep")
     (tmp_path / "file").write_text("keep")
-    for name in ("mine", "file"):
-        assert "is not empty and holds no run" in fails(
+    for name, reason in (
+        ("mine", "is not empty and holds no run"),
+        ("file", "file: cannot be made (File exists)"),
+    ):
+        assert reason in fails(
             "train",
             world.folder,
             "--horizon",
