@@ -9,14 +9,18 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import json
 import re
 import shlex
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
+from cyclopts import CycloptsError
 
 from cefito.cli import build_app
+from cefito.cli.volume import VOLUMES, split_volume
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.evaluation.rows import ROWS
 from cefito.planners.registry import METHODS
@@ -30,7 +34,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
 OPTION = re.compile(r"--[a-z][\w-]*")
-EVERYWHERE = {"--help"}
+EVERYWHERE = {"--help", *VOLUMES}
 
 
 def name_of(page: Path) -> str:
@@ -58,12 +62,20 @@ def words(line: str) -> list[str]:
         return line.split()
 
 
-def calls(page: Path, program: str) -> list[list[str]]:
-    """What a page calls a program with: the words behind its name, one list a call."""
-    lines = [line for block in blocks(page) for line in block.replace("\\\n", " ").splitlines()]
+def lines_of_shell(page: Path) -> list[str]:
+    """The lines of the blocks of a page that are a shell's, or of no named language."""
+    return [line for block in blocks(page) for line in block.replace("\\\n", " ").splitlines()]
+
+
+def calls(page: Path, program: str, *, whole: bool = False) -> list[list[str]]:
+    """What a page calls a program with: the words behind its name, one list a call.
+
+    Those within sentences as well, unless only `whole` ones are wanted: sentences leave out what
+    they do not speak of.
+    """
     found = []
-    for line in [*lines, *spans(page)]:
-        for part in re.split(r"&&|;|\|", line):
+    for line in [*lines_of_shell(page), *([] if whole else spans(page))]:
+        for part in re.split(r"&&|;|\||>", line):
             given = [
                 word for word in words(part) if word != "$" and not re.match(r"[A-Z_]+=", word)
             ]
@@ -77,7 +89,7 @@ def options(*chain: str) -> frozenset[str]:
     """The options of a command."""
     _, apps, _ = build_app().parse_commands(list(chain))
     if apps[-1].default_command is None:
-        return frozenset({"--version"} if not chain else ())
+        return frozenset({"--version", "--install-completion"} if not chain else ())
     arguments = apps[-1].assemble_argument_collection()
     return frozenset(name for argument in arguments for name in argument.names if name[:2] == "--")
 
@@ -116,7 +128,7 @@ def problems(given: list[str]) -> list[str]:
     call = " ".join(["cefito", *given])
     rest = given[len(chain) :]
     wrong = []
-    if options(*chain) <= {"--version"} and rest and not rest[0].startswith(("-", "…")):
+    if options(*chain) <= options() and rest and not rest[0].startswith(("-", "…")):
         wrong.append(f"`{call}`: there is no command {rest[0]!r}")
     for word in rest:
         option = word.partition("=")[0]
@@ -128,6 +140,56 @@ def problems(given: list[str]) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_and_their_options_exist(page):
     assert [line for given in calls(page, "cefito") for line in problems(given)] == []
+
+
+def refusal(given: list[str]) -> str:
+    """What the command line itself says of a call, were it made; empty where it takes it.
+
+    Options and values are read as they would be, and nothing is done.
+    """
+    rest, _ = split_volume(given)
+    app = build_app()
+    try:
+        app.parse_args(rest, print_error=False, exit_on_error=False)
+    except CycloptsError as problem:
+        return f"`cefito {' '.join(given)}`: {' '.join(str(problem).split())}"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_calls_in_blocks_are_taken_by_the_command_line(page):
+    assert [line for given in calls(page, "cefito", whole=True) if (line := refusal(given))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_targets_of_make_exist(page):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    given = {words[0] for words in calls(page, "make") if words and words[0].isalpha()}
+    assert given <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_extras_exist(page):
+    """What `pip install` is given in brackets."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = re.findall(r"(?:cefito|\.)\[([\w,]+)\]", page.read_text(encoding="utf-8"))
+    extras = {extra for names in named for extra in names.split(",")}
+    assert extras <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_of_data_can_be_read(page):
+    for text in blocks(page, "toml"):
+        tomllib.loads(text)
+    for text in blocks(page, "json"):
+        json.loads(text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_of_python_compile(page):
+    for number, code in enumerate(blocks(page, "python"), 1):
+        compile(code, f"{name_of(page)}, block {number}", "exec")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -246,24 +308,48 @@ def test_help_names_every_method(capsys):
     assert [name for name in ROWS if not re.search(rf"\b{name}\b", compare)] == []
 
 
-def test_the_python_of_the_searches_runs(tmp_path, monkeypatch, capsys):
-    world = write_world(tmp_path / "DATA", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    settings = {
-        "field.depth": 1,
-        "field.width": 16,
-        "training.optimiser.epochs": 1,
-        "training.stopping.windows": 5,
-        "classifier_training.optimiser.epochs": 1,
-        "chain_training.optimiser.epochs": 1,
-    }
-    config = load_config("small", overrides=settings)
-    train_run(world, tmp_path / "RUN", config=config, horizon=3, seed=0)
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for code in blocks(ROOT / "docs" / "search.md", "python"):
-        exec(code, names)
-    assert len(capsys.readouterr().out.splitlines()) >= 2
-    assert len(names["plans"]) == 5
+SETTINGS = {
+    "field.depth": 1,
+    "field.width": 16,
+    "training.optimiser.epochs": 1,
+    "training.stopping.windows": 5,
+    "classifier_training.optimiser.epochs": 1,
+    "chain_training.optimiser.epochs": 1,
+    "viterbi.hidden": 16,
+    "viterbi.training.optimiser.epochs": 1,
+}
+# Of each page what is smaller here than in it: trainings.
+SMALLER = {
+    "README.md": ('cefito.load_config("small")', 'cefito.load_config("small", overrides=SETTINGS)'),
+    "docs/search.md": ("", ""),
+    "docs/compare.md": ("seeds=(0, 1, 2),", "seeds=(0,), settings=SETTINGS,"),
+    "docs/training.md": ('load_config("small")', 'load_config("small", overrides=SETTINGS)'),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a data set DATA and a finished RUN."""
+    folder = tmp_path_factory.mktemp("docs")
+    world = write_world(folder / "DATA", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    config = load_config("small", overrides=SETTINGS)
+    train_run(world, folder / "RUN", config=config, horizon=3, seed=0)
+    return folder
+
+
+@pytest.mark.parametrize("page", SMALLER)
+def test_the_python_of_a_page_runs(page, place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    names = {"SETTINGS": SETTINGS}
+    codes = blocks(ROOT / page, "python")
+    assert codes
+    old, new = SMALLER[page]
+    assert any(old in code for code in codes)
+    for code in codes:
+        exec(code.replace(old, new) if old else code, names)
+    assert capsys.readouterr().out
+    if page == "docs/search.md":
+        assert len(names["plans"]) == 5
 
 
 # the finders themselves
@@ -283,6 +369,26 @@ def test_the_python_of_the_searches_runs(tmp_path, monkeypatch, capsys):
 def test_what_is_wrong_is_found(call, message):
     (problem,) = problems(call.split()[1:])
     assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("cefito train DATA --horizon 3 --seed three --out RUN", "three"),
+        ("cefito train DATA --out RUN", "--horizon"),
+        ("cefito train DATA --horizon 3 --out RUN --selection best", "best"),
+        ("cefito plan RUN --top-k 3 --nonsense", "--nonsense"),
+        ("cefito data cheque DATA", "cheque"),
+        ("cefito evaluate RUN OTHER THIRD", "OTHER"),
+    ],
+)
+def test_what_the_command_line_refuses_is_found(call, message):
+    assert message in refusal(call.split()[1:])
+
+
+def test_what_the_command_line_takes_is_left_alone():
+    given = "train DATA --horizon 3 --quiet --set a.b=3 --out RUN"
+    assert refusal(given.split()) == ""
 
 
 @pytest.mark.parametrize(
@@ -313,5 +419,6 @@ def test_the_reader_of_pages(tmp_path):
         ["data"],
         ["train", "DATA", "--horizon", "3"],
     ]
+    assert calls(page, "cefito", whole=True) == [["plan", "RUN", "--top-k", "3"], ["data"]]
     (code,) = blocks(page, "python")
     assert names_in_python(code) == {"cefito", "cefito.search.Constraints", "cefito.open_run"}

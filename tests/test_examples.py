@@ -1,5 +1,6 @@
 """The examples run as they stand."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -44,6 +45,52 @@ def test_constraints(tmp_path, capsys):
     assert titles == ["free", "constrained", "several tasks"]
 
 
+def cells(name):
+    """The code cells of a notebook: tags and source of each."""
+    notebook = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    return [(cell["metadata"].get("tags", []), "".join(cell["source"])) for cell in code]
+
+
+def test_the_notebook(tmp_path, monkeypatch, capsys):
+    """Cell after cell in one namespace, with a smaller world and shorter trainings; then again."""
+    monkeypatch.chdir(tmp_path)
+    small = {
+        "knobs": {"train": 24, "val": 12, "test": 12, "dim": 8},
+        "settings": {
+            "training.optimiser.epochs": 1,
+            "training.stopping.windows": 5,
+            "training.negatives.count": 4,
+            "chain_training.optimiser.epochs": 2,
+        },
+    }
+    shown = []
+    for _ in range(2):
+        names = {}
+        for tags, source in cells("tour.ipynb"):
+            exec(compile(source, "tour.ipynb", "exec"), names)
+            if "parameters" in tags:
+                assert small.keys() <= names.keys()
+                names |= small
+        shown.append(capsys.readouterr().out.splitlines())
+    first = shown[0]
+    assert first[0] == "synthetic world (simulated): 48 videos of 12 tasks"
+    assert "chain {'success_rate': " in "\n".join(first)
+    annotated = next(row for row, line in enumerate(first) if line.startswith("annotated: "))
+    best, held = first[annotated + 1 : annotated + 6], first[annotated + 6 : -1]
+    assert all(" %  " in line and line.count(" → ") == 2 for line in best)
+    start = best[-1].split(" %  ")[1].split(" → ")[0]
+    assert held
+    assert all(line.split("  ")[-1].startswith(f"{start} → ") for line in held)
+    assert first[-1].startswith("loss of the chain: ")
+    assert shown[1] == first  # nothing is trained twice
+
+
 def test_each_example_is_tested():
     source = Path(__file__).read_text(encoding="utf-8")
-    assert all(f'"{path.name}"' in source for path in EXAMPLES.glob("*.py"))
+    examples = [path for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")]
+    assert len(examples) > 2
+    assert all(f'"{path.name}"' in source for path in examples)

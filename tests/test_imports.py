@@ -33,6 +33,7 @@ ROOMS: dict[str, set[str]] = {
     "report": _FRONT,
     "service": _FRONT,
     "cli": {"report", "service"} | _FRONT,
+    "__main__": {"cli"},
 }
 HEAVY = ("torch", "transformers", "matplotlib")
 

@@ -11,11 +11,13 @@ from cefito.runtime import SimulationStream, Stream, check_seed, generator_for, 
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device() == pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(RunError, match=r"device 'cuda' .* PyTorch sees no GPU here\. Use 'cpu'\."):
+    with pytest.raises(
+        RunError, match=r"device 'cuda' .* PyTorch sees no such GPU here\. Use 'cpu'\."
+    ):
         pick_device("cuda")
-    with pytest.raises(RunError, match="sees no GPU"):
+    with pytest.raises(RunError, match="sees no such GPU"):
         pick_device("cuda:1")
-    with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu or cuda"):
+    with pytest.raises(RunError, match="unknown device 'abacus'; expected auto, cpu, cuda or mps"):
         pick_device("abacus")
     with pytest.raises(RunError) as caught:
         pick_device("abacus")
@@ -23,6 +25,17 @@ def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert pick_device() == torch.device("cuda")
     assert pick_device("cuda:1") == torch.device("cuda:1")
+
+
+def test_the_gpu_of_a_mac_serves_what_needs_no_float64(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(RunError, match=r"device 'mps' .* PyTorch sees no such GPU here"):
+        pick_device("mps", float64=False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert pick_device("mps", float64=False) == torch.device("mps")
+    with pytest.raises(RunError, match=r"no numbers of 64 bits.*Use 'cpu' here\.$") as caught:
+        pick_device("mps")
+    assert caught.value.setting == "device"
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cefito import progress
     from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
@@ -79,12 +80,15 @@ __all__ = [
     "make_search",
     "open_dataset",
     "open_run",
+    "progress",
     "train_run",
     "train_runs",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "progress":  # a module, for cefito.progress.bar()
+        return import_module("cefito.progress")
     if name not in _HOMES:
         raise AttributeError(f"module 'cefito' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,15 +1,23 @@
 """How long work tells how far it is.
 
-The library calls, whoever shows it (a terminal, a page, nobody) implements.
+The library calls, whoever shows it (a terminal, a page, nobody) implements. What is counted is
+windows unless the description says otherwise, in a training those of all epochs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import html
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["Advance", "Progress", "silent"]
+__all__ = ["Advance", "Progress", "bar", "silent"]
+
+PLAIN_INTERVAL = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
+_NOTEBOOK_INTERVAL = 0.2  # seconds between two states of a bar in a notebook
 
 
 class Advance(Protocol):
@@ -39,3 +47,141 @@ def silent(description: str, *, total: int | None = None) -> Iterator[Advance]: 
         pass
 
     yield advance
+
+
+def bar(*, passing: bool = False) -> Progress:
+    """Shows each work on stderr, how far it has come, its rate and the time that remains.
+
+    On a terminal and in a notebook it is a bar; elsewhere a line about every ten seconds and one at
+    the end.
+
+    Args:
+        passing: Leave nothing behind: the bar vanishes, and work of a few seconds writes no line.
+    """
+
+    def show(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
+        if (display := _notebook()) is not None:
+            return _in_notebook(display, description, total, passing=passing)
+        return (_bar if sys.stderr.isatty() else _lines)(description, total, passing=passing)
+
+    return show
+
+
+def _notebook() -> Any | None:
+    """What shows things in the notebook that this runs in; None where it runs in none."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    if getattr(shell, "kernel", None) is None:  # IPython in a terminal has a shell as well
+        return None
+    from importlib import import_module
+
+    return import_module("IPython.display")
+
+
+@contextmanager
+def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
+    from rich.progress import Progress as Bars
+    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_rate(task.finished_speed or task.speed))
+
+    class Count(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_count(task.completed, total))
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        Count(),
+        Rate(),
+        Remaining(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    with Bars(*columns, console=Console(file=sys.stderr), transient=passing) as bars:
+        task = bars.add_task(description, total=total, note="")
+
+        def advance(count: float = 1, *, note: str = "") -> None:
+            bars.update(task, advance=count, note=note)
+
+        yield advance
+
+
+@contextmanager
+def _in_notebook(
+    display: Any, description: str, total: int | None, *, passing: bool
+) -> Iterator[Advance]:
+    """A bar that the browser draws, replaced now and then."""
+    place = display.display(display.HTML(""), display_id=True)
+
+    def draw(text: str, done: float) -> None:
+        share = "" if total is None else f" value='{done:g}' max='{max(total, 1)}'"
+        place.update(display.HTML(f"<progress{share}></progress> {html.escape(text)}"))
+
+    yield from _told(description, total, draw, every=_NOTEBOOK_INTERVAL, passing=False)
+    if passing:
+        place.update(display.HTML(""))
+
+
+@contextmanager
+def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Advance]:
+    def write(text: str, done: float) -> None:  # noqa: ARG001
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    yield from _told(description, total, write, every=PLAIN_INTERVAL, passing=passing)
+
+
+def _told(
+    description: str,
+    total: int | None,
+    tell: Callable[[str, float], None],
+    *,
+    every: float,
+    passing: bool,
+) -> Iterator[Advance]:
+    """Tell in words how far a work has come, every so many seconds and at its end."""
+    started = said = time.monotonic()
+    done, latest = 0.0, ""
+
+    def say() -> None:
+        rate = done / max(time.monotonic() - started, 1e-9)
+        parts = [f"{description}: {_count(done, total)}", _rate(rate)]
+        if total is not None and 0 < done < total:
+            parts.append(f"{_clock((total - done) / rate)} remaining")
+        tell(", ".join([*parts, latest] if latest else parts), done)
+
+    def advance(count: float = 1, *, note: str = "") -> None:
+        nonlocal done, latest, said
+        done, latest = done + count, note
+        if time.monotonic() - said >= every:
+            said = time.monotonic()
+            say()
+
+    yield advance
+    if not passing or said > started:
+        say()
+
+
+def _count(done: float, total: int | None) -> str:
+    """How much is done, of how much: pieces, or per cent of a few pieces done in part."""
+    whole = round(done)
+    if total is not None and total < 10 and abs(done - whole) > 1e-6:
+        return f"{100 * done / total:.0f} %"
+    return f"{whole}" if total is None else f"{whole}/{total}"
+
+
+def _rate(rate: float | None) -> str:
+    if rate is None:
+        return "– it/s"
+    return f"{rate:.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"

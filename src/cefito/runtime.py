@@ -83,11 +83,16 @@ def check_seed(seed: int) -> None:
         )
 
 
-def pick_device(name: str = "auto") -> torch.device:
-    """A device by its name; "auto" takes CUDA where there is one.
+def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
+    """A device by its name; "auto" takes CUDA where there is one, else the CPU.
+
+    Args:
+        name: auto, cpu, cuda (cuda:1 and so on) or mps, the GPU of a Mac.
+        float64: Whether what runs there needs numbers of 64 bits, which MPS lacks. Training and
+            planning do, encoders do not.
 
     Raises:
-        RunError: CUDA is asked for and absent, or the name is unknown.
+        RunError: CUDA or MPS is asked for and absent or cannot be used, or the name is unknown.
     """
     import torch
 
@@ -97,13 +102,22 @@ def pick_device(name: str = "auto") -> torch.device:
         device = torch.device(name)
     except RuntimeError as problem:
         raise RunError(
-            f"unknown device '{name}'; expected auto, cpu or cuda.", setting="device"
+            f"unknown device '{name}'; expected auto, cpu, cuda or mps.", setting="device"
         ) from problem
     if device.type not in _KINDS:
         raise RunError(f"device '{name}': nothing is computed there. Use 'cpu'.", setting="device")
-    if device.type == "cuda" and not torch.cuda.is_available():
+    missing = (device.type == "cuda" and not torch.cuda.is_available()) or (
+        device.type == "mps" and not torch.backends.mps.is_available()
+    )
+    if missing:
         raise RunError(
-            "device 'cuda' was asked for, but PyTorch sees no GPU here. Use 'cpu'.",
+            f"device '{device.type}' was asked for, but PyTorch sees no such GPU here. Use 'cpu'.",
+            setting="device",
+        )
+    if device.type == "mps" and float64:
+        raise RunError(
+            "device 'mps' has no numbers of 64 bits, which training and planning need; it serves "
+            "cefito extract and cefito embed. Use 'cpu' here.",
             setting="device",
         )
     return device

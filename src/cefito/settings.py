@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib.resources.abc import Traversable
 from numbers import Integral, Real
 from pathlib import Path
@@ -23,8 +24,10 @@ __all__ = [
     "Frozen",
     "changed",
     "check_weights",
+    "flattened",
     "preset_names",
     "preset_values",
+    "setting_names",
     "validated",
 ]
 
@@ -32,6 +35,7 @@ LARGEST = 10**9
 """Largest whole number that a setting can be."""
 MAX_WEIGHTS = 64 << 30
 """Most bytes that the weights of one planner's networks may take: 64 GiB."""
+_SUGGESTED = 4  # most settings that are named where one is unknown
 
 
 class Frozen(BaseModel):
@@ -110,6 +114,12 @@ def validated(kind: type[Settings], values: Mapping[str, Any], *, place: str) ->
         return kind.model_validate(values)
     except ValidationError as problem:
         first = problem.errors()[0]
+        if first["type"] == "extra_forbidden":
+            key = _whole_key(first["loc"], first["input"])
+            message = (
+                f"{place}: setting '{key}': there is none of that name{_near(key, kind) or '.'}"
+            )
+            raise ConfigError(message, setting=key) from problem
         key = ".".join(str(part) for part in first["loc"]) or "the whole"
         together = first["type"] == "value_error" and isinstance(first["input"], Mapping)
         shown = first["type"] != "missing" and not together  # several settings that do not fit
@@ -130,6 +140,53 @@ def _shown(value: Any) -> str:
     except ValueError:
         return f"a number of {value.bit_length():,} bits"
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def setting_names(kind: type[BaseModel]) -> Iterator[str]:
+    """Dotted names of all settings of some kind, without those of whole sections."""
+    for name, field in kind.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from (f"{name}.{rest}" for rest in setting_names(inner))
+        else:
+            yield name
+
+
+def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values by their dotted keys: what `changed` takes."""
+    flat: dict[str, Any] = {}
+    for key, part in values.items():
+        if isinstance(part, Mapping):
+            flat |= {f"{key}.{rest}": value for rest, value in flattened(part).items()}
+        else:
+            flat[key] = part
+    return flat
+
+
+def _whole_key(place: tuple[int | str, ...], value: Any) -> str:
+    """The dotted key that was given where only its beginning is unknown."""
+    parts = [str(part) for part in place]
+    while isinstance(value, Mapping) and len(value) == 1:
+        ((name, value),) = value.items()
+        parts.append(str(name))
+    return ".".join(parts)
+
+
+def _near(key: str, kind: type[BaseModel]) -> str:
+    """A question for the settings that may have been meant; empty where none is near."""
+    names = list(setting_names(kind))
+    sections = {name.rpartition(".")[0] for name in names} - {""}
+    last = key.rpartition(".")[2]
+    found = (
+        get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.93)
+        # the right name in a wrong section or in none, else one that is spelled alike
+        or [name for name in names if name.endswith(f".{last}")]
+        or get_close_matches(key, [*names, *sorted(sections)], n=1, cutoff=0.75)
+    )
+    if not found:
+        return ""
+    more = "" if len(found) <= _SUGGESTED else f", or one of {len(found) - _SUGGESTED} others"
+    return "; did you mean " + " or ".join(f"'{name}'" for name in found[:_SUGGESTED]) + more + "?"
 
 
 def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from cefito import progress as shown
 from cefito.cli import console
 
 
@@ -65,7 +66,7 @@ def test_in_another_thread_nothing_is_changed():
 
 def test_progress_in_parts(monkeypatch, capsys):
     now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    monkeypatch.setattr(shown.time, "monotonic", lambda: now)
     with console.progress("planning", total=1) as advance:
         for _ in range(4):
             now += 10
@@ -91,7 +92,7 @@ def test_progress_in_parts_on_a_terminal(monkeypatch):
 
 def test_passing_progress_leaves_nothing(monkeypatch, capsys):
     now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    monkeypatch.setattr(shown.time, "monotonic", lambda: now)
     with console.passing_progress("planning", total=2) as advance:
         now += 9
         advance(1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cefito import progress
 from cefito.cli import COMMANDS, build_app, console, main
 from cefito.data import open_dataset
 
@@ -25,7 +26,7 @@ def test_help_lists_every_command(capsys):
         assert re.search(rf"\b{name}\b", out)
     assert main(["data", "--help"]) == 0
     out = capsys.readouterr().out
-    for name in ("prepare", "info", "check", "simulate", "world"):
+    for name in ("prepare", "info", "list", "check", "simulate", "world"):
         assert re.search(rf"\b{name}\b", out)
 
 
@@ -124,6 +125,55 @@ def test_info_of_crosstask(shared_data, capsys):
     value = json.loads(capsys.readouterr().out)
     assert value["actions"] == 105
     assert value["windows"]["3"] == {"train": 10814, "test": 4531}
+
+
+def test_lists_of_a_data_set(tiny_dataset, make_source, capsys):
+    source = make_source(features=None)
+    for folder in (tiny_dataset.folder, source):
+        assert main(["data", "list", str(folder), "tasks"]) == 0
+        assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+            ["id", "name", "actions", "videos"],
+            ["0", "tea", "3", "6"],
+            ["1", "toast", "4", "2"],
+            ["2", "tyre", "2", "2"],
+        ]
+    argv = ["data", "list", str(source), "actions", "--task"]
+    assert main([*argv, "Toast"]) == 0
+    listed = capsys.readouterr().out
+    assert [re.split(r"\s\s+", line) for line in listed.splitlines()] == [
+        ["id", "name", "tasks", "steps"],
+        ["2", "wait", "tea, toast", "2"],
+        ["3", "cut", "toast", "4"],
+        ["4", "heat", "toast", "3"],
+        ["5", "spread", "toast", "2"],
+    ]
+    assert main([*argv, "1"]) == 0
+    assert capsys.readouterr().out == listed
+    assert main(["data", "list", str(source), "videos", "--task", "tyre", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[1] == {
+        "id": "g",
+        "split": "test",
+        "task": "tyre",
+        "steps": [],
+        "in_protocol": True,
+    }
+    assert main(["data", "list", str(source), "videos"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 11
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["actions", "--task", "toats"], "unknown task 'toats'; near it: 'toast'. (--task)"),
+        (["actions", "--task", "-1"], "unknown task -1; there are 0 to 2. (--task)"),
+        (["steps"], 'Invalid value "steps"'),
+    ],
+)
+def test_what_cannot_be_listed(argv, message, make_source, capsys):
+    assert main(["data", "list", str(make_source(features=None)), *argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in one_line(captured.err)
 
 
 def test_world_is_called_simulated(tmp_path, capsys):
@@ -286,7 +336,7 @@ def test_framed_table_on_a_terminal(monkeypatch):
 
 def test_plain_progress_is_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch, capsys):
     now = 100.0
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     with console.progress("training", total=100) as advance:
         for _ in range(50):
             now += 0.5

@@ -191,15 +191,74 @@ def test_prepare_the_table_of_the_guide(tmp_path, capsys):
         == 0
     )
     captured = capsys.readouterr()
-    assert captured.err.splitlines()[:2] == [
+    assert captured.err.splitlines()[:3] == [
         "note: step names that differ by little: 'boil water' and 'Boil water'. If they mean the "
         "same, write them alike.",
+        "note: Names that mean the same can also be merged by a map of names.",
         "note: The table has no split: 30 % of the videos of each task were drawn for test.",
     ]
+    assert captured.err.splitlines()[-1].startswith("--suggest-merges MAP.csv writes such a map")
     assert (
         captured.out.splitlines()[0] == "steps: 1 s around each start and end, 16 numbers, float16"
     )
     assert main(["data", "check", str(tmp_path / "out")]) == 0
+
+
+def test_a_table_of_other_columns_with_names_to_merge(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("features").mkdir()
+    for name in ("one", "two"):
+        np.save(f"features/{name}.npy", np.ones((8, 3), np.float32))
+    Path("steps.csv").write_text(
+        "video;Aufgabe;Aktion;start;end\n"
+        "one;Tee;Wasser kochen;0,5;0:01,5\n"
+        "one;Tee;Blatt dazu;2;3\n"
+        "two;Tee;Wasser-Kochen;0;1\n"
+    )
+    argv = ["data", "prepare", "custom", "steps.csv", "out"]
+    columns = ["--column", "task=Aufgabe", "--column", "step=Aktion"]
+    assert main([*argv, "--features", "features"]) == 2
+    assert "has no column 'task', only 'video', 'aufgabe', 'aktion', 'start', 'end'" in one_line(
+        capsys.readouterr().err
+    )
+    assert main([*argv, *columns, "--suggest-merges", "map.csv"]) == 0
+    assert "then repeat the command with --merge map.csv" in one_line(capsys.readouterr().err)
+    assert Path("map.csv").read_text() == (
+        "kind,from,to,from_count,to_count,why\n"
+        'step,Wasser-Kochen,Wasser kochen,1,1,"case, spaces or punctuation"\n'
+    )
+    assert not Path("out").exists()
+    assert main([*argv, *columns, "--features", "features", "--merge", "map.csv"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[0] == (
+        "note: map.csv: 0 names of tasks and 1 of steps were replaced."
+    )
+    dataset = open_dataset("out")
+    assert [action.name for action in dataset.taxonomy.actions] == ["Wasser kochen", "Blatt dazu"]
+    assert [step.start for step in dataset.videos[0].steps] == [0.5, 2.0]
+    for wrong, message in (
+        (["--suggest-merges", "map.csv", *columns], "exists already. Choose another file"),
+        (["--merge", "none.csv", *columns], "none.csv: no such file"),
+        (["--column", "step"], "--column step: expected OURS=THEIRS, as in --column step=action"),
+        (["--column", "verb=Aktion"], "column 'verb': there is none of this name to fill"),
+    ):
+        given = ["data", "prepare", "custom", "steps.csv", "other", "--features", "features"]
+        assert main([*given, *wrong]) == 2
+        assert message in one_line(capsys.readouterr().err)
+        assert not Path("other").exists()
+
+
+def test_names_of_a_folder_are_merged(make_source, tmp_path, capsys):
+    source = make_source()
+    (tmp_path / "map.csv").write_text("kind,from,to\nstep,jack up,jack down\n")
+    argv = ["data", "prepare", "custom", str(source), str(tmp_path / "out")]
+    assert main([*argv, "--merge", str(tmp_path / "map.csv")]) == 0
+    assert capsys.readouterr().err.startswith(
+        "note: map.csv: 0 names of tasks and 1 of steps were replaced.\nwrote "
+    )
+    assert len(open_dataset(tmp_path / "out").taxonomy.actions) == 7
+    assert main([*argv, "--column", "step=x"]) == 2
+    assert "--column is for tables" in one_line(capsys.readouterr().err)
 
 
 def test_custom_folder_with_features_a_second(make_source, feature_folder, tmp_path, capsys):

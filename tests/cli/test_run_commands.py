@@ -126,13 +126,19 @@ def test_train(world, tmp_path, capsys):
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert re.fullmatch(
-        r"task classifier: best epoch [12] of 2, validation -?\d+\.\d\d, -?\d+\.\d\d", lines[-4]
+        r"task classifier: best epoch [12] of 2, validation task accuracy \d+\.\d\d, "
+        r"log likelihood -\d+\.\d\d",
+        lines[-4],
     )
     assert re.fullmatch(
-        r"chain: best epoch \d+ of \d+, validation \d+\.\d\d, -\d+\.\d\d", lines[-3]
+        r"chain: best epoch \d+ of \d+, validation success rate \d+\.\d\d, "
+        r"log likelihood -\d+\.\d\d",
+        lines[-3],
     )
     assert re.fullmatch(
-        r"energy field: best epoch 1 of 1, validation \d+\.\d\d, \d+\.\d\d", lines[-2]
+        r"energy field: best epoch 1 of 1, validation success rate \d+\.\d\d, "
+        r"mean accuracy \d+\.\d\d",
+        lines[-2],
     )
     assert (
         lines[-1] == f"wrote {tmp_path / 'run'}; score it with: cefito evaluate {tmp_path / 'run'}"
@@ -158,7 +164,34 @@ def test_train(world, tmp_path, capsys):
         5,
         *TINY,
     )
-    assert again.err.splitlines()[-3:] == lines[-3:]
+    folder = tmp_path / "run"
+    assert again.err == f"{folder} is finished already and nothing was done\n"
+
+
+def test_a_finished_run_is_not_read_into(world, trained, capsys, monkeypatch):
+    """Nor are the arrays of its data set; with the weights gone it is trained as ever."""
+
+    def refuse(*_):
+        raise AssertionError("the data set was opened")
+
+    command = ("train", world.folder, "--horizon", 3, "--preset", "paper", *TINY, "--out")
+    before = snapshot(trained)
+    with monkeypatch.context() as patch:
+        patch.setattr("cefito.data.prepared.open_dataset", refuse)
+        captured = succeeds(capsys, *command, trained)
+        assert captured.err.splitlines()[-1].startswith(f"{trained} is finished already")
+        with pytest.raises(AssertionError, match="was opened"):
+            main([str(part) for part in (*command, trained, "--seed", 1)])
+    assert snapshot(trained) == before
+
+
+def test_a_finished_run_whose_weights_are_gone_is_mended(world, run, capsys):
+    lost = (run / "chain.safetensors").read_bytes()
+    (run / "chain.safetensors").unlink()
+    command = ("train", world.folder, "--horizon", 3, "--preset", "paper", *TINY, "--out", run)
+    captured = succeeds(capsys, *command)
+    assert captured.err.splitlines()[-1].startswith(f"wrote {run}")
+    assert (run / "chain.safetensors").read_bytes() == lost
 
 
 def test_train_with_settings_of_every_form(world, tmp_path, capsys):
@@ -199,9 +232,10 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
         ),
         (
             ["--set", "training.optimiser.epoch=3"],
-            "setting 'training.optimiser.epoch': Extra inputs are not permitted",
+            "setting 'training.optimiser.epoch': there is none of that name; did you mean "
+            "'training.optimiser.epochs'?",
         ),
-        (["--set", "nonsense=3"], "setting 'nonsense': Extra inputs are not permitted"),
+        (["--set", "nonsense=3"], "setting 'nonsense': there is none of that name."),
         (["--set", "field=3"], "setting 'field'"),
         (["--set", "=3"], "--set =3: expected KEY=VALUE"),
         (
@@ -681,6 +715,22 @@ def test_plan_from_files_as_from_the_video(run, world, tmp_path, capsys):
     assert len(captured.err.splitlines()) == 2
 
 
+def test_lists_of_a_run(run, world, capsys, fails):
+    info = json.loads((run / "run.json").read_text())
+    info["dataset"]["path"] = "gone"
+    (run / "run.json").write_text(json.dumps(info))
+    (run / "field.safetensors").unlink()  # no weights are read
+    value = json.loads(succeeds(capsys, "data", "list", run, "tasks", "--json").out)
+    assert [entry["name"] for entry in value] == [task.name for task in world.taxonomy.tasks]
+    task = world.taxonomy.tasks[3]
+    lines = succeeds(capsys, "data", "list", run, "actions", "--task", task.name).out.splitlines()
+    assert lines[0].split() == ["id", "name", "tasks"]
+    assert [int(line.split()[0]) for line in lines[1:]] == list(task.actions)
+    assert "a run has tasks and actions. Give its data set to list videos" in fails(
+        "data", "list", run, "videos"
+    )
+
+
 def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
     info = json.loads((run / "run.json").read_text())
     info["dataset"]["path"] = str(tmp_path / "gone")
@@ -701,8 +751,8 @@ def test_planning_from_files_needs_no_data_set(run, world, tmp_path, capsys):
         (["--video", "world-9999"], "no video 'world-9999'"),
         (["--video", VIDEO, "--from-step", "90"], "(--from-step)"),
         (["--video", VIDEO, "--from-step", "-1"], "(--from-step)"),
-        (["--video", VIDEO, "--task", "12"], "unknown task 12; the run knows 0 to 11. (--task)"),
-        (["--video", VIDEO, "--task", "-1"], "unknown task -1; the run knows 0 to 11"),
+        (["--video", VIDEO, "--task", "12"], "unknown task 12; there are 0 to 11. (--task)"),
+        (["--video", VIDEO, "--task", "-1"], "unknown task -1; there are 0 to 11"),
         (["--video", VIDEO, "--top-k", "0"], "top_k 0: expected at least 1. (--top-k)"),
         (["--video", VIDEO, "--device", "abacus"], "unknown device 'abacus'"),
         (["--video", VIDEO, "--initial", "good.npy"], "give --video"),

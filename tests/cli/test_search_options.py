@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cefito.cli import main
@@ -140,47 +141,114 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
     }
 
 
+def test_actions_and_tasks_by_name(plans, space, world, trained, call):
+    a, b, c, *_ = space[11]
+    first, second, third = world.taxonomy.names([a, b, c])
+    by_id = ("--pin", f"1={a}", "--require", b, "--forbid", c, "--before", f"{b},{c}")
+    by_name = ("--pin", f"1={first.upper()}", "--require", second)
+    by_name += ("--forbid", third, "--before", f"{second}, {third}")
+    ours = plans("--task", "repot plant", *by_name)
+    assert ours == plans("--task", 11, *by_id)
+    assert ours["plans"]
+    code, out, err = call("plan", trained, "--video", VIDEO, "--task", 11, "--ids", *by_name)
+    assert code == 0
+    assert f"{first} ({a}) → " in out
+    assert re.search(r"^annotated: .* \(\d+\) → .* \(\d+\)$", err, re.MULTILINE)
+    code, out, err = call("plan", trained, "--video", VIDEO, "--task", "Repot Plan", *by_name)
+    assert (code, out) == (2, "")
+    assert err == "error: unknown task 'Repot Plan'; near it: 'Repot Plant'. (--task)\n"
+    code, out, err = call("plan", trained, "--video", VIDEO, "--forbid", first + "x")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: unknown action '{first}x'; near it: '{first}'")
+    assert err.endswith(" (--forbid)\n")
+
+
+def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, call, tmp_path):
+    np.save(tmp_path / "a.npy", world.start[0])
+    np.save(tmp_path / "b.npy", world.end[2])
+    a, b, c, *_ = space[11]
+    first, second, _ = world.taxonomy.names([a, b, c])
+    files = {"initial": "a.npy", "goal": "b.npy"}
+    lines = [
+        {**files, "id": "one", "task": "Repot Plant", "constraints": {"pinned": [[1, first]]}},
+        {**files, "id": "two", "task": 11, "constraints": {"required": [second, c]}},
+        {**files, "id": "three"},
+    ]
+    path = tmp_path / "list.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    argv = ("plan", trained, "--queries", path, "--no-repeats", "--task", 10)
+    code, out, _ = call(*argv, "--json", "--top-k", 30)
+    assert code == 0
+    one, two, three = map(json.loads, out.splitlines())
+    assert [entry["task"]["id"] for entry in (one, two, three)] == [11, 11, 10]
+    assert {plan["actions"][0] for plan in one["plans"]} == {a}
+    assert all({b, c} <= set(plan["actions"]) for plan in two["plans"])
+    for entry in (one, two, three):
+        assert all(len(set(plan["actions"])) == 3 for plan in entry["plans"])
+    code, out, _ = call(*argv, "--ids")
+    assert code == 0
+    assert f"{first} ({a}) → " in out.splitlines()[1]
+    (tmp_path / "list.csv").write_text("initial,goal,task\na.npy,b.npy,repot plant\n")
+    code, out, _ = call("plan", trained, "--queries", tmp_path / "list.csv", "--json")
+    assert json.loads(out)["task"]["id"] == 11
+    for changes, message in (
+        ({"task": "Repot Plan"}, "line 1: unknown task 'Repot Plan'; near it: 'Repot Plant'."),
+        ({"constraints": {"forbidden": ["frobnicate"]}}, "line 1: unknown action 'frobnicate'"),
+        ({"constraints": {"nonsense": 1}}, "line 1: is no query (constraints.nonsense"),
+        ({"task": True}, "line 1: is no query (task"),
+    ):
+        path.write_text(json.dumps(lines[0] | changes))
+        code, out, err = call("plan", trained, "--queries", path)
+        assert (code, out) == (2, "")
+        assert message in err
+        assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (
             ["--pin", "x"],
-            "--pin x: expected a step, counted from 1, and an action id, as in --pin 1=17.",
+            "'x': expected a step, counted from 1, and an action, as in 1=17 or 1='add ham'. "
+            "(--pin)",
         ),
-        (["--pin", "1"], "--pin 1: expected"),
-        (["--pin", "1="], "--pin 1=: expected"),
-        (["--pin", "=3"], "--pin =3: expected"),
-        (["--pin", "1=2=3"], "--pin 1=2=3: expected"),
-        (["--pin", "1=-3"], "--pin 1=-3: expected"),
-        (["--pin", "1=1,2"], "--pin 1=1,2: expected"),
+        (["--pin", "1"], "'1': expected"),
+        (["--pin", "1="], "'1=': expected"),
+        (["--pin", "=3"], "'=3': expected"),
+        (["--pin", "1=2=3"], "unknown action '2=3'; no name is near it"),
+        (["--pin", "1=-3"], "unknown action -3; there are 0 to"),
+        (["--pin", "1=1,2"], "unknown action '1,2'"),
         (["--pin", "0=80"], "pinned to step 0, which does not exist"),
         (
             ["--pin", "4=80"],
             "pinned to step 4, which does not exist; steps are counted from 1 to 3",
         ),
-        (["--pin", "1=99999999999999999999"], "--pin 1=9999"),
+        (["--pin", "1=99999999999999999999"], "unknown action 9999"),
         (["--pin", "1=500"], "unknown action 500"),
         (["--pin", "1=80", "--pin", "1=81"], "step 1 is pinned to two actions"),
         (
             ["--pin", "1=0"],
-            "task 11 ('Repot Plant'): action 0 is pinned but is not an action of this task; choose "
-            "among 80,",
+            "task 11 ('Repot Plant'): action 0 ('measure oats') is pinned but is not an action of "
+            "this task; choose among 80 ('fill with soil'),",
         ),
-        (["--require", "x"], "--require x: expected an action id."),
-        (["--require", "500"], "unknown action 500; the run knows 0 to"),
-        (["--require=-1"], "--require -1: expected an action id"),
-        (["--require", "0"], "action 0 is required but is not an action of this task"),
-        (["--require", "80", "--forbid", "80"], "action 80 is both required and forbidden"),
+        (["--require", "x"], "unknown action 'x'; no name is near it. cefito data list shows all"),
+        (["--require", "500"], "unknown action 500; there are 0 to"),
+        (["--require=-1"], "unknown action -1; there are 0 to"),
+        (["--require", "0"], "action 0 ('measure oats') is required but is not an action"),
+        (
+            ["--require", "80", "--forbid", "80"],
+            "action 80 ('fill with soil') is both required and",
+        ),
         (
             ["--require", "80", "--require", "81", "--require", "82", "--require", "83"],
             "4 actions are required",
         ),
         (["--forbid", "500"], "unknown action 500"),
-        (["--forbid", "1.5"], "--forbid 1.5: expected an action id"),
-        (["--before", "80"], "--before 80: expected two action ids, as in --before 3,17."),
-        (["--before", "80,81,82"], "--before 80,81,82: expected"),
-        (["--before", "a,b"], "--before a,b: expected"),
-        (["--before", "80,80"], "action 80 cannot stand before itself"),
+        (["--forbid", "1.5"], "unknown action '1.5'"),
+        (["--before", "80"], "'80': expected two actions with a comma between, as in 3,17 or"),
+        (["--before", "80,81,82"], "'80,81,82': expected"),
+        (["--before", "a,b"], "unknown action 'a'"),
+        (["--before", "80,80"], "action 80 ('fill with soil') cannot stand before itself"),
         (["--before", "80,500"], "unknown action 500"),
         (
             ["--require", "80", "--require", "81", "--before", "80,81", "--before", "81,80"],
@@ -188,7 +256,7 @@ def test_the_exact_searches_agree_under_constraints(plans, space):
         ),
         (
             ["--pin", "1=80", "--pin", "2=80", "--no-repeats"],
-            "action 80 is pinned to steps 1, 2 although no action may repeat",
+            "action 80 ('fill with soil') is pinned to steps 1, 2 although no action may",
         ),
         (["--search", "gided"], "unknown search 'gided'; expected one of auto, "),
         (["--search", "gided"], " (--search)\n"),
@@ -241,8 +309,8 @@ def test_constraints_that_no_likely_task_can_satisfy(trained, call):
     )
     assert (code, out) == (2, "")
     assert re.fullmatch(
-        r"error: task \d+ \('.*'\): action \d+ is pinned .* The next likely task cannot satisfy it "
-        r"either\.\n",
+        r"error: task \d+ \('.*'\): action \d+ \('.*'\) is pinned .* The next likely task cannot "
+        r"satisfy it either\.\n",
         err,
     )
 

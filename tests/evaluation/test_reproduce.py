@@ -1,5 +1,6 @@
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -7,6 +8,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.sources.custom import prepare_custom
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import experiment_figures
+from cefito.evaluation.experiment_figures import draw_runtime
 from cefito.evaluation.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
 from cefito.evaluation.published import published_rows
 from cefito.evaluation.records import FailedCell
@@ -232,6 +234,17 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
     assert seconds[1].points[1] == (3, [results.cells[3].seconds_per_query])
     assert [curve.label for curve in tokens] == ["CEFITO, energy alone"]  # the other has no network
     assert tokens[0].points[0] == (2, [results.cells[0].token_forwards_per_query])
+
+
+def test_runtime_at_one_horizon_is_not_drawn(tmp_path, caplog):
+    ours = SimpleNamespace(horizons=(3,))
+    assert draw_runtime(ours, None, tmp_path) == []
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "runtime.png is not drawn: it shows costs against the horizon, and there is one alone "
+        "(T = 3). The table has the numbers."
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_qualitative(world, tmp_path, drawn):

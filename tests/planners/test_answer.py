@@ -166,9 +166,7 @@ def test_more_plans_than_there_are_sequences(run):
 def test_what_cannot_be_answered(run):
     query, _ = query_of(run)
     for task in (-1, 3):
-        with pytest.raises(
-            ConfigError, match=f"unknown task {task}; the run knows 0 to 2"
-        ) as caught:
+        with pytest.raises(ConfigError, match=f"unknown task {task}; there are 0 to 2") as caught:
             answer(run, query, task=task)
         assert caught.value.setting == "task"
     with pytest.raises(ConfigError, match="top_k 0: expected at least 1") as caught:
@@ -220,13 +218,14 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
     assert all(plan.actions[2] == jack_down for plan in found.plans)
     with pytest.raises(
         ConfigError,
-        match=r"^task \d \('\w+'\): action \d is .* The next 2 likely tasks cannot satisfy it "
-        r"either\.$",
+        match=r"^task \d \('\w+'\): action \d \('[\w ]+'\) is .* The next 2 likely tasks cannot "
+        r"satisfy it either\.$",
     ):
         answer(several, query, constraints=Constraints(pinned=((3, jack_down), (1, 0))))
     with pytest.raises(
         ConfigError,
-        match=r"^task 1 \('toast'\): action 7 is pinned but is not an action of this task; choose",
+        match=r"^task 1 \('toast'\): action 7 \('jack down'\) is pinned but is not an action of "
+        r"this task; choose among 2 \('wait'\), 3",
     ):
         answer(several, query, task=1, constraints=Constraints(pinned=((3, jack_down),)))
 
@@ -242,7 +241,7 @@ def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
     ],
 )
 def test_actions_that_no_task_has(run, constraints):
-    with pytest.raises(ConfigError, match="unknown action 8; the run knows 0 to 7"):
+    with pytest.raises(ConfigError, match="unknown action 8; there are 0 to 7"):
         answer(run, query_of(run)[0], constraints=constraints)
 
 

@@ -317,14 +317,14 @@ def test_another_data_set(trained, tmp_path):
 
 
 def stopping_after(steps):
-    """A progress that interrupts the work after so many pieces."""
+    """A progress that interrupts the work after so many reports."""
     left = steps
 
     @contextmanager
     def progress(description, *, total=None):
         def advance(count=1, *, note=""):
             nonlocal left
-            left -= count
+            left -= 1
             if left < 0:
                 raise KeyboardInterrupt
 

@@ -97,6 +97,31 @@ def test_a_method_that_is_registered_brings_its_sections(monkeypatch):
     config = load_config("paper", overrides={"toaster.slices": 4})
     assert config.settings(ToastSettings) == ToastSettings(toaster=Toaster(slices=4))
     monkeypatch.undo()
-    with pytest.raises(ConfigError, match=r"setting 'toaster'"):
+    with pytest.raises(ConfigError, match=r"setting 'toaster\.slices'"):
         load_config("paper", overrides={"toaster.slices": 4})
     assert load_config("paper") == before
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("training.optimizer.epochs", "did you mean 'training.optimiser.epochs'?"),
+        ("training.optimizer", "did you mean 'training.optimiser'?"),
+        ("trainning.loss.kind", "did you mean 'training.loss.kind'?"),
+        ("field.widht", "did you mean 'field.width'?"),
+        ("training.temperature", "did you mean 'training.loss.temperature'?"),
+        ("nonsense", "there is none of that name."),
+    ],
+)
+def test_unknown_settings_are_named_whole_with_what_may_be_meant(key, meant):
+    with pytest.raises(ConfigError) as caught:
+        load_config("small", overrides={key: 3})
+    assert str(caught.value).endswith(f"setting '{key}': there is none of that name; {meant}") or (
+        str(caught.value).endswith(f"setting '{key}': {meant}")
+    )
+    assert caught.value.setting == key
+
+
+def test_a_name_of_many_sections_is_not_guessed():
+    with pytest.raises(ConfigError, match=r"'training\.optimiser\.epochs'.* or one of \d others\?"):
+        load_config("small", overrides={"epochs": 3})

@@ -127,7 +127,7 @@ def test_settings_are_changed_and_checked():
         ({"method": "beam", "diversity": -0.5}, "diversity", "greater than or equal to 0"),
         ({"memory_mib": 0}, "memory_mib", "greater than 0"),
         ({"budget_gflop": float("nan")}, "budget_gflop", "should be a finite number"),
-        ({"witdh": 3}, "witdh", "Extra inputs are not permitted"),
+        ({"witdh": 3}, "witdh", "there is none of that name"),
         ({"method": "beam", "proposals": 3}, "proposals", "'beam' .* 'proposals'.* auto, guided"),
         ({"method": "naive", "memory_mib": 3}, "memory_mib", "'naive' .* 'memory_mib'"),
     ],

@@ -27,7 +27,7 @@ def test_settings_with_some_replaced():
         ({"objective": "score"}, "objective", r"'fitted'.*\(got 'score'\)"),
         ({"method": "guided", "proposals": 0}, "proposals", "got 0"),
         ({"memory_mib": 0.0}, "memory_mib", r"greater than 0 \(got 0.0\)"),
-        ({"widht": 3}, "widht", "Extra inputs"),
+        ({"widht": 3}, "widht", "there is none of that name"),
         ({"prior_weight": float("nan")}, "prior_weight", r"finite number \(got nan\)"),
         ({"memory_mib": float("inf")}, "memory_mib", r"finite number \(got inf\)"),
     ],

@@ -160,8 +160,56 @@ def test_every_epoch_has_each_example_once_in_another_order_with_other_noise():
     assert epochs[0] != epochs[1] != epochs[2]
     assert len({tuple(noise[0].tolist()) for noise in loss.noises}) == 9
     assert result == TrainingResult(
-        epochs=3, best_epoch=result.best_epoch, scores=result.scores, resumed=False
+        epochs=3,
+        best_epoch=result.best_epoch,
+        scores=result.scores,
+        resumed=False,
+        metrics=result.metrics,
     )
+    assert len(result.metrics) == len(result.scores)
+
+
+def test_progress_counts_windows_also_when_resumed(tmp_path):
+    works, shown = [], []
+
+    @contextmanager
+    def progress(description, *, total=None):
+        works.append((description, total))
+        yield lambda count=1, *, note="": shown.append((count, note.split(",")[0]))
+
+    settings = {
+        "ema": EmaConfig(),
+        "stopping": StoppingConfig(patience=0),
+        "seed": 5,
+        "key": "k",
+        "folder": tmp_path,
+        "label": "chain",
+        "progress": progress,
+    }
+    optimiser = OptimiserConfig(epochs=2, batch_size=4, learning_rate=0.05)
+    train(Regression(), optimiser=optimiser, **settings)
+    assert works == [("chain", 20)]
+    assert shown == [(count, f"epoch {epoch}") for epoch in (1, 2) for count in (4, 4, 2)]
+    train(Regression(), optimiser=optimiser, **settings)
+    assert shown[6:] == [(20, "resumed after epoch 2")]
+
+
+def test_names_of_scores_outlive_a_checkpoint(tmp_path):
+    first = run(Regression(), folder=tmp_path)
+    again = run(Regression(), folder=tmp_path)
+    assert again.resumed
+    assert again.metrics == first.metrics != ()
+
+
+def test_what_validation_found_is_logged(caplog):
+    with caplog.at_level("INFO", logger="cefito"):
+        result = run(Regression(), epochs=2)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(":")[:2] for line in lines] == [
+        ["training", " epoch 1, step 3"],
+        ["training", " epoch 2, step 6"],
+    ]
+    assert all(name.replace("_", " ") in lines[0] for name in result.metrics)
 
 
 def test_the_seed_decides():

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "A table or figure of the paper, on a prepared data set.",
     ),
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
+    "config": ("cefito.cli.config:app", "Show the settings of presets; compare those of runs."),
     "extract": ("cefito.cli.extract:extract", "Features of videos, one vector a second."),
     "embed": ("cefito.cli.embed:embed", "A data set with text embeddings of its actions' names."),
     "import-checkpoint": (
@@ -65,9 +66,10 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(converter=convert_option),
         help="Plan the steps between two observations by searching a learned energy field.",
-        help_epilogue=f"Every command takes {TRACEBACK}: with an error, show also where in the "
-        "program it came from.",
+        help_epilogue="Every command also takes --verbose (say more), --quiet (results and errors "
+        f"alone) and {TRACEBACK} (with an error, show also where in the program it came from).",
     )
+    app.register_install_completion_command(help="Install completion for the shell in use.")
     for name, (path, line) in COMMANDS.items():
         app.command(path, name=name, help=line)
     return app
@@ -85,17 +87,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         interrupted, 128 and the signal's number when ended by one.
     """
     from cefito.cli import guard
+    from cefito.cli.volume import at_volume, split_volume
 
     given = sys.argv[1:] if argv is None else list(argv)
     guard.open_streams()
     kept = [part for part in given if part != TRACEBACK]
+    traced = len(kept) < len(given)
     if any("\0" in part for part in kept):
         return _fail("an argument holds a NUL character, which no name can have.", 2, None)
     try:
         with guard.ending_signals():
-            return _run(kept)
+            kept, chosen = split_volume(kept)
+            with at_volume(chosen):
+                return _run(kept)
     except KeyboardInterrupt as problem:
-        return _fail("interrupted", 130, problem if kept != given else None)
+        return _fail("interrupted", 130, problem if traced else None)
     except guard.Ended as problem:
         return _fail(f"ended by {problem.signal.name}", 128 + problem.signal, None)
     except BrokenPipeError:
@@ -104,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except Exception as problem:
         message, code = _explained(problem, kept)
-        return _fail(message, code, problem if kept != given else None)
+        return _fail(message, code, problem if traced else None)
 
 
 def _run(argv: list[str]) -> int:

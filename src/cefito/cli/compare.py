@@ -124,7 +124,7 @@ def finish(
     else:
         _show(results, against, published=published)
     for problem in problems:
-        talk(f"failed: {problem}")
+        talk(f"failed: {problem}", urgent=True)
     talk(f"wrote results.json, tables.md, tables.tex and tables.csv into {out}")
     return 1 if problems else 0
 

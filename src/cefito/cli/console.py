@@ -11,14 +11,14 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cefito.cli.guard import printable
-from cefito.progress import Advance
+from cefito.cli.volume import Volume, volume
+from cefito.progress import Advance, bar, silent
 
 if TYPE_CHECKING:
     from cefito.data.prepared import PreparedDataset
@@ -34,12 +34,11 @@ __all__ = [
     "wrote",
 ]
 
-PLAIN_INTERVAL = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
 
-
-def talk(message: str) -> None:
-    """Write a line to stderr."""
+def talk(message: str, *, urgent: bool = False) -> None:
+    """Write a line to stderr; under `--quiet` only what is urgent."""
+    if volume() is Volume.QUIET and not urgent:
+        return
     sys.stderr.write(printable(message) + "\n")
     sys.stderr.flush()
 
@@ -153,100 +152,31 @@ def passing_progress(description: str, *, total: int | None = None) -> Iterator[
 def _shown(
     description: str, total: int | None, *, passing: bool
 ) -> AbstractContextManager[Advance]:
-    shown = _bar if sys.stderr.isatty() else _lines
-    return shown(printable(description), total, passing=passing)
-
-
-@contextmanager
-def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Advance]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(_rate(task.finished_speed or task.speed))
-
-    class Count(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(_count(task.completed, total))
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        Count(),
-        Rate(),
-        Remaining(),
-        TextColumn("{task.fields[note]}", markup=False),
-    )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=passing) as bar:
-        task = bar.add_task(description, total=total, note="")
-
-        def advance(count: float = 1, *, note: str = "") -> None:
-            bar.update(task, advance=count, note=printable(note))
-
-        yield advance
-
-
-@contextmanager
-def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Advance]:
-    started = said = time.monotonic()
-    done, latest = 0.0, ""
-
-    def say() -> None:
-        rate = done / max(time.monotonic() - started, 1e-9)
-        parts = [f"{description}: {_count(done, total)}", _rate(rate)]
-        if total is not None and 0 < done < total:
-            parts.append(f"{_clock((total - done) / rate)} remaining")
-        talk(", ".join([*parts, latest] if latest else parts))
-
-    def advance(count: float = 1, *, note: str = "") -> None:
-        nonlocal done, latest, said
-        done, latest = done + count, note
-        if time.monotonic() - said >= PLAIN_INTERVAL:
-            said = time.monotonic()
-            say()
-
-    yield advance
-    if not passing or said > started:
-        say()
-
-
-def _count(done: float, total: int | None) -> str:
-    """How much is done, of how much: pieces, or per cent of a few pieces done in part."""
-    whole = round(done)
-    if total is not None and total < 10 and abs(done - whole) > 1e-6:
-        return f"{100 * done / total:.0f} %"
-    return f"{whole}" if total is None else f"{whole}/{total}"
-
-
-def _rate(rate: float | None) -> str:
-    if rate is None:
-        return "– it/s"
-    return f"{rate:.0f} it/s" if rate >= 10 else f"{rate:.2g} it/s"
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"
+    if volume() is Volume.QUIET:
+        return silent(printable(description), total=total)
+    return bar(passing=passing)(printable(description), total=total)
 
 
 @contextmanager
 def log_warnings() -> Iterator[None]:
-    """Show the library's warnings as lines on stderr."""
+    """Show the library's warnings as lines on stderr, under `--verbose` what it does as well."""
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            talk(f"{record.levelname.lower()}: {record.getMessage()}")
+            urgent = record.levelno >= logging.WARNING
+            talk(f"{record.levelname.lower()}: {record.getMessage()}", urgent=urgent)
 
-    logger, handler = logging.getLogger("cefito"), Lines(logging.WARNING)
+    level = logging.INFO if volume() is Volume.VERBOSE else logging.WARNING
+    logger, handler = logging.getLogger("cefito"), Lines(level)
+    old = logger.level
     logger.addHandler(handler)
+    if level < logger.getEffectiveLevel():
+        logger.setLevel(level)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(old)
 
 
 @contextmanager

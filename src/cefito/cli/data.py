@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from cefito.cli.console import print_json, table, talk, wrote
 from cefito.cli.download import download
 from cefito.cli.options import Flag
 from cefito.cli.prepare import app as prepare
+from cefito.errors import ConfigError
 
 __all__ = ["app"]
 
@@ -64,6 +65,72 @@ def info(path: Path, /, *, json: Flag = False, shared_actions: Flag = False) -> 
         ],
     )
     table("Windows", *_window_table(value))
+
+
+@app.command(name="list")
+def list_(
+    path: Path,
+    what: Literal["tasks", "actions", "videos"],
+    /,
+    *,
+    task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    json: Flag = False,
+) -> None:
+    """List the tasks, actions or videos of a data set, or the tasks or actions of a run.
+
+    Args:
+        path: Folder of a prepared data set, folder with taxonomy.json and videos.jsonl, or run
+            folder.
+        what: tasks, actions or videos.
+        task: Name or id of a task: only it, its actions, or its videos.
+        json: Print JSON instead of a table.
+    """
+    from cefito.data.listing import annotations_of, list_actions, list_tasks, list_videos
+    from cefito.data.names import find_task
+    from cefito.planners.run import taxonomy_of_run
+    from cefito.planners.run_folders import horizons_in
+    from cefito.planners.run_info import RUN_FILE
+
+    of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
+    annotations = None if of_run else annotations_of(path)
+    taxonomy = taxonomy_of_run(path) if annotations is None else annotations.taxonomy
+    wanted = None if task is None else find_task(taxonomy, task)
+    if what == "videos":
+        if annotations is None:
+            raise ConfigError(
+                f"{path}: a run has tasks and actions. Give its data set to list videos."
+            )
+        videos = list_videos(annotations, task=wanted)
+        rows = [row.model_dump(mode="json") for row in videos]
+        shown: list[dict[str, object]] = [
+            {"id": row.id, "split": row.split, "task": row.task, "steps": len(row.steps)}
+            for row in videos
+        ]
+    elif what == "tasks":
+        rows = [row.model_dump() for row in list_tasks(taxonomy, annotations, task=wanted)]
+        shown = rows
+    else:
+        actions = list_actions(taxonomy, annotations, task=wanted)
+        rows = [row.model_dump(mode="json") for row in actions]
+        shown = [
+            {"id": row.id, "name": row.name, "tasks": ", ".join(row.tasks), "steps": row.steps}
+            for row in actions
+        ]
+    if json:
+        print_json(rows)
+        return
+    if not shown:
+        talk(f"no {what}")
+        return
+    columns = [
+        key for key in (shown[0] if shown else {}) if any(row[key] is not None for row in shown)
+    ]
+    table("", columns, [[_plain(row[key]) for key in columns] for row in shown])
+
+
+def _plain(value: object) -> object:
+    """A cell of a list; ids are to be copied, so they have no commas."""
+    return str(value) if isinstance(value, int) else value
 
 
 @app.command

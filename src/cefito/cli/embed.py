@@ -45,7 +45,7 @@ def embed(
         cache: Folder that keeps embeddings, instead of the platform's.
         no_cache: Neither read nor write embeddings in a cache.
         batch_size: Names encoded at once.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda, or mps on a Mac.
     """
     from functools import partial
 
@@ -64,7 +64,7 @@ def embed(
         cached=not no_cache,
         cache=cache,
         batch_size=batch_size,
-        device=str(pick_device(device)),
+        device=str(pick_device(device, float64=False)),
         progress=passing_progress,
     )
     written = with_action_text(open_dataset(dataset), out, embedding)

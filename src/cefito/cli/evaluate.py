@@ -93,12 +93,13 @@ def evaluate(
                 progress=progress,
             )
         except KeyboardInterrupt:
-            talk("error: interrupted; no scores were kept")
+            talk("error: interrupted; no scores were kept", urgent=True)
             return 130
     if reliability is not None and scores.calibration is not None:
         from cefito.evaluation.figures import draw_reliability
 
-        draw_reliability(scores.calibration, reliability, title=_title(scores))
+        with log_warnings():
+            draw_reliability(scores.calibration, reliability, title=_title(scores))
     if json:
         print_json(scores.to_dict())
     else:

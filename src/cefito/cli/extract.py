@@ -34,7 +34,7 @@ class EncoderOptions:
         layer: Of models of pictures: projected (CLIP, the default) or pooled (CLIP, DINOv2).
         revision: Of models of pictures on the hub: branch, tag or commit.
         batch: Clips encoded at a time.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda, or mps on a Mac.
     """
 
     encoder: str = "s3d"
@@ -103,7 +103,7 @@ def extract_folder(source: Path, out: Path, options: EncoderOptions) -> Extracti
         size=options.size,
         layer=options.layer,
         revision=options.revision,
-        device=pick_device(options.device),
+        device=pick_device(options.device, float64=False),
     )
     result = extract_videos(source, out, encoder, batch=options.batch, progress=progress)
     for problem in result.failed.values():

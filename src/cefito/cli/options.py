@@ -10,10 +10,15 @@ from cyclopts import Parameter
 
 from cefito.errors import ConfigError
 
-__all__ = ["Flag", "Settings", "horizons", "settings"]
+__all__ = ["Flag", "Settings", "Several", "horizons", "pairs", "settings"]
 
 Flag = Annotated[bool, Parameter(negative="")]
 """An option without a value."""
+
+Several = Annotated[
+    tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)
+]
+"""An option that may be repeated."""
 
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consume_multiple=False)]
 """Changes of settings, as `settings` reads them."""
@@ -25,13 +30,20 @@ def settings(given: Sequence[str]) -> dict[str, str]:
     Raises:
         ConfigError: An entry without a key or without "=".
     """
+    return pairs("--set", given, "KEY=VALUE, as in --set training.optimiser.epochs=20")
+
+
+def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
+    """What an option of the form KEY=VALUE was given: keys to values.
+
+    Raises:
+        ConfigError: An entry without a key or without "=".
+    """
     values = {}
     for entry in given:
         key, sign, value = entry.partition("=")
         if not sign or not key.strip():
-            raise ConfigError(
-                f"--set {entry}: expected KEY=VALUE, as in --set training.optimiser.epochs=20."
-            )
+            raise ConfigError(f"{option} {entry}: expected {expected}.")
         values[key.strip()] = value.strip()
     return values
 

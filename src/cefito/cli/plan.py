@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,20 +9,14 @@ from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
 from cefito.cli.observe import NOT_OBSERVED, ObserveOptions, find_query
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, Several
 from cefito.cli.search_options import AS_TRAINED, SearchOptions
-from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.data.taxonomy import Taxonomy
     from cefito.planners.answer import Answer
-    from cefito.search.constraints import Constraints
 
 __all__ = ["plan"]
-
-Several = Annotated[
-    tuple[str, ...], Parameter(negative="", consume_multiple=False, show_default=False)
-]
 
 
 def plan(
@@ -35,13 +28,14 @@ def plan(
     initial: Path | None = None,
     goal: Path | None = None,
     queries: Path | None = None,
-    task: int | None = None,
+    task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     top_k: int = 5,
     pin: Several = (),
     require: Several = (),
     forbid: Several = (),
     before: Several = (),
     no_repeats: Flag = False,
+    ids: Flag = False,
     min_probability: float | None = None,
     options: SearchOptions = AS_TRAINED,
     observe: ObserveOptions = NOT_OBSERVED,
@@ -66,14 +60,17 @@ def plan(
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
         queries: List of queries, .jsonl or .csv, each line with features, start and end, or with
-            initial and goal, and an id if you like; files are found from the folder of the list.
-        task: Id of the task, instead of the predicted one.
+            initial and goal, and an id, a task and constraints if you like; files are found from
+            the folder of the list.
+        task: Name or id of the task, instead of the predicted one.
         top_k: How many plans.
-        pin: STEP=ID: the action of a step, counted from 1, is known; may be repeated.
-        require: Id of an action that must occur; may be repeated.
-        forbid: Id of an action that must not occur; may be repeated.
+        pin: STEP=ACTION: the action of a step, counted from 1, is known; may be repeated. Actions
+            are named, or given by their ids.
+        require: An action that must occur; may be repeated.
+        forbid: An action that must not occur; may be repeated.
         before: A,B: where actions A and B both occur, A comes first; may be repeated.
         no_repeats: No action may occur twice.
+        ids: Show the ids of actions behind their names.
         min_probability: From 0 to 1: where the best plan is less probable, the answer says that it
             is not sure; the plans are shown all the same.
         options: How to search.
@@ -83,15 +80,26 @@ def plan(
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
-    constraints = _constraints(pin, require, forbid, before, no_repeats=no_repeats)
     from cefito.cli.plan_many import plan_many
+    from cefito.data.names import find_task
     from cefito.planners.answer import answer
+    from cefito.planners.named import parse_constraints
     from cefito.planners.run import open_run
     from cefito.runtime import pick_device
 
     place = pick_device(device)
     with log_warnings():
         opened = options.applied(open_run(run, horizon=horizon, device=place))
+        given = None if task is None else find_task(opened.taxonomy, task)
+        named = parse_constraints(
+            opened.taxonomy,
+            pinned=pin,
+            required=require,
+            forbidden=forbid,
+            before=before,
+            no_repeats=no_repeats,
+            task=given,
+        )
         if queries is not None:
             return plan_many(
                 opened,
@@ -99,11 +107,13 @@ def plan(
                 observe,
                 alone=(video, initial, goal) == (None, None, None) and not from_step,
                 json=json,
-                task=task,
+                ids=ids,
+                task=given,
                 top_k=top_k,
-                constraints=constraints,
+                constraints=named,
                 min_probability=min_probability,
             )
+        constraints = named.resolved(opened.taxonomy, task=given)
         query, truth = find_query(
             opened,
             video=video,
@@ -120,7 +130,7 @@ def plan(
             found = answer(
                 opened,
                 query,
-                task=task,
+                task=given,
                 top_k=top_k,
                 constraints=constraints,
                 min_probability=min_probability,
@@ -131,50 +141,13 @@ def plan(
     if json:
         print_json(found.to_dict())
     else:
-        _show(found, opened.taxonomy, min_probability)
+        _show(found, opened.taxonomy, min_probability, ids=ids)
     return 0 if found.plans else 130  # only an interrupted search finds none
 
 
-def _constraints(
-    pin: tuple[str, ...],
-    require: tuple[str, ...],
-    forbid: tuple[str, ...],
-    before: tuple[str, ...],
-    *,
-    no_repeats: bool,
-) -> Constraints:
-    pinned = [
-        _pair("--pin", entry, "=", "a step, counted from 1, and an action id, as in --pin 1=17")
-        for entry in pin
-    ]
-    required = [_number("--require", entry, entry, "an action id") for entry in require]
-    forbidden = [_number("--forbid", entry, entry, "an action id") for entry in forbid]
-    orders = [
-        _pair("--before", entry, ",", "two action ids, as in --before 3,17") for entry in before
-    ]
-    from cefito.search.constraints import Constraints
+def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, ids: bool) -> None:
+    from cefito.data.names import sequence
 
-    return Constraints(
-        pinned=tuple(pinned),
-        required=tuple(required),
-        forbidden=tuple(forbidden),
-        before=tuple(orders),
-        no_repeats=no_repeats,
-    )
-
-
-def _pair(option: str, entry: str, sign: str, expected: str) -> tuple[int, int]:
-    first, _, second = entry.partition(sign)
-    return _number(option, entry, first, expected), _number(option, entry, second, expected)
-
-
-def _number(option: str, entry: str, part: str, expected: str) -> int:
-    if not re.fullmatch(r"\s*[0-9]{1,9}\s*", part):
-        raise ConfigError(f"{option} {entry}: expected {expected}.")
-    return int(part)
-
-
-def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None) -> None:
     task, plans, searched = found.task, found.plans, found.search.tasks
     among = f"; {searched} tasks searched" if searched > 1 else ""
     if task.id is not None:
@@ -194,7 +167,7 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None) -> N
         ]
     if len({plan.task for plan in plans}) > 1:
         columns["task"] = [_task_cell(plan.task, taxonomy) for plan in plans]
-    columns["plan"] = [" → ".join(plan.names) for plan in plans]
+    columns["plan"] = [sequence(taxonomy, plan.actions, ids=ids) for plan in plans]
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
     talk(_quality(found))
@@ -210,7 +183,7 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None) -> N
             f"{_percent(min_probability)} was asked for"
         )
     if found.truth is not None:
-        talk("annotated: " + " → ".join(found.truth.names))
+        talk(f"annotated: {sequence(taxonomy, found.truth.actions, ids=ids)}")
 
 
 def _percent(probability: float) -> str:

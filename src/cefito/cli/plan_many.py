@@ -12,14 +12,25 @@ from cefito.cli.observe import ObserveOptions
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cefito.data.taxonomy import Taxonomy
     from cefito.planners.answer import Answer
+    from cefito.planners.named import NamedConstraints
     from cefito.planners.run import Run
 
 __all__ = ["plan_many"]
 
 
 def plan_many(
-    run: Run, path: Path, observe: ObserveOptions, *, alone: bool, json: bool, **asked: Any
+    run: Run,
+    path: Path,
+    observe: ObserveOptions,
+    *,
+    alone: bool,
+    json: bool,
+    ids: bool,
+    task: int | None,
+    constraints: NamedConstraints,
+    **asked: Any,
 ) -> int:
     """Plan every query of a list, and print the answers.
 
@@ -29,7 +40,10 @@ def plan_many(
         observe: Of these only `seconds` and `precision` go with a list.
         alone: Whether no option of a single query was given.
         json: Print the answers as JSON, one a line, instead of a table of the best plans.
-        asked: What is asked of each, as `cefito.planners.answer.answer` takes it.
+        ids: Whether to show the ids of actions.
+        task: Id of the task of queries that name none.
+        constraints: Of all queries, besides their own.
+        asked: What else is asked of each, as `cefito.planners.answer.answer` takes it.
 
     Returns:
         The exit code.
@@ -44,13 +58,20 @@ def plan_many(
             "out."
         )
     queries = read_queries(run, path, seconds=observe.seconds, precision=observe.precision)
+    tasks = [task if entry.task is None else entry.task for entry in queries]
+    held = [  # all of them before the first is planned
+        (constraints.with_more(entry.constraints) if entry.constraints else constraints).resolved(
+            run.taxonomy, task=of
+        )
+        for entry, of in zip(queries, tasks, strict=True)
+    ]
     found: list[tuple[str, Answer]] = []
     with (
         stoppable("stopping with the plans so far; press Ctrl-C again to end at once") as stop,
         passing_progress("planning", total=len(queries)) as advance,
     ):
-        for entry in queries:
-            made = answer(run, entry.query, stop=stop, **asked)
+        for entry, of, to in zip(queries, tasks, held, strict=True):
+            made = answer(run, entry.query, task=of, constraints=to, stop=stop, **asked)
             if made.plans:
                 found.append((entry.id, made))
             if json and made.plans:
@@ -60,7 +81,7 @@ def plan_many(
                 break
             advance()
     if not json:
-        _show(found)
+        _show(found, run.taxonomy, ids=ids)
     if len(found) < len(queries):
         talk(f"interrupted: {len(found)} of {len(queries)} queries were planned")
         return 130
@@ -69,8 +90,10 @@ def plan_many(
     return 0
 
 
-def _show(found: list[tuple[str, Answer]]) -> None:
+def _show(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool) -> None:
     """The best plan of each query."""
+    from cefito.data.names import sequence
+
     columns: dict[str, list[str]] = {
         "query": [name for name, _ in found],
         "task": [made.task.name or "" for _, made in found],
@@ -81,5 +104,5 @@ def _show(found: list[tuple[str, Answer]]) -> None:
         columns["probability"] = [
             "" if share is None else f"{100 * share:.1f} %" for share in likely
         ]
-    columns["best plan"] = [" → ".join(made.plans[0].names) for _, made in found]
+    columns["best plan"] = [sequence(taxonomy, made.plans[0].actions, ids=ids) for _, made in found]
     table("", tuple(columns), list(zip(*columns.values(), strict=True)))

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from cefito.cli.console import passing_progress, print_json, table, talk, wrote
 from cefito.cli.extract import S3D_OF_BENCHMARKS, EncoderOptions, extract_folder
-from cefito.cli.options import Flag
+from cefito.cli.options import Flag, Several, pairs
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ def custom(
     target: Path,
     /,
     *,
+    column: Several = (),
+    merge: Path | None = None,
+    suggest_merges: Path | None = None,
     observed: Observed = _AS_GIVEN,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
@@ -74,19 +77,54 @@ def custom(
             embeddings of the actions' names.
         target: Folder to write, which must not hold anything yet. A preparation that was stopped
             goes on when it is repeated.
+        column: OURS=THEIRS: what the table calls a column, as in step=action; may be repeated.
+        merge: CSV with the columns kind (task or step), from and to: names to be replaced, so that
+            names that mean the same become one.
+        suggest_merges: Write such a CSV of names that differ by little, to look through, and stop.
         observed: How steps are observed.
         encoder: What encodes videos.
     """
     from cefito.data.sources import prepare_custom, read_common, read_table
+    from cefito.data.sources.merges import read_merges
+    from cefito.data.sources.table import MERGING
 
-    if observed.features is None and observed.videos is None and not source.is_file():
-        wrote(target, prepare_custom(source, target, name=observed.name))
+    columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
+    if columns and source.is_dir():
+        raise ConfigError("--column is for tables. Leave it out, or give a table.")
+    merges = None if merge is None else read_merges(merge)
+    observing = observed.features is not None or observed.videos is not None
+    if suggest_merges is None and not observing and not source.is_file():
+        dataset = prepare_custom(source, target, name=observed.name, merges=merges)
+        for note in dataset.provenance.get("notes", ()):
+            talk(f"note: {note}")
+        wrote(target, dataset)
         return
-    _prepare(
-        lambda: read_common(source) if source.is_dir() else read_table(source),
-        target,
-        observed,
-        encoder,
+
+    def read() -> Source:
+        if source.is_dir():
+            return read_common(source, merges=merges)
+        return read_table(source, columns=columns, merges=merges)
+
+    if suggest_merges is not None:
+        _suggest(read(), suggest_merges)
+        return
+    notes = _prepare(read, target, observed, encoder)
+    if MERGING in notes:
+        talk(
+            "--suggest-merges MAP.csv writes such a map to look through, --merge MAP.csv applies "
+            "it to a new preparation"
+        )
+
+
+def _suggest(source: Source, target: Path) -> None:
+    from cefito.data.sources.merges import suggest_merges, write_merges
+
+    found = suggest_merges(source.annotations)
+    write_merges(target, found)
+    talk(
+        f"wrote {target}: {len(found)} names that may mean the same as another one. Remove the "
+        f"lines that are not to be merged, then repeat the command with --merge {target} instead "
+        "of --suggest-merges."
     )
 
 
@@ -199,7 +237,8 @@ def _benchmark(
 
 def _prepare(
     read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
-) -> None:
+) -> list[str]:
+    """Prepare a data set, print what was left out, and return the notes."""
     from cefito.data.sources import prepare, summary_rows
 
     if observed.features is None and observed.videos is None:
@@ -226,7 +265,8 @@ def _prepare(
         workers=observed.workers,
         progress=passing_progress,
     )
-    for note in dataset.provenance["preparation"]["notes"]:
+    notes: list[str] = dataset.provenance["preparation"]["notes"]
+    for note in notes:
         talk(f"note: {note}")
     if observed.json:
         print_json(dataset.provenance["preparation"])
@@ -238,3 +278,4 @@ def _prepare(
             summary_rows(dataset),
         )
     wrote(out, dataset)
+    return notes

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 __all__ = ["with_option"]
 
 # What the library calls otherwise than the commands do, where they have no argument of its name.
-_OTHER_NAMES = {"folder": "out", "path": "dataset", "target": "out", "task": "oracle_task"}
+_OTHER_NAMES = {
+    "folder": "out",
+    "forbidden": "forbid",
+    "path": "dataset",
+    "pinned": "pin",
+    "required": "require",
+    "target": "out",
+    "task": "oracle_task",
+}
 
 
 def with_option(problem: CefitoError, app: App, argv: Sequence[str]) -> str:

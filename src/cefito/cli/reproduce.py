@@ -104,8 +104,9 @@ def reproduce(
         published=experiment.published,
         json=json,
     )
-    for picture in draw_experiment(table, study, results) if not problems else []:
-        talk(f"drew {picture}")
+    with log_warnings():
+        for picture in draw_experiment(table, study, results) if not problems else []:
+            talk(f"drew {picture}")
     return code
 
 

@@ -26,6 +26,7 @@ def train(
     seed: int = 0,
     device: str = "auto",
     selection: Selection = "held-out",
+    tracker: str = "tensorboard",
     set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
@@ -47,48 +48,74 @@ def train(
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
+        tracker: Who shows the metrics of the trainings: tensorboard (where it is installed), wandb,
+            trackio, or none.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
-    from cefito.data.prepared import open_dataset
+    from cefito.data.prepared import dataset_fingerprint, open_dataset
+    from cefito.data.taxonomy import Taxonomy
+    from cefito.planners.run import finished_run
+    from cefito.planners.run_folders import folders_for
     from cefito.planners.settings import load_config
     from cefito.planners.several import train_runs
     from cefito.progress import silent
     from cefito.runtime import pick_device
     from cefito.training.distributed import processes
 
-    chosen = horizons(horizon)
-    opened = open_dataset(dataset)
+    chosen, fingerprint = horizons(horizon), dataset_fingerprint(dataset)
+    name = Taxonomy.read(dataset / "taxonomy.json").dataset
     configs = {
-        length: load_config(
-            preset, dataset=opened.taxonomy.dataset, horizon=length, overrides=settings(set_)
-        )
+        length: load_config(preset, dataset=name, horizon=length, overrides=settings(set_))
         for length in chosen
     }
     with processes(pick_device(device)) as (group, place), log_warnings():
-        runs = train_runs(
-            opened,
-            out,
-            configs=configs,
-            seed=seed,
-            method=method,
-            selection=selection,
-            device=place,
-            progress=progress if group.first else silent,
-            group=group,
-            each=_say if group.first else None,
-        )
-        if group.first and len(runs) > 1:
+        each = _say if group.first else None
+        finished = [
+            finished_run(
+                folder,
+                fingerprint=fingerprint,
+                config=configs[length],
+                horizon=length,
+                seed=seed,
+                method=method,
+                selection=selection,
+            )
+            for length, folder in folders_for(out, configs).items()
+        ]
+        if all(finished):  # then the arrays of the data set need not be read
+            for run in finished:
+                if each is not None and run is not None:
+                    each(run, False)
+        else:
+            train_runs(
+                open_dataset(dataset),
+                out,
+                configs=configs,
+                seed=seed,
+                method=method,
+                selection=selection,
+                device=place,
+                progress=progress if group.first else silent,
+                group=group,
+                each=each,
+                tracker=tracker,
+            )
+        if group.first and len(configs) > 1:
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
 
 
 def _say(run: Run, trained: bool) -> None:
-    """What came of the training of a run."""
+    """What came of the training of a run: of each network the kept epoch and its scores by name."""
     if not trained:
         talk(f"{run.folder} is finished already and nothing was done")
         return
     chosen = "test" if run.info.selection == "published" else "validation"
     for name, result in run.info.training.items():
-        scores = ", ".join(f"{value:.2f}" for value in result["scores"])
+        names = result.get("metrics") or [""] * len(result["scores"])
+        scores = ", ".join(
+            f"{metric.replace('_', ' ')} {value:.2f}".strip()
+            for metric, value in zip(names, result["scores"], strict=True)
+        )
         talk(f"{name}: best epoch {result['best_epoch']} of {result['epochs']}, {chosen} {scores}")
     talk(f"wrote {run.folder}; score it with: cefito evaluate {run.folder}")

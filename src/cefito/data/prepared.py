@@ -32,7 +32,14 @@ from cefito.files import (
     write_tensors,
 )
 
-__all__ = ["FORMAT_VERSION", "PreparedDataset", "open_dataset", "verify_dataset", "write_dataset"]
+__all__ = [
+    "FORMAT_VERSION",
+    "PreparedDataset",
+    "dataset_fingerprint",
+    "open_dataset",
+    "verify_dataset",
+    "write_dataset",
+]
 
 FORMAT_VERSION = 1
 _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulate)."
@@ -86,9 +93,7 @@ class PreparedDataset:
     @cached_property
     def fingerprint(self) -> str:
         """One hash over the content of all files: equal if and only if the data are."""
-        import hashlib
-
-        return hashlib.sha256(json.dumps(self.hashes, sort_keys=True).encode()).hexdigest()
+        return _fingerprint(self.hashes)
 
 
 def open_dataset(folder: Path | str) -> PreparedDataset:
@@ -134,6 +139,21 @@ def open_dataset(folder: Path | str) -> PreparedDataset:
         provenance=header["provenance"],
         hashes=header["hashes"],
     )
+
+
+def dataset_fingerprint(folder: Path | str) -> str:
+    """The fingerprint that a prepared data set says it has; its arrays are not read.
+
+    Raises:
+        DataError: No prepared data set.
+    """
+    return _fingerprint(_read_header(Path(folder))["hashes"])
+
+
+def _fingerprint(hashes: dict[str, str]) -> str:
+    import hashlib
+
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def check_observations(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.text import nfc
 from cefito.errors import DataError
 from cefito.files import read_json
 
@@ -69,10 +70,13 @@ class Taxonomy:
 
     @classmethod
     def from_dict(cls, value: Any, *, place: str = "taxonomy") -> Taxonomy:
-        """Build from the parsed content of a `taxonomy.json`; `place` names it in errors."""
+        """Build from the parsed content of a `taxonomy.json`; `place` names it in errors.
+
+        Names are brought to Unicode's normal form C.
+        """
         try:
             actions = _by_id(
-                [Action(id=entry["id"], name=entry["name"]) for entry in value["actions"]],
+                [Action(id=entry["id"], name=_text(entry["name"])) for entry in value["actions"]],
                 "action",
                 place,
             )
@@ -80,7 +84,7 @@ class Taxonomy:
                 [
                     Task(
                         id=entry["id"],
-                        name=entry["name"],
+                        name=_text(entry["name"]),
                         actions=tuple(sorted(set(entry["actions"]))),
                     )
                     for entry in value["tasks"]
@@ -88,7 +92,7 @@ class Taxonomy:
                 "task",
                 place,
             )
-            name = value["dataset"]
+            name = _text(value["dataset"])
             shared, to_shared = _shared_space(value, len(actions), place)
         except (KeyError, TypeError) as problem:
             raise DataError(f"{place}: not a taxonomy ({problem!r}). {_REMEDY}") from problem
@@ -179,7 +183,9 @@ def _shared_space(
             f"{place}: has '{maps[0]}' but not the names that go with it ('actions_…')."
         )
     shared = _by_id(
-        [Action(id=entry["id"], name=entry["name"]) for entry in names], "shared action", place
+        [Action(id=entry["id"], name=_text(entry["name"])) for entry in names],
+        "shared action",
+        place,
     )
     mapped = tuple(value[maps[0]])
     if len(mapped) != size or not all(is_id(target, len(shared)) for target in mapped):
@@ -188,6 +194,11 @@ def _shared_space(
             "actions."
         )
     return shared, mapped
+
+
+def _text(value: Any) -> Any:
+    """Text in normal form C; whatever is no text as it is, to be refused later."""
+    return nfc(value) if isinstance(value, str) else value
 
 
 def is_id(value: Any, size: int) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cefito.arrays import check_regular
 from cefito.data.taxonomy import Taxonomy, is_id
+from cefito.data.text import nfc
 from cefito.errors import DataError
 from cefito.files import write_text
 
@@ -86,21 +88,36 @@ class Annotations:
         return Annotations(taxonomy=taxonomy, videos=videos)
 
 
-def read_annotations(folder: Path) -> Annotations:
+Check = Callable[[Video, str], None]
+"""Is told each video and its place in the file; may refuse it."""
+
+
+def read_annotations(folder: Path, *, check: Check | None = None) -> Annotations:
     """Read `taxonomy.json` and `videos.jsonl` of a folder.
+
+    Args:
+        folder: Where they lie.
+        check: What sources are held to beyond what data sets are.
 
     Raises:
         DataError: Something is missing, malformed or inconsistent; the message names file and line.
     """
     taxonomy = Taxonomy.read(folder / "taxonomy.json")
-    return Annotations(taxonomy=taxonomy, videos=read_videos(folder / "videos.jsonl", taxonomy))
+    videos = read_videos(folder / "videos.jsonl", taxonomy, check=check)
+    return Annotations(taxonomy=taxonomy, videos=videos)
 
 
-def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
+def read_videos(path: Path, taxonomy: Taxonomy, *, check: Check | None = None) -> tuple[Video, ...]:
     """Read a `videos.jsonl`, one video a line.
 
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],
-    optional "in_protocol"}.
+    optional "in_protocol"}. Ids are brought to Unicode's normal form C, unless two of them would
+    become one.
+
+    Args:
+        path: The file.
+        taxonomy: Its tasks and actions.
+        check: Is told each video and its line; may refuse it.
 
     Raises:
         DataError: Missing file, malformed line, unknown task or action, a step that ends before it
@@ -127,12 +144,18 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
                 f"{seen[video.video_id]} already. Remove or rename one of them."
             )
         seen[video.video_id] = number
+        if check is not None:
+            check(video, f"{path}, line {number}")
         videos.append(video)
     if not videos:
         raise DataError(
             f"{path}: holds no videos. Expected one JSON object a line, one line a video."
         )
-    return tuple(videos)
+    forms = Counter(nfc(video_id) for video_id in seen)
+    return tuple(
+        replace(video, video_id=nfc(video.video_id)) if forms[nfc(video.video_id)] == 1 else video
+        for video in videos
+    )
 
 
 def write_videos(path: Path, videos: Iterable[Video]) -> None:

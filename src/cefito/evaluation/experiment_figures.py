@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from cefito.runtime import pick_device
 from cefito.search.problem import Plans
 
 __all__ = ["draw_negatives", "draw_qualitative", "draw_runtime"]
+
+logger = logging.getLogger(__name__)
 
 _MOST_WINDOWS = 400  # that successes and failures are looked for among
 _SHOWN = 4  # successes and failures each
@@ -53,9 +56,17 @@ def draw_negatives(study: Study, results: Results, out: Path) -> list[Path]:
     return [target]
 
 
-def draw_runtime(study: Study, results: Results, out: Path) -> list[Path]:  # noqa: ARG001
-    """Seconds and token forwards a query against the horizon."""
+def draw_runtime(study: Study, results: Results, out: Path) -> list[Path]:
+    """Seconds and token forwards a query against the horizon; nothing at a single horizon."""
     target = out / "runtime.png"
+    if len(study.horizons) < 2:
+        logger.warning(
+            "%s is not drawn: it shows costs against the horizon, and there is one alone (T = %s). "
+            "The table has the numbers.",
+            target.name,
+            study.horizons[0],
+        )
+        return []
     draw_curves(
         [
             _cost_curves(results, lambda cell: cell.seconds_per_query),

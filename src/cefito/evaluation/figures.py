@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.evaluation.calibration import Calibration
+from cefito.evaluation.fonts import readable
 from cefito.evaluation.statistics import seed_interval
 from cefito.training.log import read_metrics
 
@@ -55,6 +56,15 @@ def _pyplot() -> Any:
     return pyplot
 
 
+def _save(figure: Any, target: Path) -> None:
+    """Write a figure, names in any script, and forget it."""
+    from matplotlib import pyplot
+
+    with readable(figure):
+        figure.savefig(target, dpi=150)
+    pyplot.close(figure)
+
+
 def draw_training(run: Path, target: Path) -> None:
     """Draw losses and validation scores of both trainings of a run folder against epochs.
 
@@ -93,8 +103,7 @@ def draw_training(run: Path, target: Path) -> None:
         other.set_ylabel(label, color=_RED)
         other.set_ylim(0, 100)
         axis.grid(color="#dddddd", linewidth=0.5)
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+    _save(figure, target)
 
 
 def draw_energies(curves: Sequence[EnergyCurve], target: Path) -> None:
@@ -121,12 +130,12 @@ def draw_energies(curves: Sequence[EnergyCurve], target: Path) -> None:
                 markersize=11,
                 label=f"annotated (rank {curve.truth_rank + 1})",
             )
-        axis.set(title=curve.title, xlabel="rank among candidates", ylabel="energy", xscale="log")
+        axis.set(title=_literal(curve.title), xlabel="rank among candidates", ylabel="energy")
+        axis.set_xscale("log")
         axis.title.set_fontsize(9)
         axis.grid(color="#dddddd", linewidth=0.5)
         axis.legend(fontsize=7, loc="lower right")
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+    _save(figure, target)
 
 
 def draw_reliability(calibration: Calibration, target: Path, *, title: str = "") -> None:
@@ -162,8 +171,7 @@ def draw_reliability(calibration: Calibration, target: Path, *, title: str = "")
         axis.grid(color="#dddddd", linewidth=0.5)
         axis.title.set_fontsize(9)
     figure.suptitle(_literal(title), fontsize=10)
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+    _save(figure, target)
 
 
 @dataclass(frozen=True)
@@ -240,8 +248,7 @@ def draw_curves(
         if curves:
             axis.legend(fontsize=7)
     figure.suptitle(_literal(title))
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+    _save(figure, target)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,8 +332,7 @@ def draw_plans(panels: Sequence[PlanPanel], target: Path, *, title: str) -> None
                 )
     figure.suptitle(_literal(title), fontsize=10)
     figure.supxlabel("blue: the annotated step, red: another one", fontsize=8, color=_DARK)
-    figure.savefig(target, dpi=150)
-    pyplot.close(figure)
+    _save(figure, target)
 
 
 def _shortened(name: str, most: int = 34) -> str:

@@ -307,7 +307,7 @@ class Predictor(nn.Module):
             initial: Initial observations [B, E].
             actions: Action ids [B, T].
         """
-        return self.states(initial, actions)[:, -1]
+        return self.head(self.latents(initial, actions)[:, -1], actions[:, -1])
 
     def reconstruct(
         self, initial: Tensor, states: Tensor, *, dropout: Dropout | None = None

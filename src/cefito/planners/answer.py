@@ -8,9 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.names import find_task, in_words
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
 from cefito.planners.base import UNCONSTRAINED, Planner, Queries, check_min_probability
+from cefito.planners.named import NamedConstraints
 from cefito.planners.observations import check_width
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
@@ -119,9 +121,9 @@ def answer(
     run: Run,
     query: Queries,
     *,
-    task: int | None = None,
+    task: int | str | None = None,
     top_k: int = 5,
-    constraints: Constraints = UNCONSTRAINED,
+    constraints: Constraints | NamedConstraints = UNCONSTRAINED,
     min_probability: float | None = None,
     truth: NDArray[np.int64] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -132,9 +134,9 @@ def answer(
     Args:
         run: A run of any method.
         query: One query.
-        task: Id of the task instead of the predicted one.
+        task: Id or name of the task instead of the predicted one.
         top_k: Plans wanted.
-        constraints: What every plan must satisfy.
+        constraints: What every plan must satisfy, by ids or by names.
         min_probability: How probable the best plan must be for the answer to be sure; all plans are
             listed all the same.
         truth: Annotated actions [T], repeated in the answer.
@@ -150,17 +152,19 @@ def answer(
     """
     taxonomy, planner = run.taxonomy, run.planner
     check_width(run, query.initial.shape[-1], "observations have")
-    if task is not None:
-        if task not in range(len(taxonomy.tasks)):
-            raise ConfigError(
-                f"unknown task {task}; the run knows 0 to {len(taxonomy.tasks) - 1}.",
-                setting="task",
-            )
-        query = query.with_task(task)
+    given = None if task is None else find_task(taxonomy, task)
+    if given is not None:
+        query = query.with_task(given)
+    if isinstance(constraints, NamedConstraints):
+        constraints = constraints.resolved(taxonomy, task=given)
     _check_actions(constraints, taxonomy)
     if min_probability is not None:
         check_min_probability(planner, min_probability)
-    (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
+    try:
+        (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
+    except ConfigError as problem:
+        message = in_words(str(problem), taxonomy)
+        raise ConfigError(message, setting=problem.setting) from problem
     tasks = _tasks(planner, query, plans)
     description = planner.describe()
     return Answer(
@@ -253,5 +257,5 @@ def _check_actions(constraints: Constraints, taxonomy: Taxonomy) -> None:
     for action in named:
         if action not in range(len(taxonomy.actions)):
             raise ConfigError(
-                f"unknown action {action}; the run knows 0 to {len(taxonomy.actions) - 1}."
+                f"unknown action {action}; there are 0 to {len(taxonomy.actions) - 1}."
             )

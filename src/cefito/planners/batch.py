@@ -15,8 +15,10 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from cefito.data.names import find_task
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.planners.base import Queries
+from cefito.planners.named import Name, NamedConstraints
 from cefito.planners.observations import Precision, query_from_features
 from cefito.planners.query import query_from_files
 from cefito.planners.run import Run
@@ -40,6 +42,8 @@ class _Line(Frozen):
     end: float | None = None
     initial: Path | None = None
     goal: Path | None = None
+    task: Name | None = None
+    constraints: NamedConstraints | None = None
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,14 @@ class AskedQuery:
     Attributes:
         id: Its name: as given, otherwise the number of its line.
         query: The query.
+        task: Id of its task, where it is given.
+        constraints: What its plans must satisfy, besides what is asked of all.
     """
 
     id: str
     query: Queries
+    task: int | None = None
+    constraints: NamedConstraints | None = None
 
 
 def read_queries(
@@ -68,7 +76,9 @@ def read_queries(
         run: The run that is to plan.
         path: JSONL, one object a line, or CSV with a head. Each line has `features`, `start` and
             `end`, as `query_from_features` takes them, or `initial` and `goal`, as
-            `query_from_files`; and `id`, if you like. Files are found from the folder of the list.
+            `query_from_files`; and, if you like, `id`, `task`, by name or id, and, in JSONL,
+            `constraints`, an object with the fields of `NamedConstraints`. Files are found from the
+            folder of the list.
         seconds: As in `query_from_features`.
         precision: As in `query_from_features`.
 
@@ -92,7 +102,11 @@ def read_queries(
         if name in asked:
             raise DataError(f"{place}: id '{name}' occurs twice. Give each query its own.")
         try:
-            asked[name] = AskedQuery(name, _query(run, line, path.parent, seconds, precision))
+            task = None if line.task is None else find_task(run.taxonomy, line.task)
+            if line.constraints is not None:  # refused here, where the line is known
+                line.constraints.resolved(run.taxonomy, task=task)
+            query = _query(run, line, path.parent, seconds, precision)
+            asked[name] = AskedQuery(name, query, task, line.constraints)
         except CefitoError as problem:
             _raise(problem, place)
     if not asked:
@@ -139,7 +153,7 @@ def _parsed(value: Any, place: str) -> _Line:
         key = ".".join(str(part) for part in first["loc"])
         reason = f"{key}: {first['msg']}" if key else first["msg"]
         raise DataError(f"{place}: is no query ({reason}). {_EXPECTED}") from problem
-    given = {name for name, part in line if part is not None} - {"id"}
+    given = {name for name, part in line if part is not None} - {"id", "task", "constraints"}
     if given not in ({"features", "start", "end"}, {"initial", "goal"}):
         found = ", ".join(sorted(given)) or "nothing"
         raise DataError(f"{place}: is no query (found {found}). {_EXPECTED}")

@@ -40,6 +40,7 @@ class TrainingContext:
         key: What else determines the result (the data set's fingerprint); guards checkpoints.
         progress: Shows progress.
         group: The processes that train together.
+        tracker: Who shows the metrics that are kept, as in `cefito.training.tracking.TRACKERS`.
     """
 
     device: torch.device | str = "cpu"
@@ -49,6 +50,7 @@ class TrainingContext:
     key: str = ""
     progress: Progress = silent
     group: Processes = field(default_factory=Processes)
+    tracker: str = "tensorboard"
 
     def part(self, name: str) -> Self:
         """The same for one of a planner's networks."""
@@ -83,6 +85,7 @@ class TrainingContext:
             key=key,
             progress=self.progress,
             group=self.group,
+            tracker=self.tracker,
         )
 
     def _place(self, key: str) -> Path | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.data.text import nfc
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy
 from cefito.planners.base import Queries
@@ -51,7 +52,8 @@ def query_from_video(
         RunError: The data set is gone or another one.
     """
     opened = run.dataset(dataset)
-    numbers = (number for number, video in enumerate(opened.videos) if video.video_id == video_id)
+    wanted = (video_id, nfc(video_id))
+    numbers = (number for number, video in enumerate(opened.videos) if video.video_id in wanted)
     index = next(numbers, None)
     if index is None:
         raise ConfigError(

@@ -28,7 +28,7 @@ from cefito.locks import is_leftover, locked
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.run_folders import chosen_run
+from cefito.planners.run_folders import chosen_run, horizons_in
 from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.planners.settings import RunConfig, run_config
 from cefito.progress import Progress, silent
@@ -36,8 +36,18 @@ from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
 from cefito.settings import validated
 from cefito.training.distributed import Processes
+from cefito.training.tracking import check_tracker
 
-__all__ = ["Run", "check_run_folder", "new_info", "open_run", "train_run", "write_run"]
+__all__ = [
+    "Run",
+    "check_run_folder",
+    "finished_run",
+    "new_info",
+    "open_run",
+    "taxonomy_of_run",
+    "train_run",
+    "write_run",
+]
 
 _TAXONOMY = "taxonomy.json"
 Given = ParamSpec("Given")
@@ -171,6 +181,7 @@ def train_run(
     group: Processes | None = None,
     trainings: Path | None = None,
     reuse: bool = False,
+    tracker: str = "tensorboard",
 ) -> Run:
     """Train a planner into a run folder, or go on where a killed training stopped.
 
@@ -190,13 +201,16 @@ def train_run(
             are done once; the run folder by default.
         reuse: Open a finished run of the same settings that lies there, instead of repeating the
             end of its training.
+        tracker: Who shows the metrics of the trainings: tensorboard, where it is installed, wandb,
+            trackio, or none.
 
     Raises:
-        ConfigError: A seed that the generators cannot take, or no such method.
+        ConfigError: A seed that the generators cannot take, or no such method or tracker.
         DataError: A split gives no windows.
         RunError: The folder holds something else, or a run with another data set, settings or seed.
     """
     check_seed(seed)
+    check_tracker(tracker)
     group, entry = group or Processes(), find_method(method)
     info = new_info(
         dataset, config=config, horizon=horizon, seed=seed, method=method, selection=selection
@@ -216,6 +230,7 @@ def train_run(
         key=dataset.fingerprint + ("" if selection == "held-out" else selection),
         progress=progress,
         group=group,
+        tracker=tracker,
     )
     settings = config.settings(entry.settings)
     fitted = entry.planner.fit(train, val, settings=settings, seed=seed, context=context)
@@ -229,6 +244,46 @@ def train_run(
         write_run(run)
     group.wait()
     return run
+
+
+def finished_run(
+    folder: Path,
+    *,
+    fingerprint: str,
+    config: RunConfig,
+    horizon: int,
+    seed: int,
+    method: str = "cefito",
+    selection: Selection = "held-out",
+) -> Run | None:
+    """The run of these very settings that lies in a folder; None where there is no whole one.
+
+    Args:
+        folder: The run folder.
+        fingerprint: Of the data set.
+        config: All settings.
+        horizon: T.
+        seed: Seed of everything drawn.
+        method: Name of the method.
+        selection: Where epochs and weights were chosen.
+    """
+    if not (folder / RUN_FILE).exists():
+        return None
+    try:
+        info = RunInfo.read(folder)
+        if not info.finished:
+            return None
+        asked = info.model_copy(update={"config": config.model_dump(mode="json")})
+        same = (info.method, info.dataset.fingerprint, info.horizon, info.seed, info.selection) == (
+            method,
+            fingerprint,
+            horizon,
+            seed,
+            selection,
+        ) and method_settings(asked) == method_settings(info)
+        return open_run(folder) if same else None
+    except CefitoError:  # whoever trains into the folder is told, or mends it
+        return None
 
 
 def new_info(
@@ -268,7 +323,11 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
         "windows": {"train": len(train), "val": len(val)},
         "parameters": description.parameters,
         "training": {
-            name: {**vars(result), "scores": list(result.scores)}
+            name: {
+                **vars(result),
+                "scores": list(result.scores),
+                "metrics": list(result.metrics),
+            }
             for name, result in fitted.trainings.items()
         },
     }
@@ -395,3 +454,14 @@ def _taxonomy(folder: Path, info: RunInfo) -> Taxonomy:
             f"{problem} The run {folder} needs it: copy the taxonomy.json of its data set there, "
             "or train it again."
         ) from problem
+
+
+def taxonomy_of_run(folder: Path | str) -> Taxonomy:
+    """Tasks and actions of a run, or of runs of several horizons, without loading weights.
+
+    Raises:
+        RunError: No run, or it has no taxonomy.
+    """
+    folder = Path(folder)
+    folder = next(iter(horizons_in(folder).values()), folder)
+    return _taxonomy(folder, RunInfo.read(folder))

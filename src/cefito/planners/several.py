@@ -35,6 +35,7 @@ def train_runs(
     progress: Progress = silent,
     group: Processes | None = None,
     each: Callable[[Run, bool], None] | None = None,
+    tracker: str = "tensorboard",
 ) -> dict[int, Run]:
     """Train planners of several horizons, or go on where a killed training stopped.
 
@@ -53,6 +54,7 @@ def train_runs(
         progress: Shows progress.
         group: The processes that train together; the first one writes.
         each: Told of every run as soon as it is there, and whether it was trained now.
+        tracker: Who shows the metrics of the trainings, as in `train_run`.
 
     Returns:
         The runs, by T.
@@ -96,6 +98,7 @@ def train_runs(
             progress=_named(progress, horizon) if several else progress,
             group=group,
             reuse=several,
+            tracker=tracker,
         )
         if each is not None:
             each(runs[horizon], not finished)

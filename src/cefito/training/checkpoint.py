@@ -31,6 +31,7 @@ class TrainingState:
         epoch: Finished epochs.
         step: Optimisation steps.
         best: Best validation scores so far, compared from the left.
+        metrics: Their names.
         best_epoch: Epoch that had them.
         waited: Validations since then.
         finished: Whether training has ended.
@@ -42,6 +43,7 @@ class TrainingState:
     epoch: int = 0
     step: int = 0
     best: list[float] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=list)
     best_epoch: int = 0
     waited: int = 0
     finished: bool = False

@@ -1,4 +1,4 @@
-"""What happened in training: a JSON line an epoch, and TensorBoard's where it is installed."""
+"""What happened in training: a JSON line an epoch, and a tracker that shows the same."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from typing import Any
 
 from cefito.errors import RunError
 from cefito.files import write_text
+from cefito.training.tracking import open_tracker
 
 __all__ = ["MetricsLog", "read_metrics"]
 
 
 class MetricsLog:
-    """Writes `metrics.jsonl` of a training, and TensorBoard events beside it.
+    """Writes `metrics.jsonl` of a training, and tells a tracker of the same.
 
     Args:
         folder: Folder of the training.
         epoch: Finished epochs; lines beyond them, left by a killed process, are dropped.
+        tracker: Name of the tracker.
+
+    Raises:
+        ConfigError: No such tracker, or it is not installed.
+        RunError: It cannot begin.
     """
 
-    def __init__(self, folder: Path, epoch: int) -> None:
+    def __init__(self, folder: Path, epoch: int, *, tracker: str = "tensorboard") -> None:
         self.path = folder / "metrics.jsonl"
         kept = (
             [line for line in read_metrics(self.path) if line["epoch"] <= epoch]
@@ -28,12 +34,7 @@ class MetricsLog:
             else []
         )
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:  # the extra `tensorboard` is not installed
-            self._events: Any = None
-        else:
-            self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=epoch + 1)
+        self._tracker = open_tracker(tracker, folder, epoch=epoch)
 
     def write(self, values: dict[str, Any]) -> None:
         """Append one epoch; `values` holds "epoch" and flat numbers."""
@@ -45,15 +46,14 @@ class MetricsLog:
                 f"{self.path}: could not be written ({problem.strerror}). Free some disk space and "
                 "resume."
             ) from problem
-        if self._events is not None:
-            for name, value in values.items():
-                if name != "epoch":
-                    self._events.add_scalar(name, value, values["epoch"])
+        if self._tracker is not None:
+            shown = {name: value for name, value in values.items() if name != "epoch"}
+            self._tracker.log(shown, step=values["epoch"])
 
     def close(self) -> None:
-        """Close the TensorBoard file."""
-        if self._events is not None:
-            self._events.close()
+        """Nothing more will come."""
+        if self._tracker is not None:
+            self._tracker.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -86,12 +86,14 @@ class TrainingResult:
         best_epoch: The epoch that was kept.
         scores: Its validation scores.
         resumed: Whether it went on from a checkpoint.
+        metrics: Names of the scores; none where a checkpoint of an earlier version was finished.
     """
 
     epochs: int
     best_epoch: int
     scores: tuple[float, ...]
     resumed: bool
+    metrics: tuple[str, ...] = ()
 
 
 def train(
@@ -106,6 +108,7 @@ def train(
     label: str = "training",
     progress: Progress = silent,
     group: Processes | None = None,
+    tracker: str = "tensorboard",
 ) -> TrainingResult:
     """Train the module of a loss in place; it ends with the weights of the best validated epoch.
 
@@ -121,13 +124,15 @@ def train(
         label: What the progress bar says.
         progress: Shows progress.
         group: The processes that train together.
+        tracker: Who shows the metrics that are kept in the folder, as in `TRACKERS`.
 
     Raises:
+        ConfigError: No such tracker, or it is not installed.
         RunError: The checkpoint cannot be used or written.
     """
-    return _Training(loss, optimiser, ema, stopping, seed, key, folder, group or Processes()).run(
-        label, progress
-    )
+    return _Training(
+        loss, optimiser, ema, stopping, seed, key, folder, group or Processes(), tracker
+    ).run(label, progress)
 
 
 class _Training:
@@ -141,6 +146,7 @@ class _Training:
         key: str,
         folder: Path | None,
         group: Processes,
+        tracker: str,
     ) -> None:
         self.loss, self.module, self.config = loss, loss.module, optimiser
         self.ema, self.stopping, self.seed, self.group = ema, stopping, seed, group
@@ -160,13 +166,17 @@ class _Training:
         elif ema.decay:
             self.state.average = _copy(self.module)
         self.group.wait()  # all have read before the first writes
-        self.log = MetricsLog(folder, self.state.epoch) if folder and group.first else None
+        self.log = None
+        if folder and group.first:
+            self.log = MetricsLog(folder, self.state.epoch, tracker=tracker)
 
     def run(self, label: str, progress: Progress) -> TrainingResult:
+        self.label = label
         steps = math.ceil(len(self.loss) / self.config.batch_size)
-        with progress(label, total=self.config.epochs * steps) as advance:
+        examples = len(self.loss)
+        with progress(label, total=self.config.epochs * examples) as advance:
             if self.state.epoch:
-                advance(self.state.epoch * steps, note=f"resumed after epoch {self.state.epoch}")
+                advance(self.state.epoch * examples, note=f"resumed after epoch {self.state.epoch}")
             while not self.state.finished:
                 self._epoch(advance, steps)
         if self.log:
@@ -179,6 +189,7 @@ class _Training:
             best_epoch=self.state.best_epoch,
             scores=tuple(self.state.best),
             resumed=self.resumed,
+            metrics=tuple(self.state.metrics),
         )
 
     def _epoch(self, advance: Advance, steps: int) -> None:
@@ -192,7 +203,7 @@ class _Training:
         for rows in order.split(self.config.batch_size):
             for name, value in self._step(rows.to(self.device), draws, steps).items():
                 sums.setdefault(name, []).append(value)
-            advance(1, note=f"epoch {state.epoch + 1}, loss {sums['loss'][-1]:.4g}")
+            advance(len(rows), note=f"epoch {state.epoch + 1}, loss {sums['loss'][-1]:.4g}")
         state.epoch += 1
         record: dict[str, float] = {
             "epoch": state.epoch,
@@ -282,10 +293,18 @@ class _Training:
         values = list(scores.values())
         if not state.best or values > state.best:
             state.best, state.best_epoch, state.waited = values, state.epoch, 0
+            state.metrics = list(scores)
             state.best_weights = _copy(self.module)
         else:
             state.waited += 1
         self.module.load_state_dict(trained)
+        logger.info(
+            "%s: epoch %d, step %d: %s",
+            self.label,
+            state.epoch,
+            state.step,
+            ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items()),
+        )
         return {
             **{f"val_{name}": value for name, value in scores.items()},
             "val_seconds": time.monotonic() - started,

@@ -137,12 +137,13 @@ def wrong() -> Callable[..., None]:
 
 
 @pytest.fixture
-def store(make_source, write_archive, features_of, tmp_path):
+def store(make_source, tiny_videos, write_archive, features_of, tmp_path):
     """Tiny annotations, published archives of 14 s a video, and the arrays in them.
 
-    Videos d and i have shorter ones.
+    Videos d and i have shorter ones, by more than the rounding of a video's length.
     """
-    source = make_source(features=None)
+    tiny_videos[3]["steps"] = [[0.0, 2.0, 1]]
+    source = make_source(videos=tiny_videos, features=None)
     videos = [video for video in read_annotations(source).videos if video.steps]
     seconds = {"d": 1, "i": 5}
     arrays = {

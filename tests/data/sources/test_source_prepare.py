@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data import cut_windows, read_annotations, verify_dataset
-from cefito.data.sources import Source, prepare, read_benchmark, shards, summary_rows
+from cefito.data.sources import (
+    Source,
+    prepare,
+    read_benchmark,
+    read_common,
+    shards,
+    summary_rows,
+)
 from cefito.data.sources.observing import is_beyond, kept_steps, observed_rows
 from cefito.data.videos import Annotations, Step
 from cefito.data.windows import count_windows
@@ -177,11 +184,49 @@ def test_a_step_beyond_can_be_an_error(store, source, tmp_path):
     with pytest.raises(DataError) as caught:
         prepare(source, features, tmp_path / "out", beyond="error")
     assert str(caught.value) == (
-        f"{features / 'd.npy'}: step 0 (counted from 0) of video 'd' ends at 1.5 s, but there are "
+        f"{features / 'd.npy'}: step 0 (counted from 0) of video 'd' ends at 2 s, but there are "
         "features of 1 s only. Leave such steps out (drop), or take the published "
         "loader's way (rewrite)."
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("beyond", ["drop", "error", "rewrite"])
+@pytest.mark.parametrize(("end", "near"), [(4.4, True), (4.5, True), (4.51, False), (9, False)])
+def test_steps_that_end_by_rounding_behind_the_features(
+    make_source, features_of, tmp_path, beyond, end, near
+):
+    """Four rows; the last two steps overlap, both end behind the features."""
+    steps = [[0, 2, 0], [2.5, 4.2, 1], [3, end, 2]]
+    video = {"video_id": "a", "split": "train", "task_id": 0, "steps": steps}
+    source = read_common(make_source(videos=[video], features=None))
+    (tmp_path / "features").mkdir()
+    rows = features_of("a", 4)
+    np.save(tmp_path / "features" / "a.npy", rows)
+    if beyond == "error" and not near:
+        with pytest.raises(DataError, match=r"step 1 .* ends at 4.2 s, but there are"):
+            prepare(source, tmp_path / "features", tmp_path / "out", beyond=beyond)
+        return
+    dataset = prepare(
+        source, tmp_path / "features", tmp_path / "out", beyond=beyond, precision="float32"
+    )
+    told = dataset.provenance["preparation"]
+    if beyond == "rewrite":  # as the published loader does
+        assert [step.action for step in dataset.videos[0].steps] == [0, 0, 0]
+        assert (told["clamped"]["steps"], told["beyond"]["steps"]) == (0, 2)
+    elif not near:
+        assert [step.action for step in dataset.videos[0].steps] == [0]
+        assert (told["clamped"]["steps"], told["beyond"]["steps"]) == (0, 2)
+    else:
+        assert dataset.videos == source.annotations.videos
+        assert told["clamped"] == {"steps": 2, "videos": ["a"]}
+        assert told["beyond"]["steps"] == 0
+        assert told["notes"] == [
+            "2 steps of 1 videos end with the features or up to half a second behind them and were "
+            "observed at the last row; the first video is 'a'."
+        ]
+        assert dataset.end[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
+        assert dataset.start[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
 
 
 def window_files(folder, write_windows, tmp_path):

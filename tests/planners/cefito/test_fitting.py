@@ -1,6 +1,7 @@
 """Fitting weights of the objective and the number of tasks on validation windows."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 
@@ -11,6 +12,7 @@ import torch
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.planners import CefitoPlanner, Queries
+from cefito.planners.cefito import fitting
 from cefito.planners.cefito.fitting import (
     _ENERGY,
     _JOINT,
@@ -113,6 +115,26 @@ def test_fitting_again_gives_the_same_and_depends_on_the_windows(trained):
     assert fitted(10).weights != planner.fitted.weights
 
 
+def test_progress_goes_window_by_window(trained, monkeypatch):
+    """And the size of a batch changes nothing."""
+    planner, val = trained
+    works, shown = [], []
+
+    @contextmanager
+    def progress(description, *, total=None):
+        works.append((description, total))
+        yield lambda count=1, **_: shown.append(count)
+
+    monkeypatch.setattr(fitting, "_BATCH", 4 * CANDIDATES)
+    fitted = fit_objective(
+        planner.chain, planner.incremental, planner.prior, val, windows=0, progress=progress
+    )
+    assert works == [("fitting the objective", len(val))]
+    assert shown[:2] == [4, 4]
+    assert sum(shown) == len(val)
+    assert fitted == planner.fitted
+
+
 def test_no_window_to_learn_from_leaves_the_defaults(trained):
     """No true sequence is of the task that it is said to be of, nor of its actions."""
     planner, val = trained
@@ -143,7 +165,15 @@ def test_one_video_says_nothing_of_the_energy_and_can_be_saved(trained, tmp_path
 def test_candidates_are_the_likeliest_over_all_tasks(trained):
     planner, val = trained
     sample = val.subset(np.arange(0, len(val), max(1, len(val) // 4))[:4])
-    found = _candidates(planner.chain, planner.incremental, planner.prior, sample)
+    shown = []
+    found = _candidates(
+        planner.chain,
+        planner.incremental,
+        planner.prior,
+        sample,
+        lambda count=1, **_: shown.append(count),
+    )
+    assert sum(shown) == len(sample)
     scores = planner.chain.scores(Queries.from_windows(sample))
     pairs = [
         (task, sequence)

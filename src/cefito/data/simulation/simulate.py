@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from cefito.data.prepared import check_action_text, write_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.simulation.probe import run_probe
-from cefito.data.videos import Annotations, read_annotations
+from cefito.data.sources.source import read_folder
+from cefito.data.videos import Annotations
 from cefito.errors import ConfigError, DataError
 from cefito.files import load_npy, sha256
 from cefito.runtime import check_seed
@@ -152,7 +153,7 @@ def simulate(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
     talk = progress or _silent
-    annotations = read_annotations(source)
+    annotations = read_folder(source).annotations
     written = annotations.in_shared_space() if shared_actions else annotations
     text = _action_text(source, written, shared=shared_actions)
     reference = _reference(source / REFERENCE_FILE, annotations)

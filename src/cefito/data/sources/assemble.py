@@ -26,6 +26,7 @@ from cefito.data.sources.observing import Beyond, check_beyond
 from cefito.data.sources.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.sources.source import Source
 from cefito.data.taxonomy import Taxonomy
+from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Video, write_videos
 from cefito.errors import ConfigError, DataError
 from cefito.files import new_folder, read_json, sha256, write_atomic, write_json
@@ -60,7 +61,8 @@ def prepare(
         target: Folder to write, which must not hold anything yet.
         name: Name shown in tables; by default that of the taxonomy.
         beyond: What becomes of steps whose rounded end is not below the number of rows: `drop`,
-            `rewrite` or `error`.
+            `rewrite` or `error`. Under `drop` and `error` the last steps of a video are kept where
+            all end within half a second behind the rows.
         seconds: Rows in one observation, odd: 3 for the published benchmarks.
         precision: Type in which observations are stored, float16 or float32.
         workers: Threads.
@@ -181,7 +183,7 @@ def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refus
                 )
             )
     kept = [(job, name) for job, name in found if len(name) == len(longest[job.path])]
-    parts = [job for job, name in kept if name != job.path.stem]
+    parts = [job for job, name in kept if name != nfc(job.path.stem)]
     notes = (
         [
             f"{len(parts)} videos have files that bear more than their names, the first is "
@@ -229,6 +231,7 @@ def _account(
     beyond: Beyond,
 ) -> dict[str, Any]:
     changed = [(job, outcome) for job, outcome in used if outcome.beyond]
+    clamped = [(job, outcome) for job, outcome in used if outcome.clamped]
     reasons = dict.fromkeys(reason for _, reason, _ in refused)
     left_out = []
     for reason in reasons:
@@ -254,9 +257,23 @@ def _account(
             "steps": sum(outcome.beyond for _, outcome in changed),
             "videos": [job.video.video_id for job, _ in changed],
         },
+        "clamped": {
+            "steps": sum(outcome.clamped for _, outcome in clamped),
+            "videos": [job.video.video_id for job, _ in clamped],
+        },
         "left_out": left_out,
-        "notes": list(source.notes),
+        "notes": [*source.notes, *_clamped_note(clamped)],
     }
+
+
+def _clamped_note(clamped: Sequence[tuple[Job, Outcome]]) -> list[str]:
+    if not clamped:
+        return []
+    return [
+        f"{sum(outcome.clamped for _, outcome in clamped)} steps of {len(clamped)} videos end with "
+        "the features or up to half a second behind them and were observed at the last row; the "
+        f"first video is '{clamped[0][0].video.video_id}'."
+    ]
 
 
 def _made_with(features: Path) -> dict[str, Any] | None:

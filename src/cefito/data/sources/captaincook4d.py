@@ -1,19 +1,21 @@
 """CaptainCook4D: its complete step annotations and a split of its recordings.
 
 Annotations are {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description",
-"start_time", "end_time", "has_errors"}]}}; a step with a negative time was not performed and is
-left out. The split is {"train": [recordings], "val": […], "test": […]}. Steps stand in the order of
-their start times. Features are rows a second of any model.
+"start_time", "end_time", "has_errors"}]}}; a step whose two times are negative was not performed
+and is left out. The split is {"train": [recordings], "val": […], "test": […]}. Steps stand in the
+order of their start times. Features are rows a second of any model.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cefito.data.sources.source import Source, make_step
+from cefito.data.sources.source import Source, check_repeats, make_step
 from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import nfc
 from cefito.data.videos import SPLITS, Annotations, Video
 from cefito.errors import DataError
 from cefito.files import read_json
@@ -40,7 +42,7 @@ def read_captaincook4d(annotations: Path, split: Path) -> Source:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")
     split_of = _split(split)
     entries = {
-        recording: _entry(entry, f"{annotations}, recording '{recording}'")
+        nfc(recording): _entry(entry, f"{annotations}, recording '{recording}'")
         for recording, entry in value.items()
     }
     taxonomy, actions, tasks = _taxonomy(entries)
@@ -50,12 +52,11 @@ def read_captaincook4d(annotations: Path, split: Path) -> Source:
             continue
         made = []
         for number, (step, _, start, end) in enumerate(steps):
-            if start < 0 or end < 0:
+            if start < 0 and end < 0:
                 continue
             place = f"{annotations}, recording '{recording}', step {number} (counted from 0)"
             made.append(make_step(start, end, actions[step], place=place))
         errors += len(steps) - len(made)
-        made.sort(key=lambda step: (step.start, step.end))
         videos.append(
             Video(
                 video_id=recording,
@@ -69,6 +70,12 @@ def read_captaincook4d(annotations: Path, split: Path) -> Source:
             f"{split}: names none of the {len(entries)} recordings in {annotations.name}. "
             f"{_SPLIT_SHAPE}"
         )
+    found = Annotations(taxonomy=taxonomy, videos=tuple(videos))
+    repeats = check_repeats(found, lambda _: str(annotations))
+    in_order = tuple(
+        replace(video, steps=tuple(sorted(video.steps, key=lambda step: (step.start, step.end))))
+        for video in videos
+    )
     notes = (
         [f"{errors} steps have negative times, so were not performed, and are left out."]
         if errors
@@ -77,11 +84,11 @@ def read_captaincook4d(annotations: Path, split: Path) -> Source:
     if len(videos) < len(entries):
         notes.append(f"{len(entries) - len(videos)} recordings stand in no split and are left out.")
     return Source(
-        annotations=Annotations(taxonomy=taxonomy, videos=tuple(videos)),
+        annotations=replace(found, videos=in_order),
         form="CaptainCook4D's step annotations",
         files=(annotations, split),
         names={},
-        notes=tuple(notes),
+        notes=(*notes, *repeats),
     )
 
 
@@ -93,13 +100,13 @@ def _entry(entry: Any, place: str) -> _Entry:
         steps = [
             (
                 int(step["step_id"]),
-                str(step["description"]).strip(),
+                nfc(str(step["description"])).strip(),
                 float(step["start_time"]),
                 float(step["end_time"]),
             )
             for step in entry["steps"]
         ]
-        return int(entry["activity_id"]), str(entry["activity_name"]).strip(), steps
+        return int(entry["activity_id"]), nfc(str(entry["activity_name"])).strip(), steps
     except (KeyError, TypeError, ValueError) as problem:
         raise DataError(f"{place}: not a recording ({problem!r}). {_SHAPE}") from problem
 
@@ -144,10 +151,10 @@ def _split(path: Path) -> dict[str, str]:
         members = value.get(split, []) if isinstance(value, dict) else None
         if not isinstance(members, list):
             raise DataError(f"{path}: not a split of recordings. {_SPLIT_SHAPE}")
-        for recording in members:
-            if found.setdefault(str(recording), split) != split:
+        for recording in (nfc(str(member)) for member in members):
+            if found.setdefault(recording, split) != split:
                 raise DataError(
-                    f"{path}: recording '{recording}' is both in {found[str(recording)]} and in "
+                    f"{path}: recording '{recording}' is both in {found[recording]} and in "
                     f"{split}. Keep it in one."
                 )
     if not found:

@@ -14,8 +14,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from cefito.data.sources.source import UNPUBLISHED, Source, make_step, padded
+from cefito.data.sources.source import UNPUBLISHED, Source, check_repeats, make_step, padded
 from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Video
 from cefito.errors import DataError
 
@@ -47,7 +48,7 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
             video.
     """
     database = value["database"]
-    entries = {video: _entry(video, entry, path) for video, entry in database.items()}
+    entries = {nfc(video): _entry(video, entry, path) for video, entry in database.items()}
     lowest = min(
         (action for _, _, _, steps in entries.values() for action, _, _ in steps), default=1
     )
@@ -89,12 +90,14 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
         video: (f"{task_name}_{task}_{video}", video)
         for video, (task, task_name, _, _) in entries.items()
     }
+    annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
+    repeats = check_repeats(annotations, lambda _: str(path))
     return Source(
-        annotations=Annotations(taxonomy=taxonomy, videos=tuple(videos)),
+        annotations=annotations,
         form="COIN's annotations",
         files=(path,),
         names=names,
-        notes=(UNPUBLISHED,),
+        notes=(*repeats, UNPUBLISHED),
     )
 
 
@@ -104,10 +107,11 @@ _Raw = list[tuple[int, str, Any]]
 def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, _Raw]:
     try:
         steps = [
-            (int(step["id"]), str(step["label"]).strip(), step["segment"])
+            (int(step["id"]), nfc(str(step["label"])).strip(), step["segment"])
             for step in entry["annotation"]
         ]
-        return int(entry["recipe_type"]), str(entry["class"]), _SPLITS[entry["subset"]], steps
+        task, name = int(entry["recipe_type"]), nfc(str(entry["class"]))
+        return task, name, _SPLITS[entry["subset"]], steps
     except (KeyError, TypeError, ValueError) as problem:
         raise DataError(
             f"{path}, video '{video}': not a video of COIN ({problem!r}). {_SHAPE}"

@@ -14,8 +14,15 @@ from collections import Counter
 from pathlib import Path
 
 from cefito.arrays import check_regular
-from cefito.data.sources.source import UNPUBLISHED, Source, draw_split, make_step
+from cefito.data.sources.source import (
+    UNPUBLISHED,
+    Source,
+    check_repeats,
+    draw_split,
+    make_step,
+)
 from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Video
 from cefito.errors import DataError
 
@@ -41,40 +48,39 @@ def read_release(folder: Path) -> Source:
 
     Videos of `videos_val.csv` are test, the others train; without that file 30 % of each task are
     drawn for test. Annotations of tasks that are not primary are passed over. A video annotated for
-    two tasks becomes two, TASK_VIDEO each.
+    two tasks becomes two, TASK_VIDEO each. Steps that stand twice are kept, as published
+    windows hold them.
 
     Raises:
         DataError: Something is missing or malformed; the message names file and line.
     """
     taxonomy, places = _tasks(folder / TASKS)
-    annotations = folder / "annotations"
-    if not annotations.is_dir():
+    place = folder / "annotations"
+    if not place.is_dir():
         raise DataError(
-            f"{annotations}: no such folder. Expected TASK_VIDEO.csv files in it, as CrossTask's "
+            f"{place}: no such folder. Expected TASK_VIDEO.csv files in it, as CrossTask's "
             "release has."
         )
     held = _test_videos(folder / SPLIT)
     videos: list[Video] = []
     names: dict[str, tuple[str, ...]] = {}
-    members = [
-        path for path in sorted(annotations.glob("*_*.csv")) if path.stem.split("_")[0] in places
-    ]
-    tasks_of = Counter(path.stem.partition("_")[2] for path in members)
+    members = [path for path in sorted(place.glob("*_*.csv")) if path.stem.split("_")[0] in places]
+    tasks_of = Counter(nfc(path.stem).partition("_")[2] for path in members)
     for path in members:
-        source_id, _, found_id = path.stem.partition("_")
+        source_id, _, found_id = nfc(path.stem).partition("_")
         task = places[source_id]
-        video = found_id if tasks_of[found_id] == 1 else path.stem
-        names[video] = (path.stem, found_id)
+        video = found_id if tasks_of[found_id] == 1 else nfc(path.stem)
+        names[video] = (nfc(path.stem), found_id)
         split = "test" if held is not None and (source_id, found_id) in held else "train"
         actions = taxonomy.tasks[task].actions
         steps = tuple(
-            make_step(start, end, actions[number - 1], place=place)
-            for number, start, end, place in _steps(path, len(actions))
+            make_step(start, end, actions[number - 1], place=line)
+            for number, start, end, line in _steps(path, len(actions))
         )
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
         raise DataError(
-            f"{annotations}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. Unpack "
+            f"{place}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. Unpack "
             "the release again."
         )
     notes = (
@@ -85,14 +91,15 @@ def read_release(folder: Path) -> Source:
             UNPUBLISHED,
         )
     )
+    annotations = Annotations(
+        taxonomy=taxonomy, videos=tuple(videos) if held is not None else draw_split(videos)
+    )
     return Source(
-        annotations=Annotations(
-            taxonomy=taxonomy, videos=tuple(videos) if held is not None else draw_split(videos)
-        ),
+        annotations=annotations,
         form="CrossTask's release",
         files=(folder / TASKS, *((folder / SPLIT,) if held is not None else ())),
         names=names,
-        notes=notes,
+        notes=(*check_repeats(annotations, lambda _: str(place)), *notes),
     )
 
 
@@ -179,7 +186,7 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
 def _text(path: Path) -> str:
     check_regular(path, "Expected text of CrossTask's release.")
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return nfc(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as problem:
         raise DataError(
             f"{path}: cannot be read ({problem}). Expected text of CrossTask's release."

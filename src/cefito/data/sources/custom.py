@@ -20,7 +20,8 @@ from cefito.data.prepared import (
     check_observations,
     write_dataset,
 )
-from cefito.data.videos import read_annotations
+from cefito.data.sources.merges import Merges
+from cefito.data.sources.source import read_folder
 from cefito.errors import DataError
 from cefito.files import load_npy, load_npz
 
@@ -35,7 +36,9 @@ _FEATURES_REMEDY = (
 _TEXT_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file."
 
 
-def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> PreparedDataset:
+def prepare_custom(
+    source: Path, target: Path, *, name: str | None = None, merges: Merges | None = None
+) -> PreparedDataset:
     """Turn a folder of annotations and features into a prepared data set.
 
     Half and single precision are kept as they are; double precision is stored as single. The same
@@ -46,6 +49,11 @@ def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> Pr
             action_text_features.npy.
         target: Folder to write, which must not hold anything yet.
         name: Name shown in tables; by default the one in taxonomy.json.
+        merges: Names to be replaced; where actions become one, the embedding of the one that had
+            the name before stays.
+
+    Returns:
+        The data set; `provenance["notes"]` says what a user should know, where there is something.
 
     Raises:
         DataError: Something in the source is missing, malformed or inconsistent, or the target
@@ -59,7 +67,7 @@ def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> Pr
         )
     if name is not None and not name.strip():
         raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
-    annotations = read_annotations(source)
+    found = read_folder(source, merges=merges)
     arrays = {
         key: _single(array)
         for key, array in load_npz(
@@ -67,7 +75,7 @@ def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> Pr
         ).items()
     }
     check_observations(
-        annotations,
+        found.written,
         start=arrays["start"],
         end=arrays["end"],
         place=str(source / FEATURES_FILE),
@@ -77,18 +85,20 @@ def prepare_custom(source: Path, target: Path, *, name: str | None = None) -> Pr
     if (source / ACTION_TEXT_FILE).exists():
         text = _single(load_npy(source / ACTION_TEXT_FILE, _TEXT_REMEDY))
         check_action_text(
-            annotations, text, place=str(source / ACTION_TEXT_FILE), remedy=_TEXT_REMEDY
+            found.written, text, place=str(source / ACTION_TEXT_FILE), remedy=_TEXT_REMEDY
         )
+        text = text[list(found.kept)]
     return write_dataset(
         target,
-        name=name or annotations.taxonomy.dataset,
-        annotations=annotations,
+        name=name or found.annotations.taxonomy.dataset,
+        annotations=found.annotations,
         start=arrays["start"],
         end=arrays["end"],
         action_text=text,
         provenance={
             "observations": "as given",
             "source": {"kind": "custom", "folder": source.resolve().name},
+            **({"notes": list(found.notes)} if found.notes else {}),
             "cefito": version("cefito"),
         },
     )

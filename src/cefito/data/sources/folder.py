@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from cefito.data.sources.archives import FeatureError
+from cefito.data.text import nfc
 from cefito.errors import DataError
 
 __all__ = ["FeatureFolder", "feature_name"]
@@ -28,8 +29,8 @@ class FeatureFolder:
 
     A file is found by its bare name, by the end of it after an underscore ("X" finds
     "23521_X.npy"), or by its beginning before an underscore or a dot ("1_7" finds
-    "1_7_360p.mp4.npz"). Names are only compared with those of files that are there, so none leads
-    out of the folder.
+    "1_7_360p.mp4.npz"), however its accents are written. Names are only compared with those of
+    files that are there, so none leads out of the folder.
 
     Raises:
         DataError: No such folder, or no such file in it.
@@ -47,12 +48,13 @@ class FeatureFolder:
         for path in sorted(self.folder.rglob("*")):
             if path.suffix not in _ENDINGS or path.name.startswith(".") or not path.is_file():
                 continue
-            self._exact[path.stem].append(path)
-            for place, letter in enumerate(path.stem):
+            stem = nfc(path.stem)
+            self._exact[stem].append(path)
+            for place, letter in enumerate(stem):
                 if letter == "_":
-                    self._ends[path.stem[place + 1 :]].append(path)
+                    self._ends[stem[place + 1 :]].append(path)
                 if letter in "_.":
-                    self._beginnings[path.stem[:place]].append(path)
+                    self._beginnings[stem[:place]].append(path)
         if not self._exact:
             raise DataError(
                 f"{folder}: holds no .npy or .npz files. Give the folder with one feature file a "
@@ -68,7 +70,7 @@ class FeatureFolder:
         Raises:
             FeatureError: There is none, or several.
         """
-        bare = [name for name in map(feature_name, names) if name]
+        bare = [nfc(name) for name in map(feature_name, names) if name]
         for table in (self._exact, self._ends, self._beginnings):
             for name in bare:
                 found = table.get(name, [])

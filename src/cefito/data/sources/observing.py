@@ -3,7 +3,9 @@
 The observation at a time is the rows of the seconds around the rounded time, concatenated: three by
 default, so that 512 numbers a second give 1536. Before the first and behind the last row, that row
 is repeated. Times are rounded to the nearest second, halves to the even one. A step whose rounded
-end is not below the number of rows lies beyond the features.
+end is not below the number of rows lies beyond the features; where no step of the video ends more
+than half a second behind the last row's second, which is but the rounding of its length, such steps
+are observed at the last row instead.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from cefito.data.sources.archives import FeatureArray, FeatureError
 from cefito.data.videos import Step
 from cefito.errors import ConfigError
 
-__all__ = ["Beyond", "check_beyond", "is_beyond", "kept_steps", "observe", "observed_rows"]
+__all__ = [
+    "Beyond",
+    "check_beyond",
+    "is_beyond",
+    "is_rounding",
+    "kept_steps",
+    "observe",
+    "observed_rows",
+]
 
 Beyond = Literal["drop", "rewrite", "error"]
 """What becomes of steps beyond the features.
@@ -43,6 +53,11 @@ def check_beyond(beyond: str) -> None:
 def is_beyond(step: Step, rows: int) -> bool:
     """Whether a step's rounded end is not below the number of rows."""
     return round(step.end) >= rows
+
+
+def is_rounding(steps: Sequence[Step], rows: int) -> bool:
+    """Whether all steps end within half a second behind the features, or before."""
+    return max(step.end for step in steps) <= rows + 0.5
 
 
 def kept_steps(steps: Sequence[Step], rows: int, beyond: Beyond) -> list[int]:

@@ -20,7 +20,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cefito.data.sources.archives import FeatureError, open_features
-from cefito.data.sources.observing import Beyond, is_beyond, kept_steps, observe
+from cefito.data.sources.observing import Beyond, is_beyond, is_rounding, kept_steps, observe
 from cefito.data.videos import Video
 from cefito.errors import DataError
 from cefito.files import load_tensors, write_tensors
@@ -29,7 +29,7 @@ from cefito.progress import Progress
 __all__ = ["Job", "Outcome", "Recipe", "make_shards", "shard_tensors"]
 
 SHARD_VIDEOS = 32
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Outcome:
         width: Numbers in one observation; 0 where there are none.
         kept: Which step of the video stands at each place.
         beyond: Steps beyond the features.
+        clamped: Steps that end behind the features by no more than rounding, and are kept.
         reason: Why the video cannot be used, in short; empty where it can.
         detail: The same as a sentence.
     """
@@ -74,6 +75,7 @@ class Outcome:
     width: int = 0
     kept: tuple[int, ...] = ()
     beyond: int = 0
+    clamped: int = 0
     reason: str = ""
     detail: str = ""
 
@@ -155,6 +157,9 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
     steps = job.video.steps
     with open_features(job.path) as features:
         outside = [place for place, step in enumerate(steps) if is_beyond(step, features.rows)]
+        clamped = 0
+        if outside and recipe.beyond != "rewrite" and is_rounding(steps, features.rows):
+            clamped, outside = len(outside), []
         if outside and recipe.beyond == "error":
             step = steps[outside[0]]
             raise DataError(
@@ -163,20 +168,29 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
                 "such steps out (drop), or take the published loader's way (rewrite).",
                 setting="beyond",
             )
-        kept = kept_steps(steps, features.rows, recipe.beyond)
+        kept = (
+            list(range(len(steps))) if clamped else kept_steps(steps, features.rows, recipe.beyond)
+        )
         if not kept:
             raise FeatureError(
                 "all steps beyond",
                 f"{job.path}: has features of {features.rows} s, and every step of video "
                 f"'{job.video.video_id}' ends later.",
             )
+        last = features.rows - 1  # reached by clamped times only
         pair = observe(
             features,
-            [[steps[place].start for place in kept], [steps[place].end for place in kept]],
+            [
+                [min(steps[place].start, last) for place in kept],
+                [min(steps[place].end, last) for place in kept],
+            ],
             seconds=recipe.seconds,
             precision=recipe.precision,
         )
-    return replace(blank, width=pair.shape[2], kept=tuple(kept), beyond=len(outside)), pair
+    outcome = replace(
+        blank, width=pair.shape[2], kept=tuple(kept), beyond=len(outside), clamped=clamped
+    )
+    return outcome, pair
 
 
 def _digest(jobs: Sequence[Job], recipe: Recipe) -> str:

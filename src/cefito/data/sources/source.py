@@ -7,26 +7,31 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cefito.data.sources.merges import Merges, apply_merges, equal_names
 from cefito.data.taxonomy import Taxonomy
+from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Step, Video, read_annotations
 from cefito.errors import DataError
 
 __all__ = [
+    "REPEATS_PUBLISHED",
     "SPLIT_SEED",
     "TEST_SHARE",
     "UNPUBLISHED",
     "Source",
+    "check_repeats",
     "draw_split",
     "make_step",
     "padded",
     "read_common",
+    "read_folder",
     "read_taxonomy",
 ]
 
@@ -37,6 +42,10 @@ UNPUBLISHED = (
     "need its window files."
 )
 """Said of annotations that come with another split than the one of published tables."""
+
+
+REPEATS_PUBLISHED = ("crosstask",)
+"""Data sets whose published annotations hold steps twice, which published windows are cut from."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +68,126 @@ class Source:
     notes: tuple[str, ...] = ()
 
 
-def read_common(folder: Path) -> Source:
+def read_common(folder: Path, *, merges: Merges | None = None) -> Source:
     """Read the common form, a folder with taxonomy.json and videos.jsonl.
 
+    Args:
+        folder: Where they lie.
+        merges: Names to be replaced.
+
     Raises:
-        DataError: A file is missing or malformed.
+        DataError: A file is missing or malformed, a time is negative, or a step stands twice.
     """
+    found = read_folder(folder, merges=merges)
     return Source(
-        annotations=read_annotations(folder),
+        annotations=found.annotations,
         form="taxonomy.json and videos.jsonl",
         names={},
         files=(folder / "taxonomy.json", folder / "videos.jsonl"),
+        notes=found.notes,
+    )
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Annotations in the common form.
+
+    Attributes:
+        annotations: With names replaced as asked for.
+        written: As they stand in the files.
+        kept: For each action its id in the files.
+        notes: What a user should know, one sentence each.
+    """
+
+    annotations: Annotations
+    written: Annotations
+    kept: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def read_folder(folder: Path, *, merges: Merges | None = None) -> Folder:
+    """Annotations of a folder, held to what sources are held to.
+
+    Args:
+        folder: It holds taxonomy.json and videos.jsonl.
+        merges: Names to be replaced.
+
+    Raises:
+        DataError: A file is missing or malformed, a time is negative, or a step stands twice.
+    """
+    places: list[str] = []
+
+    def check(video: Video, place: str) -> None:
+        for number, step in enumerate(video.steps):
+            make_step(
+                step.start, step.end, step.action, place=f"{place}, step {number} (counted from 0)"
+            )
+        places.append(place)
+
+    written = annotations = read_annotations(folder, check=check)
+    forms: dict[str, int] = {}
+    for number, video in enumerate(annotations.videos):
+        other = forms.setdefault(nfc(video.video_id), number)
+        if other != number:
+            raise DataError(
+                f"{places[number]}: video '{video.video_id}' looks like that of "
+                f"{places[other].rpartition(', ')[2]}, with its accents written otherwise. Rename "
+                "one of them."
+            )
+    notes = []
+    kept = tuple(range(len(annotations.taxonomy.actions)))
+    if merges is not None:
+        annotations, kept = apply_merges(annotations, merges)
+        notes.append(merges.note())
+    notes += [
+        f"{len(ids)} actions of a task are called '{name}' (ids {', '.join(map(str, ids))})."
+        for name, found in equal_names(annotations.taxonomy).items()
+        for ids in found
+    ]
+    notes += check_repeats(annotations, lambda number: places[number])
+    return Folder(annotations=annotations, written=written, kept=kept, notes=tuple(notes))
+
+
+def check_repeats(annotations: Annotations, place: Callable[[int], str]) -> tuple[str, ...]:
+    """Refuse steps that stand twice in a video, with the same times and action.
+
+    Where published annotations hold some, these are kept: the windows that published scores are
+    made on hold them, too.
+
+    Args:
+        annotations: The videos, with steps in the order in which they were found.
+        place: Where a video stands, by its number.
+
+    Returns:
+        A note where there are published ones.
+
+    Raises:
+        DataError: A step stands twice.
+    """
+    taxonomy = annotations.taxonomy
+    count, first, members = 0, "", 0
+    for index, video in enumerate(annotations.videos):
+        seen: dict[Step, int] = {}
+        before = count
+        for number, step in enumerate(video.steps):
+            earlier = seen.setdefault(step, number)
+            if earlier == number:
+                continue
+            what = (
+                f"steps {earlier} and {number} (counted from 0) of video '{video.video_id}' are "
+                f"the same, '{taxonomy.actions[step.action].name}' from {step.start:g} s to "
+                f"{step.end:g} s"
+            )
+            if taxonomy.dataset not in REPEATS_PUBLISHED:
+                raise DataError(f"{place(index)}: {what}. Remove one of them.")
+            first = first or what
+            count += 1
+        members += count > before
+    if not count:
+        return ()
+    return (
+        f"{count} steps of {members} videos stand twice in the annotations as published; they are "
+        f"kept, so that the windows are the published ones. The first: {first}.",
     )
 
 
@@ -97,8 +215,8 @@ def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
         or step.end < step.start
     ):
         raise DataError(
-            f"{place}: runs from {start} s to {end} s; expected 0 ≤ start ≤ end. Mend or remove "
-            "the step."
+            f"{place}: runs from {step.start:.9g} s to {step.end:.9g} s; expected 0 ≤ start ≤ end. "
+            "Mend or remove the step."
         )
     return step
 

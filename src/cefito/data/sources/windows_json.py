@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from cefito.data.sources.folder import feature_name
-from cefito.data.sources.source import Source, make_step, padded
+from cefito.data.sources.source import Source, check_repeats, make_step, padded
 from cefito.data.taxonomy import Action, Task, Taxonomy, is_id
+from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Step, Video
 from cefito.errors import DataError
 
@@ -89,8 +90,11 @@ def read_windows(
         task = _task(members, taxonomy, video)
         _check_actions(steps, task, taxonomy, members[0].place)
         videos.append(Video(video_id=video, split=split_of[video][0], task=task, steps=steps))
+    annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
+    places = [members[0].place for members in windows.values()]
+    notes += check_repeats(annotations, places.__getitem__)
     return Source(
-        annotations=Annotations(taxonomy=taxonomy, videos=tuple(videos)),
+        annotations=annotations,
         form="window files of the unified protocol",
         files=tuple(path for path, _ in files),
         notes=notes,
@@ -141,6 +145,7 @@ def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
     shortest = by_length[min(by_length)]
     steps = join_windows([window.steps for window in shortest])
     if steps is None:
+        _check_repeats(shortest)
         raise DataError(
             f"{shortest[0].place}: the {len(shortest)} windows of video '{video}' with "
             f"{len(shortest[0].steps)} steps each do not overlap into one sequence, each beginning "
@@ -157,6 +162,18 @@ def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
                     "protocol and one vocabulary."
                 )
     return steps
+
+
+def _check_repeats(windows: Sequence[_Window]) -> None:
+    """Refuse windows that stand twice."""
+    seen: dict[tuple[Step, ...], str] = {}
+    for window in windows:
+        earlier = seen.setdefault(window.steps, window.place)
+        if earlier != window.place:
+            raise DataError(
+                f"{window.place}: is the same as {earlier.rpartition('/')[2]}, which its video "
+                "does not explain. Remove one of them."
+            )
 
 
 def _split(path: Path) -> str:
@@ -178,7 +195,8 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
         )
         feature = value.get("feature")
         name = value.get("vid") or (feature_name(feature) if isinstance(feature, str) else None)
-        task, task_name = _id(value["task_id"], "task", place), str(value.get("task", "")).strip()
+        task = _id(value["task_id"], "task", place)
+        task_name = nfc(str(value.get("task", ""))).strip()
         length = entry.get("instruction_len", len(steps))
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(f"{place}: not a window ({problem!r}). {_SHAPE}") from problem
@@ -191,7 +209,7 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
             f"{place}: has {len(steps)} steps, 'instruction_len' says {length}. {_SHAPE}"
         )
     names = (feature, name) if isinstance(feature, str) and feature else (name,)
-    return name, _Window(place=place, task=task, task_name=task_name, names=names, steps=steps)
+    return nfc(name), _Window(place=place, task=task, task_name=task_name, names=names, steps=steps)
 
 
 def _id(value: Any, kind: str, place: str) -> int:

@@ -19,6 +19,7 @@ from cefito.planners.base import Queries
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
 from cefito.planners.cefito.weights import NOTHING_FITTED, Evidence, ObjectiveFit, Weights
 from cefito.planners.chain.model import ChainModel
+from cefito.progress import Advance, Progress, silent
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Field
 
@@ -29,7 +30,7 @@ CANDIDATES = 64
 MOST_TASKS = 5
 """Most tasks of a query among which the number to search is chosen."""
 _NO_ENERGY = 1e6  # in the place of an infinite energy, of a field that diverged
-_BATCH = 4096  # sequences whose energies are computed at once
+_BATCH = 1024  # sequences whose energies are computed at once; more of them leave the caches behind
 _JOINT, _PRIOR, _ENERGY = 0, 1, 2  # columns of the features
 _FOLDS = 5
 _ROUNDING = 1e-9
@@ -82,7 +83,13 @@ class _Candidates:
 
 
 def fit_objective(
-    chain: ChainModel, field: Field, prior: NGramPrior, val: Windows, *, windows: int
+    chain: ChainModel,
+    field: Field,
+    prior: NGramPrior,
+    val: Windows,
+    *,
+    windows: int,
+    progress: Progress = silent,
 ) -> ObjectiveFit:
     """Fit the weights of all objectives, and choose the number of tasks.
 
@@ -96,9 +103,16 @@ def fit_objective(
         prior: Prior over sequences.
         val: Validation windows.
         windows: Size of the sample of them; 0 for all.
+        progress: Shows progress, window by window.
     """
     sample = val.sample(windows or None, seed=0)
-    candidates = _candidates(chain, field, prior, sample)
+    with progress("fitting the objective", total=len(sample)) as advance:
+        candidates = _candidates(chain, field, prior, sample, advance)
+        return _fit_to(candidates)
+
+
+def _fit_to(candidates: _Candidates) -> ObjectiveFit:
+    """The weights, and the number of tasks, that windows' candidates ask for."""
     truth, videos = candidates.truth.tolist(), candidates.videos.tolist()
     offsets = candidates.offsets()
     prior_alone = choose_terms(
@@ -171,7 +185,9 @@ def _fold_of(videos: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(folds[place])
 
 
-def _candidates(chain: ChainModel, field: Field, prior: NGramPrior, sample: Windows) -> _Candidates:
+def _candidates(
+    chain: ChainModel, field: Field, prior: NGramPrior, sample: Windows, advance: Advance
+) -> _Candidates:
     scores = chain.scores(Queries.from_windows(sample))
     states = scores.states
     best, values = scores.best(CANDIDATES)
@@ -186,7 +202,7 @@ def _candidates(chain: ChainModel, field: Field, prior: NGramPrior, sample: Wind
     hit = correct == 1
     flat = actions.reshape(-1, actions.shape[2])
     log_prior = prior.log_probability(flat, tasks.ravel()).reshape(tasks.shape)
-    energies = _energies(field, sample, actions)
+    energies = _energies(field, sample, actions, advance)
     features = np.stack([joint, log_prior, -energies], axis=2)
     return _Candidates(
         features=np.where(possible[:, :, None], features, 0.0),
@@ -199,19 +215,22 @@ def _candidates(chain: ChainModel, field: Field, prior: NGramPrior, sample: Wind
     )
 
 
-def _energies(field: Field, sample: Windows, actions: NDArray[np.int64]) -> NDArray[np.float64]:
+def _energies(
+    field: Field, sample: Windows, actions: NDArray[np.int64], advance: Advance
+) -> NDArray[np.float64]:
     """Energies [N, n] of the candidates [N, n, T] of windows."""
     count = actions.shape[1]
-    query = np.repeat(np.arange(len(sample)), count)
-    sequences = actions.reshape(-1, actions.shape[2])
-    parts = []
+    together = max(1, _BATCH // max(count, 1))  # windows
+    energies = np.empty(actions.shape[:2])
     with torch.inference_mode():
-        for first in range(0, len(query), _BATCH):
-            rows = query[first : first + _BATCH]
-            batch = (sample.initial[rows], sample.goal[rows], sequences[first : first + _BATCH])
-            tensors = (torch.from_numpy(part).to(field.device) for part in batch)
-            parts.append(field.energy(*tensors).double().cpu().numpy())
-    energies = np.concatenate(parts).reshape(-1, count)
+        for first in range(0, len(sample), together):
+            rows = slice(first, first + together)
+            sequences = actions[rows].reshape(-1, actions.shape[2])
+            ends = (np.repeat(part[rows], count, axis=0) for part in (sample.initial, sample.goal))
+            tensors = (torch.from_numpy(part).to(field.device) for part in (*ends, sequences))
+            found = field.energy(*tensors).double().cpu().numpy()
+            energies[rows] = found.reshape(-1, count)
+            advance(len(found) / max(count, 1))
     return np.where(np.isfinite(energies), energies, _NO_ENERGY)
 
 

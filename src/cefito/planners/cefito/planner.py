@@ -135,11 +135,14 @@ class CefitoPlanner:
             val_tasks=val.tasks,
         )
         incremental = incremental_field(field)
-        with context.progress("fitting the objective", total=1) as advance:
-            fitted = fit_objective(
-                chain, incremental, prior, val, windows=settings.search.fitting_windows
-            )
-            advance()
+        fitted = fit_objective(
+            chain,
+            incremental,
+            prior,
+            val,
+            windows=settings.search.fitting_windows,
+            progress=context.progress,
+        )
         planner = cls(
             settings=settings,
             taxonomy=train.taxonomy,

@@ -1,0 +1,95 @@
+"""`cefito config`: what a preset comes to, and where a run differs from it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from cefito.cli.console import print_json, table, talk
+from cefito.cli.options import Flag, Settings, settings
+
+__all__ = ["app"]
+
+app = App(name="config", help="Show the settings of presets, and compare those of runs.")
+
+
+@app.command
+def show(
+    preset: str = "small",
+    /,
+    *,
+    dataset: str = "",
+    horizon: int = 0,
+    method: Annotated[str, Parameter(name=("--method", "--planner"))] = "",
+    set_: Settings = (),
+    json: Flag = False,
+) -> None:
+    """Print all settings that a preset comes to, as a file that --preset takes.
+
+    Behind a setting stands the comment of the preset that settled it.
+
+    Args:
+        preset: paper, released, small, quickstart, or the path of a .toml file of the same form.
+        dataset: Name or folder of a data set; presets have variants for some.
+        horizon: Number of actions of a plan; some variants are for one only.
+        method: Only what this method reads: cefito, chain, viterbi, pdpp, pkg, pkg-beam, nearest,
+            frequent.
+        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
+            repeated.
+        json: Print JSON instead of TOML.
+    """
+    from cefito.planners.config_text import settings_text, settings_values
+    from cefito.planners.settings import load_config
+
+    changes, name = settings(set_), _dataset_name(dataset)
+    if json:
+        config = load_config(preset, dataset=name, horizon=horizon, overrides=changes)
+        print_json(settings_values(config, method=method))
+        return
+    sys.stdout.write(
+        settings_text(preset, dataset=name, horizon=horizon, overrides=changes, method=method)
+    )
+
+
+@app.command
+def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) -> None:
+    """Print where the settings of a run differ from those of a preset, or of another run.
+
+    Of the preset those for the run's data set and horizon are taken, and of all settings those that
+    the run's method reads.
+
+    Args:
+        run: Run folder.
+        preset: paper, released, small, quickstart, the path of a .toml file, or another run folder.
+        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
+            repeated.
+        json: Print JSON instead of a table.
+    """
+    from cefito.planners.config_text import compare_settings
+
+    found = compare_settings(run, preset, overrides=settings(set_))
+    if json:
+        print_json([vars(difference) for difference in found])
+    elif found:
+        table(
+            "",
+            ("setting", str(run), preset),
+            [(one.setting, _shown(one.ours), _shown(one.theirs)) for one in found],
+        )
+    else:
+        talk(f"{run} has the settings of {preset}.")
+
+
+def _dataset_name(given: str) -> str:
+    """The name that presets know a data set by, from its name or its folder."""
+    from cefito.data.taxonomy import Taxonomy
+
+    path = Path(given) / "taxonomy.json"
+    return Taxonomy.read(path).dataset if given and path.is_file() else given
+
+
+def _shown(value: object) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,124 @@
+"""`cefito config`: what presets come to, as files that can be used again, and differences."""
+
+import json
+import tomllib
+
+import pytest
+
+from cefito.cli import main
+from cefito.planners.config_text import settings_text, settings_values
+from cefito.planners.registry import METHODS
+from cefito.planners.run_info import DatasetReference, RunInfo
+from cefito.planners.settings import load_config, preset_names
+
+
+def call(capsys, *argv):
+    code = main([str(part) for part in argv])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured
+
+
+@pytest.fixture
+def run(tmp_path):
+    """What `run.json` of a finished training says; nothing else of a run is looked at."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = load_config("small", dataset="crosstask", horizon=3, overrides={"chain.members": 2})
+    RunInfo(
+        dataset=DatasetReference(name="crosstask", path="data", fingerprint="0" * 64),
+        horizon=3,
+        seed=0,
+        preset="small",
+        config=config.model_dump(mode="json"),
+        finished=True,
+    ).write(folder)
+    return folder
+
+
+@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize(("dataset", "horizon"), [("", 0), ("crosstask", 3), ("coin", 4)])
+def test_what_is_shown_is_a_preset_of_the_same_settings(preset, dataset, horizon, tmp_path):
+    text = settings_text(
+        preset, dataset=dataset, horizon=horizon, overrides={"chain.members": 4, "pkg.width": 3}
+    )
+    (tmp_path / "mine.toml").write_text(text)
+    expected = load_config(
+        preset,
+        dataset=dataset,
+        horizon=horizon,
+        overrides={"chain.members": 4, "pkg.width": 3},
+    )
+    again = load_config(str(tmp_path / "mine.toml"))
+    assert settings_values(again) == settings_values(expected)
+
+
+def test_comments_are_those_of_the_file_that_settled_a_setting(capsys):
+    lines = call(
+        capsys,
+        *("config", "show", "small", "--dataset", "crosstask", "--horizon", 3),
+        *("--set", "pkg.width=5", "--set", "field.dropout=0.1"),
+    ).out.splitlines()
+    assert lines[0] == "# Settings: preset small, data set crosstask, T = 3."
+    section = lines[lines.index("[training.optimiser]") :]
+    assert section[1] == "epochs = 6                       # paper: 200"  # small's variant
+    assert section[2] == "batch_size = 32                  # paper: not mentioned; elsewhere 128"
+    field = lines[lines.index("[field]") :]
+    assert "width = 96                       # paper: 384" in field  # small
+    assert (
+        "action_dim = 512                 # width of learned embeddings (Tab. 4 does not say)"
+        in (field)
+    )  # paper
+    assert "dropout = 0.1                    # changed here" in field
+    assert "width = 5                        # changed here" in lines
+
+
+@pytest.mark.parametrize("option", ["--method", "--planner"])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_method_reads(method, option, capsys):
+    captured = call(capsys, "config", "show", "paper", option, method, "--json")
+    assert list(json.loads(captured.out)) == list(METHODS[method].settings.model_fields)
+    text = call(capsys, "config", "show", "paper", option, method).out
+    assert set(tomllib.loads(text)) == set(METHODS[method].settings.model_fields)
+
+
+def test_a_data_set_by_its_folder(tiny_dataset, capsys):
+    out = call(capsys, "config", "show", "--dataset", tiny_dataset.folder).out
+    assert out.startswith("# Settings: preset small, data set tiny.\n")
+
+
+def test_a_run_beside_its_preset(run, capsys):
+    lines = call(capsys, "config", "diff", run, "small").out.splitlines()
+    assert [line.split() for line in lines] == [
+        ["setting", str(run), "small"],
+        ["chain.members", "2", "3"],
+    ]
+    same = call(capsys, "config", "diff", run, "small", "--set", "chain.members=2")
+    assert (same.out, same.err) == ("", f"{run} has the settings of small.\n")
+    same = call(capsys, "config", "diff", run, run, "--json")
+    assert json.loads(same.out) == []
+
+
+def test_differences_are_of_what_the_method_reads(run, capsys):
+    found = json.loads(call(capsys, "config", "diff", run, "paper", "--json").out)
+    by_key = {entry["setting"]: (entry["ours"], entry["theirs"]) for entry in found}
+    assert by_key["field.width"] == (96, 384)
+    assert by_key["search.method"] == ("guided", "exhaustive")
+    assert not [key for key in by_key if key.startswith(("pdpp", "viterbi", "pkg"))]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["show", "smal"], "no preset 'smal'"),
+        (["show", "small", "--method", "magic"], "no method 'magic'"),
+        (["show", "small", "--set", "chain.member=2"], "did you mean 'chain.members'?"),
+        (["diff", "nowhere", "small"], "nowhere"),
+    ],
+)
+def test_refusals(argv, message, capsys):
+    assert main(["config", *argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert message in captured.err

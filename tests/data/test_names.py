@@ -1,0 +1,178 @@
+"""Tasks and actions by name."""
+
+import re
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cefito.data.names import find_action, find_actions, find_task, sequence
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import nfc
+from cefito.errors import ConfigError
+
+
+def made(tasks):
+    """A taxonomy of {task: names of its actions}; actions are numbered as they come."""
+    actions, found = [], []
+    for name, members in tasks.items():
+        first = len(actions)
+        actions += [Action(id=first + place, name=each) for place, each in enumerate(members)]
+        found.append(
+            Task(id=len(found), name=name, actions=tuple(range(first, first + len(members))))
+        )
+    return Taxonomy(dataset="made", tasks=tuple(found), actions=tuple(actions))
+
+
+TAXONOMY = made(
+    {
+        "Make Lemonade": ["cut lemon", "pour water", "Stir"],
+        "Make Käse": ["pour water", "add salt", "stir", "add salt"],
+        "Numbers": ["7", "0", "8"],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (1, 1),
+        (np.int64(1), 1),
+        ("1", 1),
+        (" +1 ", 1),
+        ("id:1", 1),
+        ("Make Käse", 1),
+        (unicodedata.normalize("NFD", "Make Käse"), 1),
+        ("make  käse!", 1),
+        ("name:make lemonade", 0),
+    ],
+)
+def test_tasks(given, expected):
+    assert find_task(TAXONOMY, given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("Make Lemonad", "unknown task 'Make Lemonad'; near it: 'Make Lemonade'."),
+        ("xyz", "unknown task 'xyz'; no name is near it. cefito data list shows all there are."),
+        ("", "unknown task ''"),
+        ("name:", "unknown task ''"),
+        ("!", "unknown task '!'"),
+        (3, "unknown task 3; there are 0 to 2."),
+        (-1, "unknown task -1; there are 0 to 2."),
+        ("-1", "unknown task -1;"),
+        ("9" * 5000, "unknown task 999"),
+        ("id:x", "unknown task x; there are 0 to 2."),
+        ("1.0", "unknown task '1.0'"),
+        (True, "task True: expected its id or its name."),
+        (1.0, "task 1.0: expected its id or its name."),
+    ],
+)
+def test_tasks_that_there_are_not(given, message):
+    with pytest.raises(ConfigError) as caught:
+        find_task(TAXONOMY, given)
+    assert message in str(caught.value)
+    assert caught.value.setting == "task"
+
+
+@pytest.mark.parametrize(
+    ("given", "task", "expected"),
+    [
+        ("cut lemon", None, 0),
+        ("Cut-Lemon", None, 0),
+        ("pour water", 0, 1),
+        ("pour water", 1, 3),
+        ("stir", None, 5),  # as it is written
+        ("Stir", None, 2),
+        ("stir", 0, 2),  # the task's comes first, however it is written
+        ("STIR", 1, 5),
+        (0, 1, 0),  # an id may be of any task; searches decide
+        ("name:7", None, 7),
+        ("id:7", None, 7),
+        ("name:0", None, 8),
+        ("id:0", None, 0),
+    ],
+)
+def test_actions(given, task, expected):
+    assert find_action(TAXONOMY, given, task=task) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "task", "message"),
+    [
+        (
+            "pour water",
+            None,
+            "'pour water' is the name of several actions: 1 'pour water' of 'Make Lemonade', "
+            "3 'pour water' of 'Make Käse'. Give the task, or the id.",
+        ),
+        (
+            "STIR",
+            None,
+            "'STIR' is the name of several actions: 2 'Stir' of 'Make Lemonade', 5 'stir' of "
+            "'Make Käse'. Give the task, or the id.",
+        ),
+        (
+            "add salt",
+            1,
+            "4 'add salt' of 'Make Käse', 6 'add salt' of 'Make Käse'. Give the id.",
+        ),
+        (
+            "cut lemon",
+            1,
+            "action 'cut lemon' is not one of the task 'Make Käse' but of 'Make Lemonade'.",
+        ),
+        ("add slat", None, "unknown action 'add slat'; near it: 'add salt'"),
+        ("pour wine", 1, "unknown action 'pour wine'; near it: 'pour water'."),
+        ("0", 1, "action 0: is the name of action 8, not its id. Write name:0 or id:0"),
+        (10, None, "unknown action 10; there are 0 to 9."),
+        (
+            "8",
+            None,
+            "action 8: is the name of action 9, not its id. Write name:8 or id:8 for the one that "
+            "is meant.",
+        ),
+    ],
+)
+def test_actions_that_are_not_one(given, task, message):
+    with pytest.raises(ConfigError) as caught:
+        find_action(TAXONOMY, given, task=task, setting="forbidden")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.setting == "forbidden"
+
+
+def test_a_name_for_all_that_have_it():
+    assert find_actions(TAXONOMY, "pour water") == (1, 3)
+    assert find_actions(TAXONOMY, "pour water", task=1) == (3,)
+    assert find_actions(TAXONOMY, "cut lemon", task=1) == (0,)
+    assert find_actions(TAXONOMY, "7") == (7,)  # its id and its name
+    assert find_actions(TAXONOMY, 8) == (8,)
+
+
+def test_many_of_one_name_are_listed_in_part():
+    many = made({f"task {number}": ["go"] for number in range(20)})
+    with pytest.raises(ConfigError, match=r"7 'go' of 'task 7' and 12 more\. Give the task"):
+        find_action(many, "go")
+
+
+def test_labels():
+    assert sequence(TAXONOMY, [4, 0]) == "add salt → cut lemon"
+    assert sequence(TAXONOMY, [4, 0], ids=True) == "add salt (4) → cut lemon (0)"
+
+
+@given(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=8, unique_by=nfc), st.data())
+def test_every_name_finds_its_action(names, data):
+    """What has a letter and is no number is found by its name, in either form of Unicode."""
+    names = [name for name in map(nfc, names) if name.strip() == name and re.search(r"\w", name)]
+    names = [name for name in names if not re.match(r"[+-]?\d+$|(id|name):", name)]
+    if not names:
+        return
+    taxonomy = made({"all": names})
+    number = data.draw(st.integers(0, len(names) - 1))
+    form = data.draw(st.sampled_from(["NFC", "NFD"]))
+    assert find_action(taxonomy, unicodedata.normalize(form, names[number])) == number
+    assert find_action(taxonomy, number) == find_action(taxonomy, f"id:{number}") == number
