@@ -134,7 +134,7 @@ def test_numbers():
 def test_commands_take_whole_numbers_only(capsys):
     for argv in (
         ["train", "x", "--horizon", "3", "--out", "y", "--seed", "3.7"],
-        ["plan", "x", "--task", "1.7"],
+        ["plan", "x", "--top-k", "1.7"],
         ["plan", "x", "--width", "4.5"],
         ["data", "world", "y", "--seed=1.9"],
     ):
