@@ -9,18 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import check_regular, load_npy, load_npz
 from cefito.errors import CefitoError, DataError, RunError
+from cefito.locks import made_folders, temporary_beside
 
 __all__ = [
     "check_array",
@@ -50,25 +49,18 @@ def write_atomic(
         error: Raised when the file cannot be written (full disk, no permission); the old file stays
             as it was.
     """
-    temporary = None
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        temporary = Path(name)
-        fill(temporary)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as problem:
+        with temporary_beside(path) as temporary:
+            fill(temporary)
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+            temporary.replace(path)
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+        reason = getattr(problem, "strerror", None) or problem
         raise error(
-            f"{path}: could not be written ({problem.strerror or problem}); what stood there "
-            "before is "
-            f"untouched. Free some disk space or choose another folder."
+            f"{path}: could not be written ({reason}); what stood there before is untouched. Free "
+            "some disk space or choose another folder."
         ) from problem
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -98,80 +90,15 @@ def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> 
         remedy: What to do about it, the last sentence of the error message.
         error: Type of the error raised when the file is missing or is not JSON.
     """
+    check_regular(path, remedy, error)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as problem:
-        raise error(f"{path}: no such file. {remedy}") from problem
+    except RecursionError as problem:
+        raise error(f"{path}: not valid JSON (nested too deeply). {remedy}") from problem
     except ValueError as problem:  # malformed JSON, not UTF-8, a number of thousands of digits
         raise error(f"{path}: not valid JSON ({problem}). {remedy}") from problem
     except OSError as problem:
         raise error(f"{path}: cannot be read ({problem.strerror}). {remedy}") from problem
-
-
-def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
-    """Load an array from a .npy file; a pickled one is refused.
-
-    Args:
-        path: The file.
-        remedy: What to do about a missing file, the last sentence of the error message.
-
-    Raises:
-        DataError: The file is missing, truncated, or holds pickled objects.
-    """
-    try:
-        array = np.load(path, allow_pickle=False)
-    except FileNotFoundError as problem:
-        raise DataError(f"{path}: no such file. {remedy}".rstrip()) from problem
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as problem:
-        raise DataError(f"{path}: {_array_problem(problem)}") from problem
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise DataError(
-            f"{path}: holds several arrays; expected one. Save it again with numpy.save."
-        )
-    return array
-
-
-def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, NDArray[Any]]:
-    """Load the named members of a .npz archive; others are never opened.
-
-    Args:
-        path: The file.
-        names: Members to load.
-        remedy: What to do about a missing file or member, the last sentence of the error message.
-
-    Raises:
-        DataError: The file is missing or truncated, a member is missing or pickled.
-    """
-    try:
-        with path.open("rb") as file:  # numpy leaves the file open where it is truncated
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise DataError(
-                    f"{path}: is one array; expected an archive. Save it again with numpy.savez."
-                )
-            missing = [name for name in names if name not in archive.files]
-            if missing:
-                raise DataError(
-                    f"{path}: has no member '{missing[0]}' (found: "
-                    f"{', '.join(archive.files) or 'none'}). "
-                    f"{remedy}".rstrip()
-                )
-            return {name: archive[name] for name in names}
-    except FileNotFoundError as problem:
-        raise DataError(f"{path}: no such file. {remedy}".rstrip()) from problem
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as problem:
-        raise DataError(f"{path}: {_array_problem(problem)}") from problem
-
-
-def _array_problem(problem: Exception) -> str:
-    if "pickle" in str(problem).lower():
-        return (
-            "holds pickled objects, which are never loaded, or is no NumPy file at all. Save it "
-            "again as plain "
-            "floating-point arrays."
-        )
-    return f"is truncated or not a NumPy file ({problem}). Make or copy it again."
 
 
 def check_array(
@@ -245,18 +172,18 @@ def load_tensors(
     """
     from safetensors import SafetensorError, safe_open
 
+    check_regular(path, remedy, error)
     try:
         with safe_open(path, framework=framework) as archive:
             names = list(archive.keys())
             tensors = {name: archive.get_tensor(name) for name in names}
             return tensors, archive.metadata() or {}
-    except FileNotFoundError as problem:
-        raise error(f"{path}: no such file. {remedy}") from problem
     except (
         SafetensorError,
         OSError,
         TypeError,
-    ) as problem:  # TypeError: bfloat16, which NumPy does not know
+        ValueError,
+    ) as problem:  # TypeError: bfloat16, which NumPy does not know; ValueError: a NUL in the name
         raise error(
             f"{path}: truncated or not a safetensors file ({problem}). {remedy}"
         ) from problem
@@ -280,31 +207,28 @@ def new_folder(target: Path) -> Iterator[Path]:
     Raises:
         DataError: `target` exists and is not empty, or cannot be written.
     """
-    import shutil
-
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    taken = target.exists() or target.is_symlink()  # a link may lead nowhere
+    if taken and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    except OSError as problem:
-        raise DataError(
-            f"{target}: cannot be made ({problem.strerror}). Choose another folder."
-        ) from problem
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        temporary.replace(target)
-    except (
-        OSError,
-        RunError,
-    ) as problem:  # RunError: from a writer of this module, about a file in `temporary`
-        cause = problem.__cause__ if isinstance(problem, RunError) else problem
-        reason = cause.strerror if isinstance(cause, OSError) else None
-        raise DataError(
-            f"{target}: could not be written ({reason or problem}); nothing was left there. Free "
-            "some disk "
-            f"space or choose another folder."
-        ) from problem
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(made_folders(target.parent))
+            temporary = stack.enter_context(temporary_beside(target, folder=True))
+        except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+            raise DataError(
+                f"{target}: cannot be made ({getattr(problem, 'strerror', None) or problem}). "
+                "Choose another folder."
+            ) from problem
+        try:
+            yield temporary
+            temporary.replace(target)
+        except (
+            OSError,
+            RunError,
+        ) as problem:  # RunError: from a writer of this module, about a file in `temporary`
+            cause = problem.__cause__ if isinstance(problem, RunError) else problem
+            reason = cause.strerror if isinstance(cause, OSError) else None
+            raise DataError(
+                f"{target}: could not be written ({reason or problem}); nothing was left there. "
+                "Free some disk space or choose another folder."
+            ) from problem

@@ -22,6 +22,10 @@ __all__ = [
 ]
 
 
+_KINDS = ("cpu", "cuda", "mps", "xpu")
+"""Kinds of devices that compute; PyTorch knows more names, such as "meta"."""
+
+
 @unique
 class Stream(IntEnum):
     """What is drawn from a training's seed, each from a stream of its own: none shifts another.
@@ -100,6 +104,8 @@ def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
         raise RunError(
             f"unknown device '{name}'; expected auto, cpu, cuda or mps.", setting="device"
         ) from problem
+    if device.type not in _KINDS:
+        raise RunError(f"device '{name}': nothing is computed there. Use 'cpu'.", setting="device")
     missing = (device.type == "cuda" and not torch.cuda.is_available()) or (
         device.type == "mps" and not torch.backends.mps.is_available()
     )

@@ -9,16 +9,21 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib.resources.abc import Traversable
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from cefito.errors import ConfigError
 
 __all__ = [
+    "LARGEST",
+    "MAX_WEIGHTS",
     "Frozen",
     "changed",
+    "check_weights",
     "flattened",
     "preset_names",
     "preset_values",
@@ -26,13 +31,68 @@ __all__ = [
     "validated",
 ]
 
+LARGEST = 10**9
+"""Largest whole number that a setting can be."""
+MAX_WEIGHTS = 64 << 30
+"""Most bytes that the weights of one planner's networks may take: 64 GiB."""
 _SUGGESTED = 4  # most settings that are named where one is unknown
 
 
 class Frozen(BaseModel):
-    """Base of all settings: immutable; unknown keys and numbers that are none are refused."""
+    """Base of all settings: immutable; unknown keys and numbers that are none are refused.
+
+    A value is what it is written as: `true` and 3.7 are no whole numbers, 1 is no truth value, and
+    "3" is no number.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name in cls.model_fields:
+            _check_kind(value, cls.model_fields[info.field_name].annotation)
+        return value
+
+
+def _check_kind(value: Any, kind: Any) -> None:
+    """Refuse a value of another kind than its setting's, where pydantic would convert it."""
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        kinds = get_args(kind)
+        each = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+        for part, inner in zip(value, each, strict=False):  # the wrong number is told later
+            if not isinstance(part, str) or part.strip().lstrip("+-").isdecimal():
+                _check_kind(part, getattr(inner, "__origin__", inner))
+        return
+    truth = isinstance(value, bool)
+    if kind is int:
+        if truth or not isinstance(value, Integral):
+            raise PydanticCustomError("whole_number", "expected a whole number")
+        if abs(int(value)) > LARGEST:
+            raise PydanticCustomError(
+                "whole_number", f"expected a whole number of at most {LARGEST:,}"
+            )
+    elif kind is float and (truth or not isinstance(value, Real)):
+        raise PydanticCustomError("number", "expected a number")
+    elif kind is bool and not truth:
+        raise PydanticCustomError("truth", "expected true or false")
+
+
+def check_weights(count: float, what: str) -> None:
+    """Refuse networks that no memory holds; for validators of settings.
+
+    Args:
+        count: Number of weights, at least; a lower bound is enough.
+        what: Whose they are.
+
+    Raises:
+        ValueError: They would take more than `MAX_WEIGHTS`.
+    """
+    if 4 * count > MAX_WEIGHTS:
+        raise ValueError(
+            f"{what} would have at least {count:.3g} weights, which take {_bytes(4 * count)}; at "
+            f"most {_bytes(MAX_WEIGHTS)} can be asked for"
+        )
 
 
 Settings = TypeVar("Settings", bound=Frozen)
@@ -61,9 +121,25 @@ def validated(kind: type[Settings], values: Mapping[str, Any], *, place: str) ->
             )
             raise ConfigError(message, setting=key) from problem
         key = ".".join(str(part) for part in first["loc"]) or "the whole"
-        got = "" if first["type"] == "missing" else f" (got {first['input']!r})"
-        message = f"{place}: setting '{key}': {first['msg']}{got}."
+        together = first["type"] == "value_error" and isinstance(first["input"], Mapping)
+        shown = first["type"] != "missing" and not together  # several settings that do not fit
+        got = f" (got {_shown(first['input'])})" if shown else ""
+        message = f"{place}: setting '{key}': {first['msg'].removeprefix('Value error, ')}{got}."
         raise ConfigError(message, setting=key) from problem
+
+
+def _bytes(count: float) -> str:
+    gib = count / 2**30
+    return f"{gib:,.0f} GiB" if gib < 10_000 else f"{gib:.3g} GiB"
+
+
+def _shown(value: Any) -> str:
+    """A value that was refused, not too long; numbers of thousands of digits have no decimals."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a number of {value.bit_length():,} bits"
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def setting_names(kind: type[BaseModel]) -> Iterator[str]:
@@ -170,6 +246,10 @@ def _read(
     if preset in above:
         raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
     path: Traversable = Path(preset) if preset.endswith(".toml") else folder / f"{preset}.toml"
+    if isinstance(path, Path) and path.exists() and not path.is_file():
+        raise ConfigError(
+            f"preset '{preset}': cannot be read (it is a folder, a pipe or a device, not a file)."
+        )
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as problem:
@@ -177,7 +257,9 @@ def _read(
             f"no preset '{preset}'; shipped are {', '.join(preset_names(folder))}, or give the "
             "path of a .toml file."
         ) from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as problem:
+    except RecursionError as problem:
+        raise ConfigError(f"preset '{preset}': is nested too deeply. Make it flatter.") from problem
+    except (ValueError, OSError) as problem:  # no TOML, not UTF-8, a number of thousands of digits
         raise ConfigError(f"preset '{preset}': cannot be read ({problem}).") from problem
     base, variants = values.pop("base", None), values.pop("variant", [])
     if not isinstance(variants, list) or not all(
@@ -206,14 +288,16 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
-    first, _, rest = key.partition(".")
-    return {first: _nested(rest, value) if rest else value}
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return dict(value)
 
 
 def _parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed = tomllib.loads(f"value = {value}")
+        return parsed["value"] if len(parsed) == 1 else value  # else it went on behind the value
+    except (ValueError, RecursionError):  # ValueError: no TOML, a number of thousands of digits
         return value

@@ -241,7 +241,7 @@ def test_train_with_settings_of_every_form(world, tmp_path, capsys):
         (["--set", "=3"], "--set =3: expected KEY=VALUE"),
         (
             ["--set", "training.optimiser.epochs=many"],
-            "setting 'training.optimiser.epochs': Input should be a valid integer",
+            "setting 'training.optimiser.epochs': expected a whole number",
         ),
         (["--set", "training.optimiser.epochs=0"], "greater than or equal to 1 (got 0)"),
         (["--set", "field.width=15"], "width 15 must be even and divisible by the"),
@@ -277,8 +277,11 @@ def test_train_refuses_folders_in_use(world, run, tmp_path, fails):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("keep")
     (tmp_path / "file").write_text("keep")
-    for name in ("mine", "file"):
-        assert "is not empty and holds no run" in fails(
+    for name, reason in (
+        ("mine", "is not empty and holds no run"),
+        ("file", "file: cannot be made (File exists)"),
+    ):
+        assert reason in fails(
             "train",
             world.folder,
             "--horizon",

@@ -17,6 +17,7 @@ from cefito.data.prepared import write_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.locks import LOCK_FILE, locked
 from cefito.planners import Queries
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.run import open_run, train_run
@@ -467,14 +468,30 @@ def test_foreign_folders_are_refused(world, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("keep")
     (tmp_path / "file").write_text("keep")
-    for name in ("mine", "file"):
-        with pytest.raises(
-            RunError, match=f"{name}: is not empty and holds no run. Choose another folder"
-        ):
+    for name, reason in (
+        ("mine", "is not empty and holds no run"),
+        ("file", r"cannot be made \(File exists\)"),
+    ):
+        with pytest.raises(RunError, match=f"{name}: {reason}. Choose another folder"):
             train_run(world, tmp_path / name, config=CONFIG, horizon=3, seed=0)
     with pytest.raises(RunError, match="cannot be made"):
         train_run(world, tmp_path / "file" / "below", config=CONFIG, horizon=3, seed=0)
     assert snapshot(tmp_path) == {"mine/thesis.tex": b"keep", "file": b"keep"}
+
+
+def test_two_trainings_do_not_share_a_folder(world, tmp_path):
+    call = {"config": CONFIG, "horizon": 3, "seed": 0, "method": "nearest"}
+    with (
+        locked(tmp_path / "run", "a training"),
+        pytest.raises(RunError, match=r"another command works there \(a training, process \d+, "),
+    ):
+        train_run(world, tmp_path / "run", **call)
+    with pytest.raises(DataError, match="gives no windows"):
+        train_run(world, tmp_path / "new" / "run", **{**call, "horizon": 300})
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    (tmp_path / "run" / LOCK_FILE).touch()  # of one that was killed
+    assert train_run(world, tmp_path / "run", **call).info.finished
+    assert not (tmp_path / "run" / LOCK_FILE).exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"finished": true}'])

@@ -6,7 +6,6 @@ code 2.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
     from cyclopts import App
 
 __all__ = ["build_app", "main"]
+
+TRACEBACK = "--traceback"
+"""Option of every command: show also where in the program an error came from."""
 
 # Every command by its name: where it lives and its line in `cefito --help`. A module is imported
 # only when its command is called, so that help is quick and does not load torch. Where
@@ -61,16 +63,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 def build_app() -> App:
     """The command-line application, without any command's module imported."""
-    from cyclopts import App
+    from cyclopts import App, Parameter
+
+    from cefito.cli.numbers import convert_option
 
     app = App(
         name="cefito",
         version=version("cefito"),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
+        default_parameter=Parameter(converter=convert_option),
         help="Plan the steps between two observations by searching a learned energy field.",
-        help_epilogue="Every command also takes --verbose (say more) and --quiet (results and "
-        "errors alone).",
+        help_epilogue="Every command also takes --verbose (say more), --quiet (results and errors "
+        f"alone) and {TRACEBACK} (with an error, show also where in the program it came from).",
     )
     app.register_install_completion_command(help="Install completion for the shell in use.")
     for name, (path, line) in COMMANDS.items():
@@ -86,33 +91,70 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, what a command returned, 2 for a wrong call or an error that a user can
-        act on, 130 when interrupted.
+        act on, 1 for one that only the machine or the program is to blame for, 130 when
+        interrupted, 128 and the signal's number when ended by one.
     """
-    from cyclopts import CycloptsError
-
+    from cefito.cli import guard
     from cefito.cli.volume import at_volume, split_volume
 
-    app, given = build_app(), sys.argv[1:] if argv is None else list(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    guard.open_streams()
+    kept = [part for part in given if part != TRACEBACK]
+    traced = len(kept) < len(given)
+    if any("\0" in part for part in kept):
+        return _fail("an argument holds a NUL character, which no name can have.", 2, None)
     try:
-        given, chosen = split_volume(given)
-        with at_volume(chosen):
-            result = app(given, exit_on_error=False, print_error=False)
-        sys.stdout.flush()
-    except CefitoError as problem:
-        from cefito.cli.remedy import with_option
-
-        return _fail(with_option(problem, app, given), 2)
-    except CycloptsError as problem:
-        return _fail(f"{problem} (see --help)", 2)
-    except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        with guard.ending_signals():
+            kept, chosen = split_volume(kept)
+            with at_volume(chosen):
+                return _run(kept)
+    except KeyboardInterrupt as problem:
+        return _fail("interrupted", 130, problem if traced else None)
+    except guard.Ended as problem:
+        return _fail(f"ended by {problem.signal.name}", 128 + problem.signal, None)
     except BrokenPipeError:
         # the reader of stdout has gone, as with `| head`; nothing more can be said there
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        guard.silence_stdout()
         return 141
+    except Exception as problem:
+        message, code = _explained(problem, kept)
+        return _fail(message, code, problem if traced else None)
+
+
+def _run(argv: list[str]) -> int:
+    """Call the command; its exit code."""
+    from cefito.cli import guard
+
+    result = build_app()(argv, exit_on_error=False, print_error=False)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        guard.silence_stdout()
+        raise OSError(problem.errno, problem.strerror, "standard output") from problem
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
 
-def _fail(message: str, code: int) -> int:
-    sys.stderr.write("error: " + " ".join(message.split()) + "\n")
+def _explained(problem: Exception, argv: Sequence[str]) -> tuple[str, int]:
+    from cyclopts import CycloptsError
+
+    from cefito.cli import guard
+
+    if isinstance(problem, CycloptsError):
+        return f"{problem} (see --help)", 2
+    if isinstance(problem, CefitoError):
+        from cefito.cli.remedy import with_option
+
+        return with_option(problem, build_app(), argv), 2
+    return guard.explained(problem)
+
+
+def _fail(message: str, code: int, problem: BaseException | None) -> int:
+    """Say what is wrong, with where it came from if that was asked for."""
+    from cefito.cli import guard
+
+    if problem is not None:
+        guard.show_traceback(problem)
+    sys.stderr.write(f"error: {guard.printable(guard.one_line(message))}\n")
     return code

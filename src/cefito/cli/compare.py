@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.evaluation.results import Results
+
+MOST_SEEDS = 10_000
+"""Most seeds of a comparison: each is a training of every planner at every horizon."""
 
 __all__ = ["compare", "finish", "first_seeds", "numbers"]
 
@@ -167,6 +171,8 @@ def first_seeds(count: int) -> tuple[int, ...]:
     """
     if count < 1:
         raise ConfigError(f"--seeds {count}: expected at least 1.")
+    if count > MOST_SEEDS:
+        raise ConfigError(f"--seeds {count}: expected at most {MOST_SEEDS:,}.")
     return tuple(range(count))
 
 
@@ -177,6 +183,6 @@ def numbers(text: str) -> tuple[int, ...]:
         ConfigError: Not such text.
     """
     parts = _listed(text)
-    if not parts or not all(part.isdecimal() and int(part) for part in parts):
+    if not parts or not all(re.fullmatch(r"0*[1-9][0-9]{0,3}", part) for part in parts):
         raise ConfigError(f"--horizons {text}: expected numbers of actions, as in 3,4.")
     return tuple(int(part) for part in parts)

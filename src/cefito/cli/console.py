@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cefito.cli.guard import printable
 from cefito.cli.volume import Volume, volume
 from cefito.progress import Advance, bar, silent
 
@@ -38,7 +39,7 @@ def talk(message: str, *, urgent: bool = False) -> None:
     """Write a line to stderr; under `--quiet` only what is urgent."""
     if volume() is Volume.QUIET and not urgent:
         return
-    sys.stderr.write(message + "\n")
+    sys.stderr.write(printable(message) + "\n")
     sys.stderr.flush()
 
 
@@ -48,8 +49,13 @@ def wrote(target: Path, dataset: PreparedDataset) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as JSON to stdout; NaN and infinity are refused with a ValueError."""
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write a value as JSON to stdout; NaN and infinity are refused with a ValueError.
+
+    Letters stand as they are where the console is of UTF-8, else as JSON's escapes.
+    """
+    letters = (sys.stdout.encoding or "").lower().replace("_", "-") in ("utf-8", "utf8")
+    text = json.dumps(value, indent=1, ensure_ascii=not letters, allow_nan=False)
+    sys.stdout.write(text + "\n")
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -78,7 +84,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
         _framed(title, columns, cells, right)
         return
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    lines = [title] if title else []
+    lines = [printable(title)] if title else []
     for row in (columns, *cells):
         padded = [
             cell.rjust(width) if side else cell.ljust(width)
@@ -95,7 +101,7 @@ def _framed(
     from rich.table import Table
     from rich.text import Text
 
-    framed = Table(title=Text(title) if title else None, title_justify="left")
+    framed = Table(title=Text(printable(title)) if title else None, title_justify="left")
     for column, side in zip(columns, right, strict=True):
         framed.add_column(Text(column), justify="right" if side else "left")
     for row in cells:
@@ -112,7 +118,7 @@ def _cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)
+    return printable(str(value)).replace("\n", "\\n")
 
 
 @contextmanager
@@ -147,8 +153,8 @@ def _shown(
     description: str, total: int | None, *, passing: bool
 ) -> AbstractContextManager[Advance]:
     if volume() is Volume.QUIET:
-        return silent(description, total=total)
-    return bar(passing=passing)(description, total=total)
+        return silent(printable(description), total=total)
+    return bar(passing=passing)(printable(description), total=total)
 
 
 @contextmanager

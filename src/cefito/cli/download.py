@@ -17,6 +17,7 @@ def download(
     *,
     address: str | None = None,
     sha256: str | None = None,
+    insecure: Flag = False,
     json: Flag = False,
 ) -> None:
     """Fetch weights, annotations or features; without a name, list what there is.
@@ -29,6 +30,7 @@ def download(
         target: Folder to write into.
         address: Where it lies, where that is not documented or has changed.
         sha256: SHA-256 that the file must have; otherwise the documented one, if any.
+        insecure: Take an address without encryption (http).
         json: Print JSON instead of a table or lines.
     """
     from cefito.data.downloads import catalogue as room
@@ -54,7 +56,9 @@ def download(
         return
     place = room.find_place(name)
     talk(f"{name}: {place.what}; licence: {place.licence}")
-    done = room.download(name, target, address=address, sha256=sha256, progress=progress)
+    done = room.download(
+        name, target, address=address, sha256=sha256, insecure=insecure, progress=progress
+    )
     compared = "as expected" if done.checked else "compared with nothing: none is documented"
     talk(
         f"{'there already' if done.kept else 'wrote'}: {done.path}, {done.bytes:,} bytes, SHA-256 "

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cefito.arrays import check_regular
 from cefito.data.taxonomy import Taxonomy, is_id
 from cefito.data.text import nfc
 from cefito.errors import DataError
@@ -127,13 +128,10 @@ def read_videos(path: Path, taxonomy: Taxonomy, *, check: Check | None = None) -
         DataError: Missing file, malformed line, unknown task or action, a step that ends before it
             starts, a repeated video.
     """
+    check_regular(path, "Expected one JSON object a line, one line a video.")
     try:
         # splitlines() would also split at U+2028 inside a name
         lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError as problem:
-        raise DataError(
-            f"{path}: no such file. Expected one JSON object a line, one line a video."
-        ) from problem
     except (UnicodeDecodeError, OSError) as problem:
         raise DataError(
             f"{path}: cannot be read ({problem}). Expected UTF-8 text, one JSON object a line, one "
@@ -184,9 +182,10 @@ def write_videos(path: Path, videos: Iterable[Video]) -> None:
 def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
     try:
         value = json.loads(line)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
+        reason = "nested too deeply" if isinstance(problem, RecursionError) else problem
         raise DataError(
-            f"{place}: not valid JSON ({problem}). Mend or remove the line."
+            f"{place}: not valid JSON ({reason}). Mend or remove the line."
         ) from problem
     try:
         video_id, split, task, raw = (
@@ -196,7 +195,8 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
             value["steps"],
         )
         steps = tuple(
-            Step(start=float(start), end=float(end), action=action) for start, end, action in raw
+            Step(start=_seconds(start), end=_seconds(end), action=action)
+            for start, end, action in raw
         )
         in_protocol = value.get("in_protocol", True)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
@@ -222,6 +222,12 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
     for number, step in enumerate(steps):
         _check_step(step, number, task, taxonomy, place)
     return Video(video_id=video_id, split=split, task=task, steps=steps, in_protocol=in_protocol)
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number of seconds")
+    return float(value)
 
 
 def _check_step(step: Step, number: int, task: int, taxonomy: Taxonomy, place: str) -> None:

@@ -26,6 +26,7 @@ from cefito.evaluation.cells import Cell, CellScorer, read_cell, write_failure
 from cefito.evaluation.records import CellFile, FailureFile
 from cefito.evaluation.rows import Row
 from cefito.executors import Failed, Killed, Outcome, make_executor
+from cefito.locks import locked
 from cefito.planners.settings import RunConfig, load_config
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed, pick_device
@@ -153,9 +154,10 @@ def check_study(study: Study, *, workers: int = 1) -> None:
     pick_device(study.device)
     try:
         study.out.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+        reason = getattr(problem, "strerror", None) or problem
         raise RunError(
-            f"{study.out}: cannot be made ({problem.strerror}). Choose another folder."
+            f"{study.out}: cannot be made ({reason}). Choose another folder."
         ) from problem
 
 
@@ -201,6 +203,12 @@ def run_study(
         RunError: As `check_study`.
     """
     check_study(study, workers=workers)
+    with locked(study.out, "a comparison"):
+        return _run(study, workers, executor, progress)
+
+
+def _run(study: Study, workers: int, executor: str | None, progress: Progress) -> list[str]:
+    """Train and score what is missing, in a folder that is ours."""
     mapping = make_executor(executor, workers=workers)
     cells = missing_cells(study)
     groups = [(cell.horizon, cell.seed) for cell in cells]

@@ -1,11 +1,13 @@
 """What runs in a worker process: jobs come in and outcomes go out by one pipe.
 
-It ends when its pipe is closed, and at once when its parent is no longer there. Only the parent
-minds interrupts, which a terminal sends to both; it then ends its workers.
+It ends when its pipe is closed, and at once when its parent is no longer there: on Linux the kernel
+ends it, whatever it is at, elsewhere a thread that watches. Only the parent minds interrupts, which
+a terminal sends to both; it then ends its workers.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import signal
@@ -21,6 +23,7 @@ from cefito.executors.base import Done, Failed, attempt, failure
 __all__ = ["work"]
 
 _READY = b"ready"
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -32,6 +35,7 @@ def work(connection: Connection[Any, Any], threads: int) -> None:
         threads: Threads that this process may compute with.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for setting in _THREAD_SETTINGS:  # read by libraries as they are loaded
         os.environ[setting] = str(threads)
@@ -72,6 +76,23 @@ def _reply(connection: Connection[Any, Any], outcome: Done[Any] | Failed) -> Non
     except Exception as problem:
         message = ForkingPickler.dumps(failure(problem))
     connection.send_bytes(message)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, where it can.
+
+    A thread that watches has to wait for the interpreter's lock. The parent may have ended before
+    this was said; then this process ends here.
+    """
+    parent = parent_process()
+    if sys.platform != "linux" or parent is None:
+        return
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):  # a C library without it; the thread is left
+        return
+    if os.getppid() != parent.pid:
+        os._exit(1)
 
 
 def _end_with_parent() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from cefito.field.distances import DISTANCES
-from cefito.settings import Frozen
+from cefito.settings import Frozen, check_weights
 
 __all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig", "with_epsilon"]
 
@@ -74,6 +74,10 @@ class FieldConfig(Frozen):
             raise ValueError(
                 f"width {self.width} must be even and divisible by the {self.heads} heads"
             )
+        ends = 1 if self.directions == "forward" else 2
+        blocks = self.depth * self.width**2 * (4 + 2 * self.mlp_ratio)
+        rest = self.width * self.action_dim + 2 * self.goal_projection
+        check_weights(self.members * ends * (blocks + rest), f"fields of width {self.width}")
         if self.goal_skip and self.action_encoding != "observed":
             raise ValueError("goal_skip needs action_encoding = 'observed'")
         return self
@@ -102,11 +106,17 @@ class ClassifierConfig(Frozen):
         init: New weights: Kaiming "uniform", or Kaiming "normal" (released code).
     """
 
-    hidden: tuple[int, int, int] = (0, 0, 0)
+    hidden: tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt] = (0, 0, 0)
     init: Literal["uniform", "normal"] = "uniform"
     normalise: bool = False
     centre: bool = False
     dropout: float = Field(0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _fits_memory(self) -> ClassifierConfig:
+        first, second, third = (max(width, 1) for width in self.hidden)
+        check_weights(first * (1 + second) + third * (1 + second), "a classifier of these widths")
+        return self
 
 
 class ProposalConfig(Frozen):
@@ -127,3 +137,10 @@ class ProposalConfig(Frozen):
     normalise: bool = True
     centre: bool = True
     dropout: float = Field(0.6, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _fits_memory(self) -> ProposalConfig:
+        first, second = self.hidden
+        count = first * (2 + second) + self.action_dim * (1 + second)
+        check_weights(count, "a step model of these widths")
+        return self

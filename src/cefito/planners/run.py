@@ -12,6 +12,7 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Selection, Windows, check_selection, fitting_windows
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
+from cefito.locks import is_leftover, locked
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.bundle import local_folder
 from cefito.planners.fit_check import check_fit
@@ -183,7 +185,8 @@ def train_run(
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method or tracker.
         DataError: A split gives no windows.
-        RunError: The folder holds something else, or a run with another data set, settings or seed.
+        RunError: The folder holds something else, or a run with another data set, settings or seed,
+            or another training works there.
     """
     check_seed(seed)
     folder, trainings = Path(folder), None if trainings is None else Path(trainings)
@@ -197,35 +200,36 @@ def train_run(
     cut = fitting_windows if start is None else start.windows
     train, val = cut(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
-    _claim(folder, info)
-    if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
-        return open_run(folder, device=device)
-    group.wait()
-    if group.first and not (folder / RUN_FILE).exists():  # a finished one stays
-        info.write(folder)
-    context = TrainingContext(
-        device=device or torch.device("cpu"),
-        folder=trainings or folder,
-        shared=trainings is not None,
-        key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
-        progress=progress,
-        group=group,
-        tracker=tracker,
-    )
-    settings = config.settings(entry.settings)
-    fit = entry.planner.fit if start is None else start.run.planner.refit
-    fitted = fit(train, val, settings=settings, seed=seed, context=context)
-    run = Run(
-        folder=folder,
-        planner=fitted.planner,
-        info=_finished(info, fitted, train, val),
-        taxonomy=train.taxonomy,
-    )
-    if group.first:
-        seen = TrainedVideos.of if start is None else start.videos
-        write_run(run, seen(dataset, train, val))
-    group.wait()
-    return run
+    with locked(folder, "a training") if group.first else nullcontext():
+        _claim(folder, info)
+        if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
+            return open_run(folder, device=device)
+        group.wait()
+        if group.first and not (folder / RUN_FILE).exists():  # a finished one stays
+            info.write(folder)
+        context = TrainingContext(
+            device=device or torch.device("cpu"),
+            folder=trainings or folder,
+            shared=trainings is not None,
+            key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
+            progress=progress,
+            group=group,
+            tracker=tracker,
+        )
+        settings = config.settings(entry.settings)
+        fit = entry.planner.fit if start is None else start.run.planner.refit
+        fitted = fit(train, val, settings=settings, seed=seed, context=context)
+        run = Run(
+            folder=folder,
+            planner=fitted.planner,
+            info=_finished(info, fitted, train, val),
+            taxonomy=train.taxonomy,
+        )
+        if group.first:
+            seen = TrainedVideos.of if start is None else start.videos
+            write_run(run, seen(dataset, train, val))
+        group.wait()
+        return run
 
 
 def finished_run(
@@ -379,7 +383,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
                     "one. Choose another folder or remove it."
                 )
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
         raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import create_model
 
+from cefito.errors import ConfigError
 from cefito.planners.registry import METHODS
 from cefito.settings import Frozen, changed, preset_values, validated
 from cefito.settings import preset_names as names_in
@@ -93,6 +94,12 @@ def load_config(
     Raises:
         ConfigError: Unknown preset, unknown or invalid key; the message names it.
     """
+    if any(key.partition(".")[0] == "preset" for key in overrides or {}):
+        raise ConfigError(
+            "the setting 'preset' is the name of the preset itself and cannot be changed. Choose "
+            "another preset instead.",
+            setting="preset",
+        )
     values = preset_values(preset, PRESETS, dataset=dataset, horizon=horizon)
     values = changed(values, overrides or {}) | {"preset": Path(preset).stem}
     return run_config(values, place=f"preset '{preset}' (paper.toml shows all settings)")

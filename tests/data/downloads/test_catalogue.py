@@ -12,6 +12,7 @@ import json
 import shutil
 import socket
 import threading
+import urllib.error
 import urllib.request
 import zipfile
 from collections import namedtuple
@@ -148,7 +149,7 @@ def part(target):
 
 
 def left(target):
-    return sorted(path.name for path in target.iterdir())
+    return sorted(path.name for path in target.iterdir()) if target.exists() else []
 
 
 # What is documented
@@ -218,7 +219,19 @@ def test_unknown_names_and_impossible_addresses(tmp_path):
     ):
         with pytest.raises(ConfigError, match=r"expected one that begins with http:// or https://"):
             download("s3d", tmp_path, address=address)
+    with pytest.raises(ConfigError, match=r"address http://host/file: is not encrypted"):
+        download("s3d", tmp_path, address="http://host/file")
     assert left(tmp_path) == []
+
+
+def test_no_redirection_from_encrypted_to_plain():
+    found = transfer._Redirects().redirect_request
+    request = urllib.request.Request("https://host/a")
+    with pytest.raises(urllib.error.URLError, match="not encrypted"):
+        found(request, None, 302, "Found", {}, "http://host/a")
+    there = found(request, None, 302, "Found", {}, "https://mirror/a")
+    assert there is not None
+    assert there.full_url == "https://mirror/a"
 
 
 # Whole transfers
@@ -499,10 +512,10 @@ def test_a_name_nobody_knows(tmp_path, monkeypatch):
 
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    message = refused("s3d", tmp_path, address="http://nowhere.invalid/file")
+    message = refused("s3d", tmp_path, address="https://nowhere.invalid/file")
     assert message.startswith(
-        "http://nowhere.invalid/file: cannot be reached (its name is not known: the place is gone, "
-        "or there is no network here). " + WHERE
+        "https://nowhere.invalid/file: cannot be reached (its name is not known: the place is "
+        "gone, or there is no network here). " + WHERE
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,6 +22,7 @@ from cefito.data.downloads.transfer import check_address, fetch, forget
 from cefito.data.downloads.unpack import unpack
 from cefito.errors import ConfigError, DataError
 from cefito.files import sha256 as hash_of
+from cefito.locks import made_folders
 from cefito.progress import Progress, silent
 
 __all__ = ["Downloaded", "Place", "download", "find_place", "places"]
@@ -104,6 +106,7 @@ def download(
     *,
     address: str | None = None,
     sha256: str | None = None,
+    insecure: bool = False,
     progress: Progress = silent,
 ) -> Downloaded:
     """Fetch a file into a folder, going on where an earlier call stopped.
@@ -118,6 +121,7 @@ def download(
         target: Folder to write into; it is made if need be.
         address: Where the file lies, in the place of the documented address.
         sha256: SHA-256 that the file must have, in hex, in the place of documented size and hash.
+        insecure: Take an address without encryption (http).
         progress: Shows the transfer, in MiB, and the unpacking, in files.
 
     Raises:
@@ -130,9 +134,9 @@ def download(
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
         raise ConfigError(f"SHA-256 {sha256!a}: expected 64 hexadecimal digits.", setting="sha256")
     size, digest = (place.bytes, place.sha256) if sha256 is None else (None, sha256.lower())
-    address = address or place.address
+    address = place.address if address is None else address
     if address is not None:
-        check_address(address)
+        check_address(address, insecure=insecure)
     path = target / place.file
     folder = path.with_suffix("") if place.unpack else None
     unpacked = (
@@ -175,13 +179,14 @@ def _fetch(
     if address is None:
         raise DataError(f"{place.name}: no address is documented here. {remedy}", setting="address")
     part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise DataError(
-            f"{path.parent}: cannot be made ({problem.strerror}). Choose another folder."
-        ) from problem
-    fetch(address, part, remedy=remedy, size=size, title=path.name, progress=progress)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(made_folders(path.parent))
+        except OSError as problem:
+            raise DataError(
+                f"{path.parent}: cannot be made ({problem.strerror}). Choose another folder."
+            ) from problem
+        fetch(address, part, remedy=remedy, size=size, title=path.name, progress=progress)
     try:
         found = _check(part, size, digest, address, f"It was removed. {remedy}")
     except DataError:

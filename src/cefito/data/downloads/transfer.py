@@ -20,6 +20,7 @@ from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -62,12 +63,16 @@ class _Version:
     total: int | None
 
 
-def check_address(address: str) -> None:
+def check_address(address: str, *, insecure: bool = False) -> None:
     """Refuse what is not an address of the web.
 
+    Args:
+        address: The address.
+        insecure: Take http as well, which anyone on the way can read and change.
+
     Raises:
-        ConfigError: Not http or https, no host, a password in it, or characters that must be
-            written as %XX.
+        ConfigError: Not https, no host, a password in it, or characters that must be written as
+            %XX.
     """
     try:
         parts = urlsplit(address)
@@ -86,6 +91,13 @@ def check_address(address: str) -> None:
         raise ConfigError(
             f"address {address!a}: expected one that begins with http:// or https://, without a "
             "password, and with spaces and letters beyond ASCII written as %XX."
+        )
+    here = parts.hostname in ("localhost", "127.0.0.1", "::1")  # which nobody stands between
+    if parts.scheme != "https" and not insecure and not here:
+        raise ConfigError(
+            f"address {address}: is not encrypted, so that anyone on the way can change the file. "
+            "Give one that begins with https://, or say that http will do.",
+            setting="insecure",
         )
 
 
@@ -232,6 +244,23 @@ def _open(address: str, remedy: str, begun: _Version | None = None, have: int = 
     raise DataError(f"{address}: {complaint}. {remedy}", setting="address")
 
 
+class _Redirects(request.HTTPRedirectHandler):
+    """Redirections, but none from an encrypted address to one that is not."""
+
+    def redirect_request(
+        self,
+        req: request.Request,
+        fp: Any,
+        code: int,
+        msg: str,
+        headers: Any,
+        newurl: str,
+    ) -> request.Request | None:
+        if urlsplit(req.full_url).scheme == "https" and urlsplit(newurl).scheme != "https":
+            raise URLError("it redirects to an address that is not encrypted")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _opener() -> request.OpenerDirector:
     """The web, also behind a redirection, and nothing else that urllib opens (files, FTP)."""
     opener = request.OpenerDirector()
@@ -240,7 +269,7 @@ def _opener() -> request.OpenerDirector:
         request.HTTPHandler,
         request.HTTPSHandler,
         request.HTTPDefaultErrorHandler,
-        request.HTTPRedirectHandler,
+        _Redirects,
         request.HTTPErrorProcessor,
         request.UnknownHandler,
     ):

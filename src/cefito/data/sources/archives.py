@@ -147,6 +147,10 @@ def open_features(path: Path) -> Iterator[FeatureArray]:
     Raises:
         FeatureError: Unreadable, truncated, pickled, larger than `MAX_BYTES`, or not [seconds, D].
     """
+    if path.exists() and not path.is_file():
+        raise FeatureError(
+            "unreadable", f"{path}: is no file, but a folder, a pipe or a device. Remove it."
+        )
     try:
         file = path.open("rb")
     except OSError as problem:
@@ -238,7 +242,10 @@ def _guarded(path: Path, read: Callable[[], _Result]) -> _Result:
         return read()
     except (EOFError, zlib.error, zipfile.BadZipFile, lzma.LZMAError) as problem:
         raise _truncated(path, str(problem)) from problem
-    except (ValueError, OSError, NotImplementedError, RuntimeError, SyntaxError) as problem:
+    except (
+        *(ValueError, OSError, NotImplementedError, RuntimeError, SyntaxError),
+        *(TypeError, OverflowError, MemoryError),
+    ) as problem:
         raise FeatureError(
             "unreadable", f"{path}: not a readable array ({problem}). Extract or copy it again."
         ) from problem

@@ -91,7 +91,8 @@ def prepare(
     if name is not None and not name.strip():
         raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
     target = Path(target)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    taken = target.exists() or target.is_symlink()  # a link may lead nowhere
+    if taken and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
     Taxonomy.from_dict(
         source.annotations.taxonomy.to_dict(), place=", ".join(str(path) for path in source.files)

@@ -13,6 +13,7 @@ import csv
 from collections import Counter
 from pathlib import Path
 
+from cefito.arrays import check_regular
 from cefito.data.sources.source import (
     UNPUBLISHED,
     Source,
@@ -183,6 +184,7 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
 
 
 def _text(path: Path) -> str:
+    check_regular(path, "Expected text of CrossTask's release.")
     try:
         return nfc(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as problem:

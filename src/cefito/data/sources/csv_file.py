@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cefito.arrays import check_regular
 from cefito.data.text import nfc
 from cefito.errors import DataError
 
@@ -29,6 +30,7 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
         DataError: No such file, not UTF-8 text (with the line), not CSV, two columns of one name,
             or more cells in a line than there are columns.
     """
+    check_regular(path, remedy)
     text = nfc(_text(path, remedy))
     told = re.match(r"sep=([,;\t|])\r?\n", text)
     body = text[told.end() :] if told else text

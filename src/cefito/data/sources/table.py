@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from cefito.arrays import check_regular
 from cefito.data.sources.alike import names_alike
 from cefito.data.sources.csv_file import read_csv
 from cefito.data.sources.merges import Merges
@@ -222,6 +223,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             f"{path}: reading Parquet needs pyarrow, which is not installed. Run pip install "
             "cefito[table], or save the table as CSV."
         ) from problem
+    check_regular(path, _SHAPE)
     try:
         table = parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as problem:

@@ -402,7 +402,7 @@ class CefitoPlanner:
         if constraints and len(blocks) > 1:  # refused before any work, and not in the midst of it
             for block in blocks:
                 spaces.possible(hypotheses.of(block, self.tasks))
-        plans = []
+        plans: list[Plans] = []
         with progress("planning", total=len(queries)) as advance:
             for block in blocks:
                 plans += self._planned(block, spaces, top_k, stop, advance, first=len(plans))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
-from cefito.settings import Frozen
+from cefito.settings import Frozen, check_weights
 from cefito.training.settings import (
     AugmentationConfig,
     EmaConfig,
@@ -49,6 +49,12 @@ class ChainConfig(Frozen):
     normalise: bool = True
     centre: bool = True
     members: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _fits_memory(self) -> ChainConfig:
+        count = self.hidden * (1 + self.width) + self.emission * (1 + 2 * self.width)
+        check_weights(self.members * count, "chains of these widths")
+        return self
 
 
 class ChainTrainingConfig(TrainingConfig):

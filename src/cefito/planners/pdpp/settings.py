@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.task_model import ClassifierSettings
-from cefito.settings import Frozen
+from cefito.settings import Frozen, check_weights
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["PdppConfig", "PdppSettings"]
@@ -52,6 +52,9 @@ class PdppConfig(Frozen):
     def _usable(self) -> PdppConfig:
         if any(width % 8 for width in self.widths):
             raise ValueError(f"widths {list(self.widths)} must be multiples of 8")
+        pairs = zip(self.widths, self.widths[1:] or self.widths, strict=False)
+        check_weights(sum(3 * one * other for one, other in pairs), "a network of these widths")
+        check_weights(self.steps, "a diffusion of so many steps")
         if self.sampling > self.steps:
             raise ValueError(
                 f"sampling takes {self.sampling} steps, more than the {self.steps} of the training"

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from cefito.settings import Frozen
+from cefito.settings import Frozen, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["Alignment", "ViterbiConfig", "ViterbiSettings"]
@@ -68,6 +68,13 @@ class ViterbiConfig(Frozen):
         ),
         stopping=StoppingConfig(every=1, patience=0, windows=0),
     )
+
+    @model_validator(mode="after")
+    def _fits_memory(self) -> ViterbiConfig:
+        block = 2 * self.width * (4 * self.width + self.feedforward)
+        count = self.hidden * (1 + self.width) + block + self.name_width * (6 + self.width)
+        check_weights(self.members * count, "networks of these widths")
+        return self
 
     @field_validator("descriptions")
     @classmethod

@@ -1,0 +1,183 @@
+"""Reading .npy and .npz files without trusting what they say.
+
+A header is read before any number, and what it announces is compared with what is there, before
+memory is taken for it. Pickled objects are never loaded, archives are not read beyond the size that
+they declare, and what is no ordinary file (a pipe, a device) is refused before it is opened.
+"""
+
+from __future__ import annotations
+
+import lzma
+import math
+import stat
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cefito.errors import CefitoError, DataError
+
+__all__ = ["MAX_ARRAY_BYTES", "check_regular", "load_npy", "load_npz"]
+
+MAX_ARRAY_BYTES = 64 << 30
+"""Largest array that is read."""
+_MAGIC = b"\x93NUMPY"
+_ZIPS = (b"PK\x03\x04", b"PK\x05\x06")
+_BLOCK = 1 << 20
+_BROKEN = (
+    *(ValueError, EOFError, OSError, TypeError, OverflowError, SyntaxError, RuntimeError),
+    *(NotImplementedError, MemoryError, RecursionError, zipfile.BadZipFile),
+    *(zlib.error, lzma.LZMAError),
+)
+"""What damaged and hostile files make NumPy and zipfile raise."""
+
+
+class _Pickled(Exception):  # noqa: N818
+    """An array of objects."""
+
+
+def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
+    """Refuse what is no file of bytes that end: a folder, a pipe, a device, a name of no file.
+
+    Opening a pipe would wait for a writer, and a device may never end.
+
+    Args:
+        path: What is to be read.
+        remedy: What to do about it, the last sentence of the message.
+        error: Type of the error.
+
+    Raises:
+        CefitoError: It is none, is missing or cannot be looked at.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError) as problem:
+        raise error(f"{path}: no such file. {remedy}".rstrip()) from problem
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+        reason = getattr(problem, "strerror", None) or problem
+        raise error(f"{path}: cannot be read ({reason}). {remedy}".rstrip()) from problem
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
+        raise error(f"{path}: cannot be read (it is {kind}, not a file). {remedy}".rstrip())
+
+
+def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
+    """Load an array from a .npy file; a pickled one is refused.
+
+    Args:
+        path: The file.
+        remedy: What to do about a missing file, the last sentence of the error message.
+
+    Raises:
+        DataError: The file is missing, truncated, or holds pickled objects.
+    """
+    check_regular(path, remedy)
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+            if start[:4] in _ZIPS:
+                raise DataError(
+                    f"{path}: holds several arrays; expected one. Save it again with numpy.save."
+                )
+            if start and start != _MAGIC[: len(start)]:
+                raise _Pickled  # or anything else that is no array
+            file.seek(0)
+            return _array(file, path.stat().st_size)
+    except _Pickled as problem:
+        raise DataError(f"{path}: {_PICKLED}") from problem
+    except _BROKEN as problem:
+        raise DataError(f"{path}: {_broken(problem)}") from problem
+
+
+def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, NDArray[Any]]:
+    """Load the named members of a .npz archive; others are never opened.
+
+    Args:
+        path: The file.
+        names: Members to load.
+        remedy: What to do about a missing file or member, the last sentence of the error message.
+
+    Raises:
+        DataError: The file is missing, damaged or encrypted; a member is missing, no array, pickled
+            or larger than it says.
+    """
+    check_regular(path, remedy)
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+            if start == _MAGIC:
+                raise DataError(
+                    f"{path}: is one array; expected an archive. Save it again with numpy.savez."
+                )
+            if start and start[:4] not in _ZIPS:
+                raise _Pickled
+            file.seek(0)
+            with zipfile.ZipFile(file) as archive:
+                members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+                missing = [name for name in names if name not in members]
+                if missing:
+                    raise DataError(
+                        f"{path}: has no member '{missing[0]}' (found: "
+                        f"{', '.join(members) or 'none'}). {remedy}".rstrip()
+                    )
+                return {name: _member(path, archive, members[name]) for name in names}
+    except _Pickled as problem:
+        raise DataError(f"{path}: {_PICKLED}") from problem
+    except _BROKEN as problem:
+        raise DataError(f"{path}: {_broken(problem)}") from problem
+
+
+def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    """The array of a member, of which no more is unpacked than its header announces."""
+    if info.flag_bits & 1:
+        raise DataError(f"{path}: '{info.filename}' is encrypted. Save it without a password.")
+    with archive.open(info) as stream:
+        return _array(stream, info.file_size)
+
+
+def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
+    """The array of a stream of `size` bytes; at the end an archive's checksum is compared."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, column_major, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, column_major, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"format version {version[0]}.{version[1]}")
+    if dtype.hasobject:
+        raise _Pickled
+    if any(isinstance(length, bool) or length < 0 for length in shape):
+        raise ValueError(f"its header announces the shape {shape}")
+    claimed = math.prod(shape) * dtype.itemsize
+    there = size - stream.tell()
+    if claimed > MAX_ARRAY_BYTES:
+        raise ValueError(
+            f"its header announces {claimed / 2**30:.3g} GiB; at most {MAX_ARRAY_BYTES >> 30} GiB "
+            "are read"
+        )
+    if claimed != there:
+        raise ValueError(f"its header announces {claimed:,} bytes, there are {there:,}")
+    data = bytearray()  # grows with what is really there
+    while len(data) < claimed:
+        block = stream.read(min(_BLOCK, claimed - len(data)))
+        if not block:
+            raise EOFError(f"it ends after {len(data):,} of {claimed:,} bytes")
+        data += block
+    if stream.read(1):
+        raise ValueError("there is more than its header says")
+    array = np.frombuffer(data, dtype=dtype) if claimed else np.empty(0, dtype=dtype)
+    return array.reshape(shape, order="F" if column_major else "C")
+
+
+_PICKLED = (
+    "holds pickled objects, which are never loaded, or is no NumPy file at all. Save it again as "
+    "plain floating-point arrays."
+)
+
+
+def _broken(problem: BaseException) -> str:
+    reason = " ".join(str(problem).split())[:200] or type(problem).__name__
+    return f"is truncated or not a NumPy file ({reason}). Make or copy it again."

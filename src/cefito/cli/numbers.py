@@ -1,0 +1,89 @@
+"""How the command line reads numbers: a whole number is written as one, and no number is infinite.
+
+One converter for the options of all commands. What it accepts is what an ordinary person would call
+a number; `3.7` for a count, `0x10`, `nan` and numbers of thousands of digits are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+if TYPE_CHECKING:
+    from cyclopts import Token
+
+__all__ = ["convert_option", "real_number", "whole_number"]
+
+_DIGITS = 19
+"""Most digits of a whole number: as many as a seed of 63 bits has."""
+_REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
+_SHOWN = 40
+
+
+def convert_option(kind: Any, tokens: Sequence[Token]) -> Any:
+    """The value of an option, as `cyclopts.Parameter.converter` is called for it.
+
+    Args:
+        kind: Type of the option.
+        tokens: What was given for it.
+
+    Raises:
+        ValueError: No number of this type; the message says what is expected.
+    """
+    from cyclopts import convert
+
+    reader = {int: whole_number, float: real_number, Path: _path}.get(_without_none(kind))
+    if reader is not None and isinstance(tokens, Sequence) and len(tokens) == 1:
+        return reader(tokens[0].value)
+    return convert(kind, tokens)
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("a file or folder without a name; expected a path.")
+    if not text.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError(f"{_quoted(text)} is not UTF-8, which records need. Rename it.")
+    return Path(text)
+
+
+def whole_number(text: str) -> int:
+    """A whole number of decimal digits.
+
+    Raises:
+        ValueError: It is written otherwise, or is too long to be meant.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+        raise ValueError(f"{_quoted(text)} is no whole number; expected one such as 3.")
+    if len(text.strip().lstrip("+-").lstrip("0")) > _DIGITS:
+        raise ValueError(f"{_quoted(text)} is too large a number.")
+    return int(text)
+
+
+def real_number(text: str) -> float:
+    """A finite number in decimal notation.
+
+    Raises:
+        ValueError: It is written otherwise, or is not finite.
+    """
+    if not _REAL.fullmatch(text.strip()):
+        raise ValueError(f"{_quoted(text)} is no number; expected one such as 0.5.")
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{_quoted(text)} is too large a number.")
+    return value
+
+
+def _quoted(text: str) -> str:
+    short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
+    return f"'{short}'"
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) in (Union, UnionType):
+        others = [part for part in get_args(kind) if part is not type(None)]
+        return others[0] if len(others) == 1 else kind
+    return kind

@@ -1,0 +1,210 @@
+"""Who may write where: one process a folder, and temporary files that the dead leave behind.
+
+Locks are those of the operating system (flock), so that they end with the process that holds them,
+however it ends. Where there are none (Windows) nothing is locked.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from cefito.errors import RunError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["LOCK_FILE", "is_leftover", "locked", "made_folders", "temporary_beside"]
+
+LOCK_FILE = ".lock"
+_SUFFIX = ".tmp"
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Keep a folder for this process; a folder that is not there is made.
+
+    Where the work inside fails before it has left anything, a folder that was made here is removed.
+
+    Args:
+        folder: The folder.
+        what: What is done there, for the message to others.
+
+    Raises:
+        RunError: Another process has it (the message says which, and since when), or it cannot be
+            made.
+    """
+    path = folder / LOCK_FILE
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(made_folders(folder))
+        except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+            reason = getattr(problem, "strerror", None) or problem
+            raise RunError(
+                f"{folder}: cannot be made ({reason}). Choose another folder."
+            ) from problem
+        handle = _take(path, what)
+        try:
+            yield
+        finally:
+            if handle is not None:
+                path.unlink(missing_ok=True)  # before it is let go, see `_take`
+                os.close(handle)
+
+
+@contextmanager
+def made_folders(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; where the work inside fails, remove those left empty.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for place in made:
+            try:
+                place.rmdir()
+            except OSError:  # it holds something, or was never made
+                continue
+        raise
+
+
+def _take(path: Path, what: str) -> int | None:
+    """Lock a file and write into it who holds it; None where locks are not to be had."""
+    while fcntl is not None:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as problem:
+            raise RunError(
+                f"{path}: could not be written ({problem.strerror}). Choose another folder."
+            ) from problem
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            holder = _holder(handle)
+            os.close(handle)
+            raise RunError(
+                f"{path.parent}: another command works there ({holder}). Wait until it has ended, "
+                "or choose another folder."
+            ) from problem
+        except OSError:  # a file system without locks
+            os.close(handle)
+            path.unlink(missing_ok=True)
+            return None
+        if _same(handle, path):  # else its last holder has just removed it
+            note = {"pid": os.getpid(), "host": socket.gethostname(), "what": what}
+            note["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
+            os.ftruncate(handle, 0)
+            os.write(handle, json.dumps(note).encode())
+            return handle
+        os.close(handle)
+    return None
+
+
+def _same(handle: int, path: Path) -> bool:
+    """Whether a path still leads to an opened file."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except OSError:
+        return False
+
+
+def _holder(handle: int) -> str:
+    """Who holds a lock, as far as it has said."""
+    try:
+        note = json.loads(os.pread(handle, 4096, 0))
+        elsewhere = "" if note["host"] == socket.gethostname() else f" on {note['host']}"
+        return f"{note['what']}, process {note['pid']}{elsewhere}, since {note['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "it does not say which"
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a file is no content: a lock, or something temporary."""
+    return path.name == LOCK_FILE or (path.name.startswith(".") and path.name.endswith(_SUFFIX))
+
+
+@contextmanager
+def temporary_beside(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """A temporary file or folder beside a path, which is gone afterwards unless it was renamed.
+
+    It bears the path's name, so that what a killed process left is found and overwritten by the
+    next one that writes there. Access is what the process gives to all that it makes (umask).
+
+    Args:
+        path: What is to be written.
+        folder: Whether it is to be a folder.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    handle = None
+    usual = path.with_name(f".{path.name}{_SUFFIX}")
+    for place in (usual, path.with_name(f".{path.name}.{secrets.token_hex(4)}{_SUFFIX}")):
+        handle = _made(place, folder)
+        if handle is not None:
+            break
+    if handle is None:
+        raise FileExistsError(errno.EEXIST, "a temporary file is in the way", str(place))
+    try:
+        yield place
+    finally:
+        os.close(handle)
+        if folder:
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                place.unlink(missing_ok=True)
+
+
+def _made(place: Path, folder: bool) -> int | None:
+    """Make a temporary file or folder and lock it; None where somebody is at work in it."""
+    for _ in range(3):
+        with suppress(FileExistsError):
+            if folder:
+                place.mkdir()
+            else:
+                os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            handle = os.open(place, os.O_RDONLY)
+            if fcntl is not None:
+                with suppress(OSError):
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _same(handle, place):
+                return handle
+            os.close(handle)
+            continue
+        if fcntl is None or not _forsaken(place):
+            return None
+    return None
+
+
+def _forsaken(place: Path) -> bool:
+    """Remove what nobody holds any more; whether that was so."""
+    try:
+        handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True

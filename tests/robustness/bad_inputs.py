@@ -1,0 +1,268 @@
+"""Runs the table of odd inputs and says what became of each.
+
+    python tests/robustness/bad_inputs.py --all            the whole table
+    python tests/robustness/bad_inputs.py --only seeds     the inputs whose names hold "seeds"
+
+Each input is one call of the command line in a forked process of its own, in a folder of its own,
+with a limit of time and memory. Good is a refusal in one line with exit code 1 or 2 that leaves
+nothing behind, or an answer where one is expected. The inputs stand in `bad_table.py`; to add one,
+add a line there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+LIMIT = 20.0
+"""Seconds after which an input counts as hanging."""
+MEMORY = 3 << 30
+"""Bytes of address space that an input may take beyond what the process has."""
+GOOD = ("refused", "answered")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One odd input.
+
+    Attributes:
+        name: What it is called.
+        argv: The call; "{data}", "{run}", … stand for parts of the world, "{here}" for the input's
+            own folder and "{out}" for a path in it where nothing is.
+        make: Makes the input's files in its own folder.
+        wanted: "refused", "answered", or "either" where both are right.
+        keeps: Whether a refusal may leave something (a training that was begun, say).
+        stdout: Where results go: a path such as /dev/full, or "closed".
+        encoding: Encoding of the console.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    make: Callable[[Path], object] | None = None
+    wanted: str = "refused"
+    keeps: bool = False
+    stdout: str = ""
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an input: refused, answered, or one of the faults."""
+
+    kind: str
+    code: int | None
+    said: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class World:
+    """A small data set and runs on it, which the inputs share.
+
+    Attributes:
+        places: Path of each part by its name.
+    """
+
+    root: Path
+    places: dict[str, str]
+
+
+def make_world(root: Path) -> World:
+    """Make the world; its runs are trained in a second or two."""
+    import numpy as np
+
+    from cefito.cli import main
+
+    draws = np.random.default_rng(0)
+    features, lines = root / "features", ["video,task,step,start,end,split"]
+    features.mkdir(parents=True)
+    for number in range(24):
+        task = number % 3
+        split = ("train", "train", "train", "val", "test", "train")[number // 3 % 6]
+        for step in range(5):
+            action = f"t{task} a{(step + number // 3) % 4}"
+            lines.append(f"v{number},task {task},{action},{4 * step},{4 * step + 3},{split}")
+        np.save(features / f"v{number}.npy", draws.standard_normal((24, 8)).astype("float32"))
+    (root / "steps.csv").write_text("\n".join(lines) + "\n")
+    places = {"table": root / "steps.csv", "features": features, "data": root / "data"}
+    calls = [["data", "prepare", "custom", str(places["table"]), str(places["data"])]]
+    calls[0] += ["--features", str(features)]
+    for method, name in (("frequent", "simple"), ("cefito", "run")):
+        places[name] = root / name
+        call = ["train", str(places["data"]), "--horizon", "3", "--out", str(places[name])]
+        call += ["--method", method]
+        for part in ("chain_training", "training", "classifier_training"):
+            call += ["--set", f"{part}.optimiser.epochs=1"]
+        call += ["--set", "training.negatives.count=5", "--set", "field.width=16"]
+        calls.append([*call, "--set", "field.heads=2", "--set", "chain.hidden=16"])
+    for call in calls:
+        with (root / "log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
+            code = main(call)
+        if code:
+            raise SystemExit(f"the world cannot be made: {call} ended with {code}")
+    for name in ("a", "b"):
+        places[name] = root / f"{name}.npy"
+        np.save(places[name], draws.standard_normal(24).astype("float32"))
+    return World(root, {name: str(path) for name, path in places.items()})
+
+
+def run_case(case: Case, world: World, folder: Path, limit: float = LIMIT) -> Outcome:
+    """Run one input in a process of its own and judge what it did."""
+    here = folder / "case"
+    here.mkdir(parents=True)
+    if case.make is not None:
+        case.make(here)
+    before = _listing(here) | _listing(world.root)
+    parts = {**world.places, "here": str(here), "out": str(here / "out")}
+    argv = [_filled(part, parts) for part in case.argv]
+    began = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        _in_child(case, argv, folder)
+    code = _waited(child, began + limit)
+    seconds = time.monotonic() - began
+    said = (folder / "stderr").read_text("utf-8", "surrogateescape")
+    left = sorted((_listing(here) | _listing(world.root)) - before)
+    return Outcome(_judged(case, code, said, left), code, said or ", ".join(left), seconds)
+
+
+def _filled(text: str, parts: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: parts.get(found[1], found[0]), text)
+
+
+def _listing(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*")}
+
+
+def _in_child(case: Case, argv: list[str], folder: Path) -> None:
+    code = 70
+    try:
+        os.setsid()
+        os.chdir(folder / "case")
+        _redirect(case, folder)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        from cefito.cli import main
+
+        code = main(argv)
+    except SystemExit as problem:
+        code = problem.code if isinstance(problem.code, int) else 1
+    except BaseException:
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                with suppress(OSError, ValueError):
+                    stream.flush()
+        os._exit(code)
+
+
+def _redirect(case: Case, folder: Path) -> None:
+    target = case.stdout if case.stdout.startswith("/") else str(folder / "stdout")
+    for number, path in ((1, target), (2, str(folder / "stderr"))):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, number)
+        os.close(handle)
+    encoding = case.encoding
+    sys.stdout = open(1, "w", encoding=encoding, errors="strict", closefd=False)  # noqa: SIM115
+    sys.stderr = open(  # noqa: SIM115
+        2, "w", encoding=encoding, errors="backslashreplace", closefd=False
+    )
+    if case.stdout == "closed":  # as the interpreter leaves it when it starts so
+        os.close(1)
+        sys.stdout = None  # type: ignore[assignment]
+
+
+def _waited(child: int, until: float) -> int | None:
+    """The exit code; None where the child had to be killed."""
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None
+        time.sleep(0.005)
+
+
+def _judged(case: Case, code: int | None, said: str, left: Sequence[str]) -> str:
+    """What kind of outcome it is; faults have names of their own."""
+    lines = said.splitlines()
+    if code is None:
+        return "hang"
+    if "Traceback (most recent call last)" in said:
+        return "traceback"
+    if "error: unexpected " in said:  # caught, yet by nobody who knew what it was
+        return "unexpected"
+    if code < 0:
+        return "killed"
+    if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", said):
+        return "control characters"
+    if code == 0:
+        return "silent success" if case.wanted == "refused" else "answered"
+    errors = [line for line in lines if line.startswith("error: ")]
+    if code not in (1, 2) or len(errors) > 1 or not lines or (code == 2 and not errors):
+        return "not one line"
+    if left and not case.keeps:
+        return "left something"
+    return "wrongly refused" if case.wanted == "answered" else "refused"
+
+
+def run_all(cases: Iterable[Case], *, show: Callable[[Case, Outcome], None]) -> Counter[str]:
+    """Run inputs; how many ended in each way."""
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as place:
+        world = make_world(Path(place) / "world")
+        for number, case in enumerate(cases):
+            outcome = run_case(case, world, Path(place) / str(number))
+            counts[outcome.kind] += 1
+            show(case, outcome)
+    return counts
+
+
+def _main() -> int:
+    from bad_table import all_cases
+
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--all", action="store_true", help="the whole table")
+    parser.add_argument("--only", default="", help="inputs whose names hold this")
+    parser.add_argument("--verbose", action="store_true", help="show what each was told")
+    parser.add_argument("--json", type=Path, help="file for all outcomes")
+    given = parser.parse_args()
+    cases = [case for case in all_cases() if given.only in case.name]
+    if not given.all and not given.only:
+        cases = cases[::10]
+    records = []
+
+    def show(case: Case, outcome: Outcome) -> None:
+        last = outcome.said.strip().splitlines()[-1:] or [""]
+        records.append([case.name, outcome.kind, outcome.code, last[0], round(outcome.seconds, 2)])
+        if given.verbose or outcome.kind not in GOOD:
+            sys.stdout.write(f"{outcome.kind:18} {case.name}: {ascii(last[0])[:200]}\n")
+            sys.stdout.flush()
+
+    counts = run_all(cases, show=show)
+    if given.json:
+        given.json.write_text(json.dumps(records, indent=0))
+    for kind, count in counts.most_common():
+        sys.stdout.write(f"{count:6} {kind}\n")
+    return 0 if set(counts) <= set(GOOD) else 1
+
+
+if __name__ == "__main__":
+    sys.modules["bad_inputs"] = sys.modules["__main__"]
+    sys.exit(_main())
