@@ -22,6 +22,7 @@ __all__ = [
     "LARGEST",
     "MAX_WEIGHTS",
     "Frozen",
+    "Immutable",
     "changed",
     "check_weights",
     "flattened",
@@ -38,14 +39,21 @@ MAX_WEIGHTS = 64 << 30
 _SUGGESTED = 4  # most settings that are named where one is unknown
 
 
-class Frozen(BaseModel):
+class Immutable(BaseModel):
+    """Base of all records: immutable; unknown keys and numbers that are none are refused.
+
+    What is read from JSON is validated strictly, which `Frozen` does not stand.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Frozen(Immutable):
     """Base of all settings: immutable; unknown keys and numbers that are none are refused.
 
     A value is what it is written as: `true` and 3.7 are no whole numbers, 1 is no truth value, and
     "3" is no number.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod

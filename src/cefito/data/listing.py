@@ -9,7 +9,7 @@ from typing import Literal
 from cefito.data.prepared import open_dataset
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import Annotations, read_annotations
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 __all__ = [
     "ActionRow",
@@ -25,7 +25,7 @@ __all__ = [
 Listed = Literal["tasks", "actions", "videos"]
 
 
-class TaskRow(Frozen):
+class TaskRow(Immutable):
     """One task.
 
     Attributes:
@@ -41,7 +41,7 @@ class TaskRow(Frozen):
     videos: int | None
 
 
-class ActionRow(Frozen):
+class ActionRow(Immutable):
     """One action.
 
     Attributes:
@@ -57,7 +57,7 @@ class ActionRow(Frozen):
     steps: int | None
 
 
-class VideoRow(Frozen):
+class VideoRow(Immutable):
     """One video.
 
     Attributes:

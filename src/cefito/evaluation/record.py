@@ -11,12 +11,12 @@ from pydantic import SerializerFunctionWrapHandler, ValidationError, model_seria
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.hashes import unsealed, value_sealed
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 __all__ = ["Record"]
 
 
-class Record(Frozen):
+class Record(Immutable):
     """Something that is kept in a JSON file, alone or as a part.
 
     Attributes:

@@ -19,12 +19,12 @@ from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 __all__ = ["Answer", "PlannedSequence", "answer", "planned_sequences"]
 
 
-class TaskAnswer(Frozen):
+class TaskAnswer(Immutable):
     """The task of the best plan; all None where the planner has no notion of tasks.
 
     Attributes:
@@ -40,7 +40,7 @@ class TaskAnswer(Frozen):
     probability: float | None
 
 
-class PlannedSequence(Frozen):
+class PlannedSequence(Immutable):
     """One plan.
 
     Attributes:
@@ -60,14 +60,14 @@ class PlannedSequence(Frozen):
     task: int | None
 
 
-class EffortAnswer(Frozen):
+class EffortAnswer(Immutable):
     """What the search cost: tokens through networks, and sequences whose energy was computed."""
 
     token_forwards: int
     leaves: int
 
 
-class SearchAnswer(Frozen):
+class SearchAnswer(Immutable):
     """How it was searched.
 
     Attributes:
@@ -81,14 +81,14 @@ class SearchAnswer(Frozen):
     interrupted: bool
 
 
-class Truth(Frozen):
+class Truth(Immutable):
     """The annotated actions, with their names."""
 
     actions: list[int]
     names: list[str]
 
 
-class Answer(Frozen):
+class Answer(Immutable):
     """The plans of one query.
 
     Attributes:

@@ -17,7 +17,7 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 if TYPE_CHECKING:
     from cefito.planners.networks import TrainingContext
@@ -63,7 +63,7 @@ class Abilities:
     finetuning: bool = False
 
 
-class Evidence(Frozen):
+class Evidence(Immutable):
     """What validation windows say of the energy, beside all other terms of the objective.
 
     Attributes:
@@ -87,7 +87,7 @@ class Evidence(Frozen):
     windows: int
 
 
-class Description(Frozen):
+class Description(Immutable):
     """What a planner is made of, for records and tables.
 
     Attributes:

@@ -30,7 +30,7 @@ from cefito.planners.task_model import ClassifierSettings, TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 __all__ = ["FrequentPlanner"]
 
@@ -40,7 +40,7 @@ _Id = Annotated[int, Field(ge=0)]
 _Count = Annotated[int, Field(ge=1)]
 
 
-class _Kept(Frozen):
+class _Kept(Immutable):
     """What is kept: T, and for each task its sequences with their counts."""
 
     horizon: int = Field(ge=1)

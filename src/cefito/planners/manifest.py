@@ -12,7 +12,7 @@ from pydantic import AfterValidator, ValidationError
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.hashes import file_digest
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 __all__ = ["MANIFEST", "Manifest", "check_manifest", "read_manifest", "recorded"]
 
@@ -29,7 +29,7 @@ def _plain(name: str) -> str:
 _Name = Annotated[str, AfterValidator(_plain)]
 
 
-class Manifest(Frozen):
+class Manifest(Immutable):
     """Content of `manifest.json`.
 
     Attributes:

@@ -20,7 +20,7 @@ from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.planners.run_info import observed_as
 from cefito.planners.trained_videos import trained_videos
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 if TYPE_CHECKING:
     from cefito.planners.run import Run
@@ -41,7 +41,7 @@ _NAMED = 3
 _DECIDING = ("weights", "layer", "frames", "rate", "size", "resize", "crop", "resampling")
 
 
-class DatasetName(Frozen):
+class DatasetName(Immutable):
     """Which data set it is.
 
     Attributes:
@@ -53,7 +53,7 @@ class DatasetName(Frozen):
     fingerprint: str
 
 
-class OtherDataset(Frozen):
+class OtherDataset(Immutable):
     """What is to be known of scores on a data set that the run was not trained on.
 
     Attributes:

@@ -17,14 +17,14 @@ from cefito.data.windows import Selection
 from cefito.errors import RunError
 from cefito.field.settings import with_epsilon
 from cefito.files import read_json, write_json
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 __all__ = ["RUN_FILE", "DatasetReference", "RunInfo", "StartReference", "observed_as", "versions"]
 
 RUN_FILE = "run.json"
 
 
-class DatasetReference(Frozen):
+class DatasetReference(Immutable):
     """The data set of a run.
 
     Attributes:
@@ -59,7 +59,7 @@ class DatasetReference(Frozen):
         return {**(self.observed or {}), **simulated}
 
 
-class StartReference(Frozen):
+class StartReference(Immutable):
     """The run that a finetuned one began with.
 
     Attributes:
@@ -81,7 +81,7 @@ class StartReference(Frozen):
     new_actions: int = 0
 
 
-class RunInfo(Frozen):
+class RunInfo(Immutable):
     """Content of `run.json`, where entries that were never set are left out.
 
     Attributes:

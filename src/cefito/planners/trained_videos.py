@@ -11,7 +11,7 @@ from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import Windows, fitting_windows
 from cefito.errors import DataError, RunError
 from cefito.files import read_json, write_json
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 if TYPE_CHECKING:
     from cefito.planners.run import Run
@@ -21,7 +21,7 @@ __all__ = ["VIDEOS_FILE", "TrainedVideos", "trained_videos"]
 VIDEOS_FILE = "videos.json"
 
 
-class TrainedVideos(Frozen):
+class TrainedVideos(Immutable):
     """Ids of the videos that a run has seen.
 
     Attributes:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.settings import Frozen
+from cefito.settings import Immutable
 
 __all__ = [
     "TrainingState",
@@ -79,7 +79,7 @@ def save_checkpoint(
     write_tensors(path, tensors, metadata={"state": json.dumps({**counters, "digest": digest})})
 
 
-class _Counters(Frozen):
+class _Counters(Immutable):
     """What stands in a checkpoint's metadata: the plain part of a `TrainingState`.
 
     Checkpoints of earlier versions have no digest.

@@ -28,7 +28,7 @@ from cefito.planners.cefito.weights import OBJECTIVES, Evidence, ObjectiveFit, W
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.task_model import TaskModel
 from cefito.search.prior import NGramPrior
-from cefito.settings import Frozen, validated
+from cefito.settings import Immutable, validated
 from cefito.training.checkpoint import load_weights
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write_planner(planner: CefitoPlanner, folder: Path) -> None:
     )
 
 
-class _Sizes(Frozen):
+class _Sizes(Immutable):
     """The entries of `planner.json` that no other class checks."""
 
     model_config = ConfigDict(extra="ignore")
