@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cefito.data.sources import read_benchmark, read_captaincook4d
+from cefito.data.sources.folder import FeatureFolder
 from cefito.data.sources.source import UNPUBLISHED, draw_split
 from cefito.data.videos import Step, Video
 from cefito.errors import ConfigError, DataError
@@ -393,3 +395,13 @@ def test_captaincook4d_that_is_malformed(cook, edit, match):
     edit(value, split)
     with pytest.raises(DataError, match=match):
         read_captaincook4d(*write(value, split))
+
+
+def test_a_folder_of_far_too_many_files_is_not_walked(tmp_path, monkeypatch):
+    for number in range(4):
+        np.save(tmp_path / f"{number}.npy", np.zeros((1, 2)))
+    monkeypatch.setattr("cefito.data.sources.folder._MOST", 4)
+    assert FeatureFolder(tmp_path).find(["3"])[0].name == "3.npy"
+    (tmp_path / "another.txt").touch()
+    with pytest.raises(DataError, match="holds more than 4 files"):
+        FeatureFolder(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from cefito.data.sources.archives import FeatureError
@@ -13,6 +14,7 @@ from cefito.errors import DataError
 __all__ = ["FeatureFolder", "feature_name"]
 
 _ENDINGS = (".npy", ".npz")
+_MOST = 200_000  # entries of a folder with those below it; COIN has 11,827 videos
 
 
 def feature_name(entry: str) -> str:
@@ -45,7 +47,7 @@ class FeatureFolder:
         self._exact: dict[str, list[Path]] = defaultdict(list)
         self._ends: dict[str, list[Path]] = defaultdict(list)
         self._beginnings: dict[str, list[Path]] = defaultdict(list)
-        for path in sorted(self.folder.rglob("*")):
+        for path in sorted(_all_below(self.folder)):
             if path.suffix not in _ENDINGS or path.name.startswith(".") or not path.is_file():
                 continue
             stem = nfc(path.stem)
@@ -90,3 +92,18 @@ class FeatureFolder:
             f"{self.folder}: no file for video '{names[-1]}' (looked for "
             f"{', '.join(dict.fromkeys(bare))}, as .npy or .npz).",
         )
+
+
+def _all_below(folder: Path) -> list[Path]:
+    """All entries of a folder and of those in it.
+
+    Raises:
+        DataError: There are so many that it cannot be the folder that is meant.
+    """
+    found = list(islice(folder.rglob("*"), _MOST + 1))
+    if len(found) > _MOST:
+        raise DataError(
+            f"{folder}: holds more than {_MOST:,} files and folders. Give the folder with one "
+            "feature file a video."
+        )
+    return found
