@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, print_json, progress, talk
 from cefito.cli.options import Flag
 from cefito.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cefito.report import ComparisonReport, RunReport
 
 __all__ = ["report"]
 
@@ -55,6 +59,7 @@ def report(
     if out is not None:
         check_target(out)
     with log_warnings():
+        found: RunReport | ComparisonReport
         if (place / RESULTS).exists():
             found = report_comparison(place)
         else:

@@ -25,6 +25,7 @@ from cefito.data.windows import Selection, Windows, check_selection, fitting_win
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
 from cefito.locks import is_leftover, locked
+from cefito.notebook import Folded, card
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.bundle import local_folder
 from cefito.planners.fit_check import check_fit
@@ -38,7 +39,7 @@ from cefito.planners.trained_videos import TrainedVideos
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
-from cefito.settings import validated
+from cefito.settings import flattened, validated
 from cefito.training.distributed import Processes
 from cefito.training.tracking import check_tracker
 
@@ -79,6 +80,29 @@ class Run:
         return (
             f"Run({self.method!r}, T = {self.horizon}, data set {self.info.dataset.name!r}, in "
             f"{str(self.folder)!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        info = self.info
+        return card(
+            f"Run of {self.planner.name}, T = {self.horizon}",
+            {
+                "method": self.method,
+                "data set": info.dataset.name,
+                "fingerprint": info.dataset.fingerprint or "imported weights",
+                "preset": info.preset,
+                "seed": "none" if info.seed is None else info.seed,
+                "epochs and weights chosen on": info.selection or "not told",
+                "learned numbers": sum(self.planner.describe().parameters.values()),
+                "folder": self.folder,
+            },
+            [
+                Folded(
+                    "Settings",
+                    ("setting", "value"),
+                    list(flattened(method_settings(info) or info.config).items()),
+                )
+            ],
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Plans of windows taken apart: confusion of tasks, groups of windows, gaps of energy, a gallery."""
+"""Plans of windows taken apart: confusion of tasks, groups, gaps of energy, a gallery."""
 
 from __future__ import annotations
 

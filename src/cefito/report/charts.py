@@ -1,4 +1,4 @@
-"""Small drawings as inline SVG: text that takes the colours of the page by classes, no numbers lost.
+"""Small drawings as inline SVG, whose classes take the colours of the page.
 
 Every function gives markup that is safe to put into a page; equal input gives equal text.
 """
@@ -15,7 +15,7 @@ __all__ = ["Series", "bar", "heat_map", "histogram", "line_chart"]
 
 _WIDTH, _HEIGHT = 420, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 34
-_HUES = 6
+_HUES = 8
 _DRAWN = 120  # points of a line at most
 
 
@@ -82,7 +82,8 @@ def line_chart(
     xs, ys = [point[0] for point in points], [point[1] for point in points]
     left, right = x_ends or (min(xs), max(xs))
     if logarithmic:
-        low, high = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))
+        low = float(math.floor(math.log10(min(ys))))
+        high = float(math.ceil(math.log10(max(ys))))
     else:
         low, high = y_ends or (min(0.0, min(ys)), max(ys))
     across = _scale(left, right, _LEFT, _WIDTH - _RIGHT)
@@ -211,7 +212,8 @@ def _axes(
         shown = _power(int(value)) if powers else _number(value)
         parts.append(
             f'<path class="grid" d="M{_LEFT} {place}H{right}"/>'
-            f'<text x="{_LEFT - 4}" y="{_short(float(place) + 3.5)}" text-anchor="end">{shown}</text>'
+            f'<text x="{_LEFT - 4}" y="{_short(float(place) + 3.5)}" text-anchor="end">'
+            f"{shown}</text>"
         )
     for value in _ticks(*x_ends):
         place = _short(across(value))
@@ -255,7 +257,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _power(exponent: int) -> str:
-    return _number(10.0**exponent) if -4 <= exponent <= 4 else f"1e{exponent}"
+    return _number(10.0**exponent) if -2 <= exponent <= 4 else f"1e{exponent}".replace("-", "−")
 
 
 def _number(value: float) -> str:

@@ -23,8 +23,10 @@ from cefito.report.mistakes import KINDS
 
 __all__ = ["check_target", "rendered", "save_report"]
 
-_LONGEST = 90
-"""Letters of an action's name in a plan; longer ones end in an ellipsis, but not in the truth."""
+_LONGEST, _SHORTEST = 90, 24
+"""Bytes of an action's name in a plan; longer ones end in an ellipsis, but not in the truth."""
+_ROOM, _MARKUP, _FRAME = 900_000, 18, 900
+"""Bytes that a gallery should take, those of a step's markup, and those around a query's steps."""
 _WIDEST = 60
 """Tasks that the drawing of the confusion has room for."""
 _WORST = 25
@@ -66,6 +68,7 @@ def rendered(report: RunReport | ComparisonReport) -> str:
             "heads": _task_heads(report.scores),
             "confusion": _confusion(report),
             "kinds": KINDS,
+            "room": _room(report),
         }
     else:
         own = {"costs": [_cost_chart(report.costs, name) for name in ("seconds", "token_forwards")]}
@@ -245,8 +248,21 @@ def _interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{_number(low)} to {_number(high)}"
 
 
-def _brief(name: str) -> str:
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1].rstrip() + "…"
+def _room(report: RunReport) -> int:
+    """Bytes of a name, so that long names in many plans of many steps do not make a page large."""
+    truth = sum(
+        len(report.actions[action].encode("utf-8", "replace")) + _MARKUP
+        for query in report.gallery
+        for action in query.truth
+    )
+    steps = sum(len(plan.actions) for query in report.gallery for plan in query.plans)
+    left = _ROOM - truth - _FRAME * len(report.gallery)
+    return max(_SHORTEST, min(_LONGEST, left // max(steps, 1) - _MARKUP))
+
+
+def _brief(name: str, room: int) -> str:
+    data = name.encode("utf-8", "replace")
+    return name if len(data) <= room else data[:room].decode("utf-8", "ignore").rstrip() + "…"
 
 
 def _fit(value: Any) -> Any:
