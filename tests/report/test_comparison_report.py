@@ -74,6 +74,31 @@ def test_the_page(made):
     assert not re.search(r"https?:|url\(|<img|<link|\bsrc=", page)
 
 
+def test_rows_without_probabilities(made):
+    bare = [part.model_copy(update={"calibrations": []}) for part in made.horizons]
+    page = rendered(made.model_copy(update={"horizons": bare}))
+    assert "No row has probabilities." in page
+    assert "No row has probabilities." not in rendered(made)
+
+
+def test_a_study_with_failed_cells(folder, tmp_path):
+    value = json.loads((folder / "results.json").read_text())
+    value["cells"] = [
+        {"row": cell["row"], "horizon": 3, "seed": cell["seed"], "error": "no <memory>. Wait."}
+        if cell["horizon"] == 3
+        else cell
+        for cell in value["cells"]
+    ]
+    (tmp_path / "results.json").write_text(json.dumps(value))
+    report = report_comparison(tmp_path)
+    assert report.horizons[1].success == []
+    assert all(cost.horizons == [2] for cost in report.costs)
+    page = rendered(report)
+    html5lib.HTMLParser(strict=True).parse(page)
+    assert "no &lt;memory&gt;. Wait." in page
+    assert "no metrics of trainings" in page
+
+
 def test_equal_input_equal_bytes(folder, made, tmp_path):
     assert rendered(report_comparison(folder)) == rendered(made)
     assert ComparisonReport.parse(json.loads(json.dumps(made.to_dict())), tmp_path) == made
