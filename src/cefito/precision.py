@@ -20,9 +20,9 @@ __all__ = [
     "Precision",
     "Resolved",
     "capability",
+    "determining",
     "resolve",
     "with_precision",
-    "without_precision",
 ]
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -102,20 +102,24 @@ def with_precision(config: Mapping[str, Any], like: Mapping[str, Any]) -> dict[s
     return filled
 
 
-def without_precision(settings: Any, *values: Precision) -> Any:
-    """Settings for JSON without the precisions of trainings, however deep these stand.
+def determining(settings: Any, *values: Precision) -> Any:
+    """Settings for JSON without how trainings compute, however deep that stands.
+
+    That is their precisions, and whether activations are computed again.
 
     Args:
         settings: Settings in sections and lists.
         values: Leave out these precisions alone; all of them where none is named.
     """
     if isinstance(settings, Mapping):
-        kept = {name: without_precision(value, *values) for name, value in settings.items()}
-        if _of_training(settings) and (not values or settings["precision"] in values):
-            del kept["precision"]
+        kept = {name: determining(value, *values) for name, value in settings.items()}
+        if _of_training(settings):
+            kept.pop("recompute", None)
+            if not values or settings["precision"] in values:
+                del kept["precision"]
         return kept
     if isinstance(settings, list | tuple):
-        return [without_precision(part, *values) for part in settings]
+        return [determining(part, *values) for part in settings]
     return settings
 
 

@@ -24,7 +24,7 @@ from cefito.evaluation.score import evaluate_planner, successes
 from cefito.files import read_json
 from cefito.planners.registry import find_method
 from cefito.planners.run import Run, train_run
-from cefito.precision import without_precision
+from cefito.precision import determining
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import pick_device
 
@@ -81,7 +81,7 @@ class Cell:
             find_method(self.row.method).settings
         )
         # so that cells of before precisions could be chosen count on
-        kept: dict[str, Any] = without_precision(settings.model_dump(mode="json"), "float32")
+        kept: dict[str, Any] = determining(settings.model_dump(mode="json"), "float32")
         return kept
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
-from cefito.precision import Resolved, resolve, without_precision
+from cefito.precision import Resolved, determining, resolve
 from cefito.progress import Progress, silent
 from cefito.runtime import Stream, generator_for
 from cefito.training.augmentation import Observations
@@ -81,9 +81,7 @@ class TrainingContext:
                 diverged.
         """
         precision = resolve(training.precision, self.device)
-        key = json.dumps(
-            [name, self.key, seed, without_precision(settings), *self._other(precision)]
-        )
+        key = json.dumps([name, self.key, seed, determining(settings), *self._other(precision)])
         return train(
             loss,
             optimiser=training.optimiser,

@@ -179,11 +179,17 @@ class AuxiliaryConfig(Frozen):
 
 
 class FieldTrainingConfig(TrainingConfig):
-    """How the field is trained."""
+    """How the field is trained.
+
+    Attributes:
+        recompute: Compute activations of the candidates again in the backward pass instead of
+            keeping them: less memory, more time, the same result. Not of reconstructed negatives.
+    """
 
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+    recompute: bool = False
 
 
 class ClassifierTrainingConfig(TrainingConfig):
