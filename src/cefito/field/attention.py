@@ -29,7 +29,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     query, key, value = (part.contiguous() for part in (query, key, value))
     scores = (query * query.shape[-1] ** -0.5) @ key.mT
     scores += mask
-    return scores.softmax(dim=-1) @ value
+    mixed: Tensor = scores.softmax(dim=-1) @ value
+    return mixed
 
 
 def prepared_mask(mask: Tensor) -> Tensor:
