@@ -15,6 +15,7 @@ import pytest
 
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.sources.custom import prepare_custom
+from cefito.hashes import file_digest
 
 TAXONOMY = {
     "dataset": "tiny",
@@ -148,3 +149,18 @@ def shared_data() -> Path:
 def real_annotations(shared_data: Path) -> Callable[[str], Annotations]:
     """Real annotations by the name of their folder, read once."""
     return cache(lambda name: read_annotations(shared_data / name))
+
+
+@pytest.fixture(scope="session")
+def reseal():
+    """A function that makes a prepared data set whole again after its files were edited by hand."""
+
+    def made_whole(folder: Path) -> None:
+        header = json.loads((folder / "dataset.json").read_text())
+        header.pop("sha256", None)
+        header["hashes"] = {
+            name: file_digest(folder / name, anew=True) for name in header["hashes"]
+        }
+        (folder / "dataset.json").write_text(json.dumps(header))
+
+    return made_whole

@@ -26,6 +26,7 @@ GROUND = (
     "progress",
     "precision",
     "runtime",
+    "notebook",
 )
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}

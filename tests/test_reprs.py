@@ -1,9 +1,11 @@
 """What is looked at in a session is one line, however large it is."""
 
+import html5lib
 import pytest
 
 import cefito
 from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.notebook import MOST, Folded, card
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +47,38 @@ def test_runs_planners_and_plans(dataset, tmp_path):
     plans = run.planner.plan(cefito.Queries.from_windows(test.subset([0])), 2)[0]
     one_line(plans, f"{len(plans)} of 3 actions, best {plans.actions[0].tolist()} at ")
     one_line(cefito.Problem(test.initial[0], test.goal[0], (0, 1)), "2 actions, 8 features")
+
+
+def in_a_notebook(value, *parts):
+    html = value._repr_html_()
+    parser = html5lib.HTMLParser(strict=True)  # raises at what is not HTML
+    parser.parseFragment(html)
+    assert "<script" not in html
+    assert "<style" not in html  # nothing that would leak into the notebook
+    assert all(part in html for part in parts), html
+    return html
+
+
+def test_in_a_notebook(dataset, tmp_path):
+    run = cefito.train_run(
+        dataset,
+        tmp_path / "run <b>",
+        config=cefito.load_config("small"),
+        horizon=3,
+        seed=0,
+        method="nearest",
+    )
+    tasks = [task.name for task in dataset.taxonomy.tasks]
+    in_a_notebook(dataset, "synthetic world (simulated)", dataset.fingerprint, *tasks)
+    html = in_a_notebook(run, "T = 3", "nearest", "run &lt;b&gt;", "<summary>Settings</summary>")
+    assert "<b>" not in html
+    test = cefito.cut_windows(dataset, horizon=3, split="test")
+    plans = run.planner.plan(cefito.Queries.from_windows(test.subset([0])), 2)[0]
+    sequence = " → ".join(map(str, plans.actions[0].tolist()))
+    in_a_notebook(plans, sequence, f"{plans.scores[0]:.6g}", "exact")
+
+
+def test_long_tables_are_cut_in_notebooks():
+    html = card("many", {}, [Folded("rows", ("number",), [[row] for row in range(MOST + 7)])])
+    assert html.count("<tr>") == MOST + 1
+    assert "and 7 more" in html

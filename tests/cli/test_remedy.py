@@ -15,7 +15,7 @@ LIBRARY = sorted(
     path for path in SOURCE.rglob("*.py") if "cli" not in path.relative_to(SOURCE).parts
 )
 # Calls of programs, which a user of the library understands as well.
-CALLS = ("cefito import-checkpoint ", "hf download ")
+CALLS = ("cefito import-checkpoint ", "cefito plan RUN ", "hf download ")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import torch
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.errors import ConfigError, RunError
+from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.answer import answer
 from cefito.planners.base import (
@@ -263,7 +263,7 @@ def test_a_query_that_cannot_be_computed_with_is_refused_by_its_number(
 ):
     changed = getattr(queries, part).copy()
     changed[2, 5] = value
-    with pytest.raises(RunError, match=rf"^query 2 \(counted from 0\): its {part} observation"):
+    with pytest.raises(DataError, match=rf"^queries, '{part}', row 2 \(counted from 0\): holds"):
         planner.plan(replace(queries, **{part: changed}), TOP_K)
 
 

@@ -28,7 +28,8 @@ def folder(run, tmp_path):
 
 def test_it_lists_what_was_written_and_nothing_else(folder, run):
     manifest = json.loads((folder / MANIFEST).read_text())
-    assert sorted(manifest["files"]) == ["run.json", "taxonomy.json", "windows.safetensors"]
+    expected = ["run.json", "taxonomy.json", "videos.json", "windows.safetensors"]
+    assert sorted(manifest["files"]) == expected
     (folder / "notes.json").write_text("mine")
     (folder / "evaluation-test.json").write_text("{}")
     assert open_run(folder).info == run.info

@@ -99,13 +99,14 @@ def test_other_ids_give_the_same_scores(run, old, world, tmp_path, caplog):
     assert f"fingerprint {turned.fingerprint[:12]}) is not the data set that" in message
 
 
-def test_windows_of_new_tasks_and_actions_are_left_out(run, world, tmp_path, caplog):
+def test_windows_of_new_tasks_and_actions_are_left_out(run, world, tmp_path, caplog, reseal):
     mixed = part_of(world, tmp_path / "mixed", tasks=[5, 2, 0])
     names = [action.name for action in mixed.taxonomy.actions]
     changed = mixed.taxonomy.to_dict()
     strange = mixed.taxonomy.tasks[2].actions[0]
     changed["actions"][strange]["name"] = "something else"
     (mixed.folder / "taxonomy.json").write_text(json.dumps(changed))
+    reseal(mixed.folder)
     scores, _ = evaluate_run(run, dataset=mixed.folder)
     windows = cut_windows(mixed, horizon=3, split="test")
     new_task = windows.tasks == 0

@@ -16,7 +16,7 @@ from cefito.data import Annotations
 from cefito.data.prepared import write_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.locks import LOCK_FILE, locked
 from cefito.planners import Queries
 from cefito.planners.cefito.settings import CefitoSettings
@@ -902,3 +902,10 @@ def test_fields_of_before_keep_their_epsilon(folder):
         del value["config"]["field"]["observation_epsilon"]
         (folder / name).write_text(json.dumps(value))
     assert open_run(folder).planner.field.config.observation_epsilon == 1e-6
+
+
+def test_a_training_that_is_refused_leaves_no_folder(world, tmp_path):
+    config = load_config("paper", overrides={**TINY, "training.negatives.count": 10**8})
+    with pytest.raises(CefitoError, match="negatives"):
+        train_run(world, tmp_path / "new" / "run", config=config, horizon=3, seed=0)
+    assert list(tmp_path.iterdir()) == []

@@ -34,6 +34,7 @@ WHOLE: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     ((*TRAIN, *QUICK), ("--seed",)),
     (PLAN, ("--top-k", "--from-step", "--task", "--tasks", "--pruning", "--width")),
     (("evaluate", "{simple}"), ("--sample",)),
+    (("report", "{simple}", "--json"), ("--sample", "--queries", "--horizon")),
     ((*COMPARE, "--horizons", "3"), ("--seeds",)),
     ((*COMPARE, "--horizons", "3", "--seeds", "1"), ("--sample", "--costly-sample", "--workers")),
     (PREPARE, ("--seconds", "--workers")),
@@ -355,6 +356,7 @@ READ: tuple[tuple[str, ...], ...] = (
     ("train", "@", "--horizon", "3", "--out", "{out}", *QUICK),
     (*TRAIN, *QUICK, "--preset", "@"),
     ("evaluate", "@"),
+    ("report", "@", "--json"),
     ("evaluate", "{simple}", "--dataset", "@"),
     ("plan", "@", *PLAN[2:]),
     (*PLAN[:3], "@", *PLAN[4:]),
@@ -372,6 +374,7 @@ WRITTEN: tuple[tuple[str, ...], ...] = (
     ("data", "prepare", "custom", "{table}", "@", "--features", "{features}"),
     (*COMPARE[:4], *QUICK[2:], "--horizons", "3", "--seeds", "1", "--out", "@"),
     ("evaluate", "{run}", "--reliability", "@"),
+    ("report", "{simple}", "--out", "@"),
     ("data", "download", "coin-features", "@"),
 )
 _WRITABLE = ("esc", "new\n", "sur\udcff", "\u202e", "nowhere", "é", "~")

@@ -2,10 +2,9 @@
 
 import dataclasses
 
+import mutations
 import pytest
-
-from . import mutations
-from .mutations import is_fine, limited, make, run, tried
+from mutations import is_fine, limited, make, run, tried
 
 COUNT = 54
 

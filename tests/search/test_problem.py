@@ -77,7 +77,7 @@ def test_best_is_a_stable_sort_however_it_is_fed(energies, scores, top_k, cuts, 
     assert plans.scores.tolist() == [by[rank] for rank in expected]
     assert len(plans) == len(best) == min(top_k, 9)
     assert plans.evaluated == Effort(token_forwards=4, leaves=9)
-    assert plans.exact
+    assert plans.exact == plans.finite == np.isfinite(energies).all()
     assert plans.tasks is None
 
 

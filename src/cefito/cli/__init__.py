@@ -38,6 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "evaluate": ("cefito.cli.evaluate:evaluate", "Score a run on a split."),
     "compare": ("cefito.cli.compare:compare", "Planners beside each other: train, score, tables."),
+    "report": (
+        "cefito.cli.report:report",
+        "One HTML file about a run or a comparison, to look at and to pass on.",
+    ),
     "reproduce": (
         "cefito.cli.reproduce:reproduce",
         "A table or figure of the paper, on a prepared data set.",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,7 @@ from cefito.files import (
     write_tensors,
 )
 from cefito.hashes import file_digest, unsealed, value_sealed
+from cefito.notebook import Folded, card
 
 __all__ = [
     "FORMAT_VERSION",
@@ -80,6 +82,27 @@ class PreparedDataset:
             f"{self.annotations.step_count} steps, "
             f"{len(self.taxonomy.tasks)} tasks, {len(self.taxonomy.actions)} actions, "
             f"{self.observation_dim} features, in {str(self.folder)!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        videos, steps, splits = Counter[int](), Counter[int](), Counter[str]()
+        for video in self.videos:
+            videos[video.task] += 1
+            steps[video.task] += len(video.steps)
+            splits[video.split] += 1
+        tasks = [(task.name, videos[task.id], steps[task.id]) for task in self.taxonomy.tasks]
+        return card(
+            f"Data set {self.name}",
+            {
+                "videos": ", ".join(f"{split} {count:,}" for split, count in splits.items()),
+                "steps": self.annotations.step_count,
+                "tasks": len(self.taxonomy.tasks),
+                "actions": len(self.taxonomy.actions),
+                "features of an observation": self.observation_dim,
+                "fingerprint": self.fingerprint,
+                "folder": self.folder,
+            },
+            [Folded("Tasks", ("task", "videos", "steps"), tasks)],
         )
 
     @property

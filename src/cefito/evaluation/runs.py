@@ -22,7 +22,7 @@ from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
 
-__all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run"]
+__all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run", "scores_name"]
 
 SAMPLE_SEED = 0
 """Seed of samples of windows, so that those of one size are the same everywhere."""
@@ -101,22 +101,51 @@ def evaluate_run(
         per_task=task_scores(plans, chosen, tasks=tasks),
         other_dataset=other,
     )
-    words = ["evaluation", split]
-    if oracle_task:
-        words.append("oracle-task")
-    if len(chosen) < len(windows):
-        words.append(f"sample-{len(chosen)}")
-    if other is not None:
-        words.append(data.fingerprint[:12])
-    for name, value in changed_search(run).items():
-        words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")
-    if min_probability is not None:
-        words.append(f"min-probability-{_plain(min_probability)}")
-    path = run.folder / f"{'-'.join(words)}.json"
+    path = run.folder / scores_name(
+        run,
+        split=split,
+        oracle_task=oracle_task,
+        sampled=len(chosen) if len(chosen) < len(windows) else None,
+        other=None if other is None else data.fingerprint,
+        min_probability=min_probability,
+    )
     scores.write(path)
     if plans_file is not None:
         save_plans(window_plans(data, chosen, plans, tasks=tasks), plans_file)
     return scores, path
+
+
+def scores_name(
+    run: Run,
+    *,
+    split: str,
+    oracle_task: bool = False,
+    sampled: int | None = None,
+    other: str | None = None,
+    min_probability: float | None = None,
+) -> str:
+    """The name of the file that `evaluate_run` keeps scores in.
+
+    Args:
+        run: The run, with the search that it is scored with.
+        split: The split.
+        oracle_task: Whether the true tasks are given.
+        sampled: Size of a sample of the windows; None where all are scored.
+        other: Fingerprint of the data set, if it is not that of the run.
+        min_probability: Least probability of an answer.
+    """
+    words = ["evaluation", split]
+    if oracle_task:
+        words.append("oracle-task")
+    if sampled is not None:
+        words.append(f"sample-{sampled}")
+    if other is not None:
+        words.append(other[:12])
+    for name, value in changed_search(run).items():
+        words.append(f"{_SHORT.get(name, name).replace('_', '-')}-{_plain(value)}")
+    if min_probability is not None:
+        words.append(f"min-probability-{_plain(min_probability)}")
+    return f"{'-'.join(words)}.json"
 
 
 def changed_search(run: Run) -> dict[str, Any]:

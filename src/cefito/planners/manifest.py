@@ -45,12 +45,16 @@ class Manifest(Immutable):
 def recorded(folder: Path) -> Iterator[None]:
     """Write the manifest of all files that are written into a folder inside, the last of them.
 
-    Where an earlier manifest lies there and this is cut short, the folder is refused on opening.
+    Files that an earlier manifest lists and that are not written again stay in it. Where one lies
+    there and this is cut short, the folder is refused on opening.
     """
     before = _states(folder)
+    kept = read_manifest(folder / MANIFEST).files if MANIFEST in before else {}
     yield
-    written = [name for name, state in _states(folder).items() if before.get(name) != state]
-    manifest = Manifest(files={name: file_digest(folder / name) for name in sorted(written)})
+    now = _states(folder)
+    files = {name: digest for name, digest in kept.items() if name in now}
+    files |= {name: file_digest(folder / name) for name in now if before.get(name) != now[name]}
+    manifest = Manifest(files=dict(sorted(files.items())))
     write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
 
 

@@ -24,7 +24,8 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Selection, Windows, check_selection, fitting_windows
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
-from cefito.locks import is_leftover, locked
+from cefito.locks import LOCK_FILE, is_leftover, locked
+from cefito.notebook import Folded, card
 from cefito.planners.base import Fitted, Planner
 from cefito.planners.bundle import local_folder
 from cefito.planners.fit_check import check_fit
@@ -39,7 +40,7 @@ from cefito.precision import with_precision
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
-from cefito.settings import validated
+from cefito.settings import flattened, validated
 from cefito.training.distributed import Processes
 from cefito.training.tracking import check_tracker
 
@@ -80,6 +81,29 @@ class Run:
         return (
             f"Run({self.method!r}, T = {self.horizon}, data set {self.info.dataset.name!r}, in "
             f"{str(self.folder)!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        info = self.info
+        return card(
+            f"Run of {self.planner.name}, T = {self.horizon}",
+            {
+                "method": self.method,
+                "data set": info.dataset.name,
+                "fingerprint": info.dataset.fingerprint or "imported weights",
+                "preset": info.preset,
+                "seed": "none" if info.seed is None else info.seed,
+                "epochs and weights chosen on": info.selection or "not told",
+                "learned numbers": sum(self.planner.describe().parameters.values()),
+                "folder": self.folder,
+            },
+            [
+                Folded(
+                    "Settings",
+                    ("setting", "value"),
+                    list(flattened(method_settings(info) or info.config).items()),
+                )
+            ],
         )
 
     @property
@@ -206,7 +230,8 @@ def train_run(
         if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
             return open_run(folder, device=device)
         group.wait()
-        if group.first and not (folder / RUN_FILE).exists():  # a finished one stays
+        fresh = group.first and not (folder / RUN_FILE).exists()  # a finished one stays
+        if fresh:
             info.write(folder)
         context = TrainingContext(
             device=device or torch.device("cpu"),
@@ -219,7 +244,12 @@ def train_run(
         )
         settings = config.settings(entry.settings)
         fit = entry.planner.fit if start is None else start.run.planner.refit
-        fitted = fit(train, val, settings=settings, seed=seed, context=context)
+        try:
+            fitted = fit(train, val, settings=settings, seed=seed, context=context)
+        except CefitoError:
+            if fresh:
+                _withdraw(folder)
+            raise
         run = Run(
             folder=folder,
             planner=fitted.planner,
@@ -231,6 +261,17 @@ def train_run(
             write_run(run, seen(dataset, train, val))
         group.wait()
         return run
+
+
+def _withdraw(folder: Path) -> None:
+    """Remove what a training has written that was refused before it learned anything."""
+    inside = sorted(folder.rglob("*"), reverse=True)
+    if any(path.is_file() and path.name not in (RUN_FILE, LOCK_FILE) for path in inside):
+        return
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    for path in inside:
+        if path.is_dir():
+            path.rmdir()
 
 
 def finished_run(

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cefito.notebook import Folded, card
 from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 
@@ -218,6 +219,33 @@ class Plans:
         best = f", best {self.actions[0].tolist()} at {self.scores[0]:.4f}" if len(self) else ""
         proven = "exact" if self.exact else "not exact"
         return f"Plans({len(self)} of {self.actions.shape[1]} actions{best}, {proven})"
+
+    def _repr_html_(self) -> str:
+        columns: dict[str, NDArray[Any] | None] = {
+            "score": self.scores,
+            "energy": self.energies,
+            "probability": self.probabilities,
+            "task": self.tasks,
+        }
+        known = {name: column for name, column in columns.items() if column is not None}
+        rows = [
+            [
+                place + 1,
+                " → ".join(map(str, actions)),
+                *(f"{column[place]:.6g}" for column in known.values()),
+            ]
+            for place, actions in enumerate(self.actions.tolist())
+        ]
+        effort = self.evaluated
+        return card(
+            f"{len(self)} plans of {self.actions.shape[1]} actions",
+            {
+                "exact": "yes" if self.exact else "no",
+                "token forwards": effort.token_forwards,
+                "scored sequences": effort.leaves,
+            },
+            [Folded("Plans", ("", "actions", *known), rows, open=True)],
+        )
 
 
 def _ignore(count: float = 1) -> None:

@@ -92,6 +92,7 @@ class _Counters(Immutable):
     best_epoch: int = Field(ge=0)
     waited: int = Field(ge=0)
     finished: bool
+    metrics: tuple[str, ...] = ()
     digest: str | None = None
 
 

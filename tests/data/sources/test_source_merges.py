@@ -343,6 +343,7 @@ def test_data_sets_prepared_before_still_open(make_source, tiny_taxonomy, tiny_v
     lines[1] = json.dumps(value)
     (dataset.folder / "videos.jsonl").write_text("\n".join(lines) + "\n")
     header = json.loads((dataset.folder / "dataset.json").read_text())
+    del header["sha256"]  # of data sets that were prepared before, too
     header["hashes"] |= {
         name: sha256(dataset.folder / name) for name in ("taxonomy.json", "videos.jsonl")
     }
@@ -354,7 +355,7 @@ def test_data_sets_prepared_before_still_open(make_source, tiny_taxonomy, tiny_v
     assert again.videos[1].steps[0].start == -1.0
 
 
-def test_ids_that_would_become_one_stay_two(make_source, tiny_videos, tmp_path):
+def test_ids_that_would_become_one_stay_two(make_source, tiny_videos, tmp_path, reseal):
     tiny_videos[0]["video_id"] = "é"
     tiny_videos[1]["video_id"] = unicodedata.normalize("NFD", "é")
     source = make_source(videos=tiny_videos)
@@ -365,5 +366,6 @@ def test_ids_that_would_become_one_stay_two(make_source, tiny_videos, tmp_path):
     (source / "videos.jsonl").write_text("\n".join([lines[0], json.dumps(plain), *lines[2:]]))
     dataset = prepare_custom(source, tmp_path / "out")
     (dataset.folder / "videos.jsonl").write_text("\n".join(lines) + "\n")
+    reseal(dataset.folder)
     ids = [video.video_id for video in open_dataset(dataset.folder).videos]
     assert len(set(ids)) == len(ids) == 10

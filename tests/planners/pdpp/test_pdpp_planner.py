@@ -1,5 +1,6 @@
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -391,14 +392,9 @@ def test_arguments_that_cannot_be(world, planner):
     zeros = np.zeros((2, 5), np.float32)
     with pytest.raises(RunError, match="observations have 5 features; this run was trained on"):
         planner.plan(Queries(initial=zeros, goal=zeros, tasks=np.zeros(2, int)), 1)
-    for task in (-1, 12):
-        given_tasks = Queries(
-            initial=queries.initial, goal=queries.goal, tasks=np.full(len(queries), task)
-        )
-        with pytest.raises(
-            RunError, match=f"task {task}: unknown. This run knows the tasks 0 to 11"
-        ):
-            planner.plan(given_tasks, 1)
+    given_tasks = replace(queries, tasks=np.full(len(queries), 12))
+    with pytest.raises(RunError, match=r"task 12: unknown\. This run knows the tasks 0 to 11"):
+        planner.plan(given_tasks, 1)
 
 
 def test_too_short_a_horizon_is_refused_before_anything_is_trained(world, monkeypatch):

@@ -1,0 +1,79 @@
+"""`cefito report`: one HTML file about a run or a comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cefito.cli.console import log_warnings, print_json, progress, talk
+from cefito.cli.options import Flag
+from cefito.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cefito.report import ComparisonReport, RunReport
+
+__all__ = ["report"]
+
+
+def report(
+    place: Path,
+    /,
+    *,
+    out: Path | None = None,
+    split: str = "test",
+    sample: int | None = None,
+    queries: int = 300,
+    dataset: Path | None = None,
+    horizon: int | None = None,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
+    """Write a report of a run or of a comparison: one HTML file that needs no network.
+
+    A run is scored as cefito evaluate does, unless its folder holds scores together with plans
+    from before; both are kept there. A comparison is read as it is.
+
+    Args:
+        place: Run folder, as cefito train makes it, or the folder of a comparison, as cefito
+            compare makes it.
+        out: The .html file to write.
+        split: Of a run: train, val or test.
+        sample: Of a run: score a fixed random sample of so many windows.
+        queries: Of a run: how many queries the gallery shows at most, a fixed random sample.
+        dataset: Of a run: where its data set is, if not where it was trained, or another one to
+            score it on.
+        horizon: Of a folder that holds runs of several: number of actions.
+        device: auto, cpu or cuda.
+        json: Print the same numbers as JSON.
+    """
+    from cefito.data.videos import SPLITS
+    from cefito.planners.run import open_run
+    from cefito.report import check_target, report_comparison, report_run, save_report
+    from cefito.report.of_comparison import RESULTS
+    from cefito.runtime import pick_device
+
+    if out is None and not json:
+        raise ConfigError("nothing to write: give --out report.html, or --json.")
+    if split not in SPLITS:
+        raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
+    if out is not None:
+        check_target(out)
+    with log_warnings():
+        found: RunReport | ComparisonReport
+        if (place / RESULTS).exists():
+            found = report_comparison(place)
+        else:
+            found = report_run(
+                open_run(place, horizon=horizon, device=pick_device(device)),
+                split=split,
+                sample=sample,
+                dataset=dataset,
+                queries=queries,
+                progress=progress,
+            )
+    if out is not None:
+        save_report(found, out)
+        talk(f"wrote {out}: {found.title}, {out.stat().st_size / 1e3:,.0f} kB")
+    if json:
+        print_json(found.to_dict())
+    return 0

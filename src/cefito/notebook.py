@@ -1,0 +1,76 @@
+"""How things show themselves in a notebook: HTML without scripts, in the colours of the notebook.
+
+Styles stand on the elements themselves and take the text's colour, so that nothing leaks into the
+page and dark themes need nothing of their own. Everything is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+__all__ = ["MOST", "Folded", "card"]
+
+MOST = 50
+"""Lines of a table that are shown."""
+_CELL = "padding:.15em .7em;text-align:left;vertical-align:top;color:inherit;background:transparent"
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A table that is folded away until it is asked for.
+
+    Attributes:
+        title: What stands on the fold.
+        heads: Heads of the columns.
+        rows: Its lines, of which the first `MOST` are shown.
+        open: Whether it is shown unfolded.
+    """
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    open: bool = False
+
+
+def card(title: str, facts: Mapping[str, object], tables: Sequence[Folded] = ()) -> str:
+    """A thing as HTML: a title, facts and folded tables.
+
+    Args:
+        title: What it is.
+        facts: What is known of it.
+        tables: More, below the facts.
+    """
+    lines = [(name, value) for name, value in facts.items()]
+    return (
+        '<div style="color:inherit;border:1px solid;border-color:rgba(128,128,128,.5);'
+        'border-radius:.4em;padding:.5em .8em;max-width:60em;overflow-x:auto">'
+        f"<strong>{_text(title)}</strong>{_table((), lines)}{''.join(map(_folded, tables))}</div>"
+    )
+
+
+def _folded(table: Folded) -> str:
+    rest = len(table.rows) - MOST
+    more = f"<p>and {rest:,} more</p>" if rest > 0 else ""
+    return (
+        f"<details{' open' if table.open else ''}><summary>{_text(table.title)}</summary>"
+        f"{_table(table.heads, table.rows[:MOST])}{more}</details>"
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f'<th style="{_CELL}">{_text(name)}</th>' for name in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_CELL}">{_text(value)}</td>' for value in row) + "</tr>"
+        for row in rows
+    )
+    return (
+        '<table style="border-collapse:collapse;color:inherit;margin:.3em 0">'
+        + (f"<thead><tr>{head}</tr></thead>" if heads else "")
+        + f"<tbody>{body}</tbody></table>"
+    )
+
+
+def _text(value: object) -> str:
+    return escape(f"{value:,}" if type(value) is int else str(value))

@@ -1,0 +1,20 @@
+"""One-file reports: what was trained on what, how good it is, where it goes wrong, and examples.
+
+A report is first a record with every number (`RunReport`, `ComparisonReport`), which is the JSON;
+the page is rendered from that record alone.
+"""
+
+from cefito.report.content import ComparisonReport, RunReport
+from cefito.report.of_comparison import report_comparison
+from cefito.report.of_run import report_run
+from cefito.report.page import check_target, rendered, save_report
+
+__all__ = [
+    "ComparisonReport",
+    "RunReport",
+    "check_target",
+    "rendered",
+    "report_comparison",
+    "report_run",
+    "save_report",
+]

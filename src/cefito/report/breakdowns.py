@@ -1,0 +1,208 @@
+"""Plans of windows taken apart: confusion of tasks, groups, gaps of energy, a gallery."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cefito.data.windows import Windows
+from cefito.evaluation.plan_files import WindowPlans
+from cefito.evaluation.statistics import video_interval
+from cefito.report.content import (
+    Confusion,
+    EnergyGap,
+    GalleryPlan,
+    GalleryQuery,
+    Group,
+    TaskPair,
+)
+from cefito.report.mistakes import missing_steps, plan_kinds, step_kinds
+
+__all__ = [
+    "GALLERY_SEED",
+    "LISTED",
+    "TrainingSequences",
+    "by_candidates",
+    "by_seen",
+    "confusion",
+    "energy_gap",
+    "gallery",
+]
+
+GALLERY_SEED = 0
+"""Seed of the sample that the gallery shows, so that those of one size are the same everywhere."""
+LISTED = 5
+"""Plans that are looked at for a query."""
+_BINS = 20
+
+
+@dataclass(frozen=True)
+class TrainingSequences:
+    """What training windows say of sequences.
+
+    Attributes:
+        seen: All sequences that occur.
+        actions: How many different actions occur in the windows of each task, by its id.
+    """
+
+    seen: frozenset[tuple[int, ...]]
+    actions: Mapping[int, int]
+
+    @classmethod
+    def of(cls, train: Windows) -> TrainingSequences:
+        """Those of the windows of a training split."""
+        rows = zip(train.tasks.tolist(), train.actions.tolist(), strict=True)
+        seen, actions = set(), defaultdict(set)
+        for task, sequence in rows:
+            seen.add(tuple(sequence))
+            actions[task].update(sequence)
+        return cls(frozenset(seen), {task: len(known) for task, known in actions.items()})
+
+
+def confusion(windows: Sequence[WindowPlans]) -> Confusion | None:
+    """Annotated tasks against those of the best plans; None where a window has none."""
+    counts: Counter[tuple[int, int]] = Counter()
+    names: dict[int, str] = {}
+    for window in windows:
+        if window.predicted_task is None or window.predicted_task_name is None:
+            return None
+        counts[window.true_task, window.predicted_task] += 1
+        names[window.true_task] = window.true_task_name
+        names[window.predicted_task] = window.predicted_task_name
+    return Confusion(
+        tasks=dict(sorted(names.items())),
+        pairs=[
+            TaskPair(true=true, predicted=predicted, windows=count)
+            for (true, predicted), count in sorted(counts.items())
+        ],
+    )
+
+
+def by_candidates(windows: Sequence[WindowPlans], train: TrainingSequences) -> list[Group]:
+    """Success against the number of sequences of the actions that training has of the task: Kᵀ.
+
+    By powers of ten; windows of a task without training windows have none.
+    """
+
+    def size(window: WindowPlans) -> int:
+        known = train.actions.get(window.true_task, 0)
+        return len(str(known ** len(window.true_actions))) if known else 0
+
+    def name(digits: int) -> str:
+        if not digits:
+            return "task without training windows"
+        low, high = (10 ** (digits - 1) if digits > 1 else 1), 10**digits - 1
+        return f"{low:,} to {high:,}" if digits < 16 else f"10^{digits - 1} and more"
+
+    return _groups(windows, lambda window: min(size(window), 16), name)
+
+
+def by_seen(windows: Sequence[WindowPlans], train: TrainingSequences) -> list[Group]:
+    """Success against whether the annotated sequence occurs in training windows."""
+    names = ("not in training", "in training")
+    return _groups(
+        windows, lambda window: int(tuple(window.true_actions) in train.seen), names.__getitem__
+    )
+
+
+def _groups(
+    windows: Sequence[WindowPlans],
+    key: Callable[[WindowPlans], int],
+    name: Callable[[int], str],
+) -> list[Group]:
+    groups: dict[int, list[WindowPlans]] = defaultdict(list)
+    for window in windows:
+        groups[key(window)].append(window)
+    return [_group(name(number), groups[number]) for number in sorted(groups)]
+
+
+def _group(name: str, windows: Sequence[WindowPlans]) -> Group:
+    counts, right = Counter[str](), Counter[str]()
+    for window in windows:
+        counts[window.video] += 1
+        right[window.video] += window.success
+    low = high = None
+    if len(counts) > 1:
+        low, high = video_interval([100 * right[video] for video in counts], list(counts.values()))
+    return Group(
+        name=name,
+        windows=len(windows),
+        videos=len(counts),
+        success_rate=100 * sum(right.values()) / len(windows),
+        low=low,
+        high=high,
+        listed=100 * sum(_listed(window) for window in windows) / len(windows),
+    )
+
+
+def _listed(window: WindowPlans) -> bool:
+    return window.rank is not None and window.rank <= LISTED
+
+
+def energy_gap(windows: Sequence[WindowPlans]) -> EnergyGap | None:
+    """Energy of the best wrong plan less that of the truth; None where it is known of no window."""
+    gaps = []
+    for window in windows:
+        wrong = [plan.energy for plan in window.plans if plan.actions != window.true_actions]
+        if window.rank is not None and wrong:
+            gaps.append(min(wrong) - window.plans[window.rank - 1].energy)
+    if not gaps:
+        return None
+    values = np.array(gaps)
+    low, high = np.percentile(values, [2, 98])
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    counts, edges = np.histogram(values.clip(low, high), bins=_BINS, range=(low, high))
+    return EnergyGap(
+        windows=len(gaps),
+        of=len(windows),
+        positive=float(100 * (values > 0).mean()),
+        quartiles=np.percentile(values, [25, 50, 75]).tolist(),
+        edges=edges.tolist(),
+        counts=counts.tolist(),
+    )
+
+
+def gallery(windows: Sequence[WindowPlans], size: int, *, energies: bool) -> list[GalleryQuery]:
+    """A fixed random sample of queries with their best plans, in the order of the windows.
+
+    Args:
+        windows: All windows.
+        size: How many at most.
+        energies: Whether the plans' energies mean something.
+    """
+    rows = np.arange(len(windows))
+    if size < len(windows):
+        drawn = np.random.default_rng(GALLERY_SEED).choice(len(windows), size, replace=False)
+        rows = np.sort(drawn)
+    return [_query(windows[row], energies=energies) for row in rows.tolist()]
+
+
+def _query(window: WindowPlans, *, energies: bool) -> GalleryQuery:
+    truth, best = window.true_actions, window.plans[0].actions if window.plans else None
+    return GalleryQuery(
+        video=window.video,
+        from_step=window.from_step,
+        start=window.start,
+        end=window.end,
+        true_task=window.true_task,
+        predicted_task=window.predicted_task,
+        outcome="right" if window.success else "listed" if _listed(window) else "wrong",
+        mistakes=["missing"] if best is None else plan_kinds(best, truth),
+        truth=truth,
+        missing=[True] * len(truth) if best is None else missing_steps(best, truth),
+        plans=[
+            GalleryPlan(
+                actions=plan.actions,
+                kinds=step_kinds(plan.actions, truth),
+                right=plan.actions == truth,
+                probability=None if plan.probability is None else 100 * plan.probability,
+                energy=plan.energy if energies else None,
+                task=plan.task,
+            )
+            for plan in window.plans[:LISTED]
+        ],
+    )

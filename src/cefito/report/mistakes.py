@@ -1,0 +1,74 @@
+"""What is wrong with each step of a plan: four kinds of mistakes, told by the annotated steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+__all__ = ["KINDS", "Kind", "missing_steps", "plan_kinds", "step_kinds"]
+
+Kind = Literal["right", "order", "repetition", "substitution"]
+"""A planned step: right; an annotated one in another place; one planned before; another action."""
+KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
+"""Kinds of mistakes, as whole plans have them; "missing" is of annotated steps."""
+
+
+def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
+    """The kind of each planned step.
+
+    Each annotated step accounts for one planned step: first for that in its own place, then, from
+    left to right, for one of the same action in another place ("order"). Of what is left, an action
+    that the plan already accounts for is a "repetition", any other a "substitution".
+
+    Args:
+        planned: Action ids [T].
+        actual: Annotated action ids [T].
+    """
+    kinds: list[Kind | None] = [None] * len(planned)
+    left = Counter(actual)
+    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=True)):
+        if ours == theirs:
+            kinds[place] = "right"
+            left[ours] -= 1
+    for place, ours in enumerate(planned):
+        if kinds[place] is None and left[ours] > 0:
+            kinds[place] = "order"
+            left[ours] -= 1
+    used = {ours for ours, kind in zip(planned, kinds, strict=True) if kind is not None}
+    found: list[Kind] = []
+    for ours, kind in zip(planned, kinds, strict=True):
+        found.append(kind or ("repetition" if ours in used else "substitution"))
+        used.add(ours)
+    return found
+
+
+def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
+    """Which annotated steps the plan has nowhere.
+
+    Where an action is annotated more often than planned, its steps in their own places are found
+    first, then the others from left to right.
+
+    Args:
+        planned: Action ids [T].
+        actual: Annotated action ids [T].
+    """
+    left = Counter(planned)
+    missing = [True] * len(actual)
+    for place, (ours, theirs) in enumerate(zip(planned, actual, strict=True)):
+        if ours == theirs:
+            missing[place] = False
+            left[ours] -= 1
+    for place, theirs in enumerate(actual):
+        if missing[place] and left[theirs] > 0:
+            missing[place] = False
+            left[theirs] -= 1
+    return missing
+
+
+def plan_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[str]:
+    """The kinds of mistakes in a plan, in the order of `KINDS`; none where it is right."""
+    found: set[str] = {kind for kind in step_kinds(planned, actual) if kind != "right"}
+    if any(missing_steps(planned, actual)):
+        found.add("missing")
+    return [kind for kind in KINDS if kind in found]

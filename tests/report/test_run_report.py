@@ -1,0 +1,327 @@
+"""Reports of runs: the numbers, against slow counting, and the page, as a parser reads it."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import html5lib
+import pytest
+
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows, fitting_windows
+from cefito.errors import ConfigError
+from cefito.evaluation import evaluate_run, read_plans
+from cefito.planners.run import open_run, train_run
+from cefito.planners.settings import load_config
+from cefito.report import check_target, rendered, report_run, save_report
+from cefito.report.breakdowns import TrainingSequences, confusion, energy_gap, gallery
+from cefito.report.content import RunReport
+
+NAMES = "{http://www.w3.org/1999/xhtml}"
+TINY = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 2,
+    "training.negatives.count": 4,
+    "training.stopping.every": 1,
+    "training.stopping.windows": 10,
+    "chain.hidden": 16,
+    "chain.members": 1,
+    "chain_training.optimiser.epochs": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(world, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return train_run(world, folder, config=load_config("small", overrides=TINY), horizon=3, seed=0)
+
+
+@pytest.fixture(scope="module")
+def made(trained):
+    return report_run(trained)
+
+
+@pytest.fixture
+def windows(trained, made):
+    return read_plans(trained.folder / "plans-test.jsonl")
+
+
+def parsed(page):
+    """The page as a tree; it must be valid to the letter."""
+    return html5lib.HTMLParser(strict=True).parse(page)
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def with_class(tree, tag, name):
+    return [
+        element
+        for element in tree.iter(f"{NAMES}{tag}")
+        if name in element.get("class", "").split()
+    ]
+
+
+def test_scores_are_those_of_evaluate(trained, made):
+    assert made.scores.to_dict() == json.loads(
+        (trained.folder / "evaluation-test.json").read_text()
+    )
+    assert made.simulated  # the world is
+    assert made.dataset.fingerprint == trained.info.dataset.fingerprint
+
+
+def test_groups_by_training(world, windows, made):
+    train, _ = fitting_windows(world, horizon=3, selection="held-out")
+    seen = [any((row == window.true_actions).all() for row in train.actions) for window in windows]
+    groups = {group.name: group for group in made.by_seen}
+    for name, wanted in (("in training", True), ("not in training", False)):
+        chosen = [window for window, known in zip(windows, seen, strict=True) if known == wanted]
+        assert (name in groups) == bool(chosen)
+        if chosen:
+            group = groups[name]
+            assert group.windows == len(chosen)
+            assert group.videos == len({window.video for window in chosen})
+            right = sum(window.success for window in chosen)
+            assert group.success_rate == pytest.approx(100 * right / len(chosen))
+            listed = sum(window.rank is not None for window in chosen)
+            assert group.listed == pytest.approx(100 * listed / len(chosen))
+            assert group.low <= group.success_rate <= group.high
+    sizes = {}
+    for window in windows:
+        known = {
+            int(action)
+            for task, row in zip(train.tasks, train.actions, strict=True)
+            if task == window.true_task
+            for action in row
+        }
+        digits = len(str(len(known) ** 3))
+        sizes[digits] = sizes.get(digits, 0) + 1
+    assert [group.windows for group in made.by_candidates] == [sizes[key] for key in sorted(sizes)]
+    assert TrainingSequences.of(train).actions.keys() == set(train.tasks.tolist())
+
+
+def test_confusion_counts_every_window(windows, made):
+    counted = {(pair.true, pair.predicted): pair.windows for pair in made.confusion.pairs}
+    assert sum(counted.values()) == len(windows)
+    for (true, predicted), count in counted.items():
+        assert count == sum(
+            (window.true_task, window.predicted_task) == (true, predicted) for window in windows
+        )
+    unknown = [windows[0].model_copy(update={"predicted_task": None, "predicted_task_name": None})]
+    assert confusion(unknown) is None
+
+
+def test_gaps_of_energy(windows, made):
+    gaps = []
+    for window in windows:
+        true = [plan.energy for plan in window.plans if plan.actions == window.true_actions]
+        wrong = [plan.energy for plan in window.plans if plan.actions != window.true_actions]
+        if true and wrong:
+            gaps.append(min(wrong) - true[0])
+    gap = made.energy_gap
+    assert gap.windows == len(gaps) == sum(gap.counts)
+    assert gap.of == len(windows)
+    assert gap.positive == pytest.approx(100 * sum(value > 0 for value in gaps) / len(gaps))
+    assert gap.quartiles[0] <= gap.quartiles[1] <= gap.quartiles[2]
+    assert energy_gap([window for window in windows if window.rank is None]) is None
+
+
+def test_gallery(windows, made):
+    assert len(made.gallery) == min(300, len(windows)) == made.gallery_of
+    for query, window in zip(made.gallery, windows, strict=True):
+        wanted = "right" if window.success else "wrong" if window.rank is None else "listed"
+        assert query.outcome == wanted
+        assert (query.mistakes == []) == window.success
+        assert query.plans[0].probability == pytest.approx(100 * window.plans[0].probability)
+    few = gallery(windows, 4, energies=False)
+    assert len(few) == 4
+    assert few == gallery(windows, 4, energies=False)
+    assert all(plan.energy is None for query in few for plan in query.plans)
+    places = [(query.video, query.from_step) for query in few]
+    everywhere = [(window.video, window.from_step) for window in windows]
+    assert [everywhere.index(place) for place in places] == sorted(
+        everywhere.index(place) for place in places
+    )
+
+
+def test_a_query_without_plan(windows):
+    (query,) = gallery(
+        [windows[0].model_copy(update={"plans": [], "rank": None})], 1, energies=True
+    )
+    assert query.mistakes == ["missing"]
+    assert query.missing == [True] * 3
+
+
+def test_loss_curves(made):
+    names = {curve.name: curve for curve in made.curves}
+    assert {"chain", "field"} <= set(names)
+    assert names["field"].epochs == [1, 2]
+    assert not any(key.endswith("_seconds") for curve in made.curves for key in curve.scores)
+
+
+def test_the_page_holds_the_numbers(made):
+    page = rendered(made)
+    tree = parsed(page)
+    text = text_of(tree)
+    for value in (made.scores.success_rate, *made.scores.position_accuracy):
+        assert f"{value:.2f}" in text
+    assert made.dataset.fingerprint in text
+    assert "simulated observations" in text
+    assert "cefito train" in text
+    queries = with_class(tree, "article", "q")
+    assert len(queries) == len(made.gallery)
+    for element, query in zip(queries, made.gallery, strict=True):
+        assert element.get("data-o") == query.outcome
+        assert element.get("data-e").split() == query.mistakes
+        strips = with_class(element, "ol", "s")
+        assert len(strips) == 1 + len(query.plans)
+        names = [text_of(step) for step in strips[0]]
+        assert names == [" ".join(made.actions[action].split()) for action in query.truth]
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(set(ids)) == len(ids)
+    targets = [link.get("href") for link in tree.iter(f"{NAMES}a")]
+    assert targets
+    assert all(target[1:] in ids for target in targets)
+
+
+def test_the_page_asks_nothing_of_a_network(made):
+    page = rendered(made)
+    assert not re.search(r"https?:|//[a-z]+\.|url\(|@import|<img|<link|\bsrc=", page)
+    assert "default-src 'none'" in page
+
+
+def test_equal_input_equal_bytes(trained, made, tmp_path):
+    again = report_run(open_run(trained.folder))  # reads the scores that were kept
+    assert again == made
+    save_report(again, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_bytes() == rendered(made).encode()
+    assert RunReport.parse(json.loads(json.dumps(made.to_dict())), tmp_path) == made
+
+
+def test_kept_scores_are_used_only_with_their_plans(trained, tmp_path):
+    run = open_run(shutil.copytree(trained.folder, tmp_path / "run"))
+    (run.folder / "evaluation-test.json").unlink()
+    evaluate_run(run, plans_file=run.folder / "plans-test.jsonl")
+    kept = (run.folder / "evaluation-test.json").read_bytes()
+    report_run(run)
+    assert (run.folder / "evaluation-test.json").read_bytes() == kept
+    lines = (run.folder / "plans-test.jsonl").read_text().splitlines()
+    (run.folder / "plans-test.jsonl").write_text("\n".join(lines[:-1]) + "\n")  # one is missing
+    report = report_run(run)
+    assert len(read_plans(run.folder / "plans-test.jsonl")) == report.scores.windows == len(lines)
+
+
+def test_a_sample_has_files_of_its_own(trained, tmp_path):
+    run = open_run(shutil.copytree(trained.folder, tmp_path / "run"))
+    report = report_run(run, sample=5, queries=2)
+    assert report.scores.windows == report.gallery_of == 5
+    assert len(report.gallery) == 2
+    assert (run.folder / "plans-test-sample-5.jsonl").exists()
+    assert "--sample 5 --queries 2" in report.commands[-1]
+
+
+def test_names_are_escaped(made):
+    hostile = '<img src=x onerror=alert(1)>"&\x00\ud800\u202e' + "x" * 200
+    tree = parsed(
+        rendered(
+            made.model_copy(
+                update={
+                    "title": hostile,
+                    "actions": dict.fromkeys(made.actions, hostile),
+                    "tasks": dict.fromkeys(made.tasks, hostile),
+                    "commands": [hostile],
+                }
+            )
+        )
+    )
+    assert not list(tree.iter(f"{NAMES}img"))
+    step = with_class(tree, "ol", "s")[0][0]
+    assert text_of(step).startswith('<img src=x onerror=alert(1)>"&\ufffd\ufffd')
+    assert text_of(step).endswith("x" * 200)  # the truth is never cut
+
+
+def test_a_method_without_energies_and_a_data_set_that_is_gone(world, tmp_path):
+    there = shutil.copytree(world.folder, tmp_path / "data")
+    moved = replace(world, folder=there)
+    run = train_run(
+        moved,
+        tmp_path / "run",
+        config=load_config("small"),
+        horizon=3,
+        seed=0,
+        method="nearest",
+    )
+    shutil.rmtree(there)
+    report = report_run(run, dataset=world.folder)
+    assert report.by_seen is None
+    assert report.energy_gap is None
+    assert all(plan.energy is None for query in report.gallery for plan in query.plans)
+    notes = " ".join(report.notes)
+    assert "data set that the run was trained on is not at hand" in notes
+    assert "no energies" in notes
+    parsed(rendered(report))
+
+
+@pytest.mark.parametrize(("steps", "letters"), [(3, "a"), (6, "a"), (6, "ж")])
+def test_a_page_of_300_queries_is_small(made, steps, letters):
+    longest = {action: f"{action} " + letters * 80 for action in made.actions}
+
+    def longer(query):
+        plans = [
+            plan.model_copy(
+                update={"actions": plan.actions * (steps // 3), "kinds": plan.kinds * (steps // 3)}
+            )
+            for plan in query.plans
+        ]
+        return query.model_copy(
+            update={
+                "plans": plans,
+                "truth": query.truth * (steps // 3),
+                "missing": query.missing * (steps // 3),
+            }
+        )
+
+    many = [longer(query) for query in (made.gallery * 300)[:300]]
+    report = made.model_copy(update={"gallery": many, "actions": longest})
+    assert len(rendered(report).encode()) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [({"sample": 0}, "sample of 0 windows"), ({"queries": -1}, "gallery of -1 queries")],
+)
+def test_what_cannot_be_asked(trained, asked, message):
+    with pytest.raises(ConfigError, match=message):
+        report_run(trained, **asked)
+
+
+def test_where_a_report_cannot_be_written(tmp_path):
+    (tmp_path / "folder.html").mkdir()
+    for name, message in (
+        ("report.pdf", "ends in .html"),
+        ("nowhere/report.html", "no such folder"),
+        ("folder.html", "is a folder"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_target(tmp_path / name)
+
+
+def test_the_windows_of_another_split(trained, world, tmp_path):
+    run = open_run(shutil.copytree(trained.folder, tmp_path / "run"))
+    report = report_run(run, split="val", queries=0)
+    assert report.scores.windows == len(cut_windows(world, horizon=3, split="val"))
+    assert report.gallery == []
+    parsed(rendered(report))
