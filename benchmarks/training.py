@@ -3,21 +3,30 @@
 Batch 128, N = 50, T = 3.
 
 The reference draws negatives in a Python loop and evaluates every candidate as a full sequence of
-2T + 1 tokens in fp32. The library draws them at once, shares prefixes between candidates and
-computes only goals in the last block; on CUDA under bf16 autocast. Both take the same batch of
-random observations, compute contrastive and auxiliary loss, and step AdamW.
+2T + 1 tokens in float32. The library draws them at once, shares prefixes between candidates and
+computes only goals in the last block, in float32 and in bfloat16, keeping activations or computing
+them again. All take the same batch of random observations, compute contrastive and auxiliary loss,
+and step AdamW. Each is measured in a process of its own, for the sake of its peak memory.
+
+The ratios are of CPU time on a CPU, which other work on the machine disturbs less than the time on
+the wall; of that on a GPU.
 
     python benchmarks/training.py --threads 2 --out benchmarks/results/training.json
+    python benchmarks/training.py --precision bfloat16 --steps 5
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import platform
+import resource
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +34,9 @@ import torch
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field import EnergyField
-from cefito.field.prefixes import PrefixTree
+from cefito.field.prefixes import prefix_counts
 from cefito.planners.settings import RunConfig, load_config
+from cefito.precision import Resolved, capability
 from cefito.runtime import generator_for, pick_device
 from cefito.training.distributed import Processes
 from cefito.training.field_loss import FieldLoss
@@ -54,6 +64,13 @@ SIZES = (
     8,
     8,
 )  # 133 actions in 18 tasks of 3 to 11, as in CrossTask
+
+CASES: dict[str, tuple[Resolved, bool]] = {
+    "float32": ("float32", False),
+    "float32_recompute": ("float32", True),
+    "bfloat16": ("bfloat16", False),
+    "bfloat16_recompute": ("bfloat16", True),
+}  # of the library: the precision, and whether activations are computed again
 
 
 def make_windows(count: int, generator: np.random.Generator) -> Windows:
@@ -97,26 +114,31 @@ def new_field(windows: Windows, config: RunConfig, device: torch.device) -> Ener
 
 
 def library_step(
-    windows: Windows, config: RunConfig, device: torch.device
+    windows: Windows, config: RunConfig, device: torch.device, precision: Resolved
 ) -> tuple[Callable[[], None], int]:
     field = new_field(windows, config, device)
     actions = {task.id: task.actions for task in windows.taxonomy.tasks}
     objective = FieldLoss(
         field=field, train=windows, actions=actions, config=config.training, score=lambda *_: {}
     )
-    optimiser = torch.optim.AdamW(field.parameters(), lr=5e-4, weight_decay=1e-3)
+    reduced = precision == "bfloat16"
+    optimiser = torch.optim.AdamW(
+        field.parameters(), lr=5e-4, weight_decay=1e-3, fused=reduced or None
+    )
     generator, rows = generator_for(device, 1), torch.arange(BATCH, device=device)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=reduced):
             terms = objective.terms(rows, generator, Processes())
         sum(term.weight * term.sum / term.count for term in terms.values()).backward()
         optimiser.step()
 
+    # without those that pad queries to the widest of their group
     negatives = objective.sampler.sample(objective.actions[rows], objective.tasks[rows], generator)
     candidates = torch.cat([objective.actions[rows][:, None], negatives], dim=1)
-    tokens = BATCH * PrefixTree.build(candidates, action_count=len(windows.taxonomy.actions)).length
+    prefixes = prefix_counts(candidates, action_count=len(windows.taxonomy.actions))
+    tokens = BATCH + 2 * int(prefixes.sum())
     return step, tokens + 2 * BATCH * (2 * HORIZON + 1)  # the two passes of the auxiliary loss
 
 
@@ -160,16 +182,39 @@ def reference_step(
     return step, tokens + 2 * BATCH * (2 * HORIZON + 1)
 
 
-def measure(step: Callable[[], None], steps: int, device: torch.device) -> list[float]:
-    times = []
+def measure(case: str, steps: int, threads: int, place: str) -> dict[str, Any]:
+    """Times and peak memory of one case, in a process that does nothing else."""
+    torch.set_num_threads(threads)
+    device, windows = torch.device(place), make_windows(BATCH, np.random.default_rng(0))
+    if case == "reference":
+        step, tokens = reference_step(windows, load_config("paper"), device)
+    else:
+        precision, recompute = CASES[case]
+        config = load_config("paper", overrides={"training.recompute": recompute})
+        step, tokens = library_step(windows, config, device, precision)
+    wall, cpu = [], []
     for number in range(steps + 1):
-        started = time.perf_counter()
+        started, began = time.perf_counter(), time.process_time()
         step()
         if device.type == "cuda":
             torch.cuda.synchronize()
         if number:  # the first warms up
-            times.append(time.perf_counter() - started)
-    return times
+            wall.append(time.perf_counter() - started)
+            cpu.append(time.process_time() - began)
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, bytes
+    peak = (
+        torch.cuda.max_memory_allocated()
+        if device.type == "cuda"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    )
+    return {
+        "seconds": float(np.median(wall)),
+        "cpu_seconds": float(np.median(cpu)),
+        "all_seconds": wall,
+        "all_cpu_seconds": cpu,
+        "peak_mib": round(peak / 2**20),
+        "tokens": tokens,
+    }
 
 
 def main() -> None:
@@ -177,29 +222,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision", choices=("both", "float32", "bfloat16"), default="both")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training.json"))
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    device, config = pick_device(arguments.device), load_config("paper")
-    windows = make_windows(BATCH, np.random.default_rng(0))
-    result = {
+    device, paper = pick_device(arguments.device), load_config("paper")
+    result: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "bfloat16_by": capability(device),
         "threads": arguments.threads,
         "torch": torch.__version__,
         "machine": platform.machine(),
         "batch": BATCH,
-        "negatives": config.training.negatives.count,
+        "negatives": paper.training.negatives.count,
         "horizon": HORIZON,
+        "ratios_of": "seconds" if device.type == "cuda" else "cpu_seconds",
     }
-    for name, build in (("library", library_step), ("reference", reference_step)):
-        step, tokens = build(windows, config, device)
-        times = measure(step, arguments.steps, device)
-        result[name] = {"seconds": float(np.median(times)), "all_seconds": times, "tokens": tokens}
-        if device.type == "cuda":
-            result[name]["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
-            torch.cuda.reset_peak_memory_stats()
-    result["ratio"] = result["reference"]["seconds"] / result["library"]["seconds"]
-    result["token_ratio"] = result["reference"]["tokens"] / result["library"]["tokens"]
+    wanted = [
+        case for case, (precision, _) in CASES.items() if arguments.precision in ("both", precision)
+    ]
+    for case in ("reference", *wanted):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            given = (case, arguments.steps, arguments.threads, str(device))
+            result[case] = pool.apply(measure, given)
+    reference, time_of = result["reference"], result["ratios_of"]
+    for case in wanted:
+        result[case]["ratio"] = reference[time_of] / result[case][time_of]
+        result[case]["token_ratio"] = reference["tokens"] / result[case]["tokens"]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1))

@@ -24,6 +24,7 @@ GROUND = (
     "files",
     "hashes",
     "progress",
+    "precision",
     "runtime",
     "notebook",
 )

@@ -921,3 +921,20 @@ def test_the_folder_of_the_data_set_is_left_as_it_was(trained, world):
         "videos.jsonl",
     ]
     assert open_dataset(world.folder).fingerprint == open_run(trained).info.dataset.fingerprint
+
+
+def test_train_in_a_precision(world, tmp_path, capsys):
+    """For all networks at once; a single one may have its own."""
+    argv = ["train", str(world.folder), "--horizon", "3", "--out", str(tmp_path / "run"), *TINY]
+    more = ["--precision", "bfloat16", "--set", "chain_training.precision=float32"]
+    assert main([*argv, *more]) == 0
+    capsys.readouterr()
+    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    found = {name: result["precision"] for name, result in record["training"].items()}
+    assert found["energy field"] == "bfloat16"
+    assert {value for name, value in found.items() if name.startswith("chain")} == {"float32"}
+
+
+def test_train_in_no_precision_that_there_is(world, tmp_path, fails):
+    argv = ["train", str(world.folder), "--horizon", "3", "--out", str(tmp_path / "run")]
+    assert "--precision" in fails(*argv, "--precision", "float8")

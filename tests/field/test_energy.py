@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import EnergyField, FieldConfig
+from cefito.field import energy as energy_module
 from cefito.field.distances import DISTANCES
 from cefito.field.predictor import Dropout
-from cefito.field.prefixes import PrefixTree
+from cefito.field.prefixes import PrefixTree, prefix_counts
 
 E = 10
 
@@ -224,3 +225,101 @@ def test_dropout_of_candidates():
     )
     assert torch.equal(one, other)
     assert not torch.allclose(one, plain)
+
+
+def gradients(field, *given, **options):
+    """Energies, and the gradient of the sum of their squares by every parameter."""
+    field.zero_grad()
+    energies = field.candidate_energies(*given, **options)
+    energies.square().sum().backward()
+    return energies.detach(), [
+        one.grad.clone() for one in field.parameters() if one.grad is not None
+    ]
+
+
+def test_queries_of_about_one_size_are_packed_together(monkeypatch):
+    """Each energy stays at its place, whatever it was computed with."""
+    field, actions = make(), candidates(3, 7, 9, 3, 4)
+    whole, slopes = gradients(field, *observations(7), actions)
+    packed = []
+    build = PrefixTree.build
+    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
+    monkeypatch.setattr(
+        PrefixTree,
+        "build",
+        lambda given, **more: packed.append(build(given, **more)) or packed[-1],
+    )
+    parted, parted_slopes = gradients(field, *observations(7), actions)
+    torch.testing.assert_close(parted, whole)
+    for ours, theirs in zip(parted_slopes, slopes, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    counts = [prefix_counts(tree_actions(tree), action_count=4) for tree in packed]
+    assert [len(part) for part in counts] == [2, 2, 2, 1]
+    assert torch.cat(counts).tolist() == sorted(torch.cat(counts).tolist())
+
+
+def tree_actions(tree):
+    """The candidates of a tree, in sorted order, [B, M, T]."""
+    path = tree.ancestors[-1]
+    return torch.stack(
+        [level.gather(1, path[..., index]) for index, level in enumerate(tree.actions)], dim=-1
+    )
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("skip", [False, True])
+def test_recomputing_changes_nothing(monkeypatch, skip, rate):
+    """Other vectors in force, draws of dropout and those that follow them are the same again."""
+    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
+    field, actions = make(skip=skip), candidates(3, 5, 6, 3, 4)
+    vectors = torch.randn(4, E, generator=torch.Generator().manual_seed(9)) if skip else None
+    found = []
+    for recompute in (False, True):
+        generator = torch.Generator().manual_seed(4)
+        field.zero_grad()
+        with field.predictor.using(vectors):
+            energies = field.candidate_energies(
+                *observations(5),
+                actions,
+                dropout=Dropout(rate, generator),
+                recompute=recompute,
+            )
+        energies.square().sum().backward()
+        assert field.predictor.other_vectors is None
+        slopes = [one.grad for one in field.parameters() if one.grad is not None]
+        found.append([energies.detach(), *map(torch.clone, slopes), generator.get_state()])
+    assert len(found[0]) == len(found[1]) > 3
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
+
+
+def test_recomputing_keeps_fewer_activations(monkeypatch):
+    monkeypatch.setattr(energy_module, "_TOGETHER", 2)
+    field, actions = make(), candidates(3, 8, 20, 3, 4)
+    kept = []
+    for recompute in (False, True):
+        seen = {}
+
+        def note(tensor, seen=seen):
+            seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            field.candidate_energies(*observations(8), actions, recompute=recompute)
+        kept.append(sum(seen.values()))
+    assert kept[1] < kept[0] / 3
+
+
+def test_energies_in_bfloat16_are_near_those_in_float32():
+    field, actions = make(), candidates(3, 5, 12, 3, 4)
+    exact, slopes = gradients(field, *observations(5), actions)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        energies = field.candidate_energies(*observations(5), actions)
+    assert energies.dtype == torch.float32
+    torch.testing.assert_close(energies, exact, rtol=0.03, atol=0.03)
+    field.zero_grad()
+    energies.square().sum().backward()
+    for ours, theirs in zip(
+        [p.grad for p in field.parameters() if p.grad is not None], slopes, strict=True
+    ):
+        assert ours.dtype == torch.float32
+        assert torch.nn.functional.cosine_similarity(ours.flatten(), theirs.flatten(), dim=0) > 0.98

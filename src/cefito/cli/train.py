@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cefito.cli.console import log_warnings, progress, talk
 from cefito.cli.options import Settings, horizons, settings
 from cefito.data.windows import Selection
+from cefito.precision import Precision
 
 if TYPE_CHECKING:
     from cefito.planners.run import Run
@@ -27,6 +28,7 @@ def train(
     device: str = "auto",
     selection: Selection = "held-out",
     tracker: str = "tensorboard",
+    precision: Precision | None = None,
     set_: Settings = (),
 ) -> None:
     """Train a planner on a prepared data set.
@@ -50,6 +52,8 @@ def train(
             (on test, as published work does; scores are then too good).
         tracker: Who shows the metrics of the trainings: tensorboard (where it is installed), wandb,
             trackio, or none.
+        precision: What all trainings compute products in, instead of what the preset says: auto
+            (bfloat16 where the processor multiplies it natively), float32 or bfloat16.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
@@ -57,7 +61,7 @@ def train(
     from cefito.data.taxonomy import Taxonomy
     from cefito.planners.run import finished_run
     from cefito.planners.run_folders import folders_for
-    from cefito.planners.settings import load_config
+    from cefito.planners.settings import load_config, precisions
     from cefito.planners.several import train_runs
     from cefito.progress import silent
     from cefito.runtime import pick_device
@@ -65,8 +69,9 @@ def train(
 
     chosen, fingerprint = horizons(horizon), dataset_fingerprint(dataset)
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
+    overrides = {**(precisions(precision) if precision else {}), **settings(set_)}
     configs = {
-        length: load_config(preset, dataset=name, horizon=length, overrides=settings(set_))
+        length: load_config(preset, dataset=name, horizon=length, overrides=overrides)
         for length in chosen
     }
     with processes(pick_device(device)) as (group, place), log_warnings():

@@ -24,6 +24,7 @@ from cefito.evaluation.score import evaluate_planner, successes
 from cefito.files import read_json
 from cefito.planners.registry import find_method
 from cefito.planners.run import Run, train_run
+from cefito.precision import determining
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import pick_device
 
@@ -79,7 +80,9 @@ class Cell:
         settings = study.config(self.row, self.horizon).settings(
             find_method(self.row.method).settings
         )
-        return settings.model_dump(mode="json")
+        # so that cells of before precisions could be chosen count on
+        kept: dict[str, Any] = determining(settings.model_dump(mode="json"), "float32")
+        return kept
 
 
 def read_cell(study: Study, cell: Cell) -> CellFile | FailureFile | None:

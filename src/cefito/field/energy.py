@@ -5,15 +5,21 @@ Paper, Eqs. 1 and 4.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
+from cefito.field.attention import prepared_mask
 from cefito.field.distances import DISTANCES
 from cefito.field.predictor import Dropout, Predictor
-from cefito.field.prefixes import PrefixTree
+from cefito.field.prefixes import PrefixTree, prefix_counts
+from cefito.field.recomputing import recomputed
 from cefito.field.settings import FieldConfig
 
 __all__ = ["EnergyField", "GoalProjection"]
+
+_TOGETHER = 32  # queries that are packed together; `small` trains on batches of so many
 
 
 class GoalProjection(nn.Module):
@@ -126,31 +132,68 @@ class EnergyField(nn.Module):
         return self.distance(self.predictor.goal(self.centred(initial), actions), self.target(goal))
 
     def candidate_energies(
-        self, initial: Tensor, goal: Tensor, actions: Tensor, *, dropout: Dropout | None = None
+        self,
+        initial: Tensor,
+        goal: Tensor,
+        actions: Tensor,
+        *,
+        dropout: Dropout | None = None,
+        recompute: bool = False,
     ) -> Tensor:
         """Energies of M distinct candidates a query, differentiable, shared prefixes computed once.
 
         Each query's candidates form one packed token sequence, the tree of their prefixes, in which
-        a token sees its ancestors only. The last block computes the goal tokens alone.
+        a token sees its ancestors only. The last block computes the goal tokens alone. Queries of
+        trees of about one size are computed together, since all are padded to the widest.
 
         Args:
             initial: Initial observations [B, E].
             goal: Goal observations [B, E].
             actions: Action ids [B, M, T].
             dropout: Dropout of the residual branches.
+            recompute: Compute activations again in the backward pass instead of keeping them.
 
         Returns:
             Energies [B, M], float32.
         """
+        target = self.target(goal)
+        root = self.predictor.state_token(self.centred(initial))
+        table = self.predictor.action_tokens()
+        vectors = self.predictor.other_vectors
+
+        def packed(*parts: Tensor, dropout: Dropout | None) -> Tensor:
+            with self.predictor.using(vectors):  # when it is called again, too
+                return self._packed(*parts, dropout=dropout)
+
+        evaluate = partial(recomputed, packed) if recompute else self._packed
+        if len(actions) <= _TOGETHER:
+            return evaluate(root, table, target, actions, dropout=dropout)
+        size = prefix_counts(actions, action_count=self.predictor.action_count)
+        order = size.argsort(stable=True)
+        energies = torch.cat(
+            [
+                evaluate(root[rows], table, target[rows], actions[rows], dropout=dropout)
+                for rows in order.split(_TOGETHER)
+            ]
+        )
+        return energies[order.argsort()]
+
+    def _packed(
+        self,
+        root: Tensor,
+        table: Tensor,
+        target: Tensor,
+        actions: Tensor,
+        *,
+        dropout: Dropout | None,
+    ) -> Tensor:
+        """Energies [B, M] of candidates [B, M, T], from tokens [B, D], [K, D] and targets."""
         predictor = self.predictor
         tree = PrefixTree.build(actions, action_count=predictor.action_count)
-        root = predictor.state_token(self.centred(initial))
-        x = tree.pack(
-            root, predictor.action_tokens(), predictor.state_mask_token, predictor.pos_embed
-        )
-        mask = tree.mask()
+        x = tree.pack(root, table, predictor.state_mask_token, predictor.pos_embed)
+        mask = prepared_mask(tree.mask())
         for block in predictor.blocks[:-1]:
             x = block(x, mask=mask, dropout=dropout)
         x = predictor.blocks[-1](x, mask=mask, last=actions.shape[1], dropout=dropout)
         goals = predictor.head(x, tree.actions[-1])
-        return tree.unsort(self.distance(goals, self.target(goal)[:, None]))
+        return tree.unsort(self.distance(goals, target[:, None]))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.errors import ConfigError
+from cefito.field.attention import as_computed, attend, prepared_mask
 from cefito.field.settings import FieldConfig
 
 __all__ = ["Block", "Predictor", "normalise", "positions"]
@@ -82,8 +83,8 @@ class Block(nn.Module):
 
         Args:
             x: Tokens [B, L, D].
-            mask: True where a query may see a key, broadcastable to [B, heads, L, L]; None for
-                causal.
+            mask: Which query may see which key, broadcastable to [B, heads, L, L], as
+                `prepared_mask` gives it; None for causal.
             last: Give only the last so many tokens' outputs; the others serve as keys and values
                 alone.
             dropout: Zeroes parts of the residual branches.
@@ -93,7 +94,7 @@ class Block(nn.Module):
         """
         length, width = x.shape[-2:]
         first = 0 if last is None else length - last
-        normed = normalise(x)
+        normed = as_computed(normalise(x))
         weight, bias = self.attn.qkv.weight, self.attn.qkv.bias
         query = self.attn.split(F.linear(normed[:, first:], weight[:width], bias[:width]))
         key, value = (
@@ -101,8 +102,10 @@ class Block(nn.Module):
             for part in F.linear(normed, weight[width:], bias[width:]).split(width, dim=-1)
         )
         if mask is None:
-            mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[..., first:, :])
+            mask = prepared_mask(
+                torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+            )
+        mixed = attend(query, key, value, mask[..., first:, :])
         drop = dropout or (lambda branch: branch)
         x = x[:, first:] + drop(self.attn.proj(mixed.transpose(-3, -2).flatten(-2)))
         return x + drop(self.mlp(normalise(x)))
@@ -132,6 +135,9 @@ class Predictor(nn.Module):
         horizon: T.
         action_vectors: Frozen vectors of the actions [K, W], text embeddings or mean observations;
             None to learn them.
+
+    Attributes:
+        other_vectors: The vectors that `using` has put in the place of these.
 
     Raises:
         ConfigError: The configured encoding needs vectors and there are none, or they do not fit K.
@@ -172,7 +178,7 @@ class Predictor(nn.Module):
             self.action_offsets = nn.Parameter(torch.empty(action_count, width))
         if config.goal_skip:
             self.skip_scale = nn.Parameter(torch.ones(()))
-        self._other_vectors: Tensor | None = None
+        self.other_vectors: Tensor | None = None
         self.state_embed = nn.Linear(observation_dim, width)
         self.action_embed = nn.Linear(self.action_vectors.shape[1], width)
         self.state_mask_token = nn.Parameter(torch.empty(width))
@@ -222,16 +228,16 @@ class Predictor(nn.Module):
     @contextmanager
     def using(self, vectors: Tensor | None) -> Iterator[None]:
         """Evaluate with other frozen vectors of the actions [K, W] for a while; None keeps them."""
-        self._other_vectors = vectors
+        before, self.other_vectors = self.other_vectors, vectors
         try:
             yield
         finally:
-            self._other_vectors = None
+            self.other_vectors = before
 
     @property
     def vectors(self) -> Tensor:
         """The vectors of the actions in force, [K, W]."""
-        return self.action_vectors if self._other_vectors is None else self._other_vectors
+        return self.action_vectors if self.other_vectors is None else self.other_vectors
 
     def action_tokens(self) -> Tensor:
         """Token of each action, without position, [K, D]."""

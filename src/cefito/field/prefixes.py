@@ -19,7 +19,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["PrefixTree"]
+__all__ = ["PrefixTree", "prefix_counts"]
+
+
+def prefix_counts(actions: Tensor, *, action_count: int) -> Tensor:
+    """Distinct prefixes of each set of candidates, [B]: the size of its tree.
+
+    Args:
+        actions: Action ids [B, M, T].
+        action_count: K; K^T must stay below 2^63.
+    """
+    code = torch.zeros_like(actions[..., 0])
+    total = torch.zeros_like(code[:, 0])
+    for level in range(actions.shape[2]):
+        code = code * action_count + actions[..., level]
+        ordered = code.sort(dim=1).values
+        total += 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(dim=1)
+    return total
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,9 @@ from cefito.planners.base import check_finetuning
 from cefito.planners.matching import check_observed
 from cefito.planners.registry import find_method
 from cefito.planners.run_info import DatasetReference, StartReference
-from cefito.planners.settings import RunConfig, run_config
+from cefito.planners.settings import RunConfig, precisions, run_config
 from cefito.planners.trained_videos import TrainedVideos, trained_videos
+from cefito.precision import with_precision
 from cefito.progress import Progress, silent
 from cefito.search.settings import SearchConfig
 from cefito.settings import changed
@@ -128,7 +129,9 @@ def finetuning_config(run: Run, *, epochs: int | None, settings: Mapping[str, An
     if epochs is not None and epochs < 1:
         raise ConfigError(f"{epochs} epochs: expected at least 1.", setting="epochs")
     kind = find_method(run.method).settings
-    old = run_config(run.info.config, place=str(run.folder))
+    # runs of before precisions could be chosen were trained in float32, on a CPU
+    plain = changed(run_config({"preset": ""}, place="").model_dump(), precisions("float32"))
+    old = run_config(with_precision(run.info.config, plain), place=str(run.folder))
     share = _SHARE if run.info.started_from is None else 1
     given = {
         key: epochs or max(1, math.ceil(value / share))

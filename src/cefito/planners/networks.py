@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
+from cefito.precision import Resolved, determining, resolve
 from cefito.progress import Progress, silent
 from cefito.runtime import Stream, generator_for
 from cefito.training.augmentation import Observations
@@ -79,7 +80,8 @@ class TrainingContext:
             RunError: The checkpoint in the folder cannot be used or written, or the training
                 diverged.
         """
-        key = json.dumps([name, self.key, seed, settings])
+        precision = resolve(training.precision, self.device)
+        key = json.dumps([name, self.key, seed, determining(settings), *self._other(precision)])
         return train(
             loss,
             optimiser=training.optimiser,
@@ -89,10 +91,19 @@ class TrainingContext:
             folder=self._place(key),
             label=name,
             key=key,
+            precision=precision,
             progress=self.progress,
             group=self.group,
             tracker=self.tracker,
         )
+
+    def _other(self, precision: Resolved) -> list[str]:
+        """What a key says of the precision: nothing where checkpoints of before are meant.
+
+        These are of float32 on a CPU and of bfloat16 on a GPU, where results differ from one device
+        to the next anyway.
+        """
+        return [precision] if precision == "bfloat16" and str(self.device) == "cpu" else []
 
     def _place(self, key: str) -> Path | None:
         if self.folder is None:

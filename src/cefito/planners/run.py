@@ -36,6 +36,7 @@ from cefito.planners.run_folders import chosen_run, horizons_in
 from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.planners.settings import RunConfig, run_config
 from cefito.planners.trained_videos import TrainedVideos
+from cefito.precision import with_precision
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
@@ -301,6 +302,7 @@ def finished_run(
         if not info.finished or info.started_from is not None:
             return None
         asked = info.model_copy(update={"config": config.model_dump(mode="json")})
+        info = _as_asked(info, asked)
         same = (info.method, info.dataset.fingerprint, info.horizon, info.seed, info.selection) == (
             method,
             fingerprint,
@@ -416,7 +418,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
             ("seed", info.seed, old.seed),
             ("selection", info.selection, old.selection),
             ("start", _begun(info), _begun(old)),
-            ("config", method_settings(info), method_settings(old)),
+            ("config", method_settings(info), method_settings(_as_asked(old, info))),
         ):
             if ours != theirs:
                 raise RunError(
@@ -426,6 +428,11 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
         return
     if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
         raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
+
+
+def _as_asked(old: RunInfo, asked: RunInfo) -> RunInfo:
+    """What is known of a run, where it says no precision with those that are asked for."""
+    return old.model_copy(update={"config": with_precision(old.config, asked.config)})
 
 
 def method_settings(info: RunInfo) -> Mapping[str, Any] | None:

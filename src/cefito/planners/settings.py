@@ -12,10 +12,11 @@ from pydantic import create_model
 
 from cefito.errors import ConfigError
 from cefito.planners.registry import METHODS
-from cefito.settings import Frozen, changed, preset_values, validated
+from cefito.precision import Precision
+from cefito.settings import Frozen, changed, preset_values, setting_names, validated
 from cefito.settings import preset_names as names_in
 
-__all__ = ["RunConfig", "load_config", "preset_names", "run_config"]
+__all__ = ["RunConfig", "load_config", "precisions", "preset_names", "run_config"]
 
 PRESETS = resources.files("cefito.planners.presets")
 Sections = TypeVar("Sections", bound=Frozen)
@@ -59,8 +60,17 @@ def run_config(values: Mapping[str, Any], *, place: str) -> RunConfig:
     Raises:
         ConfigError: Unknown section or setting, or a value that a setting cannot have.
     """
-    kinds = tuple(dict.fromkeys(method.settings for method in METHODS.values()))
-    return validated(_with_sections(kinds), values, place=place)
+    return validated(_all_settings(), values, place=place)
+
+
+def precisions(precision: Precision) -> dict[str, Precision]:
+    """The precision of every training, by its dotted key, as `load_config` takes overrides."""
+    keys = setting_names(_all_settings())
+    return {key: precision for key in keys if key.endswith("training.precision")}
+
+
+def _all_settings() -> type[RunConfig]:
+    return _with_sections(tuple(dict.fromkeys(method.settings for method in METHODS.values())))
 
 
 @cache

@@ -109,7 +109,9 @@ class FieldLoss:
                 initial, goal, latents[:, 1:], negatives, weight / 2, dropout
             )
         else:
-            energies = self.module.candidate_energies(initial, goal, candidates, dropout=dropout)
+            energies = self.module.candidate_energies(
+                initial, goal, candidates, dropout=dropout, recompute=self.config.recompute
+            )
             if weight:
                 latents = self._latents(initial, candidates[:, :1], dropout)
                 terms["auxiliary"] = self._auxiliary(

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from cefito.precision import Precision
 from cefito.settings import Frozen
 from cefito.training.negatives import NegativesConfig
 
@@ -104,12 +105,18 @@ class AugmentationConfig(Frozen):
 
 
 class TrainingConfig(Frozen):
-    """How a network is trained."""
+    """How a network is trained.
+
+    Attributes:
+        precision: What matrix products are computed in: "float32", "bfloat16", or "auto", bfloat16
+            where the device multiplies it natively. Weights, losses and the optimiser are float32.
+    """
 
     optimiser: OptimiserConfig = OptimiserConfig()
     ema: EmaConfig = EmaConfig()
     stopping: StoppingConfig = StoppingConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
+    precision: Precision = "auto"
 
 
 class MarginConfig(Frozen):
@@ -172,11 +179,17 @@ class AuxiliaryConfig(Frozen):
 
 
 class FieldTrainingConfig(TrainingConfig):
-    """How the field is trained."""
+    """How the field is trained.
+
+    Attributes:
+        recompute: Compute activations of the candidates again in the backward pass instead of
+            keeping them: less memory, more time, the same result. Not of reconstructed negatives.
+    """
 
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
     auxiliary: AuxiliaryConfig = AuxiliaryConfig()
+    recompute: bool = False
 
 
 class ClassifierTrainingConfig(TrainingConfig):

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from cefito.errors import RunError
+from cefito.precision import Capability, Resolved, capability
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import Stream, generator_for
 from cefito.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
@@ -87,6 +88,8 @@ class TrainingResult:
         scores: Its validation scores.
         resumed: Whether it went on from a checkpoint.
         metrics: Names of the scores; none where a checkpoint of an earlier version was finished.
+        precision: What matrix products were computed in.
+        processor: What the device multiplies bfloat16 by.
     """
 
     epochs: int
@@ -94,6 +97,8 @@ class TrainingResult:
     scores: tuple[float, ...]
     resumed: bool
     metrics: tuple[str, ...] = ()
+    precision: Resolved = "float32"
+    processor: Capability = field(default="none", compare=False)
 
 
 def train(
@@ -104,6 +109,7 @@ def train(
     stopping: StoppingConfig,
     seed: int,
     key: str,
+    precision: Resolved = "float32",
     folder: Path | None = None,
     label: str = "training",
     progress: Progress = silent,
@@ -119,6 +125,7 @@ def train(
         stopping: Validation and early stopping.
         seed: Seed of batches, negatives, noise.
         key: Everything that determines the result; a checkpoint with another key is refused.
+        precision: What matrix products are computed in; weights, optimiser and losses are float32.
         folder: Where checkpoint and metrics go; a checkpoint that lies there is resumed. None keeps
             nothing.
         label: What the progress bar says.
@@ -131,7 +138,7 @@ def train(
         RunError: The checkpoint cannot be used or written.
     """
     return _Training(
-        loss, optimiser, ema, stopping, seed, key, folder, group or Processes(), tracker
+        loss, optimiser, ema, stopping, seed, key, precision, folder, group or Processes(), tracker
     ).run(label, progress)
 
 
@@ -144,6 +151,7 @@ class _Training:
         stopping: StoppingConfig,
         seed: int,
         key: str,
+        precision: Resolved,
         folder: Path | None,
         group: Processes,
         tracker: str,
@@ -151,10 +159,13 @@ class _Training:
         self.loss, self.module, self.config = loss, loss.module, optimiser
         self.ema, self.stopping, self.seed, self.group = ema, stopping, seed, group
         self.device = next(self.module.parameters()).device
+        self.precision = precision
         self.optimiser = torch.optim.AdamW(
             self.module.parameters(),
             lr=optimiser.learning_rate,
             weight_decay=optimiser.weight_decay,
+            # rounds otherwise, so that trainings in float32 keep the one that they always had
+            fused=(precision == "bfloat16" and self.device.type in ("cpu", "cuda")) or None,
         )
         self.state = TrainingState(key=hashlib.sha256(key.encode()).hexdigest())
         self.checkpoint = folder / "checkpoint.safetensors" if folder else None
@@ -190,6 +201,8 @@ class _Training:
             scores=tuple(self.state.best),
             resumed=self.resumed,
             metrics=tuple(self.state.metrics),
+            precision=self.precision,
+            processor=capability(self.device),
         )
 
     def _epoch(self, advance: Advance, steps: int) -> None:
@@ -229,7 +242,7 @@ class _Training:
             parameter_group["lr"] = self._rate(steps)
         self.optimiser.zero_grad(set_to_none=True)
         with torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"
+            self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16"
         ):
             terms = self.loss.terms(rows, draws, self.group)
         values: dict[str, Tensor] = {}

@@ -188,7 +188,8 @@ class _Mix:
     def _mixed(self, values: Tensor, factors: Tensor) -> Tensor:
         top = values.detach().amax(dim=2, keepdim=True)
         top = top.masked_fill(top == -torch.inf, 0.0)
-        sums = torch.bmm((values - top).exp().transpose(0, 1), factors).transpose(0, 1)
+        with torch.autocast(values.device.type, enabled=False):
+            sums = torch.bmm((values - top).exp().transpose(0, 1), factors).transpose(0, 1)
         # what cannot be reached is −∞, and its gradient zero: the clamp stands before the logarithm
         logs = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + top + self.highest[:, 0]
         return torch.where(sums > 0, logs, -torch.inf)

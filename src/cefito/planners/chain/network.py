@@ -153,8 +153,8 @@ class ChainNetwork(nn.Module):
         emissions = self.emission(self._drop(between, self.config.dropout, generator))
         emissions = emissions.unflatten(1, (self.horizon, -1)).float()
         directions = F.normalize(self.ends, dim=-1)
-        cosines = torch.einsum("bed,esd->bes", F.normalize(encoded, dim=-1), directions)
-        logits = self.scale * cosines
+        cosines = torch.einsum("bed,esd->bes", F.normalize(encoded.float(), dim=-1), directions)
+        logits = self.scale * cosines.float()
         read = torch.zeros_like(emissions)
         read[:, 0] += self.end_factors[0] * logits[:, 0]
         read[:, -1] += self.end_factors[1] * logits[:, 1]

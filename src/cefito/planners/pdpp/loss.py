@@ -82,7 +82,8 @@ class PdppLoss:
         matrix = self.module.diffusion.noised(project.filled(clean), project.filled(noise), times)
         # of the projected prediction all but the actions has no error
         restored = self.module(project(matrix), times)[..., project.actions]
-        errors = (restored - clean).square().sum(dim=2) @ self.weights
+        with torch.autocast(clean.device.type, enabled=False):
+            errors = (restored.float() - clean).square().sum(dim=2) @ self.weights
         count = torch.tensor(len(errors), device=errors.device)
         return {"squared_error": Term(1.0, errors.sum(), count)}
 

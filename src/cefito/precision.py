@@ -1,0 +1,127 @@
+"""In which precision networks compute: float32, or bfloat16 where the processor multiplies it.
+
+Products of matrices are what is taken in bfloat16; weights, losses, distances and the optimiser
+stay in float32.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "Capability",
+    "Precision",
+    "Resolved",
+    "capability",
+    "determining",
+    "resolve",
+    "with_precision",
+]
+
+Precision = Literal["auto", "float32", "bfloat16"]
+Resolved = Literal["float32", "bfloat16"]
+Capability = Literal["CUDA", "AMX", "AVX512-BF16", "none"]
+
+_PROCESSOR = Path("/proc/cpuinfo")
+_KINDS: tuple[tuple[Capability, str, str], ...] = (
+    ("AMX", "_is_amx_tile_supported", "amx_bf16"),
+    ("AVX512-BF16", "_is_avx512_bf16_supported", "avx512_bf16"),
+)  # the quicker first: what PyTorch asks, and the flag that Linux shows
+
+
+def capability(device: torch.device | str) -> Capability:
+    """What a device multiplies bfloat16 natively by; "none" where it would only be slower."""
+    kind = str(device).partition(":")[0]
+    if kind == "cuda":
+        return "CUDA"
+    return _processor() if kind == "cpu" else "none"
+
+
+def resolve(precision: Precision, device: torch.device | str) -> Resolved:
+    """What a precision comes to on a device.
+
+    "auto" is bfloat16 where the device multiplies it natively, else float32.
+    """
+    if precision != "auto":
+        return precision
+    return "float32" if capability(device) == "none" else "bfloat16"
+
+
+@cache
+def _processor() -> Capability:
+    """PyTorch is asked; where this version cannot tell, what Linux says of the processor."""
+    import torch
+
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return "none"
+    flags: set[str] | None = None
+    for kind, question, flag in _KINDS:
+        ask = getattr(torch.cpu, question, None)
+        if ask is not None:
+            found = bool(ask())
+        else:
+            flags = _flags() if flags is None else flags
+            found = flag in flags
+        if found:
+            return kind
+    return "none"
+
+
+def _flags() -> set[str]:
+    """Flags of the first processor; none where the system does not show them."""
+    try:
+        lines = _PROCESSOR.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    line = next((line for line in lines if line.startswith("flags")), "")
+    return set(line.partition(":")[2].split())
+
+
+def with_precision(config: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run, where those of before precisions could be chosen take those asked for.
+
+    What such a run was trained in, its checkpoints know.
+
+    Args:
+        config: Sections of settings, as JSON holds them.
+        like: The settings that are asked for now.
+    """
+    filled = dict(config)
+    if _of_training(like) and _of_training(config, "optimiser"):
+        filled.setdefault("precision", like["precision"])
+    for name, value in config.items():
+        if isinstance(value, Mapping) and isinstance(like.get(name), Mapping):
+            filled[name] = with_precision(value, like[name])
+    return filled
+
+
+def determining(settings: Any, *values: Precision) -> Any:
+    """Settings for JSON without how trainings compute, however deep that stands.
+
+    That is their precisions, and whether activations are computed again.
+
+    Args:
+        settings: Settings in sections and lists.
+        values: Leave out these precisions alone; all of them where none is named.
+    """
+    if isinstance(settings, Mapping):
+        kept = {name: determining(value, *values) for name, value in settings.items()}
+        if _of_training(settings):
+            kept.pop("recompute", None)
+            if not values or settings["precision"] in values:
+                del kept["precision"]
+        return kept
+    if isinstance(settings, list | tuple):
+        return [determining(part, *values) for part in settings]
+    return settings
+
+
+def _of_training(section: Mapping[str, Any], *names: str) -> bool:
+    return all(name in section for name in names or ("optimiser", "precision"))

@@ -1,0 +1,228 @@
+"""Trainings in float32 and in bfloat16, of every method that trains networks."""
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import RunError
+from cefito.files import load_tensors, read_json, write_json
+from cefito.planners import networks
+from cefito.planners.networks import TrainingContext
+from cefito.planners.registry import METHODS, find_method
+from cefito.planners.run import finished_run, train_run
+from cefito.planners.settings import load_config, precisions
+from cefito.runtime import generator_for
+from cefito.training.distributed import Processes
+from cefito.training.settings import FieldTrainingConfig, TrainingConfig
+from cefito.training.trainer import TrainingResult
+
+HORIZON = 3
+LEARNED = [name for name, entry in METHODS.items() if name not in ("nearest", "frequent")]
+
+
+def config(precision="float32", **more: Any):
+    overrides = precisions(precision) | {
+        "training.optimiser.epochs": 2,
+        "training.stopping.windows": 10,
+        "chain_training.optimiser.epochs": 2,
+        "classifier_training.optimiser.epochs": 2,
+    }
+    return load_config("quickstart", overrides=overrides | more)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=32, val=12, test=4, dim=12),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looking(TrainingContext):
+    """Computes the losses of one batch in both precisions instead of training."""
+
+    found: list[tuple[str, torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+    def train(self, name, loss, training, *, seed, settings):  # noqa: ARG002
+        rows = torch.arange(min(32, len(loss)))
+        sums = []
+        for reduced in (False, True):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=reduced):
+                terms = loss.terms(rows, generator_for("cpu", 0), Processes())
+            sums.append({key: term.sum for key, term in terms.items()})
+        self.found.extend((key, sums[0][key], sums[1][key]) for key in sums[0])
+        return TrainingResult(epochs=0, best_epoch=0, scores=(), resumed=False)
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_losses_stay_float32(name, world):
+    method = find_method(name)
+    train, val = (cut_windows(world, horizon=HORIZON, split=split) for split in ("train", "val"))
+    context = Looking()
+    settings = config(**{"search.task_model": "classifier"}).settings(method.settings)
+    method.planner.fit(train, val, settings=settings, seed=0, context=context)
+    assert context.found
+    for key, exact, reduced in context.found:
+        assert reduced.dtype == torch.float32, key
+        assert float(reduced.detach()) == pytest.approx(float(exact.detach()), rel=0.03), key
+    assert any(not torch.equal(exact, reduced) for _, exact, reduced in context.found)
+
+
+def train(world, folder, precision, **more):
+    return train_run(world, folder, config=config(precision), horizon=HORIZON, seed=1, **more)
+
+
+@pytest.fixture(scope="module")
+def runs(world, tmp_path_factory):
+    """A run in each precision, not to be changed."""
+    place = tmp_path_factory.mktemp("runs")
+    return {name: train(world, place / name, name) for name in ("float32", "bfloat16")}
+
+
+def weights(run):
+    files = sorted(run.folder.glob("*.safetensors"))
+    return {path.name: load_tensors(path, "pt", "", RunError)[0] for path in files}
+
+
+def test_the_run_says_in_which_precision_it_was_trained(runs):
+    for name, run in runs.items():
+        recorded = read_json(run.folder / "run.json", "", RunError)["training"]
+        assert {"energy field", "chain"} <= set(recorded)
+        for result in recorded.values():
+            assert result["precision"] == name
+            assert result["processor"] in ("AMX", "AVX512-BF16", "none")
+
+
+def test_weights_and_moments_stay_float32(runs):
+    exact, reduced = (weights(runs[name]) for name in ("float32", "bfloat16"))
+    assert exact.keys() == reduced.keys()
+    different = False
+    for name, tensors in reduced.items():
+        for key, tensor in tensors.items():
+            assert tensor.dtype == exact[name][key].dtype
+            different |= not torch.equal(tensor, exact[name][key])
+    assert different
+    for path in runs["bfloat16"].folder.glob("*/checkpoint.safetensors"):
+        tensors, _ = load_tensors(path, "pt", "", RunError)
+        kinds = {one.dtype for key, one in tensors.items() if key.startswith("optimiser.")}
+        assert kinds == {torch.float32}
+
+
+def stopping_after(steps):
+    @contextmanager
+    def progress(description, *, total=None):
+        left = steps
+
+        def advance(count=1, *, note=""):
+            nonlocal left
+            left -= count
+            if left < 0:
+                raise KeyboardInterrupt
+
+        yield advance
+
+    return progress
+
+
+@pytest.mark.parametrize("windows", [40, 100, 200])
+def test_a_killed_training_in_bfloat16_goes_on_to_the_same_weights(windows, world, runs, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(world, tmp_path / "run", "bfloat16", progress=stopping_after(windows))
+    again, whole = weights(train(world, tmp_path / "run", "bfloat16")), weights(runs["bfloat16"])
+    assert again.keys() == whole.keys()
+    for name, tensors in whole.items():
+        assert all(torch.equal(tensor, again[name][key]) for key, tensor in tensors.items())
+
+
+def keys_of(monkeypatch, training: TrainingConfig, device="cpu") -> str:
+    seen = {}
+    monkeypatch.setattr(networks, "train", lambda loss, **given: seen.update(given))  # noqa: ARG005
+    TrainingContext(key="data", device=device).train(
+        "net", None, training, seed=3, settings=[HORIZON, training.model_dump()]
+    )
+    return seen["key"]
+
+
+@pytest.mark.parametrize("kind", [TrainingConfig, FieldTrainingConfig])
+def test_checkpoints_of_before_fit(monkeypatch, kind):
+    """The key of a training in float32, or on a GPU, says nothing of how it is computed."""
+    before = kind().model_dump(exclude={"precision", "recompute"})
+    key = json.dumps(["net", "data", 3, [HORIZON, before]])
+    assert keys_of(monkeypatch, kind(precision="float32")) == key
+    assert keys_of(monkeypatch, kind(precision="bfloat16"), "cuda") == key
+    assert keys_of(monkeypatch, kind(precision="float32"), "cuda") == key
+    assert keys_of(monkeypatch, kind(precision="bfloat16")) != key
+
+
+def test_recomputing_is_no_other_training(monkeypatch):
+    kept, again = (FieldTrainingConfig(recompute=value) for value in (False, True))
+    assert keys_of(monkeypatch, kept) == keys_of(monkeypatch, again)
+
+
+def test_auto_is_what_the_processor_gives(monkeypatch):
+    for given in ("float32", "bfloat16"):
+        monkeypatch.setattr(networks, "resolve", lambda *_, given=given: given)
+        auto = keys_of(monkeypatch, TrainingConfig())
+        assert auto == keys_of(monkeypatch, TrainingConfig(precision=given))
+
+
+def ask(world, folder, precision):
+    return finished_run(
+        folder,
+        fingerprint=world.fingerprint,
+        config=config(precision),
+        horizon=HORIZON,
+        seed=1,
+    )
+
+
+def test_another_precision_is_another_run(world, runs):
+    folder = runs["bfloat16"].folder
+    assert ask(world, folder, "bfloat16") is not None
+    assert ask(world, folder, "float32") is None
+    with pytest.raises(RunError, match="another config"):
+        train(world, folder, "float32")
+
+
+@pytest.mark.parametrize("asked", ["float32", "auto"])
+def test_runs_of_before_are_found_whatever_is_asked(world, runs, tmp_path, asked):
+    """Their records say no precision."""
+    folder = tmp_path / "run"
+    train(world, folder, "float32")
+    record = read_json(folder / "run.json", "", RunError)
+    for section in record["config"].values():
+        if isinstance(section, dict):
+            section.pop("precision", None)
+            section.pop("recompute", None)
+            if isinstance(section.get("training"), dict):
+                section["training"].pop("precision", None)
+    for result in record["training"].values():
+        del result["precision"], result["processor"]
+    (folder / "manifest.json").unlink()
+    write_json(folder / "run.json", record)
+    found = ask(world, folder, asked)
+    assert found is not None
+    assert found.planner.describe().parameters == runs["float32"].planner.describe().parameters
+
+
+def test_presets():
+    for preset, expected in {
+        "paper": "auto",
+        "released": "auto",
+        "small": "float32",
+        "quickstart": "float32",
+    }.items():
+        values = load_config(preset).model_dump()
+        for key in precisions("auto"):
+            value: Any = values
+            for part in key.split("."):
+                value = value[part]
+            assert value == expected, key
+    assert "training.precision" in precisions("auto")

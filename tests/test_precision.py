@@ -1,0 +1,107 @@
+import pytest
+import torch
+
+from cefito import precision as module
+from cefito.precision import capability, determining, resolve, with_precision
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """A processor of one's choice: what PyTorch says of it, and its flags."""
+
+    def choose(*, tile=None, wide=None, flags=None, machine="x86_64"):
+        monkeypatch.setattr(module.platform, "machine", lambda: machine)
+        for name, answer in (("_is_amx_tile_supported", tile), ("_is_avx512_bf16_supported", wide)):
+            monkeypatch.delattr(torch.cpu, name, raising=False)
+            if answer is not None:
+                monkeypatch.setattr(torch.cpu, name, lambda answer=answer: answer, raising=False)
+        monkeypatch.setattr(module, "_PROCESSOR", flags)
+        module._processor.cache_clear()
+
+    yield choose
+    module._processor.cache_clear()
+
+
+def shown(tmp_path, flags):
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbogomips\t: 1\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("tile", "wide", "expected"),
+    [(True, True, "AMX"), (False, True, "AVX512-BF16"), (False, False, "none")],
+)
+def test_pytorch_is_asked_for_the_processor(processor, tmp_path, tile, wide, expected):
+    processor(tile=tile, wide=wide, flags=shown(tmp_path, "amx_bf16 avx512_bf16"))
+    assert capability("cpu") == expected
+    assert resolve("auto", "cpu") == ("float32" if expected == "none" else "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("fpu sse avx512_bf16 amx_bf16 amx_tile", "AMX"),
+        ("fpu avx512_bf16", "AVX512-BF16"),
+        ("fpu avx512f amx_int8", "none"),
+    ],
+)
+def test_flags_stand_in_where_pytorch_cannot_tell(processor, tmp_path, flags, expected):
+    processor(flags=shown(tmp_path, flags))
+    assert capability(torch.device("cpu")) == expected
+
+
+def test_systems_without_flags_and_other_processors(processor, tmp_path):
+    processor(flags=tmp_path / "missing")
+    assert capability("cpu") == "none"
+    processor(tile=True, wide=True, machine="arm64")
+    assert capability("cpu") == "none"
+
+
+def test_devices(processor):
+    processor(tile=False, wide=False)
+    assert [capability(each) for each in ("cuda", "cuda:1", "mps")] == ["CUDA", "CUDA", "none"]
+    assert resolve("auto", torch.device("cuda:0")) == "bfloat16"
+    assert resolve("auto", "mps") == "float32"
+
+
+@pytest.mark.parametrize("asked", ["float32", "bfloat16"])
+def test_what_is_asked_for_is_taken(processor, asked):
+    for answer in (True, False):
+        processor(tile=answer, wide=answer)
+        assert resolve(asked, "cpu") == resolve(asked, "cuda") == asked
+
+
+def section(**more):
+    return {"optimiser": {"epochs": 1}, **more}
+
+
+def test_settings_of_before_take_the_precision_that_is_asked_for():
+    old = {"training": section(), "pdpp": {"width": 1, "training": section()}, "search": {"a": 1}}
+    like = {
+        "training": section(precision="auto"),
+        "pdpp": {"width": 2, "training": section(precision="bfloat16")},
+        "search": {"a": 2},
+    }
+    assert with_precision(old, like) == {
+        "training": section(precision="auto"),
+        "pdpp": {"width": 1, "training": section(precision="bfloat16")},
+        "search": {"a": 1},
+    }
+    said = {"training": section(precision="float32")}
+    assert with_precision(said, like) == said
+
+
+def test_how_it_is_computed_determines_nothing():
+    given = [
+        3,
+        (1, 2),
+        {"training": section(precision="auto", recompute=True), "recipe": {"precision": "float16"}},
+    ]
+    assert determining(given) == [
+        3,
+        [1, 2],
+        {"training": section(), "recipe": {"precision": "float16"}},
+    ]
+    both = {"a": section(precision="float32", recompute=False), "b": section(precision="auto")}
+    assert determining(both, "float32") == {"a": section(), "b": section(precision="auto")}
