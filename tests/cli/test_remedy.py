@@ -11,8 +11,10 @@ from cefito.cli.remedy import with_option
 from cefito.errors import ConfigError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "cefito"
-LIBRARY = sorted(
-    path for path in SOURCE.rglob("*.py") if "cli" not in path.relative_to(SOURCE).parts
+LIBRARY = sorted(  # but for reports, which print the commands that repeat them
+    path
+    for path in SOURCE.rglob("*.py")
+    if not {"cli", "report"} & set(path.relative_to(SOURCE).parts)
 )
 # Calls of programs, which a user of the library understands as well.
 CALLS = ("cefito import-checkpoint ", "cefito plan RUN ", "hf download ")
