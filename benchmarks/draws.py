@@ -217,7 +217,11 @@ def main() -> None:
                     talk(f"{name} T={horizon} {row}: " + json.dumps({**value, "success": None}))
     value = {
         "command": "python benchmarks/draws.py DATA " + " ".join(given.planners.split()),
-        "arguments": {name: str(part) for name, part in vars(given).items() if name != "work"},
+        "arguments": {
+            name: str(part)
+            for name, part in vars(given).items()
+            if name not in ("work", "data", "out")
+        },
         "dataset": {"name": whole.name, "fingerprint": whole.fingerprint},
         "summary": summary(results, planners),
         "draws": results,
