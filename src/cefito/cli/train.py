@@ -57,7 +57,7 @@ def train(
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
-    from cefito.data.prepared import dataset_fingerprint, open_dataset
+    from cefito.data.prepared import name_and_fingerprint, open_dataset
     from cefito.data.taxonomy import Taxonomy
     from cefito.planners.run import finished_run
     from cefito.planners.run_folders import folders_for
@@ -67,7 +67,7 @@ def train(
     from cefito.runtime import pick_device
     from cefito.training.distributed import processes
 
-    chosen, fingerprint = horizons(horizon), dataset_fingerprint(dataset)
+    chosen, fingerprint = horizons(horizon), name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
     overrides = {**(precisions(precision) if precision else {}), **settings(set_)}
     configs = {

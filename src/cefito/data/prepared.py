@@ -39,7 +39,6 @@ from cefito.notebook import Folded, card
 __all__ = [
     "FORMAT_VERSION",
     "PreparedDataset",
-    "dataset_fingerprint",
     "name_and_fingerprint",
     "open_dataset",
     "verify_dataset",
@@ -198,17 +197,7 @@ def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset
     )
 
 
-def dataset_fingerprint(folder: Path | str) -> str:
-    """The fingerprint that a prepared data set says it has; its arrays are not read.
-
-    Raises:
-        DataError: No prepared data set.
-    """
-    return _fingerprint(_read_header(Path(folder))["hashes"])
-
-
 def _fingerprint(hashes: dict[str, str]) -> str:
-
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 

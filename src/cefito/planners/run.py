@@ -226,7 +226,7 @@ def train_run(
     train, val = cut(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
     with locked(folder, "a training") if group.first else nullcontext():
-        _claim(folder, info)
+        check_run_folder(folder, info)
         if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
             return open_run(folder, device=device)
         group.wait()
@@ -381,15 +381,6 @@ def write_run(run: Run, videos: TrainedVideos | None = None) -> None:
         run.planner.save(run.folder)
         write_json(run.folder / _TAXONOMY, run.taxonomy.to_dict())
         run.info.write(run.folder)
-
-
-def _claim(folder: Path, info: RunInfo) -> None:
-    """Make the folder, or see that it holds a run of the very same settings."""
-    check_run_folder(folder, info)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise RunError(f"{folder}: cannot be made ({problem.strerror}).") from problem
 
 
 def check_run_folder(folder: Path | str, info: RunInfo) -> None:

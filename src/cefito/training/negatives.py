@@ -1,6 +1,7 @@
 """Wrong sequences to learn from: mixed negatives (paper, Sec. 3.2), drawn for whole batches.
 
-Per positive: N distinct sequences, none equal to it, in exact shares. *Hard* ones draw every step
+Per positive: N distinct sequences, none equal to it, in exact shares or, as the released code has
+it, with a kind drawn for each. *Hard* ones draw every step
 uniformly from the actions of the true task, *easy* ones from those of another task, chosen
 uniformly; *permuted* ones reorder the positive and *edited* ones change it at one position (both
 absent from the paper). Where a category has fewer members than asked for, the missing ones become

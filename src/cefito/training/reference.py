@@ -94,27 +94,8 @@ class SlowNegativeSampler:
         return chosen
 
 
-class SlowStreamSampler:
-    """Draws kind and actions of one negative after the other (`exact = false`), in Python.
-
-    Args:
-        config: Number and kinds.
-        actions: Action ids of each task.
-        horizon: T.
-    """
-
-    def __init__(
-        self, *, config: NegativesConfig, actions: Mapping[int, Sequence[int]], horizon: int
-    ) -> None:
-        self.config, self.actions, self.horizon = config, actions, horizon
-
-    def sample(self, positives: Tensor, tasks: Tensor, generator: torch.Generator) -> Tensor:
-        """Negatives [B, N, T]; see `NegativeSampler.sample`."""
-        rows = [
-            self._negatives(tuple(positive), task, generator)
-            for positive, task in zip(positives.tolist(), tasks.tolist(), strict=True)
-        ]
-        return torch.tensor(rows)
+class SlowStreamSampler(SlowNegativeSampler):
+    """Draws kind and actions of one negative after the other (`exact = false`), in Python."""
 
     def _negatives(
         self, positive: tuple[int, ...], task: int, generator: torch.Generator
