@@ -1,0 +1,69 @@
+"""What a search may cost at most, known before it begins.
+
+The bounds are of token forwards, as `cefito.search.problem.Effort` counts them, of each part of a
+field. Constraints are taken into account as far as a glance shows: pinned steps and forbidden
+actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from cefito.search.auto import AutoSearch
+from cefito.search.beam import BeamSearch
+from cefito.search.constraints import Constraints
+from cefito.search.guided import GuidedSearch
+from cefito.search.likely import LikelySearch
+from cefito.search.naive import NaiveSearch
+from cefito.search.parts import Searchable, parts_of
+from cefito.search.problem import Search
+
+__all__ = ["choices", "most_operations", "most_tokens"]
+
+
+def choices(actions: Sequence[int], horizon: int, constraints: Constraints) -> list[int]:
+    """How many actions each step may at most have, [T]."""
+    usable = len(actions)
+    if constraints.forbidden:
+        usable = len(set(actions) - set(constraints.forbidden))
+    pinned = {step for step, _ in constraints.pinned}
+    return [1 if step in pinned else usable for step in range(1, horizon + 1)]
+
+
+def most_tokens(search: Search, steps: Sequence[int], top_k: int, flops_per_token: float) -> float:
+    """Most token forwards that one problem takes, of each part of the field.
+
+    Args:
+        search: The search.
+        steps: How many actions each step may have, [T]; from `choices`.
+        top_k: Plans wanted.
+        flops_per_token: Operations of one token forward of all parts together.
+    """
+    horizon, leaves = len(steps), float(prod(steps))
+    whole = 1 + 2 * sum(float(prod(steps[: level + 1])) for level in range(horizon))
+    if isinstance(search, NaiveSearch):
+        return leaves * (2 * horizon + 1)
+    if isinstance(search, LikelySearch):
+        return min(whole, 1 + 2.0 * horizon * top_k)
+    if isinstance(search, BeamSearch):
+        children = sum(min(search.width, leaves) * count for count in steps)
+        return min(whole, 1 + 2.0 * horizon * children)
+    if isinstance(search, GuidedSearch):
+        first = 1 + 2.0 * horizon * max(search.proposals, top_k)
+        # A round takes what is left of the budget at most, but for the combinations of changes.
+        round_ = 2.0 * horizon * search.refinements
+        refined = search.budget_gflop * 1e9 / flops_per_token + round_ if round_ else 0.0
+        return min(whole, max(first, refined))
+    if isinstance(search, AutoSearch):
+        free = 1 + 2 * sum(float(max(steps)) ** level for level in range(1, horizon + 1))
+        within = free * flops_per_token <= search.budget_gflop * 1e9
+        inner: Search = search.exhaustive if within else search.guided
+        return most_tokens(inner, steps, top_k, flops_per_token)
+    return whole
+
+
+def most_operations(search: Search, field: Searchable, steps: Sequence[int], top_k: int) -> float:
+    """Most floating-point operations that one problem takes; arguments as in `most_tokens`."""
+    each = float(sum(part.energies.flops_per_token for part in parts_of(field)))
+    return most_tokens(search, steps, top_k, each) * each
