@@ -3,7 +3,3 @@
 The first view is made on the server; one plain JavaScript file does the rest, and asks nothing of
 any other place. Its look is that of reports.
 """
-
-from cefito.serve.page.routes import PageRun, page_router
-
-__all__ = ["PageRun", "page_router"]

@@ -2,9 +2,10 @@
 (function () {
   "use strict";
 
-  const LISTED = 5;
+  const LISTED = 5; // plans
+  const VIDEOS = 1000; // listed at most
   const MARKS = { right: "r", substitution: "u", order: "o", repetition: "a", missing: "m" };
-  const state = { runs: [], videos: [], answer: null, chosen: null, going: null, shown: 0 };
+  const state = { runs: [], videos: [], answer: null, chosen: null, going: null, shown: 0, listing: 0 };
   let held = nothing();
 
   const $ = (id) => document.getElementById(id);
@@ -98,8 +99,10 @@
   async function runChosen() {
     reset();
     const pictures = run().uploads.includes("pictures");
-    $("kind").hidden = !pictures;
-    if (!pictures) $("of-video").checked = true;
+    const videos = run().datasets.length > 0;
+    $("kind").hidden = !(pictures && videos);
+    $("nothing").hidden = pictures || videos;
+    $(pictures && !videos ? "of-pictures" : "of-video").checked = true;
     fill($("task"), "all tasks", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
     kindChosen();
     await taskChosen();
@@ -107,34 +110,45 @@
 
   async function taskChosen() {
     const task = $("task").value;
-    $("given").disabled = !task;
-    if (!task) $("given").checked = false;
+    $("given").disabled = !task || !run().true_task;
+    if ($("given").disabled) $("given").checked = false;
     actionsKnown(task === "" ? null : taskOf(task));
-    const query = new URLSearchParams({ run: run().name, horizon: run().horizon });
-    if (task) query.set("task", task);
     $("plan").disabled = true;
-    const listed = run().datasets.length ? await get("v1/videos?" + query) : { total: 0, videos: [] };
-    state.videos = listed.videos.filter((video) => video.first_steps.length);
-    $("more").textContent = listed.total > listed.videos.length
-      ? listed.videos.length + " of " + listed.total + " videos; choose a task for others"
-      : "";
-    const splits = new Map();
-    for (const video of state.videos) {
-      if (!splits.has(video.split)) splits.set(video.split, []);
-      splits.get(video.split).push(video);
-    }
-    const order = ["test", "val", "train"].filter((split) => splits.has(split));
-    fill($("video"), null, order.map((split) => make(
-      "optgroup",
-      { label: split },
-      ...splits.get(split).map((video) => make("option", { value: video.id }, video.id))
-    )));
+    if (!(await listVideos(task))) return; // something else was chosen meanwhile
     videoChosen();
-    if (!state.videos.length) say("There is no video with enough steps for this run.");
+    if (!state.videos.length && run().datasets.length) say("No video has enough steps for this run.");
+  }
+
+  async function listVideos(task) {
+    const mine = ++state.listing;
+    const groups = [];
+    const videos = [];
+    let total = 0;
+    for (const split of run().datasets.length ? ["test", "val", "train"] : []) {
+      const query = new URLSearchParams({ run: run().name, horizon: run().horizon, split: split,
+                                          limit: Math.max(1, VIDEOS - videos.length) });
+      if (task) query.set("task", task);
+      const listed = await get("v1/videos?" + query);
+      if (mine !== state.listing) return false;
+      total += listed.total;
+      const found = videos.length < VIDEOS ? listed.videos.filter((video) => video.first_steps.length) : [];
+      if (found.length) {
+        groups.push(make("optgroup", { label: split }, ...found.map((video, place) => make(
+          "option", { value: videos.length + place }, video.id))));
+      }
+      videos.push(...found);
+    }
+    state.videos = videos;
+    fill($("video"), null, groups);
+    if (groups.length) $("video").selectedIndex = 0;
+    $("more").textContent = total > VIDEOS
+      ? "The first " + videos.length + " of " + total + " videos; choose a task for others."
+      : "";
+    return true;
   }
 
   function video() {
-    return state.videos.find((one) => one.id === $("video").value);
+    return state.videos[$("video").selectedIndex];
   }
 
   function moment() {
@@ -175,7 +189,7 @@
 
   async function frame(image, side) {
     const wanted = side && byVideo()
-      ? new URLSearchParams({ run: run().name, horizon: run().horizon, video: $("video").value,
+      ? new URLSearchParams({ run: run().name, horizon: run().horizon, video: video().id, dataset: video().dataset,
                               step: $("window").value, side: side }).toString()
       : "";
     image.dataset.wanted = wanted;
@@ -323,7 +337,9 @@
     try {
       let response;
       if (byVideo()) {
-        const question = Object.assign(asked(), { video: { id: $("video").value, step: Number($("window").value) } });
+        const question = Object.assign(asked(), {
+          video: { id: video().id, dataset: video().dataset, step: Number($("window").value) },
+        });
         response = await call("v1/plan", {
           method: "POST",
           headers: { "Content-Type": "application/json" },
@@ -332,7 +348,7 @@
         });
       } else {
         const form = new FormData();
-        form.append("query", JSON.stringify(asked()));
+        form.append("request", JSON.stringify(asked()));
         form.append("initial", $("initial").files[0]);
         form.append("goal", $("goal").files[0]);
         response = await call("v1/plan/upload", { method: "POST", body: form, signal: going.signal });
@@ -386,11 +402,12 @@
       const kinds = truth ? stepKinds(ids, truth) : null;
       const steps = one.actions.map((action, step) => {
         const pinned = held.pin[step + 1] === action.id;
-        const button = make("button", { type: "button", "aria-haspopup": "dialog" }, action.name);
+        const button = run().constraints
+          ? make("button", { type: "button", "aria-haspopup": "dialog" }, action.name)
+          : make("span", {}, action.name);
         const words = (kinds ? " (" + kinds[step] + ")" : "") + (pinned ? " (pinned)" : "");
         if (words) button.append(make("span", { class: "apart" }, words));
-        button.addEventListener("click", () => choose(step + 1, action));
-        button.disabled = !run().constraints;
+        if (run().constraints) button.addEventListener("click", () => choose(step + 1, action));
         return make("li", { class: kinds ? MARKS[kinds[step]] : null, "data-pinned": pinned }, button);
       });
       const right = truth && ids.every((id, step) => id === truth[step]);
