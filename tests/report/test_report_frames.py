@@ -1,10 +1,8 @@
 """Frames in reports: the right moments, small pictures, and what is said where there are none."""
 
 import base64
-import io
 import json
 import shutil
-from fractions import Fraction
 
 import html5lib
 import numpy as np
@@ -23,34 +21,12 @@ from cefito.planners.run import train_run
 from cefito.planners.settings import load_config
 from cefito.report import rendered, report_run
 from cefito.report.frames import EACH, TOTAL, find_video_files
+from drawn import draw_greys, grey_of, read_grey
 
-av = pytest.importorskip("av")
-image = pytest.importorskip("PIL.Image")
+pytest.importorskip("av")
 
-RATE, SECONDS = 4, 10  # frames a second, seconds a video
+SECONDS = 10  # of a video
 COUNT = 8
-LEVELS = tuple(20 * second + 30 for second in range(SECONDS))  # of grey, one a second
-
-
-def draw(path, *, side=(64, 48)):
-    """A video in which every second has a grey of its own."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=RATE)
-        stream.width, stream.height = side
-        stream.pix_fmt, stream.options = "yuv420p", {"preset": "ultrafast"}
-        for number in range(RATE * SECONDS):
-            pixels = np.full((side[1], side[0], 3), LEVELS[number // RATE], np.uint8)
-            frame = av.VideoFrame.from_ndarray(pixels, "rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, RATE)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-
-
-def grey(data):
-    """Size and mean grey of a JPEG."""
-    with image.open(io.BytesIO(data)) as opened:
-        assert opened.format == "JPEG"
-        return opened.size, float(np.asarray(opened.convert("L")).mean())
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +35,7 @@ def place(tmp_path_factory):
     place = tmp_path_factory.mktemp("place")
     (place / "films").mkdir()
     (place / "features").mkdir()
-    draw(place / "films" / "film-0.mp4")
+    draw_greys(place / "films" / "film-0.mp4", SECONDS)
     generator = np.random.default_rng(0)
     lines = ["video,task,step,start,end,split"]
     for number in range(COUNT):
@@ -123,9 +99,9 @@ def test_frames_are_of_the_start_and_the_end(run):
     for query in report.gallery:
         assert (query.start, query.end) == (1.2, 7.8)
         for picture, second in ((query.frames.initial, 1), (query.frames.goal, 8)):
-            size, level = grey(base64.b64decode(picture))
+            size, level = read_grey(base64.b64decode(picture))
             assert size == (64, 48)
-            assert level == pytest.approx(LEVELS[second], abs=6)
+            assert level == pytest.approx(grey_of(second), abs=6)
     assert not any("frames" in note for note in report.notes)
     page = rendered(report)
     tree = html5lib.HTMLParser(strict=True).parse(page)
@@ -200,8 +176,8 @@ def test_refusals_on_the_command_line(run, capsys, tmp_path):
 
 def test_thumbnails_are_of_rounded_seconds_and_never_beyond_the_end(place):
     found = dict(thumbnails(place / "films/film-0.mp4", [0.4, 3.6, 500.0], most=EACH))
-    levels = [grey(found[time])[1] for time in (0.4, 3.6, 500.0)]
-    assert levels == pytest.approx([LEVELS[0], LEVELS[4], LEVELS[-1]], abs=6)
+    levels = [read_grey(found[time])[1] for time in (0.4, 3.6, 500.0)]
+    assert levels == pytest.approx([grey_of(0), grey_of(4), grey_of(SECONDS - 1)], abs=6)
 
 
 @pytest.mark.parametrize("most", [EACH, TOTAL * 3 // 4 // 600, 1000])
@@ -210,7 +186,7 @@ def test_pictures_hold_to_their_bytes(most):
     data = thumbnail(noise, most=most)
     assert len(data) <= most
     assert data == thumbnail(noise, most=most)
-    (width, height), _ = grey(data)
+    (width, height), _ = read_grey(data)
     assert width <= 160
     assert width / height == pytest.approx(16 / 9, rel=0.1)
 

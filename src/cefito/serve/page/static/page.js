@@ -359,7 +359,7 @@
       if (state.going === going) {
         state.going = null;
         $("answer").removeAttribute("aria-busy");
-        if (state.answer) $("answer").classList.toggle("old", Boolean($("problem").textContent));
+        $("old-said").hidden = !$("answer").classList.contains("old");
       }
     }
   }
