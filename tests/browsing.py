@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,25 @@ def faults(page) -> list[tuple[str, str, str]]:
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"]
     ]
+
+
+def check_file(path: Path) -> None:
+    """See that a page in a file asks for nothing, complains of nothing and has no serious fault.
+
+    It is looked at in light and dark, with all its details open.
+    """
+    with chromium() as browser:
+        for scheme in ("light", "dark"):
+            context = browser.new_context(color_scheme=scheme)
+            page = context.new_page()
+            asked, said = [], []
+            page.on("request", lambda one, asked=asked: asked.append(one.url))
+            page.on("console", lambda one, said=said: said.append(one.text))
+            page.on("pageerror", lambda problem, said=said: said.append(str(problem)))
+            page.goto(path.as_uri())
+            page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+            found = faults(page)
+            context.close()
+            assert found == []
+            assert said == []
+            assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]

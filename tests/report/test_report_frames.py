@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from browsing import check_file
 from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.action_text import with_action_text
@@ -19,7 +20,7 @@ from cefito.encoders.thumbnails import thumbnail, thumbnails
 from cefito.errors import ConfigError
 from cefito.planners.run import train_run
 from cefito.planners.settings import load_config
-from cefito.report import rendered, report_run
+from cefito.report import rendered, report_run, save_report
 from cefito.report.frames import EACH, TOTAL, find_video_files
 from drawn import draw_greys, grey_of, read_grey
 
@@ -202,3 +203,8 @@ def test_prepare_notes_the_folder_of_its_videos(place, tmp_path, monkeypatch):
         argv += ["--features", place / "features", "--videos", videos]
         assert main([str(part) for part in argv]) == 0
         assert video_folder(open_dataset(target)) == (place / "films").resolve()
+
+
+def test_nothing_serious_for_axe_in_a_browser(run, tmp_path):
+    save_report(report_run(run), tmp_path / "report.html")
+    check_file(tmp_path / "report.html")
