@@ -489,6 +489,10 @@
 
   const number = (id) => Number($(id).value);
 
+  for (const [side, words] of [["start", "before the first step"], ["end", "after the last step"]]) {
+    $(side + "-said").before(make("img", { id: side, alt: "What is seen " + words, hidden: true }));
+  }
+
   function onSubmit(id, work) {
     $(id).addEventListener("submit", (event) => {
       event.preventDefault();
