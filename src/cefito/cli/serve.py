@@ -42,9 +42,9 @@ def serve(
 ) -> int:
     """Answer requests for plans over HTTP until told to end; then finish what runs.
 
-    There is a page at /, the interface is at /docs. It needs the extra: pip install
-    'cefito[serve]'. A token that every client must show is taken from the environment variable
-    CEFITO_TOKEN or from a file; without one the service listens on this machine alone.
+    There is a page at /, the interface is at /docs. A token that every client must show is taken
+    from the environment variable CEFITO_TOKEN or from a file; without one the service listens on
+    this machine alone.
 
     Args:
         run: Run folder, as cefito train makes it, or one that holds runs of several horizons.
@@ -108,7 +108,9 @@ def serve(
             "encoder": encoder if encoder is not None or weights is None else "own",
             "weights": weights,
             "token": token,
-            "hosts": None if token is not None or allow_unauthenticated else (*LOOPBACK, host),
+            "hosts": None
+            if token or allow_unauthenticated
+            else tuple(dict.fromkeys((*LOOPBACK, host))),
             "limits": limits,
         },
         place="cefito serve",

@@ -93,7 +93,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.state.service = service
     limits, token = settings.limits, settings.token
     app.add_middleware(
-        Door,  # type: ignore[arg-type]
+        Door,
         metrics=metrics,
         body_bytes=int(limits.body_mib * 2**20),
         upload_bytes=int(limits.upload_mib * 2**20),
