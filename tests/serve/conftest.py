@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.planners.run import train_run
 from cefito.planners.settings import load_config
 from cefito.serve.app import create_app
+from cefito.serve.process import listen
 from cefito.serve.settings import Limits, ServiceSettings
 
 SETTINGS = {
@@ -91,3 +94,21 @@ def serving(place) -> Iterator[Callable[..., TestClient]]:
 def client(serving) -> TestClient:
     """A client of a service with the usual settings."""
     return serving()
+
+
+@pytest.fixture(scope="module")
+def address(place) -> Iterator[str]:
+    """Where a service of one run listens."""
+    app = create_app(place.settings(runs=(place.run,)))
+    import uvicorn
+
+    config = uvicorn.Config(app, log_config=None, lifespan="on")
+    server = uvicorn.Server(config)
+    with listen("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(30)

@@ -120,7 +120,7 @@ def _responses(*codes: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-_SEARCHING = _responses(403, 408, 413, 422, 429, 503, 504)
+_SEARCHING = _responses(400, 403, 408, 413, 422, 429, 503, 504)
 
 
 def _handle_errors(app: FastAPI, service: Service) -> None:
@@ -204,7 +204,7 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
     @app.post(
         UPLOAD,
-        responses=_SEARCHING | _responses(400),
+        responses=_SEARCHING,
         openapi_extra={"requestBody": _upload_body()},
         tags=["plans"],
     )
