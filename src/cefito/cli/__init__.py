@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
     "serve": (
         "cefito.cli.serve:serve",
-        "A page and an interface over HTTP that answer with plans.",
+        "Plans over HTTP, with a page at /. It needs: pip install 'cefito[serve]'",
     ),
     "config": ("cefito.cli.config:app", "Show the settings of presets; compare those of runs."),
     "check": ("cefito.cli.check:check", "Whether a data set, run or study is whole and unchanged."),

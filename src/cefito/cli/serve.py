@@ -33,6 +33,7 @@ def serve(
     allow_unauthenticated: Flag = False,
     workers: int = 2,
     threads: int | None = None,
+    together: int = 16,
     queue: int = 128,
     max_gflop: float = 500,
     deadline: float = 30,
@@ -42,9 +43,9 @@ def serve(
 ) -> int:
     """Answer requests for plans over HTTP until told to end; then finish what runs.
 
-    There is a page at /, the interface is at /docs. It needs the extra: pip install
-    'cefito[serve]'. A token that every client must show is taken from the environment variable
-    CEFITO_TOKEN or from a file; without one the service listens on this machine alone.
+    There is a page at /, the interface is at /docs. A token that every client must show is taken
+    from the environment variable CEFITO_TOKEN or from a file; without one the service listens on
+    this machine alone.
 
     Args:
         run: Run folder, as cefito train makes it, or one that holds runs of several horizons.
@@ -60,6 +61,7 @@ def serve(
             same.
         workers: Searches at a time.
         threads: Threads of each search; by default the processor's, shared by the workers.
+        together: Most cheap searches of one kind that are walked together; 1 for none.
         queue: Searches that may wait; beyond, requests are told to come again.
         max_gflop: Operations that the search of one query may take at most, 10⁹.
         deadline: Seconds that a request has until its answer, where it does not say.
@@ -90,6 +92,7 @@ def serve(
         {
             "workers": workers,
             "threads": max(1, _cores() // max(1, workers)) if threads is None else threads,
+            "together": together,
             "queue": queue,
             "queries": max(1, min(64, queue)),
             "gflop": max_gflop,
@@ -108,7 +111,9 @@ def serve(
             "encoder": encoder if encoder is not None or weights is None else "own",
             "weights": weights,
             "token": token,
-            "hosts": None if token is not None or allow_unauthenticated else (*LOOPBACK, host),
+            "hosts": None
+            if token or allow_unauthenticated
+            else tuple(dict.fromkeys((*LOOPBACK, host))),
             "limits": limits,
         },
         place="cefito serve",

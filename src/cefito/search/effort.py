@@ -41,26 +41,34 @@ def most_tokens(search: Search, steps: Sequence[int], top_k: int, flops_per_toke
         flops_per_token: Operations of one token forward of all parts together.
     """
     horizon, leaves = len(steps), float(prod(steps))
-    whole = 1 + 2 * sum(float(prod(steps[: level + 1])) for level in range(horizon))
+    whole = max(_nodes(steps), _nodes(steps[::-1]))  # some parts read sequences from their end
     if isinstance(search, NaiveSearch):
         return leaves * (2 * horizon + 1)
+    # A sequence by itself takes two tokens a step, and each time that some are evaluated one more.
+    each, apart = 2.0 * horizon, 2.0 * horizon * leaves
     if isinstance(search, LikelySearch):
-        return min(whole, 1 + 2.0 * horizon * top_k)
+        return 1 + min(apart, each * top_k)
     if isinstance(search, BeamSearch):
         children = sum(min(search.width, leaves) * count for count in steps)
-        return min(whole, 1 + 2.0 * horizon * children)
+        return horizon + min(apart, each * children)
     if isinstance(search, GuidedSearch):
-        first = 1 + 2.0 * horizon * max(search.proposals, top_k)
+        proposed = each * max(search.proposals, top_k)
+        if not search.refinements:
+            return 1 + min(apart, proposed)
         # A round takes what is left of the budget at most, but for the combinations of changes.
-        round_ = 2.0 * horizon * search.refinements
-        refined = search.budget_gflop * 1e9 / flops_per_token + round_ if round_ else 0.0
-        return min(whole, max(first, refined))
+        refined = search.budget_gflop * 1e9 / flops_per_token + each * search.refinements
+        return search.rounds + 1 + min(apart, max(proposed, refined))
     if isinstance(search, AutoSearch):
         free = 1 + 2 * sum(float(max(steps)) ** level for level in range(1, horizon + 1))
         within = free * flops_per_token <= search.budget_gflop * 1e9
         inner: Search = search.exhaustive if within else search.guided
         return most_tokens(inner, steps, top_k, flops_per_token)
     return whole
+
+
+def _nodes(steps: Sequence[int]) -> float:
+    """Token forwards of a walk of the whole tree of prefixes."""
+    return 1 + 2 * sum(float(prod(steps[: level + 1])) for level in range(len(steps)))
 
 
 def most_operations(search: Search, field: Searchable, steps: Sequence[int], top_k: int) -> float:

@@ -94,7 +94,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.state.service = service
     limits, token = settings.limits, settings.token
     app.add_middleware(
-        Door,  # type: ignore[arg-type]
+        Door,
         metrics=metrics,
         body_bytes=int(limits.body_mib * 2**20),
         upload_bytes=int(limits.upload_mib * 2**20),
@@ -121,7 +121,7 @@ def _responses(*codes: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-_SEARCHING = _responses(403, 408, 413, 422, 429, 503, 504)
+_SEARCHING = _responses(400, 403, 408, 413, 422, 429, 503, 504)
 
 
 def _handle_errors(app: FastAPI, service: Service) -> None:
@@ -205,7 +205,7 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
     @app.post(
         UPLOAD,
-        responses=_SEARCHING | _responses(400),
+        responses=_SEARCHING,
         openapi_extra={"requestBody": _upload_body()},
         tags=["plans"],
     )

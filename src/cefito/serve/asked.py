@@ -253,15 +253,20 @@ def _of_video(
 def _too_dear(run: Run, operations: float, limits: Limits) -> RefusedError:
     description = run.planner.describe()
     method = description.search.method if description.search else None
+    gflop, most = _digits(operations / 1e9), _digits(limits.gflop)
     return RefusedError(
         422,
         "too-dear",
-        f"the search '{method}' may take {operations / 1e9:,.0f} GFLOP for this query; this "
-        f"service allows {limits.gflop:,.0f}. Search with 'guided' or 'auto', consider fewer "
-        "tasks, or pin steps.",
+        f"the search '{method}' may take {gflop:,g} GFLOP for this query; this service allows "
+        f"{most:,g}. Search with 'guided' or 'auto', consider fewer tasks, or pin steps.",
         field="search",
-        numbers={"gflop": round(operations / 1e9, 1), "limit": limits.gflop},
+        numbers={"gflop": gflop, "limit": most},
     )
+
+
+def _digits(value: float) -> float:
+    """A number with four digits."""
+    return float(f"{value:.4g}")
 
 
 def job_of(asked: Asked, limits: Limits, deadline: float) -> Job:
@@ -355,7 +360,7 @@ def answered(
             tasks=answer.search.tasks,
             token_forwards=answer.evaluated.token_forwards,
             leaves=answer.evaluated.leaves,
-            most_gflop=None if operations is None else round(operations / 1e9, 3),
+            most_gflop=None if operations is None else _digits(operations / 1e9),
             walked_with=job.together - 1,
             interrupted=answer.search.interrupted,
         ),

@@ -11,7 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -236,10 +237,10 @@ class Engine:
 
 
 def _give(job: Job, result: Any) -> None:
-    if not job.future.done():
+    with suppress(InvalidStateError):  # nobody waits for it any more
         job.future.set_result(result)
 
 
 def _fail(job: Job, problem: Exception) -> None:
-    if not job.future.done():
+    with suppress(InvalidStateError):
         job.future.set_exception(problem)

@@ -127,7 +127,7 @@ def open_models(
     """
     opened: list[tuple[Path, Run]] = []
     for given in runs:
-        horizons = list(horizons_in(given)) or [None]
+        horizons: list[int | None] = [*horizons_in(given)] or [None]
         opened += [(given, open_run(given, horizon=each, device=device)) for each in horizons]
     served = [Served(name, run) for name, (_, run) in zip(_names(opened), opened, strict=True)]
     served = _with_datasets(served, datasets)
@@ -190,8 +190,8 @@ def _with_encoder(
         result.append(Served(one.name, one.run, one.matches, pictures, video=True))
     if len(reasons) == len(served):
         raise reasons[0]
-    for problem in reasons:
-        logging.getLogger(__name__).warning("no uploads for one of the runs: %s", problem)
+    for reason in reasons:
+        logging.getLogger(__name__).warning("no uploads for one of the runs: %s", reason)
     return result
 
 

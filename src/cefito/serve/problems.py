@@ -85,7 +85,7 @@ class RefusedError(Exception):
         field = {} if self.field is None else {"field": self.field}
         return {
             "type": f"urn:cefito:{self.kind}",
-            "title": _TITLES.get(self.kind, HTTPStatus(self.status).phrase),
+            "title": _TITLES.get(self.kind) or HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
             "request_id": request_id,
@@ -97,6 +97,7 @@ class RefusedError(Exception):
 _TITLES = {
     "busy": "The queue is full",
     "deadline": "The deadline has passed",
+    "gone": "The client has gone",
     "host": "Called by a name that is not its own",
     "internal": "A defect of the service",
     "invalid": "The request cannot be answered as it is",

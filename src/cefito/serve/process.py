@@ -34,8 +34,8 @@ def check_extra() -> None:
     """
     try:
         import fastapi  # noqa: F401
-        import python_multipart  # noqa: F401
         import prometheus_client  # noqa: F401
+        import python_multipart  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as problem:
         raise ConfigError(

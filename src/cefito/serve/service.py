@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -73,6 +75,8 @@ class Service:
         """Begin to take requests."""
         self._preparing = CapacityLimiter(_PREPARED)
         self.engine.start()
+        if self.encoding is not None:  # so that the first upload waits less
+            self.encoding.start().add_done_callback(_warn)
 
     def close(self) -> None:
         """End what runs, then everything."""
@@ -175,6 +179,8 @@ class Service:
             observed = await anyio.to_thread.run_sync(encoded)
         finally:
             self._uploads -= 1
+        # To encode has a bound of its own; the deadline is for the search.
+        request.scope["state"]["due_from"] = time.monotonic()
         asked = await self._aside(lambda: prepare(self.models, self.limits, body, observed))
         return await self._searched(request, asked, body.deadline_seconds)
 
@@ -220,7 +226,8 @@ class Service:
     def _deadline(self, request: Request, seconds: float | None) -> float:
         limits = self.limits
         wanted = limits.deadline_seconds if seconds is None else seconds
-        began: float = request.scope["state"]["began"]
+        state = request.scope["state"]
+        began: float = state.get("due_from", state["began"])
         return began + min(wanted, limits.longest_seconds)
 
     def _submit(self, jobs: Sequence[Job]) -> None:
@@ -327,6 +334,12 @@ class Service:
         return f"{served.name} {served.run.horizon}"
 
 
+def _warn(started: Future[Any]) -> None:
+    """Say what went wrong; whoever uploads something then is told as well."""
+    if not started.cancelled() and (problem := started.exception()) is not None:
+        logging.getLogger(__name__).warning("the encoder of uploads: %s", problem)
+
+
 async def _disconnected(request: Request) -> None:
     """Wait until the client has gone; its body has been read."""
     while (await request.receive())["type"] != "http.disconnect":
@@ -354,13 +367,20 @@ def _closing() -> RefusedError:
 
 def first_error(errors: Sequence[Any]) -> tuple[str, str | None]:
     """The first of pydantic's errors in a line, and the field that it is about."""
-    first = errors[0]
-    parts = [str(part) for part in first["loc"] if part != "body"]
-    # of a choice between kinds, the names of the kinds stand in the place
+    # Of a choice between kinds, the names of the kinds stand in the place; the kind that was meant
+    # is the one that finds fault with the value, not with its type.
     kinds = ("str", "int", "list[float]", "constrained-str", "constrained-int")
-    field = ".".join(part for part in parts if part not in kinds and not part.startswith("list["))
+
+    def place_of(error: Any) -> list[str]:
+        parts = [str(part) for part in error["loc"] if part != "body"]
+        return [part for part in parts if part not in kinds and not part.startswith("list[")]
+
+    parts = place_of(errors[0])
+    alike = [error for error in errors if place_of(error) == parts]
+    first = next((error for error in alike if not error["type"].endswith("_type")), errors[0])
+    field = ".".join(parts)
     message = first["msg"].removeprefix("Value error, ")
-    more = len({error["loc"] for error in errors}) - 1
+    more = len({tuple(place_of(error)) for error in errors}) - 1
     rest = f" ({more} more)" if more > 0 else ""
     place = f"{field[:200]}: " if field else ""
     return f"{place}{message}{rest}. GET /openapi.json says what is expected.", field[:200] or None

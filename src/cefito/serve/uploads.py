@@ -13,8 +13,8 @@ import multiprocessing
 import pickle
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -36,6 +36,12 @@ __all__ = ["Decoder", "EncodingProcess", "PicturePair", "Span", "as_queries", "k
 
 _START_SECONDS = 180.0  # for a process to load torch and the encoder's packages
 _HEAD = 16
+_NOT_STARTED = RefusedError(
+    503,
+    "not-ready",
+    "the encoder could not be started. Try again later.",
+    headers={"retry-after": "30"},
+)
 _PICTURES = "JPEG, PNG, WebP or BMP"
 _VIDEOS = "MP4, MOV, MKV, WebM or AVI"
 
@@ -85,12 +91,18 @@ class Decoder:
     pixels: int
     opened: dict[str, Observer] = field(default_factory=dict)
 
-    def __call__(self, asked: tuple[str, PicturePair | Span]) -> Queries | str:
-        """The observations of an upload for a run, or why there are none."""
+    def __call__(self, asked: tuple[str, PicturePair | Span] | None) -> Queries | str:
+        """The observations of an upload for a run, or why there are none.
+
+        Asked for nothing, it opens the encoders.
+        """
+        if asked is None:
+            for key in self.recipes:
+                self._open(key)
+            return ""
         key, upload = asked
         try:
-            if key not in self.opened:
-                self.opened[key] = self.recipes[key].open(self.encoder, weights=self.weights)
+            self._open(key)
             if isinstance(upload, PicturePair):
                 self._bound_pictures()
                 return self.opened[key].of_pictures(upload.initial, upload.goal)
@@ -100,6 +112,10 @@ class Decoder:
             return str(problem)
         except MemoryError:
             return "the upload takes more memory to decode than there is. Send a smaller one."
+
+    def _open(self, key: str) -> None:
+        if key not in self.opened:
+            self.opened[key] = self.recipes[key].open(self.encoder, weights=self.weights)
 
     def _bound_pictures(self) -> None:
         from PIL import Image
@@ -128,7 +144,7 @@ class EncodingProcess:
     """The process that encodes, one upload at a time.
 
     Args:
-        function: What it does; pickled.
+        function: What it does; pickled. It is called with None first, to load what it needs.
         threads: Threads that it computes with.
         seconds: Most seconds for one upload.
     """
@@ -136,7 +152,9 @@ class EncodingProcess:
     def __init__(self, function: Any, *, threads: int, seconds: float) -> None:
         self._function = bytes(ForkingPickler.dumps(function))
         self._threads, self._seconds = threads, seconds
-        self._lock = threading.Lock()
+        # One thread that lives as long as the process: the kernel ends the process with the thread
+        # that has started it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="uploads")
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
 
@@ -146,37 +164,46 @@ class EncodingProcess:
         Raises:
             RefusedError: It took too long, or its process ended.
         """
-        with self._lock:
-            connection = self._running()
-            try:
-                connection.send_bytes(ForkingPickler.dumps(asked))
-                if not connection.poll(self._seconds):
-                    raise RefusedError(
-                        422,
-                        "upload",
-                        f"the upload could not be encoded within {self._seconds:g} seconds. Send a "
-                        "smaller one, or a shorter span.",
-                    )
-                outcome = pickle.loads(connection.recv_bytes())
-            except (EOFError, OSError) as problem:
-                self._end()
+        return self._thread.submit(self._asked, asked).result()
+
+    def start(self) -> Future[Any]:
+        """Start the process before it is needed; what comes of it is told later."""
+        return self._thread.submit(self._running)
+
+    def close(self) -> None:
+        """End the process, whatever it is at."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        self._thread.submit(self._end)
+        self._thread.shutdown()
+
+    def _asked(self, asked: Any) -> Any:
+        connection = self._running()
+        try:
+            connection.send_bytes(ForkingPickler.dumps(asked))
+            if not connection.poll(self._seconds):
                 raise RefusedError(
                     422,
                     "upload",
-                    "the upload brought the decoder to its end; it is damaged. Convert it and send "
-                    "it again.",
-                ) from problem
-            except RefusedError:
-                self._end()
-                raise
+                    f"the upload could not be encoded within {self._seconds:g} seconds. Send a "
+                    "smaller one, or a shorter span.",
+                )
+            outcome = pickle.loads(connection.recv_bytes())
+        except (EOFError, OSError) as problem:
+            self._end()
+            raise RefusedError(
+                422,
+                "upload",
+                "the upload brought the decoder to its end; it is damaged. Convert it and send it "
+                "again.",
+            ) from problem
+        except RefusedError:
+            self._end()
+            raise
         if isinstance(outcome, Done):
             return outcome.value
         raise RuntimeError(f"encoding an upload: {outcome.error}\n{outcome.traceback}")
-
-    def close(self) -> None:
-        """End the process."""
-        with self._lock:
-            self._end()
 
     def _running(self) -> Connection[Any, Any]:
         """The pipe of the process, which is started where there is none."""
@@ -189,17 +216,24 @@ class EncodingProcess:
         self._process.start()
         theirs.close()
         self._connection = ours
-        if not ours.poll(_START_SECONDS):
+        try:
+            self._received(ours)  # that it is there
+            ours.send_bytes(self._function)
+            ours.send_bytes(ForkingPickler.dumps(None))
+            outcome = pickle.loads(self._received(ours))
+        except (EOFError, OSError, TimeoutError) as problem:
             self._end()
-            raise RefusedError(
-                503,
-                "not-ready",
-                "the encoder could not be started. Try again later.",
-                headers={"retry-after": "30"},
-            )
-        ours.recv_bytes()  # that it is there
-        ours.send_bytes(self._function)
+            raise _NOT_STARTED from problem
+        if not isinstance(outcome, Done):
+            self._end()
+            raise RuntimeError(f"starting the encoder: {outcome.error}\n{outcome.traceback}")
         return ours
+
+    @staticmethod
+    def _received(connection: Connection[Any, Any]) -> bytes:
+        if not connection.poll(_START_SECONDS):
+            raise TimeoutError
+        return connection.recv_bytes()
 
     def _end(self) -> None:
         if self._connection is not None:

@@ -130,7 +130,9 @@ class UploadRequest(Request):
         None, description="How probable the best plan must be for the answer to be sure."
     )
     deadline_seconds: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Seconds from the request's arrival to its answer."
+        None,
+        description="Seconds from the request's arrival to its answer; of an upload, from when it "
+        "is encoded.",
     )
 
 

@@ -1,0 +1,28 @@
+"""A short attack by generated requests; `tests/robustness/attack_service.py` is the long one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cefito.serve.app import create_app
+
+schemathesis = pytest.importorskip("schemathesis")
+ROBUSTNESS = Path(__file__).resolve().parents[1] / "robustness"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_generated_requests_meet_no_defect(address, place, monkeypatch):
+    monkeypatch.syspath_prepend(ROBUSTNESS)
+    attack_service = pytest.importorskip("attack_service")
+    try:
+        schema = schemathesis.openapi.from_dict(create_app(place.settings()).openapi())
+        schema.config.update(base_url=address)
+        met = attack_service.attack(schema, 8)
+    finally:
+        sys.modules.pop("attack_service", None)
+    assert sum(met.values()) > 100
+    assert any(key == "POST /v1/plan 422" for key in met)
+    assert not [key for key in met if key.endswith("500")]
