@@ -21,7 +21,7 @@ from cefito.errors import ConfigError
 from cefito.planners.run import train_run
 from cefito.planners.settings import load_config
 from cefito.report import rendered, report_run, save_report
-from cefito.report.frames import EACH, TOTAL, find_video_files
+from cefito.report.frames import EACH, TOTAL, find_video_files, with_frames
 from drawn import draw_greys, grey_of, read_grey
 
 pytest.importorskip("av")
@@ -190,6 +190,27 @@ def test_pictures_hold_to_their_bytes(most):
     (width, height), _ = read_grey(data)
     assert width <= 160
     assert width / height == pytest.approx(16 / 9, rel=0.1)
+
+
+def test_many_frames_hold_to_their_bytes_together(run, monkeypatch):
+    """Where there are many, each gets less."""
+    (query, *_) = report_run(run, frames=False).gallery
+    many = [query.model_copy(update={"start": float(number)}) for number in range(400)]
+
+    def full(video, times, *, most):
+        yield from ((time, bytes(most)) for time in times)
+
+    monkeypatch.setattr("cefito.encoders.thumbnails.thumbnails", full)
+    files = find_video_files(run.dataset())
+    found, note = with_frames(many, files)
+    assert note == ""
+    taken = sum(len(one.frames.initial) + len(one.frames.goal) for one in found)
+    assert 0.99 * TOTAL < taken <= TOTAL
+    found, note = with_frames(many * 4, files)
+    assert note == "Only the first 937 queries have frames, to keep the file small."
+    assert [one.frames is None for one in found] == [False] * 937 + [True] * 663
+    (alone,), _ = with_frames(many[:1], files)
+    assert len(alone.frames.initial) == EACH * 4 / 3
 
 
 def test_prepare_notes_the_folder_of_its_videos(place, tmp_path, monkeypatch):

@@ -25,6 +25,9 @@ TOTAL = 3_000_000
 lower quality."""
 
 
+_LEAST = 1_200  # bytes below which nothing can be seen any more
+
+
 @dataclass(frozen=True)
 class VideoFiles:
     """The files of the videos of a data set.
@@ -95,17 +98,16 @@ def with_frames(
     Returns:
         The queries in their order, and a note where not all have frames.
     """
-    wanted: dict[str, list[int]] = defaultdict(list)
-    for number, query in enumerate(queries):
-        if query.video in files.paths:
-            wanted[query.video].append(number)
-    if not wanted:
+    there = [number for number, query in enumerate(queries) if query.video in files.paths]
+    if not there:
         return list(queries), files.note or "There are no frames: none of the videos has a file."
-    count = 2 * sum(map(len, wanted.values()))
-    most = min(EACH, TOTAL * 3 // 4 // count)  # 3 bytes are 4 characters
+    chosen = there[: TOTAL // (2 * _in_file(_LEAST))]
+    most = min(EACH, TOTAL // (2 * len(chosen)) // 4 * 3)
+    wanted: dict[str, list[int]] = defaultdict(list)
+    for number in chosen:
+        wanted[queries[number].video].append(number)
     found, broken = list(queries), list[str]()
-    absent = len(queries) - count // 2
-    with progress("frames", total=count // 2) as advance:
+    with progress("frames", total=len(chosen)) as advance:
         for video, numbers in wanted.items():
             moments = [time for one in numbers for time in (queries[one].start, queries[one].end)]
             try:
@@ -118,7 +120,7 @@ def with_frames(
                     frames = GalleryFrames(initial=pictures[query.start], goal=pictures[query.end])
                     found[one] = query.model_copy(update={"frames": frames})
             advance(len(numbers))
-    return found, _missing(absent, len(queries), broken)
+    return found, _missing(len(queries), len(there), len(chosen), broken)
 
 
 def _pictures(path: Path, moments: Iterable[float], most: int) -> dict[float, str]:
@@ -132,10 +134,19 @@ def _pictures(path: Path, moments: Iterable[float], most: int) -> dict[float, st
     return {time: made[max(0.0, time)] for time in moments}
 
 
-def _missing(absent: int, queries: int, broken: Sequence[str]) -> str:
+def _in_file(size: int) -> int:
+    """Characters that so many bytes take as base64."""
+    return -(-size // 3) * 4
+
+
+def _missing(queries: int, there: int, chosen: int, broken: Sequence[str]) -> str:
     reasons = []
-    if absent:
-        reasons.append(f"{absent} of {queries} queries have no frames: no file of their video.")
+    if there < queries:
+        reasons.append(
+            f"{queries - there} of {queries} queries have no frames: no file of their video."
+        )
+    if chosen < there:
+        reasons.append(f"Only the first {chosen} queries have frames, to keep the file small.")
     if broken:
         reasons.append(f"{len(broken)} videos cannot be read; the first: {broken[0]}")
     return " ".join(reasons)

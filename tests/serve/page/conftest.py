@@ -48,12 +48,14 @@ class Drawn:
         folder: Where everything lies; the videos in `films`.
         dataset: The data set.
         run: A run of CEFITO, T = 3.
+        nearest: A run of the nearest window, T = 2, which takes no constraints.
         encoder: Folder of the encoder of its features.
     """
 
     folder: Path
     dataset: PreparedDataset
     run: Run
+    nearest: Run
     encoder: Path
 
     def settings(self, **changes) -> ServiceSettings:
@@ -87,4 +89,7 @@ def drawn(tmp_path_factory) -> Drawn:
     )
     config = load_config("small", overrides=TINY)
     run = train_run(dataset, folder / "tea-and-toast", config=config, horizon=3, seed=0)
-    return Drawn(folder, dataset, run, encoder)
+    nearest = train_run(
+        dataset, folder / "nearest", config=config, horizon=2, seed=0, method="nearest"
+    )
+    return Drawn(folder, dataset, run, nearest, encoder)

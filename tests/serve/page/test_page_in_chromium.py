@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -20,6 +21,10 @@ from cefito.serve.app import create_app
 uvicorn = pytest.importorskip("uvicorn")
 KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
 WAIT = 20_000  # milliseconds
+WANTED = (
+    "Failed to load resource: the server responded with a status of 422",
+    "Failed to load resource: net::ERR_INTERNET_DISCONNECTED",
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +33,10 @@ def browser():
         yield browser
 
 
-@pytest.fixture(scope="module")
-def address(browser, drawn):
+@contextmanager
+def serving(settings):
     """A service in a thread; its address."""
-    app = create_app(drawn.settings(encoder=str(drawn.encoder)))
+    app = create_app(settings)
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -44,6 +49,12 @@ def address(browser, drawn):
         server.should_exit = True
         thread.join(30)
     assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def address(browser, drawn):
+    with serving(drawn.settings(encoder=str(drawn.encoder))) as address:
+        yield address
 
 
 @pytest.fixture(params=["light"])
@@ -60,7 +71,7 @@ def page(browser, address, request):
     page.on(
         "console",
         # that an answer was an error is told of every one that is wanted here
-        lambda one: said.append(one.text) if "status of 422" not in one.text else None,
+        lambda one: None if one.text.startswith(WANTED) else said.append(one.text),
     )
     page.goto(address)
     page.locator("#plan:enabled").wait_for()
@@ -297,6 +308,57 @@ def test_nothing_serious_for_axe(page):
     page.get_by_role("button", name="Forbid it").click()
     page.locator("#problem p").wait_for()
     assert faults(page) == []  # plans, truth, constraints, a problem
+
+
+def test_a_service_that_is_gone(page):
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#problem p").wait_for()
+    assert page.get_by_role("alert").inner_text() == (
+        "The service does not answer. See that it still runs, and try again."
+    )
+    page.context.set_offline(False)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    assert len(planned(page)) == 5
+    assert page.get_by_role("alert").inner_text() == ""
+
+
+def test_a_method_that_takes_no_constraints(browser, drawn):
+    settings = drawn.settings(runs=(drawn.run.folder, drawn.nearest.folder))
+    with serving(settings) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.locator("#plan:enabled").wait_for()
+        page.get_by_label("run").select_option(label="nearest: 2 steps, steps")
+        page.locator("#plan:enabled").wait_for()
+        page.get_by_label("steps", exact=True).select_option("3")  # of five steps
+        page.get_by_role("button", name="Plan", exact=True).click()
+        page.locator("#said", has_text="plan").wait_for()
+        page.locator("#plans ol li span").first.wait_for()
+        assert page.locator("#plans ol").first.locator("li").count() == 2
+        assert page.locator("#plans button").count() == 0
+        assert page.locator("#constraints").is_hidden()
+        page.close()
+
+
+def test_behind_a_token_and_with_nothing_to_choose(browser, drawn):
+    token = "a token of enough letters"
+    with serving(drawn.settings(datasets=(), token=token)) as address:
+        context = browser.new_context(http_credentials={"username": "", "password": token})
+        page = context.new_page()
+        page.goto(address)
+        page.get_by_text("start the service with --dataset").wait_for()
+        assert page.locator("#plan").is_disabled()
+        context.close()
+
+
+def test_without_javascript(browser, address):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    assert "needs JavaScript" in page.locator("header").inner_text()
+    assert page.locator("#task option").all_inner_texts() == ["all tasks", "make tea", "make toast"]
+    context.close()
 
 
 def test_it_fits_a_phone(page):

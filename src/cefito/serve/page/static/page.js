@@ -299,6 +299,7 @@
   });
 
   function reset() {
+    if (state.going) state.going.abort();
     held = nothing();
     state.answer = null;
     showConstraints();
@@ -314,8 +315,8 @@
     if (state.answer) {
       state.answer = null;
       $("answer").hidden = true;
-      say("");
     }
+    say("");
     complain("");
   }
 
