@@ -135,6 +135,11 @@ def test_save_and_load(model, queries, tmp_path):
     assert (loaded.horizon, loaded.observation_dim) == (3, 8)
     assert torch.equal(loaded.scores(queries).emissions, model.scores(queries).emissions)
     assert torch.equal(loaded.scores(queries).transitions, model.scores(queries).transitions)
+    for network in loaded.networks:
+        assert all(
+            part.device.type == "cpu" for part in (*network.parameters(), *network.buffers())
+        )
+        assert all(part.requires_grad for part in network.parameters())
     before = (tmp_path / "chain.safetensors").read_bytes()
     for _ in range(5):
         loaded.save(tmp_path)

@@ -137,7 +137,7 @@ class ChainModel:
         except (KeyError, IndexError, ValueError, RuntimeError, ZeroDivisionError) as problem:
             raise RunError(f"{path}: holds no {cls.title}. {remedy}") from problem
         for network, part in zip(networks, parts, strict=True):
-            load_weights(network, part, str(path))
+            load_weights(network, part, str(path), copy=False)
         return cls(tuple(network.to(device).eval() for network in networks), temperature)
 
     def save(self, folder: Path) -> None:
@@ -243,17 +243,18 @@ def _begin(network: ChainNetwork, *, learned: ChainNetwork) -> None:
 
 
 def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:
-    """A chain for weights of its sizes."""
+    """A chain for weights of its sizes, which it has yet to be given."""
     states = TaskStates.of(tensors["states_lookup"])
     horizon, rest = divmod(len(tensors["emission.bias"]), len(states))
     if rest or not horizon:
         raise ValueError("emissions do not fit the states")
-    return ChainNetwork(
-        config=config,
-        states=states,
-        observation_dim=tensors["encoder.weight"].shape[1],
-        horizon=horizon,
-    )
+    with torch.device("meta"):  # no memory beside that of the weights that it gets
+        return ChainNetwork(
+            config=config,
+            states=states,
+            observation_dim=tensors["encoder.weight"].shape[1],
+            horizon=horizon,
+        )
 
 
 @dataclass(frozen=True)
