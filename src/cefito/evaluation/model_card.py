@@ -121,9 +121,7 @@ def _list(facts: dict[str, Any]) -> str:
 
 
 def _trainings(training: Mapping[str, TrainingResult]) -> str:
-    rows = [
-        (name, str(result.epochs), str(result.best_epoch)) for name, result in training.items()
-    ]
+    rows = [(name, str(result.epochs), str(result.best_epoch)) for name, result in training.items()]
     return _table(("network", "epochs", "kept epoch"), rows) if rows else ""
 
 

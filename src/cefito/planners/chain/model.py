@@ -18,7 +18,7 @@ from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.chain.inference import SequenceScores, average, fit_temperature
+from cefito.planners.chain.inference import SequenceScores, average, fit_confidence
 from cefito.planners.chain.loss import ChainLoss
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
@@ -40,8 +40,8 @@ class ChainModel:
 
     Attributes:
         networks: The members.
-        temperature: Divides their mean scores; fitted so that true validation sequences are
-            likeliest.
+        temperature: Divides their mean scores; fitted so that the best sequence's probability says
+            how often it is right on validation windows.
     """
 
     title: ClassVar[str] = "chain"
@@ -114,7 +114,10 @@ class ChainModel:
         tasks, actions = (
             torch.from_numpy(part).to(model.device) for part in (val.tasks, val.actions)
         )
-        return cls(networks, fit_temperature(scores, scores.states.find(tasks, actions)))
+        temperature = fit_confidence(
+            scores, scores.states.find(tasks, actions), actions, videos=len(set(val.video.tolist()))
+        )
+        return cls(networks, temperature)
 
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
