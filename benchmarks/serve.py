@@ -69,6 +69,11 @@ class Server:
         kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
         return round(int(kib) / 1024, 1)
 
+    def cpu_seconds(self) -> float:
+        """Processor time that it has taken."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def end(self) -> None:
         """End it as its operator would."""
         self.process.send_signal(signal.SIGTERM)
@@ -192,8 +197,10 @@ def main() -> None:
         server = Server(given.run, *options)
         asyncio.run(load(server.port, asked, 8, 100))  # so that all is loaded
         for clients in given.clients:
+            before = server.cpu_seconds()
             row = asyncio.run(load(server.port, asked, clients, given.requests))
-            rows.append({"options": list(options), **row})
+            cpu = 1e3 * (server.cpu_seconds() - before) / given.requests
+            rows.append({"options": list(options), **row, "cpu_ms_per_request": round(cpu, 2)})
             talk(json.dumps(rows[-1]))
         server.end()
     server = Server(given.run)
