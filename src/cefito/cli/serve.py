@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +31,7 @@ def serve(
     token_file: Path | None = None,
     allow_unauthenticated: Flag = False,
     workers: int = 2,
-    threads: int | None = None,
+    threads: int = 1,
     together: int = 16,
     queue: int = 128,
     max_gflop: float = 500,
@@ -60,7 +59,7 @@ def serve(
         allow_unauthenticated: Without a token, listen on any address and answer to any name all the
             same.
         workers: Searches at a time.
-        threads: Threads of each search; by default the processor's, shared by the workers.
+        threads: Threads of each search.
         together: Most cheap searches of one kind that are walked together; 1 for none.
         queue: Searches that may wait; beyond, requests are told to come again.
         max_gflop: Operations that the search of one query may take at most, 10⁹.
@@ -91,7 +90,7 @@ def serve(
         Limits,
         {
             "workers": workers,
-            "threads": max(1, _cores() // max(1, workers)) if threads is None else threads,
+            "threads": threads,
             "together": together,
             "queue": queue,
             "queries": max(1, min(64, queue)),
@@ -133,10 +132,3 @@ def serve(
             ready=lambda: talk(f"serving {', '.join(names)} on {address}", urgent=True),
         )
     return 0
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
