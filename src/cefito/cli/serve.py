@@ -14,6 +14,7 @@ from cefito.errors import ConfigError
 
 __all__ = ["serve"]
 
+_DEADLINE = 30.0
 _SeveralPaths = Annotated[
     tuple[Path, ...], Parameter(negative="", consume_multiple=False, show_default=False)
 ]
@@ -35,7 +36,7 @@ def serve(
     together: int = 16,
     queue: int = 128,
     max_gflop: float = 500,
-    deadline: float = 30,
+    deadline: float | None = None,
     max_deadline: float = 120,
     drain: float = 30,
     device: str = "auto",
@@ -63,7 +64,7 @@ def serve(
         together: Most cheap searches of one kind that are walked together; 1 for none.
         queue: Searches that may wait; beyond, requests are told to come again.
         max_gflop: Operations that the search of one query may take at most, 10⁹.
-        deadline: Seconds that a request has until its answer, where it does not say.
+        deadline: Seconds that a request has until its answer, where it does not say; 30 by default.
         max_deadline: Most seconds that it may ask for.
         drain: Seconds that running requests have to end when the service is told to.
         device: auto, cpu or cuda.
@@ -95,7 +96,7 @@ def serve(
             "queue": queue,
             "queries": max(1, min(64, queue)),
             "gflop": max_gflop,
-            "deadline_seconds": min(deadline, max_deadline),
+            "deadline_seconds": min(_DEADLINE, max_deadline) if deadline is None else deadline,
             "longest_seconds": max_deadline,
             "drain_seconds": drain,
         },
