@@ -23,6 +23,6 @@ def test_generated_requests_meet_no_defect(address, place, monkeypatch):
         met = attack_service.attack(schema, 8)
     finally:
         sys.modules.pop("attack_service", None)
-    assert sum(met.values()) > 100
+    assert sum(met.values()) > 50
     assert any(key == "POST /v1/plan 422" for key in met)
     assert not [key for key in met if key.endswith("500")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from cefito.errors import ConfigError
 
 __all__ = ["serve"]
 
+_DEADLINE = 30.0
 _SeveralPaths = Annotated[
     tuple[Path, ...], Parameter(negative="", consume_multiple=False, show_default=False)
 ]
@@ -32,11 +32,11 @@ def serve(
     token_file: Path | None = None,
     allow_unauthenticated: Flag = False,
     workers: int = 2,
-    threads: int | None = None,
+    threads: int = 1,
     together: int = 16,
     queue: int = 128,
     max_gflop: float = 500,
-    deadline: float = 30,
+    deadline: float | None = None,
     max_deadline: float = 120,
     drain: float = 30,
     device: str = "auto",
@@ -60,11 +60,11 @@ def serve(
         allow_unauthenticated: Without a token, listen on any address and answer to any name all the
             same.
         workers: Searches at a time.
-        threads: Threads of each search; by default the processor's, shared by the workers.
+        threads: Threads of each search.
         together: Most cheap searches of one kind that are walked together; 1 for none.
         queue: Searches that may wait; beyond, requests are told to come again.
         max_gflop: Operations that the search of one query may take at most, 10⁹.
-        deadline: Seconds that a request has until its answer, where it does not say.
+        deadline: Seconds that a request has until its answer, where it does not say; 30 by default.
         max_deadline: Most seconds that it may ask for.
         drain: Seconds that running requests have to end when the service is told to.
         device: auto, cpu or cuda.
@@ -91,12 +91,12 @@ def serve(
         Limits,
         {
             "workers": workers,
-            "threads": max(1, _cores() // max(1, workers)) if threads is None else threads,
+            "threads": threads,
             "together": together,
             "queue": queue,
             "queries": max(1, min(64, queue)),
             "gflop": max_gflop,
-            "deadline_seconds": min(deadline, max_deadline),
+            "deadline_seconds": min(_DEADLINE, max_deadline) if deadline is None else deadline,
             "longest_seconds": max_deadline,
             "drain_seconds": drain,
         },
@@ -133,10 +133,3 @@ def serve(
             ready=lambda: talk(f"serving {', '.join(names)} on {address}", urgent=True),
         )
     return 0
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
