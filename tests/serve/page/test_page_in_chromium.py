@@ -268,6 +268,7 @@ def test_two_pictures(page, drawn, tmp_path):
         _picture(tmp_path / f"{name}.png", level)
         for name, level in (("before", 90), ("after", 170))
     ]
+    page.set_default_timeout(3 * WAIT)  # the encoder is loaded by a process of its own
     page.get_by_label("two pictures").check()
     assert page.locator("#plan").is_disabled()
     page.get_by_label("picture before the first step").set_input_files(pictures[0])
