@@ -2,6 +2,9 @@
 
     python tests/robustness/attack_service.py http://127.0.0.1:8000 --examples 2000
 
+Generated observations have no run's number of features. So what is well formed is sent once more
+with observations and ids that the first run knows, so that searches are met as well.
+
 Every answer must be of a status, type and form that the document names, and never 500 or above but
 for what it names (503 and 504). Needs the package schemathesis.
 """
@@ -14,6 +17,7 @@ import sys
 import urllib.request
 from contextlib import suppress
 from typing import Any
+from zlib import crc32
 
 import hypothesis
 import schemathesis
@@ -31,16 +35,24 @@ _CHECKS = [
         "response_schema_conformance",
     )
 ]
+_LEFT_OUT = ("video", "task", "budget", "deadline_seconds")
 ANNOUNCED = (503, 504)
 """Statuses of 500 and above that are no defects."""
 
 
-def attack(schema: Any, examples: int, *, headers: dict[str, str] | None = None) -> dict[str, int]:
+def attack(
+    schema: Any,
+    examples: int,
+    *,
+    run: dict[str, Any],
+    headers: dict[str, str] | None = None,
+) -> dict[str, int]:
     """Send generated requests to every operation.
 
     Args:
         schema: Of schemathesis.
         examples: Requests of each kind for each operation.
+        run: What the service says of its first run.
         headers: Sent with each.
 
     Returns:
@@ -64,15 +76,20 @@ def attack(schema: Any, examples: int, *, headers: dict[str, str] | None = None)
         for mode in schemathesis.GenerationMode:
             strategy = operation.as_strategy(generation_mode=mode)
             with suppress(Unsatisfiable):  # of what has no parameters nothing can be wrong
-                settings(_test(strategy, operation.label, headers, met))()
+                settings(_test(strategy, operation.label, run, headers, met))()
     return met
 
 
-def _test(strategy: Any, title: str, headers: dict[str, str] | None, met: dict[str, int]) -> Any:
-    """A test that sends what a strategy gives."""
+def _test(
+    strategy: Any,
+    title: str,
+    run: dict[str, Any],
+    headers: dict[str, str] | None,
+    met: dict[str, int],
+) -> Any:
+    """A test that sends what a strategy gives, and once more what it could have meant."""
 
-    @hypothesis.given(case=strategy)
-    def sent(case: Any) -> None:
+    def send(case: Any) -> int:
         response = case.call(headers=headers)
         key = f"{title} {response.status_code}"
         met[key] = met.get(key, 0) + 1
@@ -84,8 +101,42 @@ def _test(strategy: Any, title: str, headers: dict[str, str] | None, met: dict[s
             assert problem["status"] == response.status_code
             assert "\n" not in problem["detail"]
         case.validate_response(response, checks=_CHECKS)
+        return int(response.status_code)
+
+    @hypothesis.given(case=strategy)
+    def sent(case: Any) -> None:
+        body = case.body if isinstance(case.body, dict) else {}
+        if send(case) == 422 and title == "POST /v1/plan" and body:
+            case.body = mended(body, run)
+            send(case)
 
     return sent
+
+
+def mended(body: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
+    """A query with observations and ids that a run knows, in all else as it was."""
+
+    def known(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: known(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [known(part) for part in value]
+        return (
+            value if isinstance(value, bool) else crc32(repr(value).encode()) % len(run["actions"])
+        )
+
+    observation = [0.25] * run["observation_dim"]
+    changed = {
+        **{key: part for key, part in body.items() if key not in _LEFT_OUT},
+        "run": run["name"],
+        "horizon": run["horizon"],
+        "observations": {"initial": observation, "goal": observation[::-1]},
+    }
+    if type(body.get("top_k")) is int:
+        changed["top_k"] = min(body["top_k"], 100)
+    if isinstance(body.get("constraints"), dict):
+        changed["constraints"] = known(body["constraints"])
+    return changed
 
 
 def main() -> int:
@@ -95,12 +146,16 @@ def main() -> int:
     parser.add_argument("--token", default="")
     given = parser.parse_args()
     headers = {"authorization": f"Bearer {given.token}"} if given.token else {}
-    request = urllib.request.Request(f"{given.address}/openapi.json", headers=headers)
-    with urllib.request.urlopen(request) as response:
-        document = json.load(response)
-    schema = schemathesis.openapi.from_dict(document)
+
+    def get(path: str) -> Any:
+        request = urllib.request.Request(given.address + path, headers=headers)
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)
+
+    schema = schemathesis.openapi.from_dict(get("/openapi.json"))
     schema.config.update(base_url=given.address)
-    met = attack(schema, given.examples, headers=headers)
+    run = get("/v1/model")["runs"][0]
+    met = attack(schema, given.examples, run=run, headers=headers)
     for key, count in sorted(met.items()):
         sys.stdout.write(f"{count:7,}  {key}\n")
     return 0
