@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
-__all__ = ["Done", "Executor", "Failed", "Killed", "Outcome", "attempt", "ignore"]
+__all__ = [
+    "Done",
+    "Executor",
+    "Failed",
+    "Killed",
+    "Outcome",
+    "attempt",
+    "ignore",
+    "queues",
+    "threads_each",
+]
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
@@ -104,3 +117,31 @@ def failure(problem: Exception) -> Failed:
     message = " ".join(str(problem).split())
     name = type(problem).__name__
     return Failed(f"{name}: {message}" if message else name, traceback.format_exc())
+
+
+def queues(count: int, groups: Sequence[Hashable] | None) -> deque[deque[int]]:
+    """The numbers of so many jobs, those of a group in a queue of their own.
+
+    Raises:
+        ValueError: Not as many groups as jobs.
+    """
+    found: dict[Hashable, deque[int]] = {}
+    names = range(count) if groups is None else groups
+    for job, name in zip(range(count), names, strict=True):
+        found.setdefault(name, deque()).append(job)
+    return deque(found.values())
+
+
+def threads_each(workers: int) -> int:
+    """Threads that each of so many workers computes with, so that they share the cores.
+
+    `OMP_NUM_THREADS` is what each of them gets, where it is set.
+    """
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if setting.isdecimal() and int(setting):
+        return int(setting)
+    if "torch" in sys.modules:
+        cores = int(sys.modules["torch"].get_num_threads())
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, cores // workers)

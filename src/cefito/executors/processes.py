@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
-import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -22,6 +20,8 @@ from cefito.executors.base import (
     Value,
     failure,
     ignore,
+    queues,
+    threads_each,
 )
 from cefito.executors.worker import work
 
@@ -127,16 +127,12 @@ class _Mapping(Generic[Argument, Value]):
         self.function, self.arguments, self.advance = function, arguments, advance
         self.outcomes: dict[int, Outcome[Value]] = {}
         self.workers: list[_Worker] = []
-        queues: dict[Hashable, deque[int]] = {}
-        names = range(len(arguments)) if groups is None else groups
-        for job, (_, name) in enumerate(zip(arguments, names, strict=True)):
-            queues.setdefault(name, deque()).append(job)
-        self.waiting = deque(queues.values())
+        self.waiting = queues(len(arguments), groups)
 
     def run(self, most: int) -> list[Outcome[Value]]:
         """Work on all jobs in at most so many processes."""
         most = max(1, min(most, len(self.waiting)))
-        threads = max(1, _threads() // most)
+        threads = threads_each(most)
         try:
             while self.waiting or self.workers:
                 while self.waiting and len(self.workers) < most:
@@ -220,11 +216,3 @@ def _send(connection: Connection[Any, Any], message: bytes) -> None:
         connection.send_bytes(message)
     except OSError:
         return
-
-
-def _threads() -> int:
-    """Threads that this process computes with."""
-    if "torch" in sys.modules:
-        return int(sys.modules["torch"].get_num_threads())
-    setting = os.environ.get("OMP_NUM_THREADS", "")
-    return int(setting) if setting.isdecimal() else os.cpu_count() or 1
