@@ -51,12 +51,15 @@ def test_groups_stay_on_one_worker(processes):
 def test_workers_share_the_cores(monkeypatch):
     import torch
 
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     two, nine = (make_executor("processes", workers=workers) for workers in (2, 9))
     assert values(two.map(jobs.threads, [False, False])) == [("3", None)] * 2
     assert values(nine.map(jobs.threads, [False])) == [("6", None)]  # no more workers than jobs
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert values(nine.map(jobs.threads, [True])) == [("1", 1)]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # whoever sets it means each worker
+    assert values(two.map(jobs.threads, [False, False])) == [("2", None)] * 2
 
 
 def test_what_cannot_travel_is_a_failure(processes, monkeypatch):

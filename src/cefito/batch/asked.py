@@ -24,7 +24,7 @@ from cefito.planners.run import Run
 from cefito.search.constraints import Constraints
 from cefito.settings import Frozen
 
-__all__ = ["Asked", "AskedQuery", "asked_query", "read_queries"]
+__all__ = ["PLAIN", "Asked", "AskedQuery", "asked_query", "read_queries"]
 
 _PAIR = ("initial", "goal")
 
@@ -47,6 +47,10 @@ class Asked(Frozen):
     min_probability: float | None = None
     seconds: int | None = None
     precision: Precision | None = None
+
+
+PLAIN = Asked()
+"""Five plans a query, whatever they are."""
 
 
 class _Line(Frozen):
@@ -81,7 +85,7 @@ class AskedQuery:
     files: tuple[Path, ...] = ()
 
 
-def read_queries(run: Run, path: Path | str, asked: Asked = Asked()) -> list[AskedQuery]:
+def read_queries(run: Run, path: Path | str, asked: Asked = PLAIN) -> list[AskedQuery]:
     """Read a short list of queries whole, and the observations of all of them.
 
     Args:
@@ -115,7 +119,7 @@ def _all(source: Source) -> Iterator[Row]:
     return source.rows(0, len(source))
 
 
-def asked_query(run: Run, row: Row, folder: Path, asked: Asked = Asked()) -> AskedQuery:
+def asked_query(run: Run, row: Row, folder: Path, asked: Asked = PLAIN) -> AskedQuery:
     """The query that a row asks for.
 
     Args:
@@ -130,6 +134,7 @@ def asked_query(run: Run, row: Row, folder: Path, asked: Asked = Asked()) -> Ask
     if row.problem:
         raise DataError(f"{row.place}: {row.problem}", setting="queries")
     line, observations = _parsed(row)
+    files: tuple[Path, ...] = ()
     try:
         task = asked.task if line.task is None else find_task(run.taxonomy, line.task)
         wanted = asked.constraints
@@ -137,7 +142,7 @@ def asked_query(run: Run, row: Row, folder: Path, asked: Asked = Asked()) -> Ask
             wanted = wanted.with_more(line.constraints)
         constraints = wanted.resolved(run.taxonomy, task=task)
         if observations is not None:
-            query, files = Queries(*observations), ()
+            query = Queries(*observations)
         else:
             query, files = _query(run, line, folder, asked)
         _check_width(run, query)
@@ -216,9 +221,7 @@ def _constraints(given: Any, place: str) -> Any:
     return given
 
 
-def _query(
-    run: Run, line: _Line, folder: Path, asked: Asked
-) -> tuple[Queries, tuple[Path, ...]]:
+def _query(run: Run, line: _Line, folder: Path, asked: Asked) -> tuple[Queries, tuple[Path, ...]]:
     """The query of files, and these."""
     if line.initial is not None and line.goal is not None:
         initial, goal = folder / line.initial, folder / line.goal
@@ -243,9 +246,7 @@ def _check_width(run: Run, query: Queries) -> None:
     width, expected = query.initial.shape[1], run.planner.observation_dim
     check_width(run, width, "observations have")
     if width != expected:
-        raise RunError(
-            f"observations have {width} features; this run was trained on {expected}."
-        )
+        raise RunError(f"observations have {width} features; this run was trained on {expected}.")
 
 
 def _raise(problem: CefitoError, place: str) -> NoReturn:

@@ -23,13 +23,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cefito.batch.asked import Asked
+from cefito.batch.asked import PLAIN, Asked
 from cefito.batch.parquet import pyarrow_of
 from cefito.batch.plan_rows import plan_schema
 from cefito.batch.rows import PIECE
 from cefito.batch.shards import ShardPlanner, Shards, Sums
 from cefito.batch.sources import open_source
-from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.errors import ConfigError, RunError
 from cefito.executors import Done, Failed, Killed, Outcome, make_executor
 from cefito.files import read_json, sha256, write_atomic, write_json
 from cefito.hashes import unsealed, value_digest, value_sealed
@@ -91,7 +91,7 @@ def plan_batch(
     queries: Path | str,
     out: Path | str,
     *,
-    asked: Asked = Asked(),
+    asked: Asked = PLAIN,
     split: str | None = None,
     executor: str | None = None,
     workers: int = 1,
@@ -174,7 +174,7 @@ def _check(run: Run, out: Path, asked: Asked, *, threads: int, shard: int) -> No
         raise ConfigError(
             f"{shard} queries a shard: expected a multiple of {PIECE}.", setting="shard"
         )
-    if asked.constraints != Asked().constraints and not run.planner.abilities.constraints:
+    if asked.constraints != PLAIN.constraints and not run.planner.abilities.constraints:
         raise ConfigError(f"{run.planner.name} cannot obey constraints. Leave them out.")
     if asked.min_probability is not None:
         check_min_probability(run.planner, asked.min_probability)
@@ -231,9 +231,7 @@ def _problems(shards: Shards, missing: list[int], outcomes: list[Outcome[None]])
         if not isinstance(outcome, Done) and shards.sums(number) is not None:
             continue  # it ended behind its last word
         if isinstance(outcome, Failed):
-            error = outcome.error.rstrip(".")
-            name, _, rest = error.partition(": ")
-            error = rest if rest and name in _OURS else error
+            error = outcome.error.rstrip(".").removeprefix("DataError: ").removeprefix("RunError: ")
             found.append(f"{place}: {error}.")
         elif isinstance(outcome, Killed):
             found.append(
@@ -241,9 +239,6 @@ def _problems(shards: Shards, missing: list[int], outcomes: list[Outcome[None]])
                 "memory."
             )
     return found
-
-
-_OURS = {kind.__name__ for kind in (CefitoError, *CefitoError.__subclasses__())}
 
 
 class _Files:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def plan_rows(run: Run, rows: Iterable[Row], folder: Path, asked: Asked) -> Plan
         folder: From where files that they name are found.
         asked: What is asked of all.
     """
-    made: list[tuple[Row, AskedQuery | str]] = []
+    made: list[tuple[Row, AskedQuery | str]] = []  # or why there is no query
     files: list[Path] = []
     for row in rows:
         try:
@@ -57,11 +57,10 @@ def plan_rows(run: Run, rows: Iterable[Row], folder: Path, asked: Asked) -> Plan
     found = dict(zip(map(id, queries), _planned(run, queries, asked), strict=True))
     plans: list[PlanRow] = []
     bad: list[BadRow] = []
-    for row, query in made:
-        answer = query if isinstance(query, str) else found[id(query)]
+    for row, one in made:
+        answer = one if isinstance(one, str) else found[id(one)]
         if isinstance(answer, Answer) and answer.plans:
-            name = query.id if isinstance(query, AskedQuery) else row.id
-            plans += PlanRow.of(answer, name, row.number, run.taxonomy)
+            plans += PlanRow.of(answer, row.id, row.number, run.taxonomy)
         else:
             reason = answer if isinstance(answer, str) else f"{row.place}: no plan was found."
             bad.append(BadRow(query=row.id, line=row.number, reason=reason))

@@ -44,7 +44,7 @@ class Row:
     def id(self) -> str:
         """What it is called: as it says, if that can be told, otherwise its name."""
         given = self.value.get("id") if isinstance(self.value, Mapping) else None
-        return str(given)[:200] if isinstance(given, str | int) else self.name
+        return str(given) if isinstance(given, str | int) else self.name
 
 
 class Source(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,7 +207,7 @@ def _opened(folder: str, search: SearchConfig | None, device: str, *rest: Any) -
 
 def _state(path: Path) -> tuple[int, ...]:
     try:
-        stat = os.stat(path)
+        stat = path.stat()
     except (OSError, ValueError):
         return ()
     return stat.st_size, stat.st_mtime_ns

@@ -15,8 +15,8 @@ from cefito.batch.parquet import ParquetTable
 from cefito.batch.rows import Row, Source
 from cefito.batch.text_tables import open_csv, open_jsonl
 from cefito.data.sources.archives import open_features
-from cefito.data.windows import split_videos
 from cefito.data.videos import SPLITS
+from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError
 from cefito.hashes import value_digest
 from cefito.planners.matching import match_dataset

@@ -1,4 +1,4 @@
-"""Jobs in actors of a Ray cluster: one of this machine that ends with the jobs, or one at an address.
+"""Jobs in actors of a Ray cluster: of this machine, ending with the jobs, or at an address.
 
 An actor keeps its copy of the function, so that what that has loaded is there for its next job.
 Whatever jobs read and write by paths must lie where every machine of a cluster sees it.

@@ -62,6 +62,7 @@ class CalledFunction:
         self.function: Any = None
 
     def __call__(self, argument: bytes) -> Any:
+        """What the function gives for a pickled argument."""
         if self.function is None:
             function = pickle.loads(self.pickled)
             if "torch" in sys.modules:  # perhaps loaded before the environment was set

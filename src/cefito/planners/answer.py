@@ -170,7 +170,9 @@ def answer(
         stop=stop,
         progress=progress,
     )
-    known = None if truth is None else Truth(actions=truth.tolist(), names=run.taxonomy.names(truth))
+    known = (
+        None if truth is None else Truth(actions=truth.tolist(), names=run.taxonomy.names(truth))
+    )
     return found.model_copy(update={"truth": known, "dataset": dataset})
 
 
@@ -206,9 +208,7 @@ def answers(
     if min_probability is not None:
         check_min_probability(planner, min_probability)
     try:
-        found = planner.plan(
-            queries, top_k, constraints=constraints, stop=stop, progress=progress
-        )
+        found = planner.plan(queries, top_k, constraints=constraints, stop=stop, progress=progress)
     except ConfigError as problem:
         message = in_words(str(problem), taxonomy)
         raise ConfigError(message, setting=problem.setting) from problem
@@ -228,7 +228,9 @@ def answers(
                 evaluated=EffortAnswer(**vars(plans.evaluated)),
                 exact=plans.exact,
                 sure=(
-                    None if min_probability is None else likely >= min_probability and len(plans) > 0
+                    None
+                    if min_probability is None
+                    else likely >= min_probability and len(plans) > 0
                 ),
                 searched_mass=plans.searched_mass,
                 search=SearchAnswer(
