@@ -50,6 +50,8 @@ def plan_rows(run: Run, rows: Iterable[Row], folder: Path, asked: Asked) -> Plan
             query = asked_query(run, row, folder, asked)
         except CefitoError as problem:
             made.append((row, _line(problem)))
+        except Exception as problem:
+            made.append((row, f"{row.place}: {_defect(problem)}"))
         else:
             made.append((row, query))
             files += query.files
@@ -58,12 +60,16 @@ def plan_rows(run: Run, rows: Iterable[Row], folder: Path, asked: Asked) -> Plan
     plans: list[PlanRow] = []
     bad: list[BadRow] = []
     for row, one in made:
-        answer = one if isinstance(one, str) else found[id(one)]
-        if isinstance(answer, Answer) and answer.plans:
-            plans += PlanRow.of(answer, row.id, row.number, run.taxonomy)
+        if isinstance(one, str):
+            reason = one
         else:
-            reason = answer if isinstance(answer, str) else f"{row.place}: no plan was found."
-            bad.append(BadRow(query=row.id, line=row.number, reason=reason))
+            answer = found[id(one)]
+            if isinstance(answer, Answer) and answer.plans:
+                plans += PlanRow.of(answer, row.id, row.number, run.taxonomy)
+                continue
+            why = answer if isinstance(answer, str) else "no plan was found."
+            reason = f"{row.place}: {why}"
+        bad.append(BadRow(query=row.id, line=row.number, reason=reason))
     return Planned(plans, bad, files)
 
 
@@ -93,8 +99,8 @@ def _alone(run: Run, query: AskedQuery, asked: Asked) -> Answer | str:
         (answer,) = _answers(run, [query], asked)
     except CefitoError as problem:
         return _line(problem)
-    except Exception as problem:  # whatever it is, it must not hold up the others
-        return f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner."
+    except Exception as problem:
+        return _defect(problem)
     return answer
 
 
@@ -111,6 +117,11 @@ def _answers(run: Run, queries: Sequence[AskedQuery], asked: Asked) -> list[Answ
         constraints=queries[0].constraints,
         min_probability=asked.min_probability,
     )
+
+
+def _defect(problem: Exception) -> str:
+    """What to say of an error that no user can act on; it must not hold up other queries."""
+    return f"{type(problem).__name__}: {_line(problem)}. This is a defect of the program."
 
 
 def _line(problem: Exception) -> str:
