@@ -63,8 +63,8 @@ def compare(
         costly_sample: Size of the sample that exact search is scored on where there are many
             candidates.
         workers: Seeds that are worked on at the same time, each in a process of its own.
-        executor: serial (in this process), processes, or ray (needs cefito[ray]); by default one
-            worker works in this process, and several in processes of their own.
+        executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
+            by default one worker works in this process, and several in processes of their own.
         address: Of a Ray cluster that runs, for the executor ray; by default it works on this
             machine.
         device: auto, cpu or cuda.

@@ -47,15 +47,13 @@ def plan_batch(
     planned are listed with the reason in a file beside that of the plans, and hold up no other.
     Rows are the same whatever executor and workers.
 
-    Parquet needs cefito[table], the executor ray cefito[ray].
-
     Args:
         run: Run folder, as cefito train makes it.
         queries: A prepared data set, of which every window of a split is planned; a table, .jsonl,
             .csv or .parquet, each line with features, start and end, or with initial and goal, and
             an id, a task and constraints if you like; or a folder of features, of which every file
             is planned from its first second to its last.
-        out: File of the plans, .jsonl or .parquet.
+        out: File of the plans, .jsonl or .parquet. Parquet needs pip install cefito[table].
         split: Of a data set: train, val or test; by default test.
         task: Name or id of the task of queries that name none, instead of the predicted one.
         top_k: How many plans a query.
@@ -72,8 +70,8 @@ def plan_batch(
         precision: With features, type in which the run's data set is stored; only for runs that do
             not say it.
         horizon: Number of actions, of a folder that holds runs of several.
-        executor: serial (in this process), processes, or ray; by default one worker works in this
-            process, and several in processes of their own.
+        executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
+            by default one worker works in this process, and several in processes of their own.
         workers: How many parts of the list are worked on at the same time.
         address: Of a Ray cluster that runs, for the executor ray; by default it works on this
             machine.
