@@ -103,7 +103,11 @@ def test_folders_and_parquet(plan, tmp_path):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        ("data", ["--executor", "abacus"], "no executor 'abacus'; there are serial, processes, ray"),
+        (
+            "data",
+            ["--executor", "abacus"],
+            "no executor 'abacus'; there are serial, processes, ray",
+        ),
         ("data", ["--executor", "ray"], "Run pip install cefito[ray], or choose 'processes'"),
         ("data", ["--workers", "0"], "workers 0: expected at least 1. (--workers)"),
         ("data", ["--workers", "2.5"], "--workers"),

@@ -301,7 +301,7 @@ class _Files:
             RunError: Another batch was begun there.
         """
         path = self.parts / _INFO
-        if path.exists():
+        if path.exists() and any(self.parts.glob("*.shard")):  # else nothing was done
             remedy = f"Remove {self.parts}, or choose another name for the plans."
             value = read_json(path, remedy, RunError)
             entries, whole = unsealed(value) if isinstance(value, dict) else ({}, False)
@@ -309,7 +309,11 @@ class _Files:
                 raise RunError(f"{path}: has changed since it was written. {remedy}")
             _same(entries, depends, path, remedy)
             return
-        strange = [entry.name for entry in self.parts.iterdir() if not entry.name.startswith(".")]
+        strange = [
+            entry.name
+            for entry in self.parts.iterdir()
+            if not (entry.name.startswith(".") or entry.name == _INFO)
+        ]
         if strange:
             raise RunError(
                 f"{self.parts}: holds something else ('{min(strange)}'). Remove it, or choose "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -35,6 +36,9 @@ __all__ = ["RayExecutor"]
 
 STORE_BYTES = 128 << 20
 """Shared memory that a cluster of this machine may take: jobs and their values are small."""
+
+
+_PATIENCE = 10.0  # seconds that a cluster has to answer at all
 
 
 @dataclass(frozen=True)
@@ -203,19 +207,34 @@ def _connected(workers: int, address: str | None) -> Iterator[Any]:
             "include_dashboard": False,
         }
     try:
+        if address is not None:
+            _reach(address)
         ray.init(**asked, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, OSError, RuntimeError, ValueError) as problem:
         if address is None:
             raise
         raise RunError(
             f"no Ray cluster answers at {address} ({_line(problem)}). Give the address of one that "
-            "runs, with this version of Ray, or none to work on this machine.",
+            "runs, with this version of Ray, or none to work on this machine; one that asks for a "
+            "token needs RAY_AUTH_MODE=token in the environment.",
             setting="address",
         ) from problem
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """See that someone listens at HOST:PORT, for which Ray itself takes minutes.
+
+    Raises:
+        OSError: Nobody does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE):
+            return
 
 
 def _line(problem: Exception) -> str:
