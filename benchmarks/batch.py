@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -95,8 +96,9 @@ def listed(work: Path, run: Path, queries: int) -> Path:
 def planned(run: Path, path: Path, out: Path, executor: str, workers: int) -> dict[str, Any]:
     """Plan a list in a process of its own: seconds, and the peaks of it and of its largest worker.
 
-    What it leaves is removed, but for the digest of the plans.
+    What it leaves is removed, but for the digest of the plans; so is what a stopped one left.
     """
+    _remove(out)
     call = ["plan-batch", run, path, "--out", out, "--executor", executor, "--workers", workers]
     started = time.perf_counter()
     done = subprocess.run(
@@ -118,9 +120,13 @@ def planned(run: Path, path: Path, out: Path, executor: str, workers: int) -> di
         "plans_mib": out.stat().st_size / 2**20,
         **json.loads(done.stdout),
     }
-    for left in out.parent.glob(f"{out.name}*"):
-        left.unlink()
+    _remove(out)
     return found
+
+
+def _remove(out: Path) -> None:
+    for left in out.parent.glob(f"{out.name}*"):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def measure(run: Path, work: Path, sizes: list[int], ways: list[str]) -> list[dict[str, Any]]:
