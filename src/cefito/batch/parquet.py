@@ -118,9 +118,16 @@ class _Forward:
     def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
         self.path, self.next = path, 0
         _, parquet = pyarrow_of(path, "queries")
-        # bounded memory: no whole column of a row group is read at once
+        # bounded memory: a reader keeps what it has read of a row group until its end, and of
+        # several until the end of all
         file = _guarded(path, lambda: parquet.ParquetFile(path, buffer_size=_BUFFER))
-        self.batches = file.iter_batches(PIECE, columns=list(columns), use_threads=False)
+        self.batches = (
+            batch
+            for group in range(file.num_row_groups)
+            for batch in file.iter_batches(
+                PIECE, row_groups=[group], columns=list(columns), use_threads=False
+            )
+        )
         self.left: list[Any] = []  # of a batch that was cut at the end of a row group
 
     def piece(self, first: int) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def open_source(run: Run, path: Path, *, split: str | None = None) -> Source:
     """
     source: Source
     if (path / "dataset.json").exists():
-        source = DatasetSplit.open(run, path, split or "test")
+        source = DatasetSplit.open(run, path, "test" if split is None else split)
     elif split is not None:
         raise ConfigError(
             f"{path}: is no prepared data set, and has no split '{split}'. Leave it out.",
