@@ -99,7 +99,8 @@ def planned(run: Path, path: Path, out: Path, executor: str, workers: int) -> di
     What it leaves is removed, but for the digest of the plans; so is what a stopped one left.
     """
     _remove(out)
-    call = ["plan-batch", run, path, "--out", out, "--executor", executor, "--workers", workers]
+    call = ["plan-batch", run, path, "--out", out, "--shard", 128]
+    call += ["--executor", executor, "--workers", workers]
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, *map(str, call), "--json"],

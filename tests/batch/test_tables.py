@@ -201,3 +201,14 @@ def test_a_table_that_changes_while_it_is_read(name, tmp_path, parquet):
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(DataError, match="has changed while it was read"):
         list(table.rows(PIECE, PIECE))
+
+
+def test_what_was_read_of_parquet_is_let_go(parquet):
+    pyarrow = pytest.importorskip("pyarrow")
+    numbers = np.random.default_rng(0).standard_normal((20 * PIECE, 256)).astype(np.float32)
+    path = parquet({"initial": list(numbers)}, row_group_size=2 * PIECE)
+    table, held = open_table(path), []
+    for first in range(0, len(table), PIECE):
+        assert len(list(table.rows(first, PIECE))) == PIECE
+        held.append(pyarrow.total_allocated_bytes())
+    assert max(held) < numbers.nbytes / 2
