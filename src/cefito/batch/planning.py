@@ -11,8 +11,8 @@ import numpy as np
 from cefito.batch.asked import Asked, AskedQuery, asked_query
 from cefito.batch.plan_rows import BadRow, PlanRow
 from cefito.batch.rows import Row
-from cefito.errors import CefitoError
-from cefito.planners.answer import Answer, answers
+from cefito.errors import CefitoError, ConfigError
+from cefito.planners.answer import Answer, answer_of, asked_of, in_names
 from cefito.planners.base import Queries
 from cefito.planners.run import Run
 
@@ -106,17 +106,23 @@ def _alone(run: Run, query: AskedQuery, asked: Asked) -> Answer | str:
 
 def _answers(run: Run, queries: Sequence[AskedQuery], asked: Asked) -> list[Answer]:
     tasks = [query.task for query in queries if query.task is not None]
-    return answers(
+    together, constraints = asked_of(
         run,
         Queries(
             initial=np.concatenate([query.query.initial for query in queries]),
             goal=np.concatenate([query.query.goal for query in queries]),
             tasks=np.array(tasks, dtype=np.int64) if tasks else None,
         ),
-        top_k=asked.top_k,
         constraints=queries[0].constraints,
-        min_probability=asked.min_probability,
     )
+    try:
+        found = run.planner.plan(together, asked.top_k, constraints=constraints)
+    except ConfigError as problem:
+        raise in_names(problem, run.taxonomy) from problem
+    return [
+        answer_of(run, together.subset([row]), plans, min_probability=asked.min_probability)
+        for row, plans in enumerate(found)
+    ]
 
 
 def _defect(problem: Exception) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -19,7 +17,6 @@ __all__ = [
     "attempt",
     "ignore",
     "queues",
-    "threads_each",
 ]
 
 Argument = TypeVar("Argument")
@@ -130,18 +127,3 @@ def queues(count: int, groups: Sequence[Hashable] | None) -> deque[deque[int]]:
     for job, name in zip(range(count), names, strict=True):
         found.setdefault(name, deque()).append(job)
     return deque(found.values())
-
-
-def threads_each(workers: int) -> int:
-    """Threads that each of so many workers computes with, so that they share the cores.
-
-    `OMP_NUM_THREADS` is what each of them gets, where it is set.
-    """
-    setting = os.environ.get("OMP_NUM_THREADS", "")
-    if setting.isdecimal() and int(setting):
-        return int(setting)
-    if "torch" in sys.modules:
-        cores = int(sys.modules["torch"].get_num_threads())
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, cores // workers)

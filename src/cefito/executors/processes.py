@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
+import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -21,12 +23,12 @@ from cefito.executors.base import (
     failure,
     ignore,
     queues,
-    threads_each,
 )
 from cefito.executors.worker import work
 
-__all__ = ["ProcessExecutor"]
+__all__ = ["ProcessExecutor", "threads_each"]
 
+_SETTING = "OMP_NUM_THREADS"
 _ROUND = 1.0  # seconds between two looks at workers that say nothing
 _PATIENCE = 5.0  # seconds that a worker has to end when it is told to
 
@@ -216,3 +218,29 @@ def _send(connection: Connection[Any, Any], message: bytes) -> None:
         connection.send_bytes(message)
     except OSError:
         return
+
+
+def threads_each(workers: int) -> int:
+    """Threads that each of some workers may compute with, so that all have a core.
+
+    They share those of this process. OMP_NUM_THREADS is what each may have, as long as there are
+    cores for all.
+    """
+    if os.environ.get(_SETTING, "").isdecimal():
+        return max(1, min(_threads(), _cores() // workers))
+    return max(1, _threads() // workers)
+
+
+def _threads() -> int:
+    """Threads that this process computes with."""
+    if "torch" in sys.modules:
+        return int(sys.modules["torch"].get_num_threads())
+    setting = os.environ.get(_SETTING, "")
+    return int(setting) if setting.isdecimal() else _cores()
+
+
+def _cores() -> int:
+    """Cores that this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -28,8 +28,8 @@ from cefito.executors.base import (
     failure,
     ignore,
     queues,
-    threads_each,
 )
+from cefito.executors.processes import threads_each
 from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
 
 __all__ = ["RayExecutor"]

@@ -21,7 +21,15 @@ from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.settings import Immutable
 
-__all__ = ["Answer", "PlannedSequence", "answer", "answers", "planned_sequences"]
+__all__ = [
+    "Answer",
+    "PlannedSequence",
+    "answer",
+    "answer_of",
+    "asked_of",
+    "in_names",
+    "planned_sequences",
+]
 
 
 class TaskAnswer(Immutable):
@@ -156,92 +164,107 @@ def answer(
             plans cannot be held to.
         RunError: Observations of another dimension.
     """
-    given = None if task is None else find_task(run.taxonomy, task)
-    if given is not None:
-        query = query.with_task(given)
-    if isinstance(constraints, NamedConstraints):
-        constraints = constraints.resolved(run.taxonomy, task=given)
-    (found,) = answers(
-        run,
-        query,
-        top_k=top_k,
-        constraints=constraints,
-        min_probability=min_probability,
-        stop=stop,
-        progress=progress,
-    )
-    known = (
-        None if truth is None else Truth(actions=truth.tolist(), names=run.taxonomy.names(truth))
-    )
-    return found.model_copy(update={"truth": known, "dataset": dataset})
-
-
-def answers(
-    run: Run,
-    queries: Queries,
-    *,
-    top_k: int = 5,
-    constraints: Constraints = UNCONSTRAINED,
-    min_probability: float | None = None,
-    stop: Callable[[], bool] | None = None,
-    progress: Progress = silent,
-) -> list[Answer]:
-    """Plan queries of which the same is asked.
-
-    Args:
-        run: A run of any method.
-        queries: The queries, with their tasks where these are given.
-        top_k: As in `answer`, like all that follows.
-        constraints: What every plan must satisfy.
-        min_probability: How probable each best plan must be for its answer to be sure.
-        stop: Asked now and then.
-        progress: Shows progress.
-
-    Raises:
-        ConfigError: As `answer`.
-        DataError: Tasks that there are not.
-        RunError: As `answer`.
-    """
-    taxonomy, planner = run.taxonomy, run.planner
-    check_width(run, queries.initial.shape[-1], "observations have")
-    _check_actions(constraints, taxonomy)
+    planner = run.planner
+    query, constraints = asked_of(run, query, task=task, constraints=constraints)
     if min_probability is not None:
         check_min_probability(planner, min_probability)
     try:
-        found = planner.plan(queries, top_k, constraints=constraints, stop=stop, progress=progress)
+        (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
     except ConfigError as problem:
-        message = in_words(str(problem), taxonomy)
-        raise ConfigError(message, setting=problem.setting) from problem
-    description, stopped = planner.describe(), stop is not None and stop()
-    made = []
-    for plans, tasks in zip(found, _tasks(planner, queries, found), strict=True):
-        likely = _first(plans.probabilities) or 0.0
-        made.append(
-            Answer(
-                task=_task_answer(
-                    tasks[0],
-                    taxonomy,
-                    given=queries.tasks is not None,
-                    probability=_first(plans.task_probabilities),
-                ),
-                plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
-                evaluated=EffortAnswer(**vars(plans.evaluated)),
-                exact=plans.exact,
-                sure=(
-                    None
-                    if min_probability is None
-                    else likely >= min_probability and len(plans) > 0
-                ),
-                searched_mass=plans.searched_mass,
-                search=SearchAnswer(
-                    method=description.search.method if description.search else None,
-                    tasks=plans.searched,
-                    interrupted=stopped,
-                ),
-                weights=description.weights,
-            )
-        )
-    return made
+        raise in_names(problem, run.taxonomy) from problem
+    return answer_of(
+        run,
+        query,
+        plans,
+        min_probability=min_probability,
+        truth=truth,
+        dataset=dataset,
+        interrupted=stop is not None and stop(),
+    )
+
+
+def asked_of(
+    run: Run,
+    query: Queries,
+    *,
+    task: int | str | None = None,
+    constraints: Constraints | NamedConstraints = UNCONSTRAINED,
+) -> tuple[Queries, Constraints]:
+    """A query with its task, and constraints by ids: what a run's planner is then asked.
+
+    Arguments as in `answer`.
+
+    Raises:
+        ConfigError: Unknown task or action.
+        RunError: Observations of another dimension, where the run says how they are joined.
+    """
+    taxonomy = run.taxonomy
+    check_width(run, query.initial.shape[-1], "observations have")
+    given = None if task is None else find_task(taxonomy, task)
+    if given is not None:
+        query = query.with_task(given)
+    if isinstance(constraints, NamedConstraints):
+        constraints = constraints.resolved(taxonomy, task=given)
+    _check_actions(constraints, taxonomy)
+    return query, constraints
+
+
+def in_names(problem: ConfigError, taxonomy: Taxonomy) -> ConfigError:
+    """An error of a planner, which knows ids only, with the names of actions behind them."""
+    return ConfigError(in_words(str(problem), taxonomy), setting=problem.setting)
+
+
+def answer_of(
+    run: Run,
+    query: Queries,
+    plans: Plans,
+    *,
+    min_probability: float | None = None,
+    truth: NDArray[np.int64] | None = None,
+    dataset: DatasetName | None = None,
+    interrupted: bool = False,
+) -> Answer:
+    """The answer to a query that was planned, perhaps together with others.
+
+    Args:
+        run: The run that planned it.
+        query: The query, with its task where that was given.
+        plans: Its plans.
+        min_probability: As in `answer`, checked before.
+        truth: As in `answer`.
+        dataset: As in `answer`.
+        interrupted: Whether the search was stopped before its end.
+    """
+    taxonomy, planner = run.taxonomy, run.planner
+    tasks = _tasks(planner, query, plans)
+    description = planner.describe()
+    return Answer(
+        task=_task_answer(
+            tasks[0],
+            taxonomy,
+            given=query.tasks is not None,
+            probability=_first(plans.task_probabilities),
+        ),
+        plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
+        evaluated=EffortAnswer(**vars(plans.evaluated)),
+        exact=plans.exact,
+        sure=(
+            None
+            if min_probability is None
+            else (_first(plans.probabilities) or 0.0) >= min_probability and len(plans) > 0
+        ),
+        searched_mass=plans.searched_mass,
+        search=SearchAnswer(
+            method=description.search.method if description.search else None,
+            tasks=plans.searched,
+            interrupted=interrupted,
+        ),
+        weights=description.weights,
+        truth=(
+            None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth))
+        ),
+        dataset=dataset,
+    )
 
 
 def planned_sequences(
@@ -272,19 +295,13 @@ def planned_sequences(
     ]
 
 
-def _tasks(
-    planner: Planner, queries: Queries, found: Sequence[Plans]
-) -> list[Sequence[int | None]]:
-    """The task of each plan of each query; where a query has no plan, that of the query alone."""
-    unnamed = [row for row, plans in enumerate(found) if plans.tasks is None or not len(plans)]
-    predicted = planner.predict_tasks(queries.subset(unnamed)) if unnamed else None
-    of_query = {} if predicted is None else dict(zip(unnamed, predicted.tolist(), strict=True))
-    return [
-        [of_query.get(row)] * max(len(plans), 1)
-        if plans.tasks is None or not len(plans)
-        else plans.tasks.tolist()
-        for row, plans in enumerate(found)
-    ]
+def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[None]:
+    """The task of each plan; where there is no plan, that of the query alone."""
+    if plans.tasks is not None and len(plans):
+        return [int(task) for task in plans.tasks]
+    count = max(len(plans), 1)
+    predicted = planner.predict_tasks(query)
+    return [None] * count if predicted is None else [int(predicted[0])] * count
 
 
 def _task_answer(
