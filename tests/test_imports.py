@@ -42,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "planners": _METHODS,
     "evaluation": {"planners", "executors"} | _METHODS,
     "report": _FRONT,
-    "serve": _FRONT,
+    "serve": {"report"} | _FRONT,
     "cli": {"report", "serve"} | _FRONT,
     "__main__": {"cli"},
 }

@@ -359,6 +359,7 @@ READ: tuple[tuple[str, ...], ...] = (
     (*TRAIN, *QUICK, "--preset", "@"),
     ("evaluate", "@"),
     ("report", "@", "--json"),
+    ("report", "{simple}", "--json", "--videos", "@"),
     ("evaluate", "{simple}", "--dataset", "@"),
     ("plan", "@", *PLAN[2:]),
     (*PLAN[:3], "@", *PLAN[4:]),

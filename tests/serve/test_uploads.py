@@ -20,6 +20,13 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
 MP4 = b"\x00\x00\x00\x18ftypisom" + b"x" * 20
 
 
+@pytest.fixture(autouse=True)
+def _bound_of_pictures(monkeypatch):
+    """A decoder sets it for its process, which here is that of all tests."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", image.MAX_IMAGE_PIXELS)
+
+
 @pytest.mark.parametrize("head", [PNG, b"\xff\xd8\xff\xe0", b"BM" + b"0" * 20, b"RIFF0000WEBPVP8 "])
 def test_pictures_are_known_by_their_first_bytes(head):
     with kept({"initial": BytesIO(head), "goal": BytesIO(PNG)}) as paths:

@@ -23,6 +23,7 @@ from cefito.serve.describe import described, videos_of
 from cefito.serve.door import Door, problem_bytes, request_id_of
 from cefito.serve.metrics import CONTENT_TYPE_LATEST, Metrics
 from cefito.serve.models import open_models
+from cefito.serve.page.routes import page_router
 from cefito.serve.problems import MEDIA_TYPE, Problem, RefusedError, of_error
 from cefito.serve.service import Service, first_error
 from cefito.serve.settings import ServiceSettings
@@ -107,7 +108,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     _add_models(app, service)
     _add_watching(app, service)
     app.include_router(docs.router)
-    # The page at / is a router as well: include it here.
+    app.include_router(page_router(models))
     return app
 
 

@@ -111,7 +111,11 @@ def videos_of(
             for step in video.steps:
                 action = int(vocabulary.actions[video.task, step.action])
                 name = match.dataset.taxonomy.actions[step.action].name
-                steps.append(StepOfVideo(id=None if action < 0 else action, name=name))
+                steps.append(
+                    StepOfVideo(
+                        id=None if action < 0 else action, name=name, start=step.start, end=step.end
+                    )
+                )
             found.append(
                 VideoOfAnswer(
                     id=video.video_id,

@@ -294,6 +294,8 @@ class StepOfVideo(Answer):
 
     id: int | None
     name: str
+    start: float = Field(description="Second at which it begins.")
+    end: float = Field(description="Second at which it ends.")
 
 
 class VideoOfAnswer(Answer):
