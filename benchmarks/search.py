@@ -459,7 +459,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    global clock  # noqa: PLW0603
+    global clock
     clock = CLOCKS[given.clock]
     if given.threads:
         torch.set_num_threads(given.threads)

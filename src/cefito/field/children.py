@@ -19,7 +19,7 @@ from cefito.field.predictor import EPSILON, Block, Predictor, normalise
 
 __all__ = ["Children", "Levels", "Prefixes"]
 
-_ROWS = 16  # numbers of children are rounded up to multiples of, in lower precision
+_ROWS = 16  # tokens are padded to multiples of so many, in lower precision
 
 Tokens = tuple[Tensor, Tensor, Tensor]  # what a block gives: tokens, keys, values
 Levels = Sequence[tuple[Tensor, Tensor]]
@@ -129,8 +129,8 @@ class Children:
             mixed = self._attend(
                 query * self._scale, key, value, prefixes.keys[index], prefixes.values[index]
             )
-            x = x + block.attn.proj(mixed)
-            x = x + self.mlp(block, x)
+            x = block.attn.proj(mixed).add_(x)
+            x = self.mlp(block, x).add_(x)
             yield x, key, value
 
     def of_chosen(
@@ -150,8 +150,7 @@ class Children:
         """
         count = len(actions)
         if self._coarse:
-            # Products in lower precision are compiled for each number of rows: let there be few.
-            more = -count % _ROWS
+            more = _padding(count)
             parents, actions = F.pad(parents, (0, more)), F.pad(actions, (0, more))
         x, qkv = self._first(prefixes.depth, actions)
         mask = self._pair_mask[:, -(2 * prefixes.depth + 3) :]
@@ -164,8 +163,8 @@ class Children:
                 query, x, mask = query[:, -1:], x[:, 1:].contiguous(), mask[1:]
             key = torch.cat([prefixes.keys[index][parents], key], dim=1)
             value = torch.cat([prefixes.values[index][parents], value], dim=1)
-            x = x + block.attn.proj(self._attend_each(block, query, key, value, mask))
-            x = x + self.mlp(block, x)
+            x = block.attn.proj(self._attend_each(block, query, key, value, mask)).add_(x)
+            x = self.mlp(block, x).add_(x)
             yield x[:count], key[:count], value[:count]
 
     def of_tree(self, roots: Prefixes, levels: Levels) -> Tensor:
@@ -186,8 +185,18 @@ class Children:
         )
         x = torch.cat([pair.transpose(0, 1).flatten(0, 1) for pair in tokens])
         qkv = torch.cat([pair.transpose(0, 1).flatten(0, 1) for pair in projected])
-        mask = mask_for(_ancestry(len(roots), levels), x.dtype)
-        last, goals = len(self.blocks) - 1, len(levels[-1][1])
+        mask = _ancestry(len(roots), levels)
+        last, count = len(self.blocks) - 1, len(levels[-1][1])
+        goals = count
+        if self._coarse:  # tokens before the others, which see a root and are seen by nobody
+            more, goals = _padding(len(x)), min(count + _padding(count), len(x))
+            x, qkv = F.pad(x, (0, 0, more, 0)), F.pad(qkv, (0, 0, more, 0))
+            mask = F.pad(mask, (0, 0, more, 0))
+            mask = torch.cat(
+                [mask[:, : len(roots)], mask.new_zeros(len(mask), more), mask[:, len(roots) :]], 1
+            )
+            mask[:more, 0] = True
+        mask = mask_for(mask, x.dtype)
         for index, block in enumerate(self.blocks):
             if index:
                 qkv = block.attn.qkv(self.normalised(x))
@@ -198,9 +207,9 @@ class Children:
             value = torch.cat([roots.values[index][:, 0], value])
             split = block.attn.split
             mixed = attend(split(query)[None], split(key)[None], split(value)[None], mask)
-            x = x + block.attn.proj(mixed[0].transpose(0, 1).flatten(1))
-            x = x + self.mlp(block, x)
-        return x
+            x = block.attn.proj(mixed[0].transpose(0, 1).flatten(1)).add_(x)
+            x = self.mlp(block, x).add_(x)
+        return x[-count:]
 
     def normalised(self, x: Tensor) -> Tensor:
         """Layer norm without parameters, in the precision of the tokens (its sums in float32)."""
@@ -290,6 +299,15 @@ class Children:
         mixed.addcmul_(_times(weights[:, :, :, length], spread), value[:, :, :1])
         mixed[:, :, -1:].addcmul_(_times(weights[:, :, -1:, length + 1], spread), value[:, :, 1:])
         return mixed
+
+
+def _padding(count: int) -> int:
+    """How many to add to a number of tokens, so that few numbers occur.
+
+    Products in lower precision are compiled for each shape on a CPU, which takes as long as some of
+    them, and are kept, which takes memory. At most an eighth is added to many.
+    """
+    return -count % max(_ROWS, 1 << max(0, count.bit_length() - 4))
 
 
 def _ancestry(roots: int, levels: Levels) -> Tensor:
