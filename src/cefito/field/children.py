@@ -19,7 +19,7 @@ from cefito.field.predictor import EPSILON, Block, Predictor, normalise
 
 __all__ = ["Children", "Levels", "Prefixes"]
 
-_ROWS = 16  # tokens are padded to multiples of so many, in lower precision
+_ROWS = 32  # tokens are padded to multiples of so many, in lower precision
 
 Tokens = tuple[Tensor, Tensor, Tensor]  # what a block gives: tokens, keys, values
 Levels = Sequence[tuple[Tensor, Tensor]]
@@ -305,9 +305,9 @@ def _padding(count: int) -> int:
     """How many to add to a number of tokens, so that few numbers occur.
 
     Products in lower precision are compiled for each shape on a CPU, which takes as long as some of
-    them, and are kept, which takes memory. At most an eighth is added to many.
+    them, and are kept, which takes memory. At most a quarter is added to many.
     """
-    return -count % max(_ROWS, 1 << max(0, count.bit_length() - 4))
+    return -count % max(_ROWS, 1 << max(0, count.bit_length() - 3))
 
 
 def _ancestry(roots: int, levels: Levels) -> Tensor:
