@@ -54,6 +54,7 @@ EXACT_TOKENS = 600_000
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 clock = CLOCKS["wall"]
+settings: dict[str, str] = {}  # of the preset `paper`, changed
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
@@ -71,7 +72,7 @@ def random_field(horizon: int, device: torch.device, seed: int = 0) -> EnergyFie
     """A `paper`-size field with new weights, three times as large, so that energies differ."""
     generator = generator_for("cpu", seed)
     field = EnergyField(
-        config=load_config("paper").field,
+        config=load_config("paper", overrides=settings).field,
         observation_dim=OBSERVATION,
         action_count=ACTIONS,
         horizon=horizon,
@@ -120,13 +121,15 @@ def on_random_fields(
     *,
     others: bool,
     screened: bool = False,
+    exact_tokens: int = EXACT_TOKENS,
 ) -> list[dict[str, Any]]:
     """Naive and exact search, and others or screening beside them."""
     rows = []
     for horizon in horizons:
         field = IncrementalField(random_field(horizon, device))
         naive_seconds(field, random_problem(3), 27)  # warm-up
-        ExhaustiveSearch().search(field, [random_problem(3)], 5)
+        for screening in ("off", "on"):  # which casts the weights
+            ExhaustiveSearch(screening=screening).search(field, [random_problem(3)], 5)
         for size in sizes:
             problem, exact = random_problem(size), ExhaustiveSearch()
             # short ones wobble: the median of several, naive and exact in turn
@@ -143,7 +146,7 @@ def on_random_fields(
                 },
             }
             best = None
-            if sum(2 * size**level for level in range(horizon + 1)) <= EXACT_TOKENS:
+            if sum(2 * size**level for level in range(horizon + 1)) <= exact_tokens:
                 best, taken = timed(
                     lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device
                 )
@@ -171,6 +174,7 @@ def on_random_fields(
             if others:
                 methods: list[tuple[str, Search]] = [
                     ("guided", GuidedSearch()),
+                    ("guided, screened", GuidedSearch(screening="on")),
                     ("beam", BeamSearch()),
                 ]
                 if best is not None:
@@ -202,7 +206,6 @@ def compared_screening(
 ) -> dict[str, Any]:
     """Exact search that looks in bfloat16 first, beside the seconds that the others took."""
     search = ExhaustiveSearch(screening="on")
-    search.search(field, [random_problem(4)], 5)  # casts the weights
     runs = [
         timed(lambda: search.search(field, [problem], 5)[0], field.device) for _ in range(repeats)
     ]
@@ -410,7 +413,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         ("seconds a query", "token forwards a query"),
         strict=True,
     ):
-        for name in ("naive", "exact", "screened", "guided", "beam"):
+        for name in ("naive", "exact", "screened", "guided", "guided, screened", "beam"):
             points = [(row["horizon"], row[name][key]) for row in rows if name in row]
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
         axes.set(
@@ -458,9 +461,19 @@ def main() -> None:
         help="of all seconds; CPU time suffers less from other work on the machine",
     )
     parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the preset `paper`"
+    )
+    parser.add_argument(
+        "--exact-tokens",
+        type=int,
+        default=EXACT_TOKENS,
+        help="token forwards from which on exact search is left out",
+    )
     given = parser.parse_args()
     global clock
     clock = CLOCKS[given.clock]
+    settings.update(entry.split("=", 1) for entry in given.set)
     if given.threads:
         torch.set_num_threads(given.threads)
     device = pick_device(given.device)
@@ -481,7 +494,12 @@ def main() -> None:
     else:
         rows = (
             on_random_fields(
-                given.sizes, given.horizons or [3, 4, 5, 6], device, given.sample, others=True
+                given.sizes,
+                given.horizons or [3, 4, 5, 6],
+                device,
+                given.sample,
+                others=True,
+                exact_tokens=given.exact_tokens,
             )
             if given.sizes
             else []
