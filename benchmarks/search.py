@@ -20,7 +20,7 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ EXACT_TOKENS = 600_000
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 clock = CLOCKS["wall"]
-settings: dict[str, str] = {}  # of the preset `paper`, changed
+settings: dict[str, Any] = {}  # of the preset `paper`, changed
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
@@ -68,11 +68,13 @@ def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
     return result, clock() - started
 
 
-def random_field(horizon: int, device: torch.device, seed: int = 0) -> EnergyField:
+def random_field(
+    horizon: int, device: torch.device, seed: int = 0, *, settings: Mapping[str, Any] = settings
+) -> EnergyField:
     """A `paper`-size field with new weights, three times as large, so that energies differ."""
     generator = generator_for("cpu", seed)
     field = EnergyField(
-        config=load_config("paper", overrides=settings).field,
+        config=load_config("paper", overrides=dict(settings)).field,
         observation_dim=OBSERVATION,
         action_count=ACTIONS,
         horizon=horizon,

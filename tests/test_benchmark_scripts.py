@@ -120,3 +120,31 @@ def test_rates_of_many_queries(script):
     made = module.annotations(3, 45)
     assert {len(task.actions) for task in made.taxonomy.tasks} == set(module.TASK_SIZES)
     assert sum(len(video.steps) - 2 for video in made.videos if video.split == "test") == 60
+
+
+def test_precisions_are_paired_by_seed(script):
+    rows = [
+        {"seed": seed, "precision": precision, "success_rate": rate, "mean_accuracy": 50.0}
+        for seed, precision, rate in (
+            (0, "float32", 20.0),
+            (1, "float32", 30.0),
+            (0, "bfloat16", 22.0),
+            (1, "bfloat16", 31.0),
+            (2, "bfloat16", 90.0),
+        )
+    ]
+    value = script("precision").summary(rows)["success_rate"]
+    assert value["bfloat16 less float32"]["values"] == [2.0, 1.0]
+    assert value["float32"]["mean"] == 25
+    assert value["bfloat16"]["values"] == [22.0, 31.0, 90.0]
+
+
+def test_work_is_repeated_for_some_seconds(script, monkeypatch):
+    module, calls = script("threads"), []
+    monkeypatch.setitem(module.CASES, "toy", lambda: lambda: calls.append(1))
+    monkeypatch.setattr(module.torch, "set_num_threads", calls.append)
+    count, seconds = module.repeat("toy", 2, 0.001)
+    assert calls[0] == 2
+    assert count == len(calls) - 2 >= 1
+    assert seconds >= 0.001
+    assert callable(module.exact_search(2, 3, TINY))

@@ -37,9 +37,9 @@ LEAST = 256
 def sample_size(leaves: int) -> int:
     """How many other leaves are evaluated twice, to see the error of the lower precision.
 
-    One of forty, which costs little beside the others; at least 16, at most 64.
+    One of sixty-four, which costs little beside the others; at least 16, at most 64.
     """
-    return max(16, min(64, leaves // 40))
+    return max(16, min(64, leaves // 64))
 
 
 def screens(screening: Screening, field: Searchable, sequences: int) -> bool:
