@@ -31,7 +31,7 @@ from cefito.search.space import Space, compiled
 
 __all__ = ["GuidedSearch"]
 
-_SAMPLED = 16  # sequences besides the best that show the error of lower precision
+_SAMPLED = 12  # sequences besides the best that show the error of lower precision
 _TOGETHER = 32  # queries that advance in step, so that the network sees large batches
 
 

@@ -30,6 +30,7 @@ KEPT = 4096
 """Leaves of lowest coarse score that are kept for evaluation in full precision."""
 SAFETY = 3.0
 """Margin over the largest error seen."""
+_FIRST = 12  # sequences of lowest coarse score that are evaluated again whatever the margin
 LEAST = 256
 """Sequences from which on screening may pay: some hundred are evaluated twice."""
 
@@ -110,7 +111,7 @@ class Screened:
         self._fine = torch.full((len(self._ranks),), torch.inf, dtype=torch.float64)
         self._energy = self._fine.clone()
         wanted = torch.zeros(len(self._ranks), dtype=torch.bool)
-        wanted[:top_k] = wanted[len(rough) :] = True
+        wanted[: max(top_k, _FIRST)] = wanted[len(rough) :] = True
         self._bound = np.inf
         self._next = wanted.nonzero().flatten()
 
