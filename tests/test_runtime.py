@@ -1,11 +1,22 @@
+import ctypes
+import resource
+import sys
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from cefito.errors import ConfigError, RunError
-from cefito.runtime import SimulationStream, Stream, check_seed, generator_for, pick_device
+from cefito.runtime import (
+    SimulationStream,
+    Stream,
+    check_seed,
+    generator_for,
+    pick_device,
+    return_memory,
+)
 
 
 def test_devices(monkeypatch):
@@ -126,3 +137,25 @@ def test_numbers_of_the_streams_stay():
         "SPREAD": 5,
         "WORLD": 100,
     }
+
+
+def resident() -> int:
+    """Bytes of this process that lie in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+def test_freed_memory_goes_back_to_the_system():
+    held = [bytes([number % 251]) * 100_000 for number in range(600)]  # below what is mapped alone
+    last = bytes(1000)
+    del held
+    before = resident()
+    return_memory()
+    assert resident() <= before
+    assert last is not None
+
+
+def test_systems_that_keep_what_is_freed(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", None)  # not asked there
+    return_memory()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from enum import IntEnum, unique
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ __all__ = [
     "derived_seed",
     "generator_for",
     "pick_device",
+    "return_memory",
 ]
 
 
@@ -121,3 +124,16 @@ def pick_device(name: str = "auto", *, float64: bool = True) -> torch.device:
             setting="device",
         )
     return device
+
+
+def return_memory() -> None:
+    """Hand freed memory back to the system, where the C library would keep it.
+
+    After large arrays have come and gone, as in loading weights, glibc holds on to what they leave
+    between others. Elsewhere this does nothing.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+    if trim is not None:
+        trim(0)

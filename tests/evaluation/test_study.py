@@ -223,8 +223,8 @@ def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path,
         "classifier",
         "field",
     ]
-    assert scores(ours, "frequent").training["task classifier"]["resumed"] is False
-    assert scores(ours, "cefito-energy").training["task classifier"]["resumed"] is True
+    assert scores(ours, "frequent").training["task classifier"].resumed is False
+    assert scores(ours, "cefito-energy").training["task classifier"].resumed is True
     assert run_study(made(world, tmp_path / "out", horizons=(3,))) == []
     windows = len(cut_windows(world, horizon=3, split="train"))
     wide, large = -(-windows // 256), -(-windows // 128)  # steps an epoch

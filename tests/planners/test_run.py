@@ -287,6 +287,9 @@ def test_another_search(trained, frequent, world):
     other = trained.with_search(settings)
     assert other.planner.describe().search == settings
     assert trained.planner.describe().search == trained.trained_search == CONFIG.search
+    assert trained.settings.search == CONFIG.search
+    training = trained.info.training["energy field"]
+    assert 1 <= training.best_epoch <= training.epochs
     assert other.trained_search == CONFIG.search
     assert (other.folder, other.info, other.taxonomy) == (
         trained.folder,

@@ -81,6 +81,6 @@ def finetune(
         )
     chosen = "validation" if selection == "held-out" else "test"
     for name, result in made.info.training.items():
-        scores = ", ".join(f"{value:.2f}" for value in result["scores"])
-        talk(f"{name}: best epoch {result['best_epoch']} of {result['epochs']}, {chosen} {scores}")
+        scores = ", ".join(f"{value:.2f}" for value in result.scores)
+        talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")
     talk(f"wrote {out}; score it with: cefito evaluate {out}")

@@ -117,10 +117,10 @@ def _say(run: Run, trained: bool) -> None:
         return
     chosen = "test" if run.info.selection == "published" else "validation"
     for name, result in run.info.training.items():
-        names = result.get("metrics") or [""] * len(result["scores"])
+        names = result.metrics or [""] * len(result.scores)
         scores = ", ".join(
             f"{metric.replace('_', ' ')} {value:.2f}".strip()
-            for metric, value in zip(names, result["scores"], strict=True)
+            for metric, value in zip(names, result.scores, strict=True)
         )
-        talk(f"{name}: best epoch {result['best_epoch']} of {result['epochs']}, {chosen} {scores}")
+        talk(f"{name}: best epoch {result.best_epoch} of {result.epochs}, {chosen} {scores}")
     talk(f"wrote {run.folder}; score it with: cefito evaluate {run.folder}")

@@ -190,8 +190,8 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
         dtype=np.int64,
     )
     return Windows(
-        initial=dataset.start[rows].astype(np.float32),
-        goal=dataset.end[rows + horizon - 1].astype(np.float32),
+        initial=dataset.start[rows].astype(np.float32, copy=False),
+        goal=dataset.end[rows + horizon - 1].astype(np.float32, copy=False),
         actions=actions,
         tasks=np.array([dataset.videos[index].task for index in video], dtype=np.int64),
         video=np.array(video, dtype=np.int64),

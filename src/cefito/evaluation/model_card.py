@@ -6,7 +6,7 @@ Everything in it is read from the run and from scores that lie in its folder.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from cefito.evaluation.calibration import calibration_heads
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import RunEvaluation
 from cefito.planners.run import Run, method_settings
+from cefito.training.trainer import TrainingResult
 
 __all__ = ["kept_scores", "model_card"]
 
@@ -119,11 +120,8 @@ def _list(facts: dict[str, Any]) -> str:
     return "\n".join(f"- {name}: {value}" for name, value in facts.items())
 
 
-def _trainings(training: dict[str, dict[str, Any]]) -> str:
-    rows = [
-        (name, str(result.get("epochs", "–")), str(result.get("best_epoch", "–")))
-        for name, result in training.items()
-    ]
+def _trainings(training: Mapping[str, TrainingResult]) -> str:
+    rows = [(name, str(result.epochs), str(result.best_epoch)) for name, result in training.items()]
     return _table(("network", "epochs", "kept epoch"), rows) if rows else ""
 
 

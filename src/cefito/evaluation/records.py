@@ -6,7 +6,7 @@ or of another kind is refused, with the name of the file.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
@@ -17,6 +17,7 @@ from cefito.evaluation.record import Record
 from cefito.planners.base import Evidence
 from cefito.planners.matching import OtherDataset
 from cefito.search.settings import SearchConfig
+from cefito.training.trainer import TrainingResult
 
 __all__ = [
     "CellFile",
@@ -201,7 +202,7 @@ class CellScores(Evaluation, _Place):
     method: str
     selection: Selection
     parameters: dict[str, int]
-    training: dict[str, dict[str, Any]]
+    training: dict[str, TrainingResult]
     success: str
     weights: dict[str, float] | None = None
     tasks_searched: int | None = None

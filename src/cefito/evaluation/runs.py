@@ -19,6 +19,7 @@ from cefito.planners.base import Description, Queries, check_min_probability
 from cefito.planners.matching import match_dataset
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
+from cefito.runtime import return_memory
 from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings
 
@@ -77,6 +78,7 @@ def evaluate_run(
     windows, other = match_dataset(run, data).windows(split)
     data = data.without_observations()  # as large as the windows', and needed no more
     chosen = windows.sample(sample, SAMPLE_SEED)
+    return_memory()  # planning comes on top of what is held now
     evaluation, plans = evaluate_planner(
         run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress
     )

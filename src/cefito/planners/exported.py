@@ -136,8 +136,8 @@ def _departures(field: Any) -> list[str]:
 
 
 def _counts(run: Run, name: str) -> dict[str, Any]:
-    epochs = run.info.training.get(name, {}).get("best_epoch")
-    return {} if epochs is None else {"epoch": int(epochs)}
+    training = run.info.training.get(name)
+    return {} if training is None else {"epoch": training.best_epoch}
 
 
 def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

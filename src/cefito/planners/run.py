@@ -40,7 +40,7 @@ from cefito.precision import with_precision
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
 from cefito.search.settings import SearchConfig
-from cefito.settings import flattened, validated
+from cefito.settings import Frozen, flattened, validated
 from cefito.training.distributed import Processes
 from cefito.training.tracking import check_tracker
 
@@ -115,6 +115,21 @@ class Run:
     def horizon(self) -> int:
         """T that it was trained for."""
         return self.info.horizon
+
+    @property
+    def settings(self) -> Frozen:
+        """All settings that its method reads, of the method's own class of settings.
+
+        Raises:
+            RunError: They are not those of this version.
+        """
+        found = _settings(self.info)
+        if found is None:
+            raise RunError(
+                f"{self.folder / RUN_FILE}: its settings are not those of this version. Train it "
+                "again."
+            )
+        return found
 
     @property
     def trained_search(self) -> SearchConfig | None:
@@ -354,14 +369,7 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
         "finished": True,
         "windows": {"train": len(train), "val": len(val)},
         "parameters": description.parameters,
-        "training": {
-            name: {
-                **vars(result),
-                "scores": list(result.scores),
-                "metrics": list(result.metrics),
-            }
-            for name, result in fitted.trainings.items()
-        },
+        "training": dict(fitted.trainings),
     }
     if description.actions_from is not None:
         entries["tasks_without_training"] = description.tasks_without_training
@@ -428,13 +436,15 @@ def _as_asked(old: RunInfo, asked: RunInfo) -> RunInfo:
 
 def method_settings(info: RunInfo) -> Mapping[str, Any] | None:
     """The settings that a run's method reads; None where they are not those of this version."""
+    found = _settings(info)
+    return None if found is None else found.model_dump(mode="json")
+
+
+def _settings(info: RunInfo) -> Frozen | None:
     try:
-        settings = run_config(info.config, place=RUN_FILE).settings(
-            find_method(info.method).settings
-        )
+        return run_config(info.config, place=RUN_FILE).settings(find_method(info.method).settings)
     except CefitoError:
         return None
-    return settings.model_dump(mode="json")
 
 
 def open_run(

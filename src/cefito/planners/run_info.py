@@ -18,6 +18,7 @@ from cefito.errors import RunError
 from cefito.field.settings import with_epsilon
 from cefito.files import read_json, write_json
 from cefito.settings import Immutable
+from cefito.training.trainer import TrainingResult
 
 __all__ = ["RUN_FILE", "DatasetReference", "RunInfo", "StartReference", "observed_as", "versions"]
 
@@ -116,7 +117,7 @@ class RunInfo(Immutable):
     finished: bool = False
     windows: dict[str, int] = Field(default_factory=dict)
     parameters: dict[str, int] = Field(default_factory=dict)
-    training: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    training: dict[str, TrainingResult] = Field(default_factory=dict)
     tasks_without_training: tuple[int, ...] = ()
     imported: dict[str, Any] | None = None
     started_from: StartReference | None = None

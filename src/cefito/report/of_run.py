@@ -171,9 +171,8 @@ def _facts(run: Run, scores: RunEvaluation) -> list[Fact]:
     windows = ", ".join(f"{name} {count:,}" for name, count in info.windows.items())
     parameters = ", ".join(f"{name} {count:,}" for name, count in (scores.parameters or {}).items())
     trainings = ", ".join(
-        f"{name}: epoch {result['best_epoch']} of {result['epochs']}"
+        f"{name}: epoch {result.best_epoch} of {result.epochs}"
         for name, result in info.training.items()
-        if {"epochs", "best_epoch"} <= set(result)
     )
     facts = {
         "method": f"{scores.planner} ({info.method})",

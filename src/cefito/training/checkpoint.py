@@ -30,6 +30,8 @@ __all__ = [
     "save_checkpoint",
 ]
 
+_AT_ONCE = 1 << 18  # numbers that are checked at once, for little memory beside that of the weights
+
 
 @dataclass
 class TrainingState:
@@ -192,14 +194,23 @@ def _slots(
     return slots
 
 
-def load_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) -> None:
+def load_weights(
+    module: nn.Module, tensors: Mapping[str, Tensor], place: str, *, copy: bool = True
+) -> None:
     """Load weights strictly.
+
+    Args:
+        module: What they are for.
+        tensors: The weights, by name.
+        place: The file that they come from, for messages.
+        copy: Copy the numbers into the module's own; otherwise it takes these tensors themselves,
+            as a module without memory of its own (on the device "meta") has to.
 
     Raises:
         RunError: As `check_weights`.
     """
     check_weights(module, tensors, place)
-    module.load_state_dict(dict(tensors))
+    module.load_state_dict(dict(tensors), assign=not copy)
 
 
 def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) -> None:
@@ -232,7 +243,7 @@ def check_weights(module: nn.Module, tensors: Mapping[str, Tensor], place: str) 
                 f"{place}: tensor '{name}' is of type {tensor.dtype}; expected "
                 f"{expected[name].dtype}."
             )
-        if not bool(tensor.isfinite().all()):
+        if not all(bool(part.isfinite().all()) for part in tensor.flatten().split(_AT_ONCE)):
             bad = int((~tensor.isfinite()).sum())
             raise RunError(
                 f"{place}: tensor '{name}' holds NaN or infinity ({bad} of {tensor.numel():,} "

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from cefito.planners.chain.inference import SequenceScores, average, fit_temperature
+from cefito.planners.chain.inference import (
+    SequenceScores,
+    average,
+    fit_confidence,
+    fit_temperature,
+)
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.settings import ChainConfig
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
@@ -200,6 +207,59 @@ def test_members_average_their_scores_and_temperature_recovers() -> None:
     assert fit_temperature(true.heated(0.5), drawn) == pytest.approx(2.0, rel=0.1)
     assert fit_temperature(true, drawn) == pytest.approx(1.0, rel=0.1)
     assert fit_temperature(true, torch.full_like(drawn, -1)) == 1.0
+
+
+def sure_chain(right: int, wrong: int) -> tuple[SequenceScores, Tensor, Tensor]:
+    """Windows whose best sequence has a probability of 0.9, that is right in some of them alone.
+
+    Returns:
+        The chain, the true states and the true actions.
+    """
+    blocks = TaskStates.make([[0, 1, 2]], 3)
+    emissions = torch.zeros(right + wrong, 1, 3)
+    emissions[:, 0, 0] = math.log(18)  # 18 / (18 + 1 + 1)
+    truth = torch.zeros(right + wrong, 1, dtype=torch.long)
+    truth[right:] = 1
+    return SequenceScores(blocks, emissions, torch.zeros(1, 3, 3)), truth, truth
+
+
+def best_probability(chain: SequenceScores, temperature: float) -> float:
+    _, scores = chain.heated(temperature).best(1)
+    return float((scores[0, 0] - chain.heated(temperature).log_partition()[0]).exp())
+
+
+def test_the_best_is_as_sure_as_it_is_right() -> None:
+    chain, states, actions = sure_chain(right=60, wrong=40)
+    assert best_probability(chain, 1) == pytest.approx(0.9)
+    found = fit_confidence(chain, states, actions, videos=100)
+    assert best_probability(chain, found) == pytest.approx(0.6, abs=0.01)
+
+
+def test_confidence_where_the_truth_is_far_down() -> None:
+    """Truths that are unlikely however warm the chain is drag only the likelihood's temperature."""
+    blocks = TaskStates.make([list(range(50))], 50)
+    emissions = torch.full((100, 1, 50), -4.0)
+    emissions[:, 0, 0] = 2.0
+    emissions[50:, 0, 7] = -40.0
+    truth = torch.zeros(100, 1, dtype=torch.long)
+    truth[50:] = 7
+    chain = SequenceScores(blocks, emissions, torch.zeros(1, 50, 50))
+    likely, sure = (
+        fit_temperature(chain, truth),
+        fit_confidence(chain, truth, truth, videos=10_000),
+    )
+    assert best_probability(chain, likely) < 0.4
+    assert best_probability(chain, sure) == pytest.approx(0.5, abs=0.01)
+    few = fit_confidence(chain, truth, truth, videos=1)
+    assert sure < few <= likely
+    assert abs(math.log(few / likely)) < 0.3  # shrunk: one video says little
+
+
+def test_confidence_without_one_right_window_stays_in_bounds() -> None:
+    chain, states, actions = sure_chain(right=0, wrong=20)
+    assert 0.25 <= fit_confidence(chain, states, actions, videos=20) <= 8
+    impossible = torch.full_like(states, -1)
+    assert 0.25 <= fit_confidence(chain, impossible, actions, videos=1) <= 8
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 4])

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from rapidfuzz import fuzz, process
 
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import folded
@@ -42,6 +41,8 @@ def near_duplicates(names: Iterable[str]) -> list[tuple[str, str]]:
 
 def _near(group: list[int], plain: list[str]) -> Iterator[tuple[int, int]]:
     """Pairs of numbers, the smaller first, of names that are near."""
+    from rapidfuzz import fuzz, process  # only where names are compared
+
     if len(group) < 2:
         return
     order = sorted(group, key=lambda number: len(plain[number]))
@@ -73,6 +74,8 @@ def _near(group: list[int], plain: list[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_near(one: str, other: str) -> bool:
+    from rapidfuzz import fuzz
+
     return fuzz.ratio(one, other, score_cutoff=100 * _SIMILAR - 1e-4) > 0
 
 

@@ -7,6 +7,7 @@ over all sequences are taken by forward and backward recursions, task by task.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from cefito.planners.chain.states import TaskStates
 
-__all__ = ["SequenceScores", "average", "fit_temperature"]
+__all__ = ["SequenceScores", "average", "fit_confidence", "fit_temperature"]
 
 _CHUNK = 2**22  # numbers of the largest intermediate array of decoding
+_SPREAD = 0.3  # standard deviation of log confidence temperatures around log likelihood ones
 
 
 @dataclass(frozen=True)
@@ -285,3 +287,50 @@ def fit_temperature(
         if high - low < 1e-4:
             break
     return 2 / (low + high)
+
+
+def fit_confidence(
+    chain: SequenceScores,
+    states: Tensor,
+    actions: Tensor,
+    *,
+    videos: int,
+    lowest: float = 0.25,
+    highest: float = 8.0,
+) -> float:
+    """The temperature under which the probability of the best sequence says how often it is right.
+
+    `fit_temperature` makes likely what is far from the best sequence too, and the best one seems
+    less sure than it is. Here the log-likelihood of "the best sequence is right" decides, of which
+    every video is one observation; the logarithm of the temperature is shrunk towards that of
+    `fit_temperature`, so that few videos move it little. Windows of a video are not independent:
+    hence the videos' number.
+
+    Args:
+        chain: Of validation queries.
+        states: True states [B, T].
+        actions: True actions [B, T].
+        videos: Number of videos that the queries come from.
+        lowest: Least temperature.
+        highest: Greatest.
+    """
+    from scipy.optimize import minimize_scalar
+
+    best, scores = chain.best(1)
+    right = (chain.states.actions[best[:, 0]] == actions).all(dim=1)
+    centre = math.log(fit_temperature(chain, states, lowest=lowest, highest=highest))
+
+    def loss(log_temperature: float) -> float:
+        temperature = math.exp(log_temperature)
+        total = chain.heated(temperature).log_partition().double()
+        sure = (scores[:, 0].double() / temperature - total).exp().clamp(1e-9, 1 - 1e-9)
+        misfit = -torch.where(right, sure, 1 - sure).log().mean()
+        return videos * float(misfit) + (log_temperature - centre) ** 2 / (2 * _SPREAD**2)
+
+    found = minimize_scalar(
+        loss,
+        bounds=(math.log(lowest), math.log(highest)),
+        method="bounded",
+        options={"xatol": 1e-3},
+    )
+    return math.exp(float(found.x))

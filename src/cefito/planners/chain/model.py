@@ -18,7 +18,7 @@ from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.chain.inference import SequenceScores, average, fit_temperature
+from cefito.planners.chain.inference import SequenceScores, average, fit_confidence
 from cefito.planners.chain.loss import ChainLoss
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
@@ -40,8 +40,8 @@ class ChainModel:
 
     Attributes:
         networks: The members.
-        temperature: Divides their mean scores; fitted so that true validation sequences are
-            likeliest.
+        temperature: Divides their mean scores; fitted so that the best sequence's probability says
+            how often it is right on validation windows.
     """
 
     title: ClassVar[str] = "chain"
@@ -114,7 +114,10 @@ class ChainModel:
         tasks, actions = (
             torch.from_numpy(part).to(model.device) for part in (val.tasks, val.actions)
         )
-        return cls(networks, fit_temperature(scores, scores.states.find(tasks, actions)))
+        temperature = fit_confidence(
+            scores, scores.states.find(tasks, actions), actions, videos=len(set(val.video.tolist()))
+        )
+        return cls(networks, temperature)
 
     @classmethod
     def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
@@ -137,7 +140,7 @@ class ChainModel:
         except (KeyError, IndexError, ValueError, RuntimeError, ZeroDivisionError) as problem:
             raise RunError(f"{path}: holds no {cls.title}. {remedy}") from problem
         for network, part in zip(networks, parts, strict=True):
-            load_weights(network, part, str(path))
+            load_weights(network, part, str(path), copy=False)
         return cls(tuple(network.to(device).eval() for network in networks), temperature)
 
     def save(self, folder: Path) -> None:
@@ -243,17 +246,18 @@ def _begin(network: ChainNetwork, *, learned: ChainNetwork) -> None:
 
 
 def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:
-    """A chain for weights of its sizes."""
+    """A chain for weights of its sizes, which it has yet to be given."""
     states = TaskStates.of(tensors["states_lookup"])
     horizon, rest = divmod(len(tensors["emission.bias"]), len(states))
     if rest or not horizon:
         raise ValueError("emissions do not fit the states")
-    return ChainNetwork(
-        config=config,
-        states=states,
-        observation_dim=tensors["encoder.weight"].shape[1],
-        horizon=horizon,
-    )
+    with torch.device("meta"):  # no memory beside that of the weights that it gets
+        return ChainNetwork(
+            config=config,
+            states=states,
+            observation_dim=tensors["encoder.weight"].shape[1],
+            horizon=horizon,
+        )
 
 
 @dataclass(frozen=True)
