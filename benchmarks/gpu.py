@@ -149,9 +149,7 @@ def train(given: argparse.Namespace, horizon: int) -> dict[str, Any]:
     return {
         "dataset": data.name,
         "horizon": horizon,
-        "windows": run.info.windows,
-        "parameters": run.info.parameters,
-        "training": run.info.training,
+        **run.info.model_dump(mode="json", include={"windows", "parameters", "training"}),
         "evaluation_seconds": time.perf_counter() - started,
         "metrics": scores.metrics,
         "test_windows": scores.windows,

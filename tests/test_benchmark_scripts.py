@@ -25,14 +25,17 @@ TINY = {
 
 @pytest.fixture
 def script(monkeypatch):
-    """A script as a module, by its name."""
+    """A script as a module, by its name.
+
+    Scripts find each other by their names, some of which packages of tests have too.
+    """
+    names = [path.stem for path in FOLDER.glob("*.py")]
     monkeypatch.syspath_prepend(str(FOLDER))
-
-    def load(name):
+    for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
-        return importlib.import_module(name)
-
-    return load
+    yield importlib.import_module
+    for name in names:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def gpu(script, monkeypatch):
             module.main(arguments)
         else:
             monkeypatch.setattr(sys, "argv", command[1:])
-            script(name).main()
+            importlib.reload(script(name)).main()
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(module.subprocess, "run", run)
