@@ -1,6 +1,6 @@
 """Imports point one way.
 
-cli, service, report → evaluation → planners → training, search → field → data
+cli, serve, report → evaluation → planners → training, search → field → data
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ ROOMS: dict[str, set[str]] = {
     "planners": _METHODS,
     "evaluation": {"planners", "executors"} | _METHODS,
     "report": _FRONT,
-    "service": _FRONT,
-    "cli": {"report", "service"} | _FRONT,
+    "serve": {"report"} | _FRONT,
+    "cli": {"report", "serve"} | _FRONT,
     "__main__": {"cli"},
 }
-HEAVY = ("torch", "transformers", "matplotlib")
+HEAVY = ("torch", "transformers", "matplotlib", "fastapi", "uvicorn")
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:

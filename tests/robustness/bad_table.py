@@ -43,12 +43,14 @@ WHOLE: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("embed", "{data}", "--out", "{out}", "--encoder", "{a}"), ("--batch-size",)),
     (("extract", "{features}", "--out", "{out}"), ("--batch", "--frames", "--size")),
     (("quickstart", "--out", "{out}"), ("--seed",)),
+    (("serve", "{run}"), ("--port", "--workers", "--threads", "--together", "--queue")),
 )
 REAL: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (PLAN, ("--min-probability", "--budget", "--memory-mib", "--prior-weight", "--diversity")),
     (("plan", "{run}", "--video", "x.mp4", "--end", "9"), ("--start",)),
     (("extract", "{features}", "--out", "{out}"), ("--rate",)),
     (("evaluate", "{run}"), ("--min-probability",)),
+    (("serve", "{run}"), ("--max-gflop", "--deadline", "--max-deadline", "--drain")),
 )
 
 
@@ -357,6 +359,7 @@ READ: tuple[tuple[str, ...], ...] = (
     (*TRAIN, *QUICK, "--preset", "@"),
     ("evaluate", "@"),
     ("report", "@", "--json"),
+    ("report", "{simple}", "--json", "--videos", "@"),
     ("evaluate", "{simple}", "--dataset", "@"),
     ("plan", "@", *PLAN[2:]),
     (*PLAN[:3], "@", *PLAN[4:]),

@@ -47,6 +47,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "A table or figure of the paper, on a prepared data set.",
     ),
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
+    "serve": (
+        "cefito.cli.serve:serve",
+        "Plans over HTTP, with a page at /. It needs: pip install 'cefito[serve]'",
+    ),
     "config": ("cefito.cli.config:app", "Show the settings of presets; compare those of runs."),
     "check": ("cefito.cli.check:check", "Whether a data set, run or study is whole and unchanged."),
     "export": ("cefito.cli.share:export", "A run as one zip file, with a model card."),
