@@ -31,7 +31,7 @@ GROUND = (
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}
 _METHODS = {"training", "search", "encoders"} | _LEARNED
-_FRONT = {"evaluation", "planners", "executors"} | _METHODS
+_FRONT = {"batch", "evaluation", "planners", "executors"} | _METHODS
 ROOMS: dict[str, set[str]] = {
     "encoders": set(),
     "executors": set(),
@@ -40,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "search": set(),  # knows nothing of networks, nor of data sets
     "training": _LEARNED,
     "planners": _METHODS,
+    "batch": {"planners", "executors"} | _METHODS,
     "evaluation": {"planners", "executors"} | _METHODS,
     "report": _FRONT,
     "serve": {"report"} | _FRONT,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cefito.executors import Done, Failed, Killed, make_executor
-from cefito.executors.processes import _share
+from cefito.executors.processes import threads_each
 from executors import jobs
 
 
@@ -82,7 +82,7 @@ def test_threads_of_a_worker(setting, cores, workers, each, monkeypatch):
     threads = int(setting) if setting and setting.isdecimal() else 12
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr("cefito.executors.processes._cores", lambda: cores)
-    assert _share(workers) == each
+    assert threads_each(workers) == each
 
 
 def test_what_cannot_travel_is_a_failure(processes, monkeypatch):

@@ -22,10 +22,11 @@ from cefito.executors.base import (
     Value,
     failure,
     ignore,
+    queues,
 )
 from cefito.executors.worker import work
 
-__all__ = ["ProcessExecutor"]
+__all__ = ["ProcessExecutor", "threads_each"]
 
 _SETTING = "OMP_NUM_THREADS"
 _ROUND = 1.0  # seconds between two looks at workers that say nothing
@@ -128,16 +129,12 @@ class _Mapping(Generic[Argument, Value]):
         self.function, self.arguments, self.advance = function, arguments, advance
         self.outcomes: dict[int, Outcome[Value]] = {}
         self.workers: list[_Worker] = []
-        queues: dict[Hashable, deque[int]] = {}
-        names = range(len(arguments)) if groups is None else groups
-        for job, (_, name) in enumerate(zip(arguments, names, strict=True)):
-            queues.setdefault(name, deque()).append(job)
-        self.waiting = deque(queues.values())
+        self.waiting = queues(len(arguments), groups)
 
     def run(self, most: int) -> list[Outcome[Value]]:
         """Work on all jobs in at most so many processes."""
         most = max(1, min(most, len(self.waiting)))
-        threads = _share(most)
+        threads = threads_each(most)
         try:
             while self.waiting or self.workers:
                 while self.waiting and len(self.workers) < most:
@@ -223,7 +220,7 @@ def _send(connection: Connection[Any, Any], message: bytes) -> None:
         return
 
 
-def _share(workers: int) -> int:
+def threads_each(workers: int) -> int:
     """Threads that each of some workers may compute with, so that all have a core.
 
     They share those of this process. OMP_NUM_THREADS is what each may have, as long as there are
