@@ -375,8 +375,8 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
     assert {name for name in before if before[name] != after[name]} == {"run.json"}
     assert after.keys() == {*before, "manifest.json"}
     assert same_weights(folder, trained.folder)
-    assert [part["scores"] for part in open_run(folder).info.training.values()] == [
-        part["scores"] for part in trained.info.training.values()
+    assert [part.scores for part in open_run(folder).info.training.values()] == [
+        part.scores for part in trained.info.training.values()
     ]
 
 
