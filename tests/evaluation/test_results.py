@@ -166,6 +166,9 @@ def test_results_of_earlier_comparisons_still_read(path):
     kept = json.loads(path.read_text())
     for cell in kept["cells"]:
         cell.setdefault("shared_metrics", None)  # of before there were any
+        for training in cell["training"].values():
+            for name, value in (("metrics", []), ("precision", "float32"), ("processor", "none")):
+                training.setdefault(name, value)
     assert results.to_dict() == kept
     assert len(result_tables(results)) == 2 * len(results.horizons)
     assert len(to_csv(results).splitlines()) == 1 + len(results.rows) * len(results.horizons)

@@ -123,7 +123,7 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
     assert begun.replay is None
     assert info.dataset.fingerprint == new.fingerprint
     assert info.windows["train"] == len(cut_windows(new, horizon=3, split="train"))
-    assert [result["epochs"] for result in info.training.values()] == [4, 4]
+    assert [result.epochs for result in info.training.values()] == [4, 4]
     assert "started_from" not in json.loads((chain.folder / "run.json").read_text())
     seen = trained_videos(further)
     assert {*trained_videos(chain).train} < {*seen.train}

@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
     "serve": (
         "cefito.cli.serve:serve",
-        "Plans over HTTP, with a page at /. It needs: pip install 'cefito[serve]'",
+        "Plans over HTTP, with a page at / (pip install 'cefito[serve]').",
     ),
     "plan-batch": (
         "cefito.cli.plan_batch:plan_batch",
