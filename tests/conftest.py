@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.sources.custom import prepare_custom
 from cefito.hashes import file_digest
+from language_model import Stand, stand
 
 TAXONOMY = {
     "dataset": "tiny",
@@ -164,3 +165,15 @@ def reseal():
         (folder / "dataset.json").write_text(json.dumps(header))
 
     return made_whole
+
+
+@pytest.fixture(scope="session", autouse=True)
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """A stand-in on this machine is whom planners ask, so that no test ever asks anybody else."""
+    with stand() as served, pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("OPENAI_"):
+                patch.delenv(name)
+        patch.setenv("CEFITO_LLM_BASE_URL", served.url)
+        patch.setenv("CEFITO_LLM_CACHE", str(tmp_path_factory.mktemp("answers")))
+        yield served

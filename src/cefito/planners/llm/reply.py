@@ -27,8 +27,8 @@ def read(request: Request, content: str) -> Sequences:
         content: The answer.
 
     Raises:
-        InvalidAnswerError: It is not what was asked for: no JSON object, a step that is missing or has an id
-            that it may not have, or something else beside the steps.
+        InvalidAnswerError: It is not what was asked for: no JSON object, a step that is missing or
+            has an id that it may not have, or something else beside the steps.
     """
     text = content.strip()
     fenced = _FENCE.match(text)
