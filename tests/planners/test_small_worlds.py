@@ -83,7 +83,7 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
         )
 
     if horizon == 1 and method.startswith(("pkg", "llm")):
-        with pytest.raises(ConfigError, match="horizon 1: .* first .* last action"):
+        with pytest.raises(ConfigError, match=r"horizon 1: .* first .* last action"):
             trained()
         return
     run = cefito.open_run(trained().folder)

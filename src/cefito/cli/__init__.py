@@ -47,6 +47,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "A table or figure of the paper, on a prepared data set.",
     ),
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
+    "llm-prompt": (
+        "cefito.cli.llm_prompt:llm_prompt",
+        "What a language model would be told, and how often it would be asked.",
+    ),
     "config": ("cefito.cli.config:app", "Show the settings of presets; compare those of runs."),
     "check": ("cefito.cli.check:check", "Whether a data set, run or study is whole and unchanged."),
     "export": ("cefito.cli.share:export", "A run as one zip file, with a model card."),
