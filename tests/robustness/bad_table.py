@@ -34,6 +34,7 @@ WHOLE: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     ((*TRAIN, *QUICK), ("--seed",)),
     (PLAN, ("--top-k", "--from-step", "--task", "--tasks", "--pruning", "--width")),
     (("evaluate", "{simple}"), ("--sample",)),
+    (("llm-prompt", "{simple}"), ("--window", "--sample", "--horizon")),
     (("report", "{simple}", "--json"), ("--sample", "--queries", "--horizon")),
     ((*COMPARE, "--horizons", "3"), ("--seeds",)),
     ((*COMPARE, "--horizons", "3", "--seeds", "1"), ("--sample", "--costly-sample", "--workers")),

@@ -179,6 +179,8 @@ class Server:
             completion = client.chat.completions.create(messages=messages, **body)
         except openai.OpenAIError as problem:
             raise self._explained(problem, client.max_retries, body["model"]) from problem
+        except ValueError as problem:  # not even JSON
+            raise self._strange() from problem
         return self._answered(completion, key), list(request.messages)
 
     def _answered(self, completion: ChatCompletion, key: str) -> Answered:
@@ -195,10 +197,13 @@ class Server:
                 completion_tokens=(usage.completion_tokens or 0) if usage else 0,
             )
         except (AttributeError, IndexError, TypeError, ValueError) as problem:
-            raise RunError(
-                f"{self.place}: answers, but not as a server of chat completions does. Name "
-                "another address; most end in /v1."
-            ) from problem
+            raise self._strange() from problem
+
+    def _strange(self) -> RunError:
+        return RunError(
+            f"{self.place}: answers, but not as a server of chat completions does. Name another "
+            "address; most end in /v1."
+        )
 
     def _explained(self, problem: openai.OpenAIError, retries: int, model: str) -> CefitoError:
         """The error of a request in a line, without the key."""
