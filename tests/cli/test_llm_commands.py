@@ -220,6 +220,7 @@ def test_no_key_reaches_a_file(world, served, call, tmp_path, monkeypatch):
     train = ("train", world.folder, "--horizon", 3, "--out", out, "--method", "llm-ranked", *SET)
     assert call(*train)[0] == 0
     assert call("evaluate", out, "--sample", 3)[0] == 0
-    assert served.headers[0]["Authorization"] == "Bearer sk-very-secret"
+    sent = {name.lower(): value for name, value in served.headers[0].items()}
+    assert sent["authorization"] == "Bearer sk-very-secret"
     for path in (Path(name) / file for name, _, files in os.walk(tmp_path) for file in files):
         assert b"sk-very-secret" not in path.read_bytes(), path
