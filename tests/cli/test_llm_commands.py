@@ -13,7 +13,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
-from language_model import MODEL, stand
+from language_model import MODEL, answered, stand
 
 QUICK = {
     "llm.model": MODEL,
@@ -119,6 +119,34 @@ def test_scores_say_who_answered_and_when(run, served, call):
     assert (
         f"{MODEL} at 127.0.0.1, {replies['last']}: of 6 queries 0 had to be repaired and 6" in err
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "said"),
+    [
+        (answered, "kept", "its answer was valid"),
+        (
+            lambda body: f"Well: {answered(body)}",
+            "repaired",
+            "its answer was invalid and has been repaired",
+        ),
+        (lambda _: "No.", "replaced", "its answer was of no use; the plan is PKG's"),
+    ],
+)
+def test_a_plan_says_whose_it_is(answer, outcome, said, run, served, call):
+    served.answer = answer
+    code, out, err = call("plan", run, "--video", "world-0036", "--json")
+    assert (code, err) == (0, "")
+    reply = json.loads(out)["reply"]
+    assert reply.pop("asked").startswith("20")
+    assert reply == {
+        "outcome": outcome,
+        "model": MODEL,
+        "host": "127.0.0.1",
+        "served": f"{MODEL}-2026-11",
+    }
+    assert f"{MODEL} at 127.0.0.1, 20" in (err := call("plan", run, "--video", "world-0036")[2])
+    assert said in err
 
 
 def test_an_oracle_is_asked_for_and_named(run, served, call):
