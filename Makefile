@@ -1,5 +1,6 @@
 # make quickstart   install into .venv and run the tour on simulated data
 # make test         install what tests need and run them
+# make test-ray     also install Ray (250 MB), and run the tests that need it
 # make check        format, lint, types, import order
 # make clean        remove .venv, caches and build products
 
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: quickstart test check clean
+.PHONY: quickstart test test-ray check clean
 .DELETE_ON_ERROR:
 
 quickstart: $(VENV)/.installed
@@ -17,6 +18,11 @@ quickstart: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test-ray: $(VENV)/.installed-test
+	$(PIP) --editable '.[test,ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -k "ray or cluster" \
+	  tests/executors tests/batch/test_batch.py tests/evaluation/test_study.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

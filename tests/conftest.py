@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -177,3 +179,25 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
         patch.setenv("CEFITO_LLM_BASE_URL", served.url)
         patch.setenv("CEFITO_LLM_CACHE", str(tmp_path_factory.mktemp("answers")))
         yield served
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """A Ray cluster of two workers on this machine, which the executor "ray" finds and leaves."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: make test-ray installs it and runs these tests")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.init(
+            address="local",
+            num_cpus=2,
+            object_store_memory=128 << 20,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    yield
+    ray.shutdown()

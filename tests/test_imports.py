@@ -1,6 +1,6 @@
 """Imports point one way.
 
-cli, service, report → evaluation → planners → training, search → field → data
+cli, serve, report → evaluation → planners → training, search → field → data
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUND = (
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}
 _METHODS = {"training", "search", "encoders"} | _LEARNED
-_FRONT = {"evaluation", "planners", "executors"} | _METHODS
+_FRONT = {"batch", "evaluation", "planners", "executors"} | _METHODS
 ROOMS: dict[str, set[str]] = {
     "encoders": set(),
     "executors": set(),
@@ -40,13 +40,14 @@ ROOMS: dict[str, set[str]] = {
     "search": set(),  # knows nothing of networks, nor of data sets
     "training": _LEARNED,
     "planners": _METHODS,
+    "batch": {"planners", "executors"} | _METHODS,
     "evaluation": {"planners", "executors"} | _METHODS,
     "report": _FRONT,
-    "service": _FRONT,
-    "cli": {"report", "service"} | _FRONT,
+    "serve": {"report"} | _FRONT,
+    "cli": {"report", "serve"} | _FRONT,
     "__main__": {"cli"},
 }
-HEAVY = ("torch", "transformers", "matplotlib")
+HEAVY = ("torch", "transformers", "matplotlib", "fastapi", "uvicorn")
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cefito.cli import main
+from tiny_models import tiny_dinov2
 
 pytest.importorskip("transformers")
 TINY = (
@@ -32,44 +33,7 @@ TINY = (
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """Folder of a tiny DINOv2, randomly initialised."""
-    import torch
-    import transformers
-
-    folder = tmp_path_factory.mktemp("dinov2")
-    torch.manual_seed(1)  # the model's own initialisation knows no generators
-    network = transformers.Dinov2Model(
-        transformers.Dinov2Config(
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            image_size=28,
-            patch_size=14,
-        )
-    )
-    for parameter in network.parameters():
-        # as initialised, vectors are nearly equal
-        parameter.data += 0.2 * torch.randn_like(parameter)
-    network.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(
-        json.dumps(
-            {
-                "size": {"shortest_edge": 28},
-                "crop_size": {"height": 28, "width": 28},
-                "image_mean": [0.5] * 3,
-                "image_std": [0.2] * 3,
-                "image_processor_type": "BitImageProcessor",
-                "do_resize": True,
-                "do_center_crop": True,
-                "do_normalize": True,
-                "do_rescale": True,
-                "do_convert_rgb": True,
-                "resample": 3,
-                "rescale_factor": 1 / 255,
-            }
-        )
-    )
-    return folder
+    return tiny_dinov2(tmp_path_factory.mktemp("dinov2"))
 
 
 def frames(video):

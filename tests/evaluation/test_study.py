@@ -561,6 +561,16 @@ def test_processes_score_as_this_one_does(world, tmp_path, finished):
                 assert getattr(scores(ours, name), field) == part, field
 
 
+def test_cells_on_a_cluster(world, finished, tmp_path, ray_cluster):
+    ours = made(world, tmp_path / "out", ("nearest", "frequent"))
+    assert run_study(ours, workers=2, executor="ray") == []
+    theirs = made(world, finished)
+    for name in ("nearest", "frequent"):
+        for field, part in scores(theirs, name):
+            if field not in ("seconds_per_query", "training"):
+                assert getattr(scores(ours, name), field) == part, field
+
+
 def test_another_executor(world, tmp_path, monkeypatch):
     asked = []
 

@@ -1,10 +1,11 @@
 """What every executor must do; whoever registers one is held to it."""
 
+import socket
 import threading
 
 import pytest
 
-from cefito.errors import ConfigError
+from cefito.errors import ConfigError, RunError
 from cefito.executors import EXECUTORS, Done, Failed, make_executor
 from cefito.executors.base import attempt, ignore
 from executors import jobs
@@ -39,6 +40,8 @@ class Toy:
 
 @pytest.fixture(params=[*EXECUTORS, "toy"])
 def executor(request, monkeypatch):
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
     monkeypatch.setitem(EXECUTORS, "toy", Toy)
     return make_executor(request.param, workers=2)
 
@@ -90,10 +93,24 @@ def test_executors_by_name():
     assert type(make_executor()) is EXECUTORS["serial"]
     assert type(make_executor(workers=2)) is EXECUTORS["processes"]
     assert make_executor(workers=2).workers == 2
-    with pytest.raises(ConfigError, match=r"no executor 'abacus'; there are serial, processes\."):
+    with pytest.raises(
+        ConfigError, match=r"no executor 'abacus'; there are serial, processes, ray"
+    ):
         make_executor("abacus")
     with pytest.raises(ConfigError, match="workers 0: expected at least 1"):
         make_executor(workers=0)
+
+
+def test_a_cluster_that_does_not_answer(monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed: make test-ray installs it")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # else what is connected is used
+    with socket.socket() as nobody:  # bound, but not listening
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(RunError) as caught:
+            make_executor(address=address).map(jobs.double, [1])
+    assert str(caught.value).startswith(f"no Ray cluster answers at {address} (")
+    assert "\n" not in str(caught.value)
 
 
 def test_an_interrupt_passes_the_serial_one():

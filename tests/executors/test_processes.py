@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cefito.executors import Done, Failed, Killed, make_executor
+from cefito.executors.processes import threads_each
 from executors import jobs
 
 
@@ -51,12 +52,37 @@ def test_groups_stay_on_one_worker(processes):
 def test_workers_share_the_cores(monkeypatch):
     import torch
 
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
     two, nine = (make_executor("processes", workers=workers) for workers in (2, 9))
     assert values(two.map(jobs.threads, [False, False])) == [("3", None)] * 2
     assert values(nine.map(jobs.threads, [False])) == [("6", None)]  # no more workers than jobs
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert values(nine.map(jobs.threads, [True])) == [("1", 1)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "cores", "workers", "each"),
+    [
+        ("2", 8, 4, 2),  # what the user asked for
+        ("8", 8, 4, 2),  # but no more than there are cores for all
+        ("1", 8, 2, 1),
+        ("4", 2, 3, 1),
+        ("many", 8, 4, 3),  # no number: what PyTorch goes by
+        (None, 8, 4, 3),  # twelve threads are shared out
+        (None, 8, 40, 1),
+    ],
+)
+def test_threads_of_a_worker(setting, cores, workers, each, monkeypatch):
+    import torch
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    threads = int(setting) if setting and setting.isdecimal() else 12
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr("cefito.executors.processes._cores", lambda: cores)
+    assert threads_each(workers) == each
 
 
 def test_what_cannot_travel_is_a_failure(processes, monkeypatch):

@@ -38,7 +38,7 @@ def test_a_line_goes_where_its_points_are():
     )
     (path,) = re.findall(r'class="line h0" d="M([^"]*)"', drawing)
     places = [tuple(map(float, pair.split())) for pair in path.split("L")]
-    assert places == [(46, 196), (228, 103), (410, 10)]  # the corners of the axes, and the middle
+    assert places == [(54, 196), (232, 103), (410, 10)]  # the corners of the axes, and the middle
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=300))

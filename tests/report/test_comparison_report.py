@@ -7,11 +7,12 @@ import html5lib
 import numpy as np
 import pytest
 
+from browsing import check_file
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.evaluation.results import read_results
-from cefito.report import ComparisonReport, rendered, report_comparison
+from cefito.report import ComparisonReport, rendered, report_comparison, save_report
 
 CHEAP = ("classifier.hidden=[8,16,8]", "classifier_training.optimiser.epochs=2")
 
@@ -108,3 +109,8 @@ def test_damaged_results(folder, tmp_path):
     (tmp_path / "results.json").write_text((folder / "results.json").read_text()[:200])
     with pytest.raises(RunError, match=r"results\.json"):
         report_comparison(tmp_path)
+
+
+def test_nothing_serious_for_axe_in_a_browser(made, tmp_path):
+    save_report(made, tmp_path / "report.html")
+    check_file(tmp_path / "report.html")

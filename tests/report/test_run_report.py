@@ -8,6 +8,7 @@ from dataclasses import replace
 import html5lib
 import pytest
 
+from browsing import check_file
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.errors import ConfigError
@@ -325,3 +326,9 @@ def test_the_windows_of_another_split(trained, world, tmp_path):
     assert report.scores.windows == len(cut_windows(world, horizon=3, split="val"))
     assert report.gallery == []
     parsed(rendered(report))
+
+
+def test_nothing_serious_for_axe_in_a_browser(made, tmp_path):
+    few = made.model_copy(update={"gallery": made.gallery[:8]})  # a large page takes axe long
+    save_report(few, tmp_path / "report.html")
+    check_file(tmp_path / "report.html")

@@ -24,6 +24,7 @@ NO_NUMBERS = ("nan", "inf", "-inf", "1e999", "", " ", "abc", "1,5", "0x10", "9" 
 TRAIN = ("train", "{data}", "--horizon", "3", "--out", "{out}")
 QUICK = ("--method", "frequent", "--set", "classifier_training.optimiser.epochs=1")
 PLAN = ("plan", "{run}", "--initial", "{a}", "--goal", "{b}")
+BATCH = ("plan-batch", "{simple}", "{data}", "--out", "{here}/plans.jsonl")
 PREPARE = ("data", "prepare", "custom", "{table}", "{out}", "--features", "{features}")
 COMPARE = ("compare", "{data}", "--planners", "frequent", "--out", "{out}", "--no-published")
 COMPARE = (*COMPARE, *QUICK[2:])
@@ -33,6 +34,7 @@ WHOLE: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("train", "{data}", "--out", "{out}", *QUICK), ("--horizon",)),
     ((*TRAIN, *QUICK), ("--seed",)),
     (PLAN, ("--top-k", "--from-step", "--task", "--tasks", "--pruning", "--width")),
+    (BATCH, ("--top-k", "--workers", "--threads", "--shard")),
     (("evaluate", "{simple}"), ("--sample",)),
     (("llm-prompt", "{simple}"), ("--window", "--sample", "--horizon")),
     (("report", "{simple}", "--json"), ("--sample", "--queries", "--horizon")),
@@ -44,12 +46,15 @@ WHOLE: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("embed", "{data}", "--out", "{out}", "--encoder", "{a}"), ("--batch-size",)),
     (("extract", "{features}", "--out", "{out}"), ("--batch", "--frames", "--size")),
     (("quickstart", "--out", "{out}"), ("--seed",)),
+    (("serve", "{run}"), ("--port", "--workers", "--threads", "--together", "--queue")),
 )
 REAL: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (PLAN, ("--min-probability", "--budget", "--memory-mib", "--prior-weight", "--diversity")),
     (("plan", "{run}", "--video", "x.mp4", "--end", "9"), ("--start",)),
     (("extract", "{features}", "--out", "{out}"), ("--rate",)),
     (("evaluate", "{run}"), ("--min-probability",)),
+    (("serve", "{run}"), ("--max-gflop", "--deadline", "--max-deadline", "--drain")),
+    (("plan-batch", "{run}", *BATCH[2:]), ("--min-probability", "--budget")),
 )
 
 
@@ -228,6 +233,8 @@ def texts() -> Iterator[Case]:
         wanted = "either" if title in ("empty", "blank") else "refused"
         call = (*TRAIN, *QUICK, "--preset", "{here}/x.toml")
         yield Case(f"preset: {title}", call, file, wanted=wanted)
+        call = (*BATCH[:2], "{here}/x.parquet", *BATCH[3:])
+        yield Case(f"queries: {title}", call, lambda here, make=make: make(here / "x.parquet"))
         for command, extra in (("crosstask", ()), ("coin", ())):
             call = ("data", "prepare", command, "--annotations", "{here}/x.json", "--out", "{out}")
             call = (*call, "--features", "{features}", *extra)
@@ -358,8 +365,11 @@ READ: tuple[tuple[str, ...], ...] = (
     (*TRAIN, *QUICK, "--preset", "@"),
     ("evaluate", "@"),
     ("report", "@", "--json"),
+    ("report", "{simple}", "--json", "--videos", "@"),
     ("evaluate", "{simple}", "--dataset", "@"),
     ("plan", "@", *PLAN[2:]),
+    ("plan-batch", "@", *BATCH[2:]),
+    (*BATCH[:2], "@", *BATCH[3:]),
     (*PLAN[:3], "@", *PLAN[4:]),
     ("plan", "{run}", "--video", "@", "--start", "1", "--end", "2", "--encoder", "s3d"),
     ("plan", "{run}", "--video", "@"),
@@ -371,6 +381,7 @@ READ: tuple[tuple[str, ...], ...] = (
 WRITTEN: tuple[tuple[str, ...], ...] = (
     ("train", "{data}", "--horizon", "3", *QUICK, "--out", "@"),
     ("data", "world", "@"),
+    (*BATCH[:4], "@"),
     ("data", "pad", "{data}", "@", "--horizon", "3"),
     ("data", "prepare", "custom", "{table}", "@", "--features", "{features}"),
     (*COMPARE[:4], *QUICK[2:], "--horizons", "3", "--seeds", "1", "--out", "@"),
@@ -427,6 +438,9 @@ NAMED: tuple[tuple[str, ...], ...] = (
     (*PLAN, "--forbid=@"),
     (*PLAN, "--pin=@"),
     (*PLAN, "--before=@"),
+    (*BATCH, "--split=@"),
+    (*BATCH, "--executor=@"),
+    (*BATCH, "--executor=serial", "--address=@"),
     (*TRAIN, "--method=@"),
     (*TRAIN, *QUICK, "--preset=@"),
     (*TRAIN, *QUICK, "--selection=@"),

@@ -51,6 +51,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "cefito.cli.llm_prompt:llm_prompt",
         "What a language model would be told, and how often it would be asked.",
     ),
+    "serve": (
+        "cefito.cli.serve:serve",
+        "Plans over HTTP, with a page at /. It needs: pip install 'cefito[serve]'",
+    ),
+    "plan-batch": (
+        "cefito.cli.plan_batch:plan_batch",
+        "Plan any number of queries into a file, resumable, on several processes or a cluster.",
+    ),
     "config": ("cefito.cli.config:app", "Show the settings of presets; compare those of runs."),
     "check": ("cefito.cli.check:check", "Whether a data set, run or study is whole and unchanged."),
     "export": ("cefito.cli.share:export", "A run as one zip file, with a model card."),

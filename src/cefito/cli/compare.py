@@ -34,6 +34,8 @@ def compare(
     sample: int | None = None,
     costly_sample: int = 100,
     workers: int = 1,
+    executor: str | None = None,
+    address: str | None = None,
     device: str = "auto",
     against: str | None = None,
     published: bool = True,
@@ -64,6 +66,10 @@ def compare(
         costly_sample: Size of the sample that exact search is scored on where there are many
             candidates.
         workers: Seeds that are worked on at the same time, each in a process of its own.
+        executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
+            by default one worker works in this process, and several in processes of their own.
+        address: Of a Ray cluster that runs, for the executor ray; by default it works on this
+            machine.
         device: auto, cpu or cuda.
         against: The planner that the others are compared with; the first one by default.
         published: Show published results below the rule.
@@ -93,7 +99,9 @@ def compare(
         device=device,
     )
     with log_warnings():
-        problems = run_study(study, workers=workers, progress=progress)
+        problems = run_study(
+            study, workers=workers, executor=executor, address=address, progress=progress
+        )
     return finish(
         gather(study), out, against, problems, published="main" if published else "", json=json
     )

@@ -59,9 +59,9 @@ def plan(
             as the run's horizon.
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
-        queries: List of queries, .jsonl or .csv, each line with features, start and end, or with
-            initial and goal, and an id, a task and constraints if you like; files are found from
-            the folder of the list.
+        queries: Short list of queries, .jsonl, .csv or .parquet, each line with features, start and
+            end, or with initial and goal, and an id, a task and constraints if you like; files are
+            found from the folder of the list. cefito plan-batch plans long ones.
         task: Name or id of the task, instead of the predicted one.
         top_k: How many plans.
         pin: STEP=ACTION: the action of a step, counted from 1, is known; may be repeated. Actions

@@ -36,7 +36,7 @@ def plan_many(
 
     Args:
         run: The run.
-        path: The list, as `cefito.planners.batch.read_queries` takes it.
+        path: The list, as `cefito.batch.asked.read_queries` takes it.
         observe: Of these only `seconds` and `precision` go with a list.
         alone: Whether no option of a single query was given.
         json: Print the answers as JSON, one a line, instead of a table of the best plans.
@@ -48,8 +48,8 @@ def plan_many(
     Returns:
         The exit code.
     """
+    from cefito.batch.asked import Asked, read_queries
     from cefito.planners.answer import answer
-    from cefito.planners.batch import read_queries
 
     given = {name for name, value in vars(observe).items() if value is not None}
     if not alone or given - {"seconds", "precision"}:
@@ -57,21 +57,30 @@ def plan_many(
             "--queries takes the place of --video, --features, --initial and pictures. Leave these "
             "out."
         )
-    queries = read_queries(run, path, seconds=observe.seconds, precision=observe.precision)
-    tasks = [task if entry.task is None else entry.task for entry in queries]
-    held = [  # all of them before the first is planned
-        (constraints.with_more(entry.constraints) if entry.constraints else constraints).resolved(
-            run.taxonomy, task=of
-        )
-        for entry, of in zip(queries, tasks, strict=True)
-    ]
+    queries = read_queries(
+        run,
+        path,
+        Asked(
+            task=task,
+            constraints=constraints,
+            seconds=observe.seconds,
+            precision=observe.precision,
+        ),
+    )
     found: list[tuple[str, Answer]] = []
     with (
         stoppable("stopping with the plans so far; press Ctrl-C again to end at once") as stop,
         passing_progress("planning", total=len(queries)) as advance,
     ):
-        for entry, of, to in zip(queries, tasks, held, strict=True):
-            made = answer(run, entry.query, task=of, constraints=to, stop=stop, **asked)
+        for entry in queries:
+            made = answer(
+                run,
+                entry.query,
+                task=entry.task,
+                constraints=entry.constraints,
+                stop=stop,
+                **asked,
+            )
             if made.plans:
                 found.append((entry.id, made))
             if json and made.plans:

@@ -30,7 +30,8 @@ class Observed:
     Attributes:
         features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With
             videos it is where these are written, by default a folder beside the data set.
-        videos: Folder of videos, whose features are extracted first.
+        videos: Folder of videos, whose features are extracted first. The data set notes where it
+            lies, so that reports can show frames.
         name: Name shown in tables; by default that of the annotations.
         beyond: Steps that end beyond the features: leave them out (drop), put the step before in
             their place, features and label, as the published loader does (rewrite), or stop
@@ -235,6 +236,11 @@ def _benchmark(
     _prepare(lambda: read_benchmark(name, annotations, taxonomy=taxonomy), out, observed, encoder)
 
 
+def _folder_of(videos: Path | None) -> Path | None:
+    """The folder of what may be a single video."""
+    return videos.parent if videos is not None and videos.is_file() else videos
+
+
 def _prepare(
     read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
 ) -> list[str]:
@@ -263,6 +269,7 @@ def _prepare(
         seconds=observed.seconds,
         precision=observed.precision,
         workers=observed.workers,
+        videos=_folder_of(observed.videos),
         progress=passing_progress,
     )
     notes: list[str] = dataset.provenance["preparation"]["notes"]

@@ -24,6 +24,8 @@ def report(
     sample: int | None = None,
     queries: int = 300,
     dataset: Path | None = None,
+    videos: Path | None = None,
+    without_frames: Flag = False,
     horizon: int | None = None,
     device: str = "auto",
     json: Flag = False,
@@ -42,6 +44,10 @@ def report(
         queries: Of a run: how many queries the gallery shows at most, a fixed random sample.
         dataset: Of a run: where its data set is, if not where it was trained, or another one to
             score it on.
+        videos: Of a run: folder of the data set's videos, found by their ids, if not where the
+            data set says. The gallery then shows a frame of each query's start and end, up to 6 kB
+            each and 3 MB in all.
+        without_frames: Of a run: show no frames.
         horizon: Of a folder that holds runs of several: number of actions.
         device: auto, cpu or cuda.
         json: Print the same numbers as JSON.
@@ -56,6 +62,8 @@ def report(
         raise ConfigError("nothing to write: give --out report.html, or --json.")
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
+    if videos is not None and without_frames:
+        raise ConfigError("--videos and --without-frames exclude each other; give one.")
     if out is not None:
         check_target(out)
     with log_warnings():
@@ -69,6 +77,8 @@ def report(
                 sample=sample,
                 dataset=dataset,
                 queries=queries,
+                videos=videos,
+                frames=not without_frames,
                 progress=progress,
             )
     if out is not None:

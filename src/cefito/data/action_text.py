@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.prepared import PreparedDataset, write_dataset
+from cefito.data.video_folder import video_folder, video_folder_entry
 from cefito.errors import DataError
 
 __all__ = ["Embed", "with_action_text"]
@@ -57,5 +58,9 @@ def with_action_text(source: PreparedDataset, target: Path, embed: Embed) -> Pre
         start=source.start,
         end=source.end,
         action_text=text,
-        provenance={**source.provenance, "action_text": record},
+        provenance={
+            **source.provenance,
+            **video_folder_entry(video_folder(source), target),
+            "action_text": record,
+        },
     )

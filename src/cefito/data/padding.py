@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from cefito.data.prepared import PreparedDataset, write_dataset
+from cefito.data.video_folder import video_folder, video_folder_entry
 from cefito.errors import DataError
 
 __all__ = ["pad_dataset"]
@@ -54,5 +55,6 @@ def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> Prep
             "fingerprint": dataset.fingerprint,
             "horizon": horizon,
             **{key: dataset.provenance[key] for key in ("observed",) if key in dataset.provenance},
+            **video_folder_entry(video_folder(dataset), target),
         },
     )

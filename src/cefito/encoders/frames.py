@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-__all__ = ["Sampling", "VideoInfo", "clips", "probe"]
+__all__ = ["Sampling", "VideoInfo", "clips", "glance", "probe"]
 
 _ALLOWED_LOSS = 2.0, 0.01
 """Most seconds, and most of the announced length, that a file which is not truncated may lack."""
@@ -160,6 +160,27 @@ def probe(path: Path) -> VideoInfo:
         return VideoInfo(
             path=path, origin=origin, duration=end - origin, aspect=aspect, timed=timed
         )
+
+
+def glance(path: Path) -> VideoInfo:
+    """What a video says of itself, without reading through it.
+
+    That is enough to show pictures of it. Where it does not say how long it is, it is read through.
+
+    Raises:
+        ConfigError: PyAV is not installed.
+        DataError: The file is missing, no video, or has no pictures.
+    """
+    with _opened(path) as (container, stream):
+        if container.duration:
+            return VideoInfo(
+                path=path,
+                origin=(container.start_time or 0) / 1e6,
+                duration=container.duration / 1e6,
+                aspect=float(stream.sample_aspect_ratio or 1),
+                timed=True,
+            )
+    return probe(path)
 
 
 def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Iterator[Tensor]:

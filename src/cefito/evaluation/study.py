@@ -25,7 +25,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.evaluation.cells import Cell, CellScorer, read_cell, write_failure
 from cefito.evaluation.records import CellFile, FailureFile
 from cefito.evaluation.rows import Row
-from cefito.executors import Failed, Killed, Outcome, make_executor
+from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.locks import locked
 from cefito.planners.settings import RunConfig, load_config
 from cefito.progress import Progress, silent
@@ -182,6 +182,7 @@ def run_study(
     *,
     workers: int = 1,
     executor: str | None = None,
+    address: str | None = None,
     progress: Progress = silent,
 ) -> list[str]:
     """Train and score what is missing.
@@ -192,6 +193,7 @@ def run_study(
             one horizon, one after the other.
         executor: Name of the executor, as in `cefito.executors.EXECUTORS`; by default one worker
             works in this process, and several in processes of their own.
+        address: Of a Ray cluster that runs, for the executor ray.
         progress: Shows progress.
 
     Returns:
@@ -202,14 +204,14 @@ def run_study(
         DataError: As `check_study`.
         RunError: As `check_study`.
     """
+    mapping = make_executor(executor, workers=workers, address=address)
     check_study(study, workers=workers)
     with locked(study.out, "a comparison"):
-        return _run(study, workers, executor, progress)
+        return _run(study, mapping, progress)
 
 
-def _run(study: Study, workers: int, executor: str | None, progress: Progress) -> list[str]:
+def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:
     """Train and score what is missing, in a folder that is ours."""
-    mapping = make_executor(executor, workers=workers)
     cells = missing_cells(study)
     groups = [(cell.horizon, cell.seed) for cell in cells]
     if mapping.in_process:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import traceback
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
-__all__ = ["Done", "Executor", "Failed", "Killed", "Outcome", "attempt", "ignore"]
+__all__ = [
+    "Done",
+    "Executor",
+    "Failed",
+    "Killed",
+    "Outcome",
+    "attempt",
+    "ignore",
+    "queues",
+]
 
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
@@ -104,3 +114,16 @@ def failure(problem: Exception) -> Failed:
     message = " ".join(str(problem).split())
     name = type(problem).__name__
     return Failed(f"{name}: {message}" if message else name, traceback.format_exc())
+
+
+def queues(count: int, groups: Sequence[Hashable] | None) -> deque[deque[int]]:
+    """The numbers of so many jobs, those of a group in a queue of their own.
+
+    Raises:
+        ValueError: Not as many groups as jobs.
+    """
+    found: dict[Hashable, deque[int]] = {}
+    names = range(count) if groups is None else groups
+    for job, name in zip(range(count), names, strict=True):
+        found.setdefault(name, deque()).append(job)
+    return deque(found.values())

@@ -22,11 +22,13 @@ from cefito.executors.base import (
     Value,
     failure,
     ignore,
+    queues,
 )
 from cefito.executors.worker import work
 
-__all__ = ["ProcessExecutor"]
+__all__ = ["ProcessExecutor", "threads_each"]
 
+_SETTING = "OMP_NUM_THREADS"
 _ROUND = 1.0  # seconds between two looks at workers that say nothing
 _PATIENCE = 5.0  # seconds that a worker has to end when it is told to
 
@@ -127,16 +129,12 @@ class _Mapping(Generic[Argument, Value]):
         self.function, self.arguments, self.advance = function, arguments, advance
         self.outcomes: dict[int, Outcome[Value]] = {}
         self.workers: list[_Worker] = []
-        queues: dict[Hashable, deque[int]] = {}
-        names = range(len(arguments)) if groups is None else groups
-        for job, (_, name) in enumerate(zip(arguments, names, strict=True)):
-            queues.setdefault(name, deque()).append(job)
-        self.waiting = deque(queues.values())
+        self.waiting = queues(len(arguments), groups)
 
     def run(self, most: int) -> list[Outcome[Value]]:
         """Work on all jobs in at most so many processes."""
         most = max(1, min(most, len(self.waiting)))
-        threads = max(1, _threads() // most)
+        threads = threads_each(most)
         try:
             while self.waiting or self.workers:
                 while self.waiting and len(self.workers) < most:
@@ -222,9 +220,27 @@ def _send(connection: Connection[Any, Any], message: bytes) -> None:
         return
 
 
+def threads_each(workers: int) -> int:
+    """Threads that each of some workers may compute with, so that all have a core.
+
+    They share those of this process. OMP_NUM_THREADS is what each may have, as long as there are
+    cores for all.
+    """
+    if os.environ.get(_SETTING, "").isdecimal():
+        return max(1, min(_threads(), _cores() // workers))
+    return max(1, _threads() // workers)
+
+
 def _threads() -> int:
     """Threads that this process computes with."""
     if "torch" in sys.modules:
         return int(sys.modules["torch"].get_num_threads())
-    setting = os.environ.get("OMP_NUM_THREADS", "")
-    return int(setting) if setting.isdecimal() else os.cpu_count() or 1
+    setting = os.environ.get(_SETTING, "")
+    return int(setting) if setting.isdecimal() else _cores()
+
+
+def _cores() -> int:
+    """Cores that this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -20,11 +20,12 @@ from typing import Any
 
 from cefito.executors.base import Done, Failed, attempt, failure
 
-__all__ = ["work"]
+__all__ = ["THREAD_SETTINGS", "CalledFunction", "pickled_outcome", "work"]
 
 _READY = b"ready"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables of the environment that tell libraries how many threads to compute with."""
 
 
 def work(connection: Connection[Any, Any], threads: int) -> None:
@@ -37,18 +38,18 @@ def work(connection: Connection[Any, Any], threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for setting in _THREAD_SETTINGS:  # read by libraries as they are loaded
+    for setting in THREAD_SETTINGS:  # read by libraries as they are loaded
         os.environ[setting] = str(threads)
     try:
         connection.send_bytes(_READY)
-        function = _Function(connection.recv_bytes(), threads)
+        function = CalledFunction(connection.recv_bytes(), threads)
         while True:
-            _reply(connection, attempt(function, connection.recv_bytes()))
+            connection.send_bytes(pickled_outcome(function, connection.recv_bytes()))
     except (EOFError, OSError):  # the parent closed the pipe
         return
 
 
-class _Function:
+class CalledFunction:
     """A function that is unpickled when it is first called, so that this may fail like a job.
 
     Attributes:
@@ -61,6 +62,7 @@ class _Function:
         self.function: Any = None
 
     def __call__(self, argument: bytes) -> Any:
+        """What the function gives for a pickled argument."""
         if self.function is None:
             function = pickle.loads(self.pickled)
             if "torch" in sys.modules:  # perhaps loaded before the environment was set
@@ -69,13 +71,13 @@ class _Function:
         return self.function(pickle.loads(argument))
 
 
-def _reply(connection: Connection[Any, Any], outcome: Done[Any] | Failed) -> None:
-    """Send an outcome; a value that cannot be pickled is a failure too."""
+def pickled_outcome(function: CalledFunction, argument: bytes) -> bytes:
+    """Call a function; a value that cannot be pickled is a failure too."""
+    outcome: Done[Any] | Failed = attempt(function, argument)
     try:
-        message = ForkingPickler.dumps(outcome)
+        return bytes(ForkingPickler.dumps(outcome))
     except Exception as problem:
-        message = ForkingPickler.dumps(failure(problem))
-    connection.send_bytes(message)
+        return bytes(ForkingPickler.dumps(failure(problem)))
 
 
 def _die_with_parent() -> None:

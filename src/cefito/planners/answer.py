@@ -21,7 +21,15 @@ from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.settings import Immutable
 
-__all__ = ["Answer", "PlannedSequence", "answer", "planned_sequences"]
+__all__ = [
+    "Answer",
+    "PlannedSequence",
+    "answer",
+    "answer_of",
+    "asked_of",
+    "in_names",
+    "planned_sequences",
+]
 
 
 class TaskAnswer(Immutable):
@@ -176,7 +184,41 @@ def answer(
             plans cannot be held to.
         RunError: Observations of another dimension.
     """
-    taxonomy, planner = run.taxonomy, run.planner
+    planner = run.planner
+    query, constraints = asked_of(run, query, task=task, constraints=constraints)
+    if min_probability is not None:
+        check_min_probability(planner, min_probability)
+    try:
+        (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
+    except ConfigError as problem:
+        raise in_names(problem, run.taxonomy) from problem
+    return answer_of(
+        run,
+        query,
+        plans,
+        min_probability=min_probability,
+        truth=truth,
+        dataset=dataset,
+        interrupted=stop is not None and stop(),
+    )
+
+
+def asked_of(
+    run: Run,
+    query: Queries,
+    *,
+    task: int | str | None = None,
+    constraints: Constraints | NamedConstraints = UNCONSTRAINED,
+) -> tuple[Queries, Constraints]:
+    """A query with its task, and constraints by ids: what a run's planner is then asked.
+
+    Arguments as in `answer`.
+
+    Raises:
+        ConfigError: Unknown task or action.
+        RunError: Observations of another dimension, where the run says how they are joined.
+    """
+    taxonomy = run.taxonomy
     check_width(run, query.initial.shape[-1], "observations have")
     given = None if task is None else find_task(taxonomy, task)
     if given is not None:
@@ -184,18 +226,44 @@ def answer(
     if isinstance(constraints, NamedConstraints):
         constraints = constraints.resolved(taxonomy, task=given)
     _check_actions(constraints, taxonomy)
-    if min_probability is not None:
-        check_min_probability(planner, min_probability)
-    try:
-        (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
-    except ConfigError as problem:
-        message = in_words(str(problem), taxonomy)
-        raise ConfigError(message, setting=problem.setting) from problem
+    return query, constraints
+
+
+def in_names(problem: ConfigError, taxonomy: Taxonomy) -> ConfigError:
+    """An error of a planner, which knows ids only, with the names of actions behind them."""
+    return ConfigError(in_words(str(problem), taxonomy), setting=problem.setting)
+
+
+def answer_of(
+    run: Run,
+    query: Queries,
+    plans: Plans,
+    *,
+    min_probability: float | None = None,
+    truth: NDArray[np.int64] | None = None,
+    dataset: DatasetName | None = None,
+    interrupted: bool = False,
+) -> Answer:
+    """The answer to a query that was planned, perhaps together with others.
+
+    Args:
+        run: The run that planned it.
+        query: The query, with its task where that was given.
+        plans: Its plans.
+        min_probability: As in `answer`, checked before.
+        truth: As in `answer`.
+        dataset: As in `answer`.
+        interrupted: Whether the search was stopped before its end.
+    """
+    taxonomy, planner = run.taxonomy, run.planner
     tasks = _tasks(planner, query, plans)
     description = planner.describe()
     return Answer(
         task=_task_answer(
-            tasks[0], taxonomy, given=task is not None, probability=_first(plans.task_probabilities)
+            tasks[0],
+            taxonomy,
+            given=query.tasks is not None,
+            probability=_first(plans.task_probabilities),
         ),
         plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
         evaluated=EffortAnswer(**vars(plans.evaluated)),
@@ -209,7 +277,7 @@ def answer(
         search=SearchAnswer(
             method=description.search.method if description.search else None,
             tasks=plans.searched,
-            interrupted=stop is not None and stop(),
+            interrupted=interrupted,
         ),
         weights=description.weights,
         truth=(

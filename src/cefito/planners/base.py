@@ -222,6 +222,15 @@ class Planner(Protocol):
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
         """The task it plans each query for [N]; None if it has no such notion."""
 
+    def most_operations(
+        self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
+    ) -> NDArray[np.float64] | None:
+        """Most floating-point operations that the search of each query may take [N].
+
+        That is known before anything is searched. None where it has no search whose cost could
+        grow.
+        """
+
     def plan(
         self,
         queries: Queries,
@@ -310,6 +319,15 @@ class BasePlanner:
         """
         check_finetuning(self)
         raise NotImplementedError(f"{self.name} says that it can be finetuned, but cannot")
+
+    def most_operations(
+        self,
+        queries: Queries,  # noqa: ARG002
+        top_k: int,  # noqa: ARG002
+        constraints: Constraints = UNCONSTRAINED,  # noqa: ARG002
+    ) -> NDArray[np.float64] | None:
+        """Its cost does not grow with what is asked."""
+        return None
 
     def with_search(self, settings: SearchConfig) -> Self:  # noqa: ARG002
         """Refuse: it has no search that could be changed.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +13,14 @@ from cefito.data.text import nfc
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy
 from cefito.planners.base import Queries
-from cefito.planners.matching import match_dataset
+from cefito.planners.matching import DatasetMatch, match_dataset
 from cefito.planners.observations import check_width, query_from_features
+from cefito.planners.observer import Recipe
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
 
 if TYPE_CHECKING:
     import torch
-
-    from cefito.encoders.video import VideoEncoder
 
 __all__ = [
     "query_from_features",
@@ -30,11 +28,8 @@ __all__ = [
     "query_from_pictures",
     "query_from_video",
     "query_from_video_file",
+    "query_of_window",
 ]
-
-# Of what features were made with: what an encoder of each kind is opened with again.
-_S3D_SETTINGS = ("frames", "rate", "size")
-_PICTURE_SETTINGS = ("layer",)
 
 
 def query_from_video(
@@ -54,7 +49,17 @@ def query_from_video(
         ConfigError: No such video, or it has too few steps behind `from_step`.
         RunError: The data set is gone, or the run cannot be used on it, as `match_dataset` says.
     """
-    match = match_dataset(run, run.dataset(dataset))
+    return query_of_window(match_dataset(run, run.dataset(dataset)), video_id, from_step)
+
+
+def query_of_window(
+    match: DatasetMatch, video_id: str, from_step: int = 0
+) -> tuple[Queries, NDArray[np.int64] | None]:
+    """As `query_from_video`, of a data set that was opened and compared with the run before.
+
+    Raises:
+        ConfigError: No such video, or it has too few steps behind `from_step`.
+    """
     opened, wanted = match.dataset, (video_id, nfc(video_id))
     numbers = (number for number, video in enumerate(opened.videos) if video.video_id in wanted)
     index = next(numbers, None)
@@ -63,7 +68,7 @@ def query_from_video(
             f"no video '{video_id}' in {opened.folder}. Its videos.jsonl lists those there are.",
             setting="video",
         )
-    horizon, steps = run.horizon, opened.videos[index].steps
+    horizon, steps = match.run.horizon, opened.videos[index].steps
     last = len(steps) - horizon
     if not 0 <= from_step <= last:
         remedy = (
@@ -164,24 +169,8 @@ def query_from_video_file(
         DataError: The video cannot be read.
         RunError: The encoder's weights are missing or do not fit.
     """
-    video = Path(video)
-    weights = None if weights is None else Path(weights)
-    from cefito.encoders.video import observations_from_video
-
-    observed = _observed(run)
-    made_with = observed.get("features") or {}
-    name = _encoder_name(run, encoder, made_with)
-    initial, goal = observations_from_video(
-        video,
-        start,
-        end,
-        _open(name, made_with, weights, device),
-        seconds=observed.get("seconds", 3),
-        made_with=made_with or None,
-        progress=progress,
-    )
-    _warn_unknown(name, made_with)
-    return Queries(initial=initial[None], goal=goal[None])
+    observer = Recipe.of(run).open(encoder, weights=weights, device=device)
+    return observer.of_video(video, start, end, progress=progress)
 
 
 def query_from_pictures(
@@ -209,73 +198,5 @@ def query_from_pictures(
             pictures.
         DataError: A picture cannot be read.
     """
-    initial = Path(initial)
-    goal = Path(goal)
-    weights = None if weights is None else Path(weights)
-    from cefito.encoders.images import observations_from_images
-    from cefito.encoders.video import Pictures
-
-    made_with = _observed(run).get("features") or {}
-    name = _encoder_name(run, encoder, made_with)
-    opened = _open(name, made_with, weights, device)
-    if not isinstance(opened, Pictures):
-        raise ConfigError(
-            f"the encoder {name} sees clips of videos, not pictures. Give a video file and its two "
-            "times, or train on features of a model of pictures.",
-            setting="encoder",
-        )
-    first, second = observations_from_images(
-        initial,
-        goal,
-        opened.images,
-        made_with=made_with or None,
-        size=run.planner.observation_dim,
-    )
-    _warn_unknown(name, made_with)
-    return Queries(initial=first[None], goal=second[None])
-
-
-def _observed(run: Run) -> Mapping[str, Any]:
-    """How the steps of the run's data set were observed; empty where it does not say."""
-    return run.info.dataset.observed or {}
-
-
-def _encoder_name(run: Run, given: str | None, made_with: Mapping[str, Any]) -> str:
-    """The encoder that is asked for, otherwise the one of the run's features."""
-    if given is not None:
-        return given
-    learned = str(made_with.get("model", ""))
-    if not learned:
-        raise ConfigError(
-            f"{run.folder}: does not say what the features it learned from were made with. Name "
-            "that encoder: s3d, clip, dinov2, or the folder of a model of pictures; or give "
-            "features of the video instead.",
-            setting="encoder",
-        )
-    if learned != "s3d" and "/" not in learned:  # it lay in a folder, and not on the hub
-        raise ConfigError(
-            f"{run.folder}: learned from features of the model '{learned}'. Give its folder as the "
-            "encoder.",
-            setting="encoder",
-        )
-    return learned
-
-
-def _open(
-    name: str, made_with: Mapping[str, Any], weights: Path | None, device: torch.device | None
-) -> VideoEncoder:
-    """The encoder, set as that of the run."""
-    from cefito.encoders.video import open_encoder
-
-    settings = _S3D_SETTINGS if name == "s3d" else _PICTURE_SETTINGS
-    kept = {key: made_with[key] for key in settings if key in made_with}
-    return open_encoder(name, weights=weights, device=device or "cpu", **kept)
-
-
-def _warn_unknown(name: str, made_with: Mapping[str, Any]) -> None:
-    if not made_with:
-        logging.getLogger(__name__).warning(
-            "the run does not say what its features were made with; plans make sense only if that "
-            "was %s",
-            name,
-        )
+    observer = Recipe.of(run).open(encoder, weights=weights, device=device)
+    return observer.of_pictures(initial, goal)

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 __all__ = ["Series", "bar", "heat_map", "histogram", "line_chart"]
 
 _WIDTH, _HEIGHT = 420, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 10, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 10, 10, 34
 _HUES = 8
 _DRAWN = 120  # points of a line at most
 

@@ -16,6 +16,7 @@ __all__ = [
     "CostRow",
     "EnergyGap",
     "Fact",
+    "GalleryFrames",
     "GalleryPlan",
     "GalleryQuery",
     "Group",
@@ -152,6 +153,18 @@ class GalleryPlan(Record):
     task: int | None
 
 
+class GalleryFrames(Record):
+    """What a query's video shows, as JPEG in base64.
+
+    Attributes:
+        initial: Where the first step begins.
+        goal: Where the last step ends.
+    """
+
+    initial: str
+    goal: str
+
+
 class GalleryQuery(Record):
     """A query with its best plans.
 
@@ -167,7 +180,10 @@ class GalleryQuery(Record):
         truth: Annotated action ids.
         missing: Which of them the best plan has nowhere.
         plans: The best plans, best first.
+        frames: What its video shows, where there is a file of it.
     """
+
+    optional: ClassVar[frozenset[str]] = frozenset({"frames"})
 
     video: str
     from_step: int
@@ -180,6 +196,7 @@ class GalleryQuery(Record):
     truth: list[int]
     missing: list[bool]
     plans: list[GalleryPlan]
+    frames: GalleryFrames | None = None
 
 
 class _Report(Record):

@@ -27,6 +27,7 @@ from cefito.report.breakdowns import (
 )
 from cefito.report.content import Fact, GalleryQuery, RunReport, SettingChange
 from cefito.report.curves import loss_curves
+from cefito.report.frames import VideoFiles, find_video_files, with_frames
 from cefito.settings import flattened
 
 __all__ = ["GALLERY", "report_run"]
@@ -42,6 +43,8 @@ def report_run(
     sample: int | None = None,
     dataset: Path | str | None = None,
     queries: int = GALLERY,
+    videos: Path | str | None = None,
+    frames: bool = True,
     progress: Progress = silent,
 ) -> RunReport:
     """Everything that there is to show of a run.
@@ -56,10 +59,13 @@ def report_run(
         sample: Show a fixed random sample of so many windows.
         dataset: Any data set of the same kind of observations, by default that of the run.
         queries: How many queries the gallery shows at most.
+        videos: Folder of the videos, whose frames the gallery then shows; by default the one that
+            the data set says.
+        frames: Whether to show frames.
         progress: Shows progress.
 
     Raises:
-        ConfigError: A sample below 1, or fewer than no queries.
+        ConfigError: A sample below 1, fewer than no queries, or a folder that holds no videos.
         RunError: The data set is gone, the run cannot be used on it, or its files are damaged.
         DataError: The split gives no windows.
     """
@@ -69,6 +75,10 @@ def report_run(
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     curves = loss_curves({path.parent.name: path for path in run.folder.glob("*/metrics.jsonl")})
     dataset = None if dataset is None else Path(dataset)
+    files = None
+    if frames and queries:
+        folder = None if videos is None else Path(videos)
+        files = find_video_files(run.dataset(dataset), folder)
     scores, windows = _scored(run, split, sample, dataset, progress)
     train, notes = _training(run), []
     if train is None:
@@ -88,14 +98,19 @@ def report_run(
     gap = energy_gap(windows) if energies else None
     if not energies:
         notes.append("Plans of this method have no energies: no gap is shown.")
-    notes.append("Frames of the videos are not shown.")
     known = TrainingSequences.of(train) if train is not None and len(train) else None
     shown = gallery(windows, queries, energies=energies)
+    if files is not None:
+        shown, note = _with_frames(shown, files, asked=videos is not None, progress=progress)
+        notes += [note] if note else []
     changes = _changes(run)
     return RunReport(
         title=f"{scores.planner} on {scores.dataset}, T = {scores.horizon}",
         simulated=_simulated(scores.dataset, run),
-        commands=[*_training_command(run, changes), _command(run, split, sample, dataset, queries)],
+        commands=[
+            *_training_command(run, changes),
+            _report_command(run, split, sample, dataset, queries, videos, frames),
+        ],
         versions=dict(sorted(run.info.versions.items())),
         curves=curves,
         notes=notes,
@@ -150,6 +165,18 @@ def _belong(scores: RunEvaluation, windows: list[WindowPlans], dataset: Prepared
         return False
     right = 100 * sum(window.success for window in windows) / max(len(windows), 1)
     return abs(right - scores.success_rate) < 1e-6 and scores.per_task is not None
+
+
+def _with_frames(
+    queries: list[GalleryQuery], files: VideoFiles, *, asked: bool, progress: Progress
+) -> tuple[list[GalleryQuery], str]:
+    """Queries with frames, and a note where not all have some."""
+    try:
+        return with_frames(queries, files, progress=progress)
+    except ConfigError as problem:  # a library is missing
+        if asked:
+            raise
+        return queries, f"Frames are not shown: {problem}"
 
 
 def _training(run: Run) -> Windows | None:
@@ -222,7 +249,15 @@ def _value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _command(run: Run, split: str, sample: int | None, dataset: Path | None, queries: int) -> str:
+def _report_command(
+    run: Run,
+    split: str,
+    sample: int | None,
+    dataset: Path | None,
+    queries: int,
+    videos: Path | str | None,
+    frames: bool,
+) -> str:
     parts = ["cefito", "report", run.folder.name or "RUN", "--split", split]
     if sample is not None:
         parts += ["--sample", str(sample)]
@@ -230,6 +265,10 @@ def _command(run: Run, split: str, sample: int | None, dataset: Path | None, que
         parts += ["--dataset", str(dataset)]
     if queries != GALLERY:
         parts += ["--queries", str(queries)]
+    if videos is not None:
+        parts += ["--videos", str(videos)]
+    if not frames:
+        parts += ["--without-frames"]
     return shlex.join([*parts, "--out", "report.html"])
 
 

@@ -147,16 +147,16 @@ def open_features(path: Path) -> Iterator[FeatureArray]:
     Raises:
         FeatureError: Unreadable, truncated, pickled, larger than `MAX_BYTES`, or not [seconds, D].
     """
-    if path.exists() and not path.is_file():
+    try:
+        strange = path.exists() and not path.is_file()
+        file = None if strange else path.open("rb")
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
+        reason = getattr(problem, "strerror", None) or problem
+        raise FeatureError("unreadable", f"{path}: cannot be read ({reason}).") from problem
+    if file is None:
         raise FeatureError(
             "unreadable", f"{path}: is no file, but a folder, a pipe or a device. Remove it."
         )
-    try:
-        file = path.open("rb")
-    except OSError as problem:
-        raise FeatureError(
-            "unreadable", f"{path}: cannot be read ({problem.strerror})."
-        ) from problem
     with file:
         size = path.stat().st_size
         magic = file.read(6)

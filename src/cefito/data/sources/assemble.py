@@ -27,6 +27,7 @@ from cefito.data.sources.shards import Job, Outcome, Recipe, make_shards, shard_
 from cefito.data.sources.source import Source
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import nfc
+from cefito.data.video_folder import video_folder_entry
 from cefito.data.videos import Annotations, Video, write_videos
 from cefito.errors import ConfigError, DataError
 from cefito.files import new_folder, read_json, write_atomic, write_json
@@ -48,6 +49,7 @@ def prepare(
     seconds: int = 3,
     precision: str = "float16",
     workers: int = 4,
+    videos: Path | str | None = None,
     progress: Progress = silent,
 ) -> PreparedDataset:
     """Observe the steps of annotated videos and write a prepared data set.
@@ -66,6 +68,8 @@ def prepare(
         seconds: Rows in one observation, odd: 3 for the published benchmarks.
         precision: Type in which observations are stored, float16 or float32.
         workers: Threads.
+        videos: Folder of the videos that the features are of; the data set says where it lies, so
+            that frames can be shown.
         progress: Hears of finished videos.
 
     Returns:
@@ -121,6 +125,7 @@ def prepare(
             name=name,
             preparation=_account(source, Path(features), used, refused, beyond),
             made_with=_made_with(features),
+            videos=None if videos is None else Path(videos),
         )
         shutil.rmtree(work, ignore_errors=True)
         return dataset
@@ -301,15 +306,16 @@ def _write(
     name: str | None,
     preparation: dict[str, Any],
     made_with: dict[str, Any] | None,
+    videos: Path | None,
 ) -> PreparedDataset:
-    videos = tuple(
+    used_videos = tuple(
         replace(job.video, steps=tuple(job.video.steps[place] for place in outcome.kept))
         for job, outcome in used
     )
-    annotations = Annotations(taxonomy=source.annotations.taxonomy, videos=videos)
+    annotations = Annotations(taxonomy=source.annotations.taxonomy, videos=used_videos)
     with new_folder(target) as folder:
         write_json(folder / "taxonomy.json", annotations.taxonomy.to_dict())
-        write_videos(folder / "videos.jsonl", videos)
+        write_videos(folder / "videos.jsonl", used_videos)
         _write_observations(
             folder / "features.safetensors",
             shard_tensors([outcome for _, outcome in used]),
@@ -332,6 +338,7 @@ def _write(
                 },
                 "source": {"kind": source.form, "files": [path.name for path in source.files]},
                 "preparation": preparation,
+                **video_folder_entry(videos, target),
                 "cefito": version("cefito"),
             },
         )

@@ -357,6 +357,18 @@ class CefitoPlanner:
         tasks = [one.task for block in blocks for one in hypotheses.of(block, 1)]
         return np.array(tasks, dtype=np.int64)
 
+    def most_operations(
+        self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
+    ) -> NDArray[np.float64]:
+        """Most floating-point operations that the search of each query may take [N].
+
+        The tasks that would be searched are predicted where any choice of them could take more than
+        a tenth of a second.
+        """
+        from cefito.planners.cefito.cost import most_operations
+
+        return most_operations(self, self._search(), queries, top_k, constraints)
+
     def plan(
         self,
         queries: Queries,

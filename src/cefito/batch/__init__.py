@@ -1,0 +1,1 @@
+"""Many queries in a file, many plans in a file: read in pieces, planned anywhere, written whole."""

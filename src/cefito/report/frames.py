@@ -1,0 +1,152 @@
+"""Frames of the videos of a data set: their files found, and small pictures of their moments."""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.sources.archives import FeatureError
+from cefito.data.sources.folder import FileFolder
+from cefito.data.video_folder import video_folder
+from cefito.errors import ConfigError, DataError
+from cefito.progress import Progress, silent
+from cefito.report.content import GalleryFrames, GalleryQuery
+
+__all__ = ["EACH", "TOTAL", "VideoFiles", "find_video_files", "with_frames"]
+
+EACH = 6_000
+"""Bytes of a frame at most."""
+TOTAL = 3_000_000
+"""Bytes that all frames of a report take in its file at most; where there are many, each is of
+lower quality."""
+
+
+_LEAST = 1_200  # bytes below which nothing can be seen any more
+
+
+@dataclass(frozen=True)
+class VideoFiles:
+    """The files of the videos of a data set.
+
+    Attributes:
+        paths: File of each video that has one, by its id.
+        note: Why there are none at all, where that is so.
+    """
+
+    paths: dict[str, Path] = field(default_factory=dict)
+    note: str = ""
+
+
+def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> VideoFiles:
+    """Find the files of a data set's videos.
+
+    A file belongs to the video whose id its name is, or begins or ends with, as features are found.
+    One that several ids fit belongs to the longest, and no video is given one of several files.
+
+    Args:
+        dataset: The data set.
+        folder: Where its videos lie; by default where the data set says.
+
+    Raises:
+        ConfigError: The folder that was given does not exist or holds no videos.
+    """
+    place = folder or video_folder(dataset)
+    if place is None:
+        simulated = dataset.provenance.get("observations") == "simulated"
+        return VideoFiles(
+            note="There are no frames: the observations are simulated."
+            if simulated
+            else "There are no frames: the data set does not say where its videos lie."
+        )
+    from cefito.encoders.extraction import SUFFIXES
+
+    endings = (*SUFFIXES, *(suffix.upper() for suffix in SUFFIXES))
+    try:
+        files = FileFolder(place, endings=endings, kind="video file")
+    except DataError as problem:
+        if folder is not None:
+            raise ConfigError(str(problem), setting="videos") from problem
+        return VideoFiles(
+            note=f"There are no frames: no videos in the folder {place.name}, which the data set "
+            "names."
+        )
+    owners: dict[Path, tuple[str, str]] = {}
+    for video in dataset.videos:
+        try:
+            path, name = files.find((video.video_id,))
+        except FeatureError:
+            continue
+        if path not in owners or len(name) > len(owners[path][1]):
+            owners[path] = video.video_id, name
+    return VideoFiles(paths={video: path for path, (video, _) in owners.items()})
+
+
+def with_frames(
+    queries: Sequence[GalleryQuery], files: VideoFiles, *, progress: Progress = silent
+) -> tuple[list[GalleryQuery], str]:
+    """Queries with frames at the start of their first and the end of their last step.
+
+    Args:
+        queries: The queries of a gallery.
+        files: Files of videos; queries of others are left as they are.
+        progress: Told of every query.
+
+    Returns:
+        The queries in their order, and a note where not all have frames.
+    """
+    there = [number for number, query in enumerate(queries) if query.video in files.paths]
+    if not there:
+        return list(queries), files.note or "There are no frames: none of the videos has a file."
+    chosen = there[: TOTAL // (2 * _in_file(_LEAST))]
+    most = min(EACH, TOTAL // (2 * len(chosen)) // 4 * 3)
+    wanted: dict[str, list[int]] = defaultdict(list)
+    for number in chosen:
+        wanted[queries[number].video].append(number)
+    found, broken = list(queries), list[str]()
+    with progress("frames", total=len(chosen)) as advance:
+        for video, numbers in wanted.items():
+            moments = [time for one in numbers for time in (queries[one].start, queries[one].end)]
+            try:
+                pictures = _pictures(files.paths[video], moments, most)
+            except DataError as problem:
+                broken.append(str(problem))
+            else:
+                for one in numbers:
+                    query = queries[one]
+                    frames = GalleryFrames(initial=pictures[query.start], goal=pictures[query.end])
+                    found[one] = query.model_copy(update={"frames": frames})
+            advance(len(numbers))
+    return found, _missing(len(queries), len(there), len(chosen), broken)
+
+
+def _pictures(path: Path, moments: Iterable[float], most: int) -> dict[float, str]:
+    from cefito.encoders.thumbnails import thumbnails
+
+    times = sorted({max(0.0, time) for time in moments})
+    made = {
+        time: base64.b64encode(picture).decode()
+        for time, picture in thumbnails(path, times, most=most)
+    }
+    return {time: made[max(0.0, time)] for time in moments}
+
+
+def _in_file(size: int) -> int:
+    """Characters that so many bytes take as base64."""
+    return -(-size // 3) * 4
+
+
+def _missing(queries: int, there: int, chosen: int, broken: Sequence[str]) -> str:
+    reasons = []
+    if there < queries:
+        reasons.append(
+            f"{queries - there} of {queries} queries have no frames: no file of their video."
+        )
+    if chosen < there:
+        reasons.append(f"Only the first {chosen} queries have frames, to keep the file small.")
+    if broken:
+        reasons.append(f"{len(broken)} videos cannot be read; the first: {broken[0]}")
+    return " ".join(reasons)

@@ -1,0 +1,525 @@
+// The page of `cefito serve`: asks the interface of the same service, shows what it answers.
+(function () {
+  "use strict";
+
+  const LISTED = 5; // plans
+  const VIDEOS = 1000; // listed at most
+  const MARKS = { right: "r", substitution: "u", order: "o", repetition: "a", missing: "m" };
+  const state = { runs: [], videos: [], answer: null, chosen: null, going: null, shown: 0, listing: 0 };
+  let held = nothing();
+
+  const $ = (id) => document.getElementById(id);
+
+  function nothing() {
+    return { pin: {}, forbid: [], require: [], before: [] };
+  }
+
+  // ---- elements
+
+  function make(tag, attributes, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (value === true) element.setAttribute(name, "");
+      else if (value !== false && value !== null) element.setAttribute(name, value);
+    }
+    element.append(...children);
+    return element;
+  }
+
+  function fill(select, first, options) {
+    const before = select.value;
+    select.replaceChildren(...(first === null ? [] : [make("option", { value: "" }, first)]), ...options);
+    if ([...select.options].some((option) => option.value === before)) select.value = before;
+  }
+
+  const seconds = (value) => value.toFixed(1) + " s";
+  const percent = (value) => (100 * value).toFixed(1) + " %";
+
+  function say(text) {
+    $("said").textContent = text;
+  }
+
+  function complain(text) {
+    $("problem").replaceChildren(...(text ? [make("p", { class: "problem" }, text)] : []));
+  }
+
+  // ---- the interface
+
+  async function call(path, options) {
+    let response;
+    try {
+      response = await fetch(path, options);
+    } catch (problem) {
+      if (problem.name === "AbortError") throw problem;
+      throw new Error("The service does not answer. See that it still runs, and try again.");
+    }
+    if (response.ok) return response;
+    const told = await response.json().catch(() => ({}));
+    const wait = response.headers.get("Retry-After");
+    const text = told.detail || told.title || "The service answered " + response.status + ".";
+    throw new Error(wait ? text + " (try again in " + wait + " s)" : text);
+  }
+
+  const get = async (path) => (await call(path)).json();
+
+  function guarded(work) {
+    return async function (event) {
+      try {
+        return await work(event);
+      } catch (problem) {
+        if (problem.name !== "AbortError") {
+          say("");
+          complain(problem.message);
+        }
+      }
+    };
+  }
+
+  // ---- runs, tasks, videos
+
+  function run() {
+    const option = $("run").selectedOptions[0];
+    if (!option) return null;
+    const found = state.runs.find(
+      (one) => one.name === option.dataset.run && String(one.horizon) === option.dataset.horizon
+    );
+    return found || null;
+  }
+
+  function taskOf(id) {
+    return run().tasks.find((task) => task.id === Number(id));
+  }
+
+  async function begin() {
+    const model = await get("v1/model");
+    state.runs = model.runs;
+    await runChosen();
+  }
+
+  async function runChosen() {
+    reset();
+    const pictures = run().uploads.includes("pictures");
+    const videos = run().datasets.length > 0;
+    $("kind").hidden = !(pictures && videos);
+    $("nothing").hidden = pictures || videos;
+    $(pictures && !videos ? "of-pictures" : "of-video").checked = true;
+    fill($("task"), "all tasks", run().tasks.map((task) => make("option", { value: task.id }, task.name)));
+    kindChosen();
+    await taskChosen();
+  }
+
+  async function taskChosen() {
+    const task = $("task").value;
+    $("given").disabled = !task || !run().true_task;
+    if ($("given").disabled) $("given").checked = false;
+    actionsKnown(task === "" ? null : taskOf(task));
+    $("plan").disabled = true;
+    if (!(await listVideos(task))) return; // something else was chosen meanwhile
+    videoChosen();
+    if (!state.videos.length && run().datasets.length) say("No video has enough steps for this run.");
+  }
+
+  async function listVideos(task) {
+    const mine = ++state.listing;
+    const groups = [];
+    const videos = [];
+    let total = 0;
+    for (const split of run().datasets.length ? ["test", "val", "train"] : []) {
+      const query = new URLSearchParams({ run: run().name, horizon: run().horizon, split: split,
+                                          limit: Math.max(1, VIDEOS - videos.length) });
+      if (task) query.set("task", task);
+      const listed = await get("v1/videos?" + query);
+      if (mine !== state.listing) return false;
+      total += listed.total;
+      const found = videos.length < VIDEOS ? listed.videos.filter((video) => video.first_steps.length) : [];
+      if (found.length) {
+        groups.push(make("optgroup", { label: split }, ...found.map((video, place) => make(
+          "option", { value: videos.length + place }, video.id))));
+      }
+      videos.push(...found);
+    }
+    state.videos = videos;
+    fill($("video"), null, groups);
+    if (groups.length) $("video").selectedIndex = 0;
+    $("more").textContent = total > VIDEOS
+      ? "The first " + videos.length + " of " + total + " videos; choose a task for others."
+      : "";
+    return true;
+  }
+
+  function video() {
+    return state.videos[$("video").selectedIndex];
+  }
+
+  function moment() {
+    const found = video();
+    return found && windowsOf(found).find((one) => String(one.step) === $("window").value);
+  }
+
+  function windowsOf(video) {
+    return video.first_steps.map((step) => ({
+      step: step,
+      start: video.steps[step].start,
+      end: video.steps[step + run().horizon - 1].end,
+    }));
+  }
+
+  function videoChosen() {
+    const found = video();
+    fill($("window"), null, (found ? windowsOf(found) : []).map((one) => make(
+      "option",
+      { value: one.step },
+      "from step " + (one.step + 1) + ": " + seconds(one.start) + " to " + seconds(one.end)
+    )));
+    if (found) $("window").selectedIndex = 0;
+    momentChosen();
+  }
+
+  function momentChosen() {
+    const found = moment();
+    stale();
+    ready();
+    for (const [side, word] of [["start", "before"], ["end", "after"]]) {
+      $(side + "-said").textContent = found
+        ? word + ": second " + (side === "start" ? found.start : found.end).toFixed(1)
+        : "";
+      frame($(side), found ? side : "");
+    }
+  }
+
+  async function frame(image, side) {
+    const wanted = side && byVideo()
+      ? new URLSearchParams({ run: run().name, horizon: run().horizon, video: video().id, dataset: video().dataset,
+                              step: $("window").value, side: side }).toString()
+      : "";
+    image.dataset.wanted = wanted;
+    image.hidden = true;
+    if (!wanted) return;
+    let data = null;
+    try {
+      const response = await fetch("frame?" + wanted);
+      if (response.status === 200) data = await response.blob();
+    } catch (problem) {
+      data = null; // a query needs no frames
+    }
+    if (!data || image.dataset.wanted !== wanted) return;
+    if (image.src) URL.revokeObjectURL(image.src);
+    image.src = URL.createObjectURL(data);
+    image.hidden = false;
+  }
+
+  // ---- pictures
+
+  const byVideo = () => $("of-video").checked;
+
+  function kindChosen() {
+    $("by-video").hidden = !byVideo();
+    $("by-pictures").hidden = byVideo();
+    $("frames").hidden = false;
+    stale();
+    ready();
+    if (byVideo()) momentChosen();
+    else for (const [field, side] of [["initial", "start"], ["goal", "end"]]) pictureChosen(field, side);
+  }
+
+  function pictureChosen(field, side) {
+    const file = $(field).files[0];
+    const image = $(side);
+    image.dataset.wanted = "";
+    if (image.src) URL.revokeObjectURL(image.src);
+    image.hidden = !file;
+    if (file) image.src = URL.createObjectURL(file);
+    $(side + "-said").textContent = file ? file.name : "";
+    stale();
+    ready();
+  }
+
+  function ready() {
+    const complete = byVideo() ? Boolean(moment()) : $("initial").files[0] && $("goal").files[0];
+    $("plan").disabled = !complete;
+  }
+
+  // ---- constraints
+
+  const nameOf = (id) => (run().names.get(id) || "action " + id);
+
+  function actionsKnown(task) {
+    const one = run();
+    if (!one.names) one.names = new Map(one.actions.map((action) => [action.id, action.name]));
+    const listed = task
+      ? task.actions.map((id) => ({ id: id, name: one.names.get(id) }))
+      : one.actions;
+    const options = () => listed
+      .slice()
+      .sort((a, b) => a.name.localeCompare(b.name))
+      .map((action) => make("option", { value: action.id }, action.name));
+    for (const select of document.querySelectorAll("select.actions")) fill(select, "choose an action", options());
+    fill($("pin-step"), null, Array.from({ length: one.horizon }, (_, step) => make("option", { value: step + 1 }, String(step + 1))));
+  }
+
+  function constraints() {
+    const found = [];
+    for (const [step, action] of Object.entries(held.pin)) {
+      found.push(["Step " + step + " is “" + nameOf(action) + "”", () => delete held.pin[step]]);
+    }
+    const without = (name, item) => () => { held[name] = held[name].filter((other) => other !== item); };
+    for (const action of held.forbid) found.push(["Never “" + nameOf(action) + "”", without("forbid", action)]);
+    for (const action of held.require) found.push(["Somewhere “" + nameOf(action) + "”", without("require", action)]);
+    for (const pair of held.before) {
+      found.push(["“" + nameOf(pair[0]) + "” before “" + nameOf(pair[1]) + "”", without("before", pair)]);
+    }
+    return found;
+  }
+
+  function showConstraints() {
+    const found = constraints();
+    $("held").replaceChildren(...found.map(([text, remove]) => {
+      const button = make("button", { type: "button", "aria-label": "Remove: " + text }, "Remove");
+      button.addEventListener("click", () => { remove(); $("constraints-head").tabIndex = -1; $("constraints-head").focus(); changed(); });
+      return make("li", {}, make("span", {}, text), button);
+    }));
+    $("none").hidden = found.length > 0;
+    $("clear").hidden = found.length === 0;
+  }
+
+  function add(name, value) {
+    const same = (other) => JSON.stringify(other) === JSON.stringify(value);
+    if (!held[name].some(same)) held[name].push(value);
+    changed();
+  }
+
+  function pin(step, action) {
+    held.pin[step] = action;
+    changed();
+  }
+
+  const changed = guarded(async () => {
+    showConstraints();
+    await plan();
+  });
+
+  function reset() {
+    if (state.going) state.going.abort();
+    held = nothing();
+    state.answer = null;
+    showConstraints();
+    $("answer").hidden = true;
+    $("constraints").hidden = true;
+    say("");
+    complain("");
+  }
+
+  // what is shown is no longer what is asked for
+  function stale() {
+    if (state.going) state.going.abort();
+    if (state.answer) {
+      state.answer = null;
+      $("answer").hidden = true;
+    }
+    say("");
+    complain("");
+  }
+
+  // ---- plans
+
+  function asked() {
+    const question = { run: run().name, horizon: run().horizon, top_k: LISTED, constraints: held };
+    if ($("given").checked) question.task = Number($("task").value);
+    return question;
+  }
+
+  async function plan() {
+    if (state.going) state.going.abort();
+    const going = (state.going = new AbortController());
+    complain("");
+    say("Planning …");
+    $("answer").classList.add("old");
+    $("answer").setAttribute("aria-busy", "true");
+    try {
+      let response;
+      if (byVideo()) {
+        const question = Object.assign(asked(), {
+          video: { id: video().id, dataset: video().dataset, step: Number($("window").value) },
+        });
+        response = await call("v1/plan", {
+          method: "POST",
+          headers: { "Content-Type": "application/json" },
+          body: JSON.stringify(question),
+          signal: going.signal,
+        });
+      } else {
+        const form = new FormData();
+        form.append("request", JSON.stringify(asked()));
+        form.append("initial", $("initial").files[0]);
+        form.append("goal", $("goal").files[0]);
+        response = await call("v1/plan/upload", { method: "POST", body: form, signal: going.signal });
+      }
+      state.answer = await response.json();
+      show();
+    } finally {
+      if (state.going === going) {
+        state.going = null;
+        $("answer").removeAttribute("aria-busy");
+        $("old-said").hidden = !$("answer").classList.contains("old");
+      }
+    }
+  }
+
+  function show() {
+    const answer = state.answer;
+    const task = answer.task && answer.task.id !== null && answer.task.id !== undefined ? answer.task : null;
+    const again = state.shown++ ? "Planned again: " : "";
+    const best = answer.plans.length ? answer.plans[0].actions.map((action) => action.name).join(", ") : "";
+    const count = answer.plans.length === 1 ? "1 plan" : answer.plans.length + " plans";
+    say(best ? again + count + " in " + Math.round(answer.milliseconds) + " ms." : "No plan.");
+    if (best) $("said").append(make("span", { class: "apart" }, " The best: " + best + "."));
+    $("task-said").textContent = task
+      ? "Task: " + task.name + (typeof task.probability === "number" ? ", " + percent(task.probability) : "") + "."
+      : "";
+    if (task) actionsKnown(taskOf(task.id));
+    $("choose-said").hidden = !run().constraints;
+    $("effort").textContent = effort(answer);
+    $("truth-row").hidden = !answer.truth;
+    $("answer").hidden = false;
+    $("answer").classList.remove("old");
+    $("constraints").hidden = !run().constraints;
+    showConstraints();
+    strips();
+  }
+
+  function effort(answer) {
+    const parts = [answer.exact ? "Exact: no other allowed sequence is better." : "Not exact: there may be better plans."];
+    const cost = answer.effort;
+    parts.push(cost.token_forwards.toLocaleString("en") + " token forwards, " +
+      cost.leaves.toLocaleString("en") + " sequences scored.");
+    return parts.join(" ");
+  }
+
+  function strips() {
+    const answer = state.answer;
+    const truth = answer.truth && $("compare").checked ? answer.truth.map((action) => action.id) : null;
+    $("plans").replaceChildren(...answer.plans.map((one, place) => {
+      const ids = one.actions.map((action) => action.id);
+      const kinds = truth ? stepKinds(ids, truth) : null;
+      const steps = one.actions.map((action, step) => {
+        const pinned = held.pin[step + 1] === action.id;
+        const button = run().constraints
+          ? make("button", { type: "button", "aria-haspopup": "dialog" }, action.name)
+          : make("span", {}, action.name);
+        const words = (kinds ? " (" + kinds[step] + ")" : "") + (pinned ? " (pinned)" : "");
+        if (words) button.append(make("span", { class: "apart" }, words));
+        if (run().constraints) button.addEventListener("click", () => choose(step + 1, action));
+        return make("li", { class: kinds ? MARKS[kinds[step]] : null, "data-pinned": pinned }, button);
+      });
+      const right = truth && ids.every((id, step) => id === truth[step]);
+      return make("div", { class: "p" },
+        make("span", {}, figures(one, place) + (right ? " · annotated" : "")),
+        make("ol", { class: "s", "aria-label": "Plan " + (place + 1) }, ...steps));
+    }));
+    $("truth").hidden = $("legend").hidden = !truth;
+    if (!truth) return;
+    const missing = answer.plans.length
+      ? missingSteps(answer.plans[0].actions.map((action) => action.id), truth)
+      : truth.map(() => true);
+    $("truth").replaceChildren(make("div", { class: "p" },
+      make("b", {}, "annotated"),
+      make("ol", { class: "s", "aria-label": "Annotated steps" }, ...answer.truth.map((action, step) => make(
+        "li", { class: missing[step] ? "m" : null },
+        make("span", {}, action.name, missing[step] ? make("span", { class: "apart" }, " (missing)") : ""))))));
+  }
+
+  function figures(one, place) {
+    const parts = [String(place + 1)];
+    if (typeof one.probability === "number") parts.push(percent(one.probability));
+    if (typeof one.energy === "number") parts.push("E " + one.energy.toFixed(3).replace("-", "−"));
+    return parts.join(" · ");
+  }
+
+  // As `cefito.report.mistakes` tells them.
+  function stepKinds(planned, truth) {
+    const left = new Map();
+    for (const action of truth) left.set(action, (left.get(action) || 0) + 1);
+    const use = (action) => left.set(action, left.get(action) - 1);
+    const kinds = planned.map((action, step) => (action === truth[step] ? (use(action), "right") : null));
+    planned.forEach((action, step) => {
+      if (!kinds[step] && (left.get(action) || 0) > 0) {
+        kinds[step] = "order";
+        use(action);
+      }
+    });
+    const used = new Set(planned.filter((_, step) => kinds[step]));
+    return planned.map((action, step) => {
+      const kind = kinds[step] || (used.has(action) ? "repetition" : "substitution");
+      used.add(action);
+      return kind;
+    });
+  }
+
+  function missingSteps(planned, truth) {
+    const left = new Map();
+    for (const action of planned) left.set(action, (left.get(action) || 0) + 1);
+    const use = (action) => left.set(action, left.get(action) - 1);
+    const missing = truth.map((action, step) => (action === planned[step] ? (use(action), false) : true));
+    return truth.map((action, step) => {
+      if (!missing[step] || !((left.get(action) || 0) > 0)) return missing[step];
+      use(action);
+      return false;
+    });
+  }
+
+  // ---- one step
+
+  function choose(step, action) {
+    state.chosen = { step: step, action: action.id };
+    $("step-head").textContent = "Step " + step + ": " + action.name;
+    $("step-pin").textContent = "Pin it to step " + step;
+    $("step-then").value = "";
+    $("step").showModal();
+  }
+
+  function decide(work) {
+    return function (event) {
+      event.preventDefault();
+      $("step").close();
+      $("plans-head").focus();
+      work(state.chosen);
+    };
+  }
+
+  // ---- what happens when
+
+  const number = (id) => Number($(id).value);
+
+  for (const [side, words] of [["start", "before the first step"], ["end", "after the last step"]]) {
+    $(side + "-said").before(make("img", { id: side, alt: "What is seen " + words, hidden: true }));
+  }
+
+  function onSubmit(id, work) {
+    $(id).addEventListener("submit", (event) => {
+      event.preventDefault();
+      work();
+    });
+  }
+
+  $("run").addEventListener("change", guarded(runChosen));
+  $("task").addEventListener("change", guarded(() => { reset(); return taskChosen(); }));
+  $("given").addEventListener("change", stale);
+  $("video").addEventListener("change", () => { reset(); videoChosen(); });
+  $("window").addEventListener("change", () => { reset(); momentChosen(); });
+  for (const id of ["of-video", "of-pictures"]) $(id).addEventListener("change", () => { reset(); kindChosen(); });
+  $("initial").addEventListener("change", () => pictureChosen("initial", "start"));
+  $("goal").addEventListener("change", () => pictureChosen("goal", "end"));
+  onSubmit("ask", guarded(plan));
+  onSubmit("add-pin", () => pin($("pin-step").value, number("pin-action")));
+  onSubmit("add-forbid", () => add("forbid", number("forbid-action")));
+  onSubmit("add-require", () => add("require", number("require-action")));
+  onSubmit("add-before", () => add("before", [number("before-first"), number("before-second")]));
+  $("clear").addEventListener("click", () => { held = nothing(); $("constraints-head").tabIndex = -1; $("constraints-head").focus(); changed(); });
+  $("compare").addEventListener("change", () => { if (state.answer) strips(); });
+  $("step-pin").addEventListener("click", decide((chosen) => pin(chosen.step, chosen.action)));
+  $("step-forbid").addEventListener("click", decide((chosen) => add("forbid", chosen.action)));
+  onSubmit("step-before", () => decide((chosen) => add("before", [chosen.action, number("step-then")]))({ preventDefault() {} }));
+  $("step-close").addEventListener("click", () => $("step").close());
+
+  guarded(begin)();
+})();

@@ -1,0 +1,170 @@
+"""The table of bad rows: what each is told, while those beside it are planned."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cefito.batch.asked import Asked
+from cefito.batch.batch import plan_batch
+from cefito.errors import CefitoError
+from cefito.planners.nearest import NearestPlanner
+
+from .conftest import observed
+from .test_batch import read
+
+GOOD = observed(1)[0]
+SHORT = [0.5] * 15
+HERE = {"features": "v3.npy", "start": 1, "end": 12}
+TABLE = {
+    "no JSON": ('{"id": "x"', "not valid JSON (Expecting ',' delimiter"),
+    "a list": ([1], "is no query (Input should be"),
+    "a number": (7, "is no query (Input should be"),
+    "nothing": ({}, "is no query (found nothing). Expected features, start and end, or initial"),
+    "null": ("null", "is no query (Input should be"),
+    "half": ({"id": "half", "initial": SHORT}, "is no query (found initial)."),
+    "both": ({**GOOD, **HERE}, "is no query (found end, features, goal, initial, start)."),
+    "an unknown key": ({**GOOD, "video": "v"}, "is no query (video: Extra inputs"),
+    "another width": ({**GOOD, "goal": SHORT[:3]}, "'initial' has 15 numbers and 'goal' 3;"),
+    "one second": (
+        {"initial": SHORT[:5], "goal": SHORT[:5]},
+        "observations have 5 features, one row; this run's observations are 3 rows of 5 joined",
+    ),
+    "too few numbers": (
+        {"initial": SHORT[:4], "goal": SHORT[:4]},
+        "observations have 4 features; this run was trained on 15",
+    ),
+    "no numbers": ({**GOOD, "goal": []}, "'goal' is no list of numbers."),
+    "text": ({**GOOD, "goal": ["1"] * 15}, "'goal' is no list of numbers."),
+    "truth values": ({**GOOD, "goal": [True] * 15}, "'goal' is no list of numbers."),
+    "nested": ({**GOOD, "goal": [[1.0] * 15]}, "'goal' is no list of numbers."),
+    "NaN": ({**GOOD, "goal": [float("nan"), *SHORT[1:]]}, "'goal' holds nan (number 0, counted"),
+    "infinity": ({**GOOD, "goal": [*SHORT[1:], float("inf")]}, "'goal' holds inf (number 14,"),
+    "beyond float32": ({**GOOD, "initial": [1e39, *SHORT[1:]]}, "holds inf. Extract its features"),
+    "huge": ({**GOOD, "initial": [1e30, *SHORT[1:]]}, "which is too large to compute with"),
+    "no file": ({**HERE, "features": "gone.npy"}, "gone.npy: cannot be read"),
+    "NUL": ({**HERE, "features": "a\0b.npy"}, "cannot be read"),
+    "no features": ({**HERE, "features": "steps.csv"}, "neither a NumPy array nor an archive"),
+    "a folder": ({**HERE, "features": "."}, "is no file, but a folder"),
+    "behind the end": ({**HERE, "end": 99}, "second 99 lies behind"),
+    "backwards": ({**HERE, "end": 0.5}, "must lie behind the start"),
+    "before the start": ({**HERE, "start": -3}, "second -3 does not lie in"),
+    "no time": ({**HERE, "end": "soon"}, "is no query (end: "),
+    "time NaN": ({**HERE, "end": float("nan")}, "is no query (end: "),
+    "one of two files": ({"initial": "v3.npy", "goal": SHORT}, "is no query (found goal, initial)"),
+    "rows of features": ({"initial": "v3.npy", "goal": "v3.npy"}, "v3.npy: has shape [17, 5]"),
+    "no such task": ({**GOOD, "task": "tee"}, "unknown task 'tee'; near it: 'tea'"),
+    "no such id": ({**GOOD, "task": 7}, "unknown task 7"),
+    "task 1.5": ({**GOOD, "task": 1.5}, "is no query (task"),
+    "constraints": ({**GOOD, "constraints": {"no_repeats": True}}, "cannot obey constraints"),
+    "no constraints": ({**GOOD, "constraints": "{"}, "constraints: not valid JSON"),
+    "unknown constraint": ({**GOOD, "constraints": {"never": [1]}}, "is no query (constraints.n"),
+    "no such action": ({**GOOD, "constraints": {"forbidden": ["sing"]}}, "unknown action 'sing'"),
+    "id": ({**GOOD, "id": ["a"]}, "is no query (id: "),
+}
+
+
+@pytest.fixture
+def beside(own, listed, tmp_path):
+    """A list of which every second row is bad, beside the files that it names."""
+    for name in ("v3.npy", "steps.csv"):
+        source = own / "features" / name if name != "steps.csv" else own / name
+        (tmp_path / name).write_bytes(source.read_bytes())
+    good = observed(len(TABLE))
+    rows = [row for pair in zip(good, TABLE.values(), strict=True) for row in (pair[0], pair[1][0])]
+    return listed(rows), listed(good, "good.jsonl")
+
+
+def test_bad_rows_are_told_and_hold_up_no_other(beside, nearest, tmp_path):
+    mixed, good = beside
+    done = plan_batch(nearest, mixed, tmp_path / "plans.jsonl")
+    assert done.problems == ()
+    bad = read(done.bad)
+    assert done.sums.bad == len(bad) == len(TABLE)
+    told = [row["reason"] for row in bad]
+    missed = {
+        name: reason
+        for reason, (name, (_, message)) in zip(told, TABLE.items(), strict=True)
+        if message not in reason
+    }
+    assert missed == {}
+    for row, (name, (given, _)) in zip(bad, TABLE.items(), strict=True):
+        assert row["reason"].startswith(f"{mixed}, line {row['line']}: "), name
+        assert "\n" not in row["reason"], name
+        if isinstance(given, dict) and isinstance(given.get("id"), str):
+            assert row["query"] == given["id"]
+        else:
+            assert row["query"] == str(row["line"]), name
+    plan_batch(nearest, good, tmp_path / "alone.jsonl")
+    plans = [{**row, "line": (row["line"] + 1) // 2} for row in read(done.plans)]
+    assert plans == read(tmp_path / "alone.jsonl")
+    lines = {row["line"] for row in [*read(done.plans), *bad]}
+    assert lines == set(range(1, 2 * len(TABLE) + 1))
+
+
+def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path):
+    """Queries that ask for the same are planned together, the others for themselves."""
+    width, taxonomy = trained.planner.observation_dim, trained.taxonomy
+    rows = observed(12, width)
+    action = taxonomy.actions[taxonomy.tasks[0].actions[0]].name
+    for number, row in enumerate(rows):
+        if number % 3 == 1:
+            row["task"] = number % 2
+        if number % 4 == 1:
+            row["constraints"] = {"forbidden": [action]}
+        if number % 4 == 2:
+            row["constraints"] = '{"no_repeats": true}'
+    rows[3]["constraints"] = {"pinned": [[1, action], [1, 1]]}
+    rows[8]["task"] = "999"
+    asked = Asked(top_k=4, min_probability=0.5)
+    done = plan_batch(trained, listed(rows), tmp_path / "plans.jsonl", asked=asked)
+    reasons = {row["line"]: row["reason"] for row in read(done.bad)}
+    assert set(reasons) == {4, 9}
+    assert "pinned" in reasons[4] or "step 1" in reasons[4]
+    found = {}
+    for row in read(done.plans):
+        found.setdefault(row["line"], []).append(row)
+    assert set(found) == set(range(1, 13)) - {4, 9}
+    for number, plans in found.items():
+        asked_for = rows[number - 1]
+        if "task" in asked_for:
+            assert {plan["task"] for plan in plans} == {asked_for["task"]}
+        if number % 4 == 2:
+            assert all(action not in plan["names"] for plan in plans)
+        if number % 4 == 3:
+            assert all(len(set(plan["actions"])) == 3 for plan in plans)
+        assert {plan["sure"] for plan in plans} == {plans[0]["probability"] >= 0.5}
+
+
+def test_a_planner_that_fails_at_a_query(nearest, listed, tmp_path, monkeypatch):
+    """Whatever it is, the query is told, and the others have their plans."""
+    plan = NearestPlanner.plan
+    rows = observed(70)
+
+    def failing(self, queries, *asked, **how):
+        marks = queries.initial[:, 0]
+        if (marks == 7.0).any():
+            raise CefitoError("cannot be planned")
+        if (marks == 8.0).any():
+            raise ZeroDivisionError("by nothing")
+        return plan(self, queries, *asked, **how)
+
+    rows[5]["initial"][0], rows[66]["initial"][0] = 7.0, 8.0
+    monkeypatch.setattr(NearestPlanner, "plan", failing)
+    path = listed(rows)
+    done = plan_batch(nearest, path, tmp_path / "plans.jsonl")
+    assert [(row["line"], row["reason"]) for row in read(done.bad)] == [
+        (6, f"{path}, line 6: cannot be planned"),
+        (67, f"{path}, line 67: ZeroDivisionError: by nothing. This is a defect of the program."),
+    ]
+    assert len({row["line"] for row in read(done.plans)}) == 68
+
+
+def test_ids_as_they_are_given(nearest, listed, tmp_path):
+    rows = [dict(row) for row in observed(4)]
+    rows[0]["id"], rows[1]["id"], rows[2]["id"] = 7, "é→", "7"
+    del rows[3]["id"]
+    done = plan_batch(nearest, listed(rows), tmp_path / "plans.jsonl", asked=Asked(top_k=1))
+    assert [row["query"] for row in read(done.plans)] == ["7", "é→", "7", "4"]
+    assert json.loads(done.plans.read_text().splitlines()[1])["rank"] == 1
+    assert np.isfinite([row["score"] for row in read(done.plans)]).all()

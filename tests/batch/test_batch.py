@@ -1,0 +1,372 @@
+"""Batches: every query once and in its place, whoever plans it and however often it was stopped."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.batch.asked import Asked
+from cefito.batch.batch import plan_batch
+from cefito.batch.rows import PIECE
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.executors import EXECUTORS, Failed, Killed, make_executor
+from cefito.files import write_bytes
+from cefito.planners.answer import answer
+from cefito.planners.base import Queries
+from cefito.planners.observations import query_from_features
+from cefito.planners.run import open_run
+
+from .conftest import observed
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def left(folder, name="plans.jsonl"):
+    """What a batch has left beside its plans."""
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith(f"{name}."))
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_rows_are_the_same_whoever_plans_them(name, trained, tmp_path, request):
+    """To the byte: the windows of a data set, in shards of several sizes, by every executor."""
+    if name == "ray":
+        request.getfixturevalue("ray_cluster")
+    world, files = Path(trained.info.dataset.path), {}
+    for shard, workers in ((512, 1), (PIECE, 2)):
+        out = tmp_path / f"{shard}.jsonl"
+        done = plan_batch(
+            trained,
+            world,
+            out,
+            split="train",
+            shard=shard,
+            executor=name if shard == PIECE else "serial",
+            workers=workers,
+        )
+        assert done.problems == ()
+        files[shard] = out.read_bytes()
+    assert files[512] == files[PIECE]
+    windows = cut_windows(trained.dataset(), horizon=3, split="train")
+    assert len(windows) > PIECE
+    queries = Queries.from_windows(windows)
+    rows = read(tmp_path / "512.jsonl")
+    for number in (0, 1, PIECE, len(windows) - 1):
+        ours = [row for row in rows if row["line"] == number + 1]
+        theirs = answer(trained, queries.subset([number]))
+        assert [row["rank"] for row in ours] == list(range(1, len(theirs.plans) + 1))
+        assert [row["actions"] for row in ours] == [plan.actions for plan in theirs.plans]
+        for key in ("energy", "score", "probability"):
+            np.testing.assert_allclose(
+                [row[key] for row in ours],
+                [getattr(plan, key) for plan in theirs.plans],
+                rtol=1e-4,
+                atol=1e-6,
+            )
+        video = trained.dataset().videos[windows.video[number]].video_id
+        assert ours[0]["query"] == f"{video}:{windows.start[number]}"
+    assert [row["line"] for row in rows] == sorted(row["line"] for row in rows)
+
+
+def test_lists_of_every_form_give_the_same_plans(nearest, own, listed, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = observed(PIECE + 5)
+    for row in rows:
+        np.save(tmp_path / f"{row['id']}-a.npy", np.array(row["initial"], np.float32))
+        np.save(tmp_path / f"{row['id']}-b.npy", np.array(row["goal"], np.float32))
+    listed(rows)
+    named = [
+        {"id": row["id"], "initial": f"{row['id']}-a.npy", "goal": f"{row['id']}-b.npy"}
+        for row in rows
+    ]
+    listed(named, "named.jsonl")
+    lines = ["id,initial,goal", *(",".join(row.values()) for row in named)]
+    (tmp_path / "named.csv").write_text("\n".join(lines) + "\n")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "inside.parquet")
+    texts, tables = set(), []
+    for name in ("queries.jsonl", "named.jsonl", "inside.parquet"):
+        plan_batch(nearest, tmp_path / name, tmp_path / f"out-{name}.jsonl")
+        texts.add((tmp_path / f"out-{name}.jsonl").read_text())
+    assert len(texts) == 1
+    plan_batch(nearest, tmp_path / "named.csv", tmp_path / "csv.jsonl")
+    shifted = [{**row, "line": row["line"] - 1} for row in read(tmp_path / "csv.jsonl")]
+    assert shifted == read(tmp_path / "out-queries.jsonl.jsonl")
+    for shard in (PIECE, 2 * PIECE):  # the same to the byte as a Parquet file, too
+        out = tmp_path / f"{shard}.parquet"
+        plan_batch(nearest, tmp_path / "queries.jsonl", out, shard=shard)
+        assert parquet.read_table(out).to_pylist() == shifted
+        tables.append(out.read_bytes())
+    assert tables[0] == tables[1]
+
+
+def test_a_folder_of_features(nearest, own, tmp_path):
+    folder = tmp_path / "features"
+    shutil.copytree(own / "features", folder)
+    (folder / "w.npy").write_bytes(b"none")
+    (folder / "notes.txt").write_text("no features")
+    done = plan_batch(nearest, folder, tmp_path / "plans.jsonl", asked=Asked(top_k=2))
+    rows = read(done.plans)
+    assert [row["query"] for row in rows[::2]] == [f"v{number}" for number in range(8)]
+    whole = query_from_features(nearest, folder / "v2.npy", start=0, end=17)
+    assert [row["actions"] for row in rows[4:6]] == [
+        plan.actions for plan in answer(nearest, whole, top_k=2).plans
+    ]
+    (bad,) = read(done.bad)
+    assert (bad["query"], bad["line"]) == ("w", 9)
+    assert bad["reason"].startswith(f"{folder / 'w.npy'}: neither a NumPy array nor an archive")
+
+
+def test_what_is_done_is_kept(nearest, listed, tmp_path, monkeypatch):
+    """Shards that were written are not planned again; damaged and missing ones are."""
+    path, out = listed([*observed(5 * PIECE), "{"]), tmp_path / "plans.jsonl"
+    whole = tmp_path / "whole.jsonl"
+    plan_batch(nearest, path, whole)
+    parts, made = tmp_path / "plans.jsonl.parts", []
+
+    def failing(target, data):
+        if target.name in ("00000001.shard", "00000004.shard"):
+            raise RuntimeError("no more")
+        write_bytes(target, data)
+
+    monkeypatch.setattr("cefito.batch.shards.write_bytes", failing)
+    done = plan_batch(nearest, path, out, shard=PIECE)
+    assert len(done.problems) == 2
+    assert done.problems[0] == "queries 65 to 128: RuntimeError: no more."
+    assert not out.exists()
+    assert sorted(path.name for path in parts.iterdir()) == [
+        *(f"0000000{number}.shard" for number in (0, 2, 3, 5)),
+        "batch.json",
+    ]
+    second = (parts / "00000002.shard").read_bytes()
+    assert second.count(b"\n") > 1
+    (parts / "00000002.shard").write_bytes(second.replace(b"q128", b"q129"))
+    third = (parts / "00000003.shard").read_bytes()
+    (parts / "00000003.shard").write_bytes(third[: len(third) // 2])
+
+    def noting(target, data):
+        made.append(target.name)
+        write_bytes(target, data)
+
+    monkeypatch.setattr("cefito.batch.shards.write_bytes", noting)
+    done = plan_batch(nearest, path, out, shard=PIECE, workers=1)
+    assert made == [f"0000000{number}.shard" for number in (1, 2, 3, 4)]
+    assert done.before == PIECE + 1
+    assert out.read_bytes() == whole.read_bytes()
+    assert left(tmp_path) == ["plans.jsonl.bad.jsonl", "plans.jsonl.batch.json"]
+    again = plan_batch(nearest, path, out, shard=PIECE)
+    assert again.before == again.sums.queries == 5 * PIECE + 1
+    assert (again.bad, len(made)) == (out.with_name("plans.jsonl.bad.jsonl"), 4)
+
+
+def test_features_that_change_are_read_again(nearest, own, listed, tmp_path):
+    shutil.copytree(own / "features", tmp_path / "features")
+    rows = [
+        {"features": f"features/v{number % 8}.npy", "start": 1, "end": 12} for number in range(100)
+    ]
+    path, out = listed([*rows, "{"]), tmp_path / "plans.jsonl"
+    plan_batch(nearest, path, tmp_path / "before.jsonl")
+
+    class Stopped(EXECUTORS["serial"]):
+        def map(self, function, arguments, **how):
+            return [*super().map(function, arguments[:1], **how), Killed(9)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(EXECUTORS, "serial", Stopped)
+        done = plan_batch(nearest, path, out, shard=PIECE)
+    assert done.problems == (
+        "queries 65 to 101: their process was killed (signal 9), perhaps for want of memory.",
+    )
+    np.save(tmp_path / "features" / "v3.npy", np.load(own / "features" / "v5.npy"))
+    assert plan_batch(nearest, path, out, shard=PIECE).before == 0
+    ours, before = read(out), read(tmp_path / "before.jsonl")
+    changed = {row["line"] for row, old in zip(ours, before, strict=True) if row != old}
+    assert changed == {number for number in range(1, 101) if number % 8 == 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"asked": Asked(top_k=4)}, "is of a batch with asked.top_k 5, and not 4."),
+        ({"asked": Asked(task=0)}, "is of a batch with asked.task null, and not 0."),
+        ({"shard": 2 * PIECE}, "is of a batch with shard 64, and not 128."),
+        ({"threads": 2}, "is of a batch with threads 1, and not 2."),
+        ({"queries": "more.jsonl"}, "is of a batch with queries.queries 66, and not 67."),
+        ({"queries": "other.jsonl"}, "is of a batch with queries.sha256 "),
+        ({"run": "frequent"}, "is of a batch with run.files "),
+    ],
+)
+def test_another_batch_is_refused(change, message, nearest, own, listed, tmp_path):
+    rows = observed(PIECE + 2)
+    path, out = listed(rows), tmp_path / "plans.jsonl"
+    more, other = listed([*rows, rows[0]], "more.jsonl"), listed(rows[::-1], "other.jsonl")
+    run = nearest
+    if "run" in change:
+        shutil.copytree(own / "run", tmp_path / "run")
+        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+        notes = json.loads((tmp_path / "run" / "videos.json").read_text())
+        text = json.dumps(notes, indent=4)
+        (tmp_path / "run" / "videos.json").write_text(text)
+        from cefito.files import sha256
+
+        manifest["files"]["videos.json"] = sha256(tmp_path / "run" / "videos.json")
+        (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+        run = open_run(tmp_path / "run")
+    files = {"more.jsonl": more, "other.jsonl": other}
+    asked = {
+        "shard": PIECE,
+        **{key: part for key, part in change.items() if key not in ("queries", "run")},
+    }
+    given = files.get(change.get("queries"), path)
+
+    class Stopped(EXECUTORS["serial"]):
+        def map(self, function, arguments, **how):
+            return [*super().map(function, arguments[:1], **how), Failed("enough")]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(EXECUTORS, "serial", Stopped)
+        assert plan_batch(nearest, path, out, shard=PIECE).problems
+    kept = {entry.name: entry.read_bytes() for entry in (tmp_path / f"{out.name}.parts").iterdir()}
+    with pytest.raises(RunError) as caught:
+        plan_batch(run, given, out, **asked)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "plans.jsonl.parts" / "batch.json"))
+    assert kept == {
+        entry.name: entry.read_bytes() for entry in (tmp_path / f"{out.name}.parts").iterdir()
+    }
+    assert plan_batch(nearest, path, out, shard=PIECE).before == PIECE
+    with pytest.raises(RunError) as caught:  # finished, it is refused as well
+        plan_batch(run, given, out, **asked)
+    assert message in str(caught.value)
+
+
+def test_files_that_are_not_ours_stay(nearest, listed, tmp_path):
+    path, out = listed(observed(3)), tmp_path / "plans.jsonl"
+    out.write_text("mine")
+    with pytest.raises(RunError, match=r"plans\.jsonl: exists already"):
+        plan_batch(nearest, path, out)
+    assert out.read_text() == "mine"
+    out.unlink()
+    parts = tmp_path / "plans.jsonl.parts"
+    parts.mkdir()
+    (parts / "mine").write_text("mine")
+    with pytest.raises(RunError, match=r"holds something else \('mine'\)"):
+        plan_batch(nearest, path, out)
+    shutil.rmtree(parts)
+    plan_batch(nearest, path, out)
+    with out.open("a") as file:
+        file.write("more\n")
+    with pytest.raises(RunError, match="has changed since it was planned"):
+        plan_batch(nearest, path, out)
+    out.unlink()
+    assert plan_batch(nearest, path, out).before == 0
+    record = tmp_path / "plans.jsonl.batch.json"
+    record.write_text(record.read_text().replace('"plans": ', '"plans": 1'))
+    with pytest.raises(RunError, match="has changed since it was written"):
+        plan_batch(nearest, path, out)
+    record.write_text("[]")
+    with pytest.raises(RunError, match="is no record of a batch"):
+        plan_batch(nearest, path, out)
+
+
+@pytest.mark.parametrize("moment", ["plans", "record", "parts"])
+def test_an_end_while_files_are_put_in_place(moment, nearest, listed, tmp_path, monkeypatch):
+    path, out = listed([*observed(70), "{"]), tmp_path / "plans.jsonl"
+    parts = tmp_path / "plans.jsonl.parts"
+
+    def ended(*_, **__):
+        raise KeyboardInterrupt
+
+    place = {
+        "plans": "cefito.batch.batch._joined",
+        "record": "cefito.batch.batch.write_json",
+        "parts": "cefito.batch.batch._Files.clear",
+    }[moment]
+    with monkeypatch.context() as patch:
+        if moment == "record":  # the first one says what is begun
+
+            def second(path, value):
+                patch.setattr(place, ended)
+                return write_bytes(path, json.dumps(value).encode())
+
+            patch.setattr(place, second)
+        else:
+            patch.setattr(place, ended)
+        with pytest.raises(KeyboardInterrupt):
+            plan_batch(nearest, path, out)
+    assert parts.exists()
+    assert out.exists() is (moment != "plans")
+    done = plan_batch(nearest, path, out)
+    assert done.before == done.sums.queries == 71
+    assert left(tmp_path) == ["plans.jsonl.bad.jsonl", "plans.jsonl.batch.json"]
+    assert len({row["line"] for row in read(out)}) == 70
+
+
+@pytest.mark.parametrize(
+    ("out", "how", "error", "message"),
+    [
+        ("plans.txt", {}, ConfigError, "expected a file that ends in .jsonl or .parquet"),
+        ("gone/plans.jsonl", {}, ConfigError, "there is no such folder"),
+        ("folder.jsonl", {}, ConfigError, "is a folder"),
+        ("plans.jsonl", {"shard": 100}, ConfigError, "100 queries a shard: expected a multiple"),
+        ("plans.jsonl", {"shard": 0}, ConfigError, "0 queries a shard"),
+        ("plans.jsonl", {"threads": 0}, ConfigError, "threads 0: expected at least 1"),
+        ("plans.jsonl", {"workers": 0}, ConfigError, "workers 0: expected at least 1"),
+        ("plans.jsonl", {"executor": "abacus"}, ConfigError, "no executor 'abacus'"),
+        ("plans.jsonl", {"address": "x"}, ConfigError, "ray"),
+        (
+            "plans.jsonl",
+            {"executor": "serial", "address": "x"},
+            ConfigError,
+            "address x: the executor 'serial' has none",
+        ),
+        ("plans.jsonl", {"split": "test"}, ConfigError, "is no prepared data set"),
+        ("plans.jsonl", {"asked": Asked(top_k=0)}, ConfigError, "top_k 0"),
+        ("plans.jsonl", {"asked": Asked(min_probability=2)}, ConfigError, "expected a number"),
+        (
+            "plans.jsonl",
+            {"asked": Asked(constraints={"no_repeats": True})},
+            ConfigError,
+            "cannot obey constraints",
+        ),
+    ],
+)
+def test_what_cannot_be_asked(out, how, error, message, nearest, listed, tmp_path, monkeypatch):
+    path = listed(observed(2))
+    (tmp_path / "folder.jsonl").mkdir()
+    if "address" in how:
+        monkeypatch.setattr("cefito.executors.ray.find_spec", lambda _: None)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(error) as caught:
+        plan_batch(nearest, path, tmp_path / out, **how)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_sources_that_hold_nothing(nearest, listed, tmp_path, own):
+    out = tmp_path / "plans.jsonl"
+    (tmp_path / "empty").mkdir()
+    for path, message in (
+        (listed(["", ""]), "holds no query"),
+        (tmp_path / "empty", "is no prepared data set (no dataset.json), and holds no features"),
+        (tmp_path / "gone.jsonl", "no such file"),
+        (tmp_path / "gone", "expected a list of queries that ends in"),
+    ):
+        with pytest.raises((ConfigError, DataError)) as caught:
+            plan_batch(nearest, path, out)
+        assert message in str(caught.value)
+    with pytest.raises(ConfigError, match="split 'tset': unknown"):
+        plan_batch(nearest, own / "data", out, split="tset")
+    assert not out.exists()
+
+
+def test_an_executor_without_ray(monkeypatch):
+    monkeypatch.setattr("cefito.executors.ray.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"Run pip install cefito\[ray\], or choose 'processes'"):
+        make_executor("ray")

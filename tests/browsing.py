@@ -1,0 +1,79 @@
+"""A real browser for tests, and what it finds: requests, complaints, faults of accessibility."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+VARIABLE = "CEFITO_CHROMIUM"
+"""Environment variable that may name the browser."""
+
+
+def find_chromium() -> str:
+    """The browser; skips the test where there is none."""
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    names = [os.environ[VARIABLE]] if os.environ.get(VARIABLE) else NAMES
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.skip(
+            f"no browser here ({', '.join(names)}): apt-get install chromium, or name one by "
+            f"{VARIABLE}"
+        )
+    return found
+
+
+@contextmanager
+def chromium() -> Iterator:
+    """The browser, started; as long as it is open no other event loop can run in this thread."""
+    path = find_chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # no sandbox: it needs rights that containers do not give; only our own pages are opened
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield browser
+        browser.close()
+
+
+def faults(page) -> list[tuple[str, str, str]]:
+    """What axe-core finds serious or critical in a page: rule, element, and what is wrong."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response
+    assert found["passes"]  # it has looked
+    return [
+        (violation["id"], node["html"][:200], node.get("failureSummary", ""))
+        for violation in found["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
+def check_file(path: Path) -> None:
+    """See that a page in a file asks for nothing, complains of nothing and has no serious fault.
+
+    It is looked at in light and dark, with all its details open.
+    """
+    with chromium() as browser:
+        for scheme in ("light", "dark"):
+            context = browser.new_context(color_scheme=scheme)
+            page = context.new_page()
+            asked, said = [], []
+            page.on("request", lambda one, asked=asked: asked.append(one.url))
+            page.on("console", lambda one, said=said: said.append(one.text))
+            page.on("pageerror", lambda problem, said=said: said.append(str(problem)))
+            page.goto(path.as_uri())
+            page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+            found = faults(page)
+            context.close()
+            assert found == []
+            assert said == []
+            assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]

@@ -1,0 +1,147 @@
+"""`cefito plan-batch`: what it prints and how it ends."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cefito.cli import main
+
+FOLDER = "features"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Features of four videos, a data set of them, and a run, T = 2."""
+    root = tmp_path_factory.mktemp("batch")
+    generator = np.random.default_rng(0)
+    (root / FOLDER).mkdir()
+    lines = ["video,task,step,start,end,split"]
+    for number, split in enumerate(("train", "train", "val", "test")):
+        for place, step in enumerate(("boil", "pour", "stir")):
+            lines.append(f"v{number},tea,{step},{4 * place + 1},{4 * place + 4},{split}")
+        np.save(root / FOLDER / f"v{number}.npy", generator.standard_normal((13, 5)))
+    (root / "steps.csv").write_text("\n".join(lines) + "\n")
+    data, run = str(root / "data"), str(root / "run")
+    prepare = ["data", "prepare", "custom", str(root / "steps.csv"), data]
+    assert main([*prepare, "--features", str(root / FOLDER)]) == 0
+    assert main(["train", data, "--method", "nearest", "--horizon", "2", "--out", run]) == 0
+    return root
+
+
+@pytest.fixture
+def plan(made, tmp_path, monkeypatch, capsys):
+    """A function that plans a source of `made` in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(source, *options, out="plans.jsonl"):
+        capsys.readouterr()
+        code = main(["plan-batch", str(made / "run"), str(made / source), "--out", out, *options])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_a_data_set_and_again(plan, tmp_path):
+    code, out, err = plan("data", "--top-k", "2")
+    assert (code, out) == (0, "")
+    assert err.splitlines()[-1] == "wrote plans.jsonl: 4 plans of 2 queries"
+    rows = [json.loads(line) for line in (tmp_path / "plans.jsonl").read_text().splitlines()]
+    assert [(row["query"], row["rank"]) for row in rows] == [
+        (name, rank) for name in ("v3:0", "v3:1") for rank in (1, 2)
+    ]
+    code, out, err = plan("data", "--top-k", "2", "--json")
+    assert json.loads(out) == {
+        "queries": 2,
+        "plans": 4,
+        "bad": 0,
+        "queries_before": 2,
+        "files": {"plans": "plans.jsonl", "bad": None},
+    }
+    assert err.splitlines()[0] == "2 of 2 queries were done before"
+    code, out, err = plan("data")
+    assert code == 2
+    assert err == (
+        "error: plans.jsonl.batch.json: is of a batch with asked.top_k 2, and not 5. Remove it and "
+        "plans.jsonl, or choose another name. (--out)\n"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "plans.jsonl",
+        "plans.jsonl.batch.json",
+    ]
+
+
+def test_some_and_all_that_cannot_be_planned(plan, made, tmp_path):
+    (made / "some.csv").write_text(
+        f"features,start,end\n{FOLDER}/v0.npy,1,9\n{FOLDER}/v0.npy,1,99\n"
+    )
+    code, _, err = plan("some.csv", "--quiet")
+    assert (code, err) == (
+        0,
+        "1 of 2 queries could not be planned; plans.jsonl.bad.jsonl says why\n",
+    )
+    (bad,) = map(json.loads, (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines())
+    assert "second 99 lies behind" in bad["reason"]
+    (made / "none.csv").write_text(f"features,start,end\n{FOLDER}/v0.npy,1,99\n")
+    code, _, err = plan("none.csv", out="none.jsonl")
+    assert code == 1
+    assert "1 of 1 queries could not be planned" in err
+    assert (tmp_path / "none.jsonl").read_text() == ""
+
+
+def test_folders_and_parquet(plan, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    code, _, err = plan(FOLDER, "--top-k", "1", out="plans.parquet")
+    assert (code, err.splitlines()[-1]) == (0, "wrote plans.parquet: 4 plans of 4 queries")
+    rows = parquet.read_table(tmp_path / "plans.parquet").to_pylist()
+    assert [row["query"] for row in rows] == ["v0", "v1", "v2", "v3"]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (
+            "data",
+            ["--executor", "abacus"],
+            "no executor 'abacus'; there are serial, processes, ray",
+        ),
+        ("data", ["--executor", "ray"], "Run pip install cefito[ray], or choose 'processes'"),
+        ("data", ["--workers", "0"], "workers 0: expected at least 1. (--workers)"),
+        ("data", ["--workers", "2.5"], "--workers"),
+        ("data", ["--threads", "0"], "threads 0: expected at least 1. (--threads)"),
+        ("data", ["--shard", "65"], "expected a multiple of 64. (--shard)"),
+        ("data", ["--top-k", "0"], "top_k 0: expected at least 1. (--top-k)"),
+        ("data", ["--split", "tset"], "split 'tset': unknown"),
+        ("data", ["--task", "coffee"], "(--task)"),
+        ("data", ["--no-repeats"], "cannot obey constraints"),
+        ("data", ["--min-probability", "0.5"], "(--min-probability)"),
+        ("data", ["--address", "x", "--executor", "serial"], "has none. Choose 'ray'"),
+        ("gone", [], "expected a list of queries"),
+        ("steps.csv", [], "column 'video': no such column"),
+        ("run", [], "is no prepared data set (no dataset.json), and holds no features"),
+    ],
+)
+def test_what_cannot_be_asked(source, options, message, plan, tmp_path, monkeypatch):
+    monkeypatch.setattr("cefito.executors.ray.find_spec", lambda _: None)
+    code, out, err = plan(source, *options)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_without_the_extras():
+    check = (
+        "import sys; sys.modules |= dict.fromkeys(('ray', 'pyarrow', 'torch'))\n"
+        "from cefito.cli import main; sys.exit(main(['plan-batch', '--help']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.replace("│", " ").split())
+    assert "Parquet needs pip install cefito[table]." in said
+    assert "ray, which needs pip install cefito[ray];" in said

@@ -1,0 +1,231 @@
+"""Frames in reports: the right moments, small pictures, and what is said where there are none."""
+
+import base64
+import json
+import shutil
+
+import html5lib
+import numpy as np
+import pytest
+import torch
+
+from browsing import check_file
+from cefito.cli import main
+from cefito.data import open_dataset
+from cefito.data.action_text import with_action_text
+from cefito.data.padding import pad_dataset
+from cefito.data.sources import prepare, read_table
+from cefito.data.video_folder import video_folder
+from cefito.encoders.thumbnails import thumbnail, thumbnails
+from cefito.errors import ConfigError
+from cefito.planners.run import train_run
+from cefito.planners.settings import load_config
+from cefito.report import rendered, report_run, save_report
+from cefito.report.frames import EACH, TOTAL, find_video_files, with_frames
+from drawn import draw_greys, grey_of, read_grey
+
+pytest.importorskip("av")
+
+SECONDS = 10  # of a video
+COUNT = 8
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Annotations, features and videos of `COUNT` videos."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "films").mkdir()
+    (place / "features").mkdir()
+    draw_greys(place / "films" / "film-0.mp4", SECONDS)
+    generator = np.random.default_rng(0)
+    lines = ["video,task,step,start,end,split"]
+    for number in range(COUNT):
+        if number:
+            shutil.copy(place / "films" / "film-0.mp4", place / "films" / f"film-{number}.mp4")
+        np.save(
+            place / "features" / f"film-{number}.npy", generator.random((SECONDS, 3), np.float32)
+        )
+        split = "test" if number >= COUNT - 3 else "train"
+        for step, (start, end) in enumerate([(1.2, 3), (3, 5.4), (5.4, 7.8)]):
+            lines.append(f"film-{number},brew,step {step},{start},{end},{split}")
+    (place / "steps.csv").write_text("\n".join(lines) + "\n")
+    return place
+
+
+@pytest.fixture(scope="module")
+def dataset(place):
+    return prepare(
+        read_table(place / "steps.csv"),
+        place / "features",
+        place / "data",
+        videos=place / "films",
+    )
+
+
+@pytest.fixture(scope="module")
+def run(dataset, place):
+    return train_run(
+        dataset,
+        place / "run",
+        config=load_config("small"),
+        horizon=3,
+        seed=0,
+        method="nearest",
+    )
+
+
+def test_the_data_set_says_where_its_videos_lie(dataset, place):
+    assert json.loads((place / "data/dataset.json").read_text())["provenance"]["video_folder"] == (
+        "../films"
+    )
+    assert video_folder(dataset) == (place / "films").resolve()
+
+
+def test_data_sets_made_of_it_say_so_too(dataset, place, tmp_path):
+    (tmp_path / "deep").mkdir()
+    padded = pad_dataset(dataset, tmp_path / "deep" / "padded", horizon=4)
+    assert video_folder(padded) == (place / "films").resolve()
+
+    def embed(names):
+        made_with = {"model": "mine", "layer": "as given"}
+        return np.ones((len(names), 2), np.float32), made_with
+
+    texts = with_action_text(dataset, tmp_path / "texts", embed)
+    assert video_folder(texts) == (place / "films").resolve()
+
+
+def test_frames_are_of_the_start_and_the_end(run):
+    report = report_run(run)
+    assert len(report.gallery) == 3
+    for query in report.gallery:
+        assert (query.start, query.end) == (1.2, 7.8)
+        for picture, second in ((query.frames.initial, 1), (query.frames.goal, 8)):
+            size, level = read_grey(base64.b64decode(picture))
+            assert size == (64, 48)
+            assert level == pytest.approx(grey_of(second), abs=6)
+    assert not any("frames" in note for note in report.notes)
+    page = rendered(report)
+    tree = html5lib.HTMLParser(strict=True).parse(page)
+    pictures = list(tree.iter("{http://www.w3.org/1999/xhtml}img"))
+    assert len(pictures) == 6
+    assert all(picture.get("src").startswith("data:image/jpeg;base64,") for picture in pictures)
+    assert {picture.get("alt") for picture in pictures} == {
+        "Frame of the video before the steps",
+        "Frame of the video after the steps",
+    }
+    assert "img-src data:" in page
+    assert report_run(run) == report  # equal input, equal bytes
+
+
+def test_without_frames(run):
+    report = report_run(run, frames=False)
+    assert all(query.frames is None for query in report.gallery)
+    assert "frames" not in report.to_dict()["gallery"][0]
+    assert "img-src" not in rendered(report)
+    assert "--without-frames" in report.commands[-1]
+
+
+def test_videos_that_are_missing_or_broken(run, place, tmp_path):
+    films = tmp_path / "elsewhere"
+    (films / "below").mkdir(parents=True)
+    first, second, third = (f"film-{number}" for number in range(COUNT - 3, COUNT))
+    shutil.copy(place / "films" / f"{first}.mp4", films / "below" / f"{first}_360p.MP4")
+    (films / f"{second}.mp4").write_bytes(b"no video")
+    report = report_run(run, videos=films)
+    shown = {query.video: query.frames is not None for query in report.gallery}
+    assert shown == {first: True, second: False, third: False}
+    notes = " ".join(report.notes)
+    assert "1 of 3 queries have no frames: no file of their video." in notes
+    assert f"1 videos cannot be read; the first: {films / second}.mp4: cannot be opened" in notes
+    assert f"--videos {films}" in report.commands[-1]
+
+
+def test_a_file_is_never_that_of_two_videos(dataset, place, tmp_path):
+    shutil.copy(place / "films/film-0.mp4", tmp_path / "film-0_film-1.mp4")
+    shutil.copy(place / "films/film-0.mp4", tmp_path / "a_film-2.mp4")
+    shutil.copy(place / "films/film-0.mp4", tmp_path / "b_film-2.mp4")
+    files = find_video_files(dataset, tmp_path)
+    assert len(files.paths) == len(set(files.paths.values())) == 1
+    assert "film-2" not in files.paths  # several files
+
+
+def test_no_videos_at_all(run, dataset, tmp_path, place):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="Give the folder with one video file a video") as told:
+        report_run(run, videos=tmp_path / "empty")
+    assert told.value.setting == "videos"
+    shutil.copytree(place / "data", tmp_path / "data")  # moved away from its videos
+    notes = report_run(run, dataset=tmp_path / "data").notes
+    assert any("no videos in the folder films" in note for note in notes)
+
+
+def test_refusals_on_the_command_line(run, capsys, tmp_path):
+    for options, message in (
+        (
+            ("--videos", tmp_path / "nowhere"),
+            "no such folder. Give the one that holds one video file a video",
+        ),
+        (("--videos", tmp_path, "--without-frames"), "exclude each other"),
+    ):
+        capsys.readouterr()
+        argv = ["report", run.folder, "--json", *options]
+        assert main([str(part) for part in argv]) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert "--videos" in said
+
+
+def test_thumbnails_are_of_rounded_seconds_and_never_beyond_the_end(place):
+    found = dict(thumbnails(place / "films/film-0.mp4", [0.4, 3.6, 500.0], most=EACH))
+    levels = [read_grey(found[time])[1] for time in (0.4, 3.6, 500.0)]
+    assert levels == pytest.approx([grey_of(0), grey_of(4), grey_of(SECONDS - 1)], abs=6)
+
+
+@pytest.mark.parametrize("most", [EACH, TOTAL * 3 // 4 // 600, 1000])
+def test_pictures_hold_to_their_bytes(most):
+    noise = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, 540, 960), np.uint8))
+    data = thumbnail(noise, most=most)
+    assert len(data) <= most
+    assert data == thumbnail(noise, most=most)
+    (width, height), _ = read_grey(data)
+    assert width <= 160
+    assert width / height == pytest.approx(16 / 9, rel=0.1)
+
+
+def test_many_frames_hold_to_their_bytes_together(run, monkeypatch):
+    """Where there are many, each gets less."""
+    (query, *_) = report_run(run, frames=False).gallery
+    many = [query.model_copy(update={"start": float(number)}) for number in range(400)]
+
+    def full(video, times, *, most):
+        yield from ((time, bytes(most)) for time in times)
+
+    monkeypatch.setattr("cefito.encoders.thumbnails.thumbnails", full)
+    files = find_video_files(run.dataset())
+    found, note = with_frames(many, files)
+    assert note == ""
+    taken = sum(len(one.frames.initial) + len(one.frames.goal) for one in found)
+    assert 0.99 * TOTAL < taken <= TOTAL
+    found, note = with_frames(many * 4, files)
+    assert note == "Only the first 937 queries have frames, to keep the file small."
+    assert [one.frames is None for one in found] == [False] * 937 + [True] * 663
+    (alone,), _ = with_frames(many[:1], files)
+    assert len(alone.frames.initial) == EACH * 4 / 3
+
+
+def test_prepare_notes_the_folder_of_its_videos(place, tmp_path, monkeypatch):
+    """What the command hands on; encoding is tested elsewhere."""
+    from cefito.cli import prepare as command
+
+    monkeypatch.setattr(command, "extract_folder", lambda *_: None)
+    for videos in (place / "films", place / "films" / "film-0.mp4"):
+        target = tmp_path / videos.stem
+        argv = ["data", "prepare", "custom", place / "steps.csv", target]
+        argv += ["--features", place / "features", "--videos", videos]
+        assert main([str(part) for part in argv]) == 0
+        assert video_folder(open_dataset(target)) == (place / "films").resolve()
+
+
+def test_nothing_serious_for_axe_in_a_browser(run, tmp_path):
+    save_report(report_run(run), tmp_path / "report.html")
+    check_file(tmp_path / "report.html")

@@ -1,0 +1,147 @@
+"""Kill `cefito plan-batch` at random moments, go on each time, and see what it gives in the end.
+
+A small world is made and a small run trained on it. The windows of its test split are planned once
+without a disturbance. Then the same is done again and again, and the command killed (SIGKILL) at a
+moment drawn evenly over the time that it takes; the next one goes on. Whenever a batch comes to its
+end, its file must be that of the undisturbed one, to the byte: every query once, in its place.
+
+    python tests/robustness/kill_batch.py --kills 20 --executor processes --workers 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+SETTINGS = {
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "field.action_dim": 8,
+    "training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 10,
+    "chain.hidden": 16,
+    "chain.members": 1,
+    "chain_training.optimiser.epochs": 1,
+    "search.fitting_windows": 10,
+}
+CALL = [sys.executable, "-c", "import sys; from cefito.cli import main; sys.exit(main())"]
+
+
+def made(folder: Path, videos: int) -> tuple[Path, Path]:
+    """A run and its world, with so many test videos."""
+    from cefito.data.simulation.world import WorldKnobs, write_world
+    from cefito.planners.run import train_run
+    from cefito.planners.settings import load_config
+
+    world = write_world(folder / "world", knobs=WorldKnobs(train=24, val=8, test=videos, dim=8))
+    config = load_config("small", dataset="synthetic", horizon=3, overrides=SETTINGS)
+    run = train_run(world, folder / "run", config=config, horizon=3, seed=0, tracker="none")
+    return run.folder, world.folder
+
+
+def begin(run: Path, world: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    """Start the command, as the first of a group of processes."""
+    return subprocess.Popen(
+        [*CALL, "plan-batch", str(run), str(world), "--out", str(out), "--shard", "64", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def whole(run: Path, world: Path, out: Path, *options: str) -> float:
+    """Run the command to its end; the seconds that it took."""
+    started = time.monotonic()
+    process = begin(run, world, out, *options)
+    _, errors = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"plan-batch ended with {process.returncode}: {errors}")
+    return time.monotonic() - started
+
+
+def outputs(out: Path) -> list[Path]:
+    """All that a batch leaves."""
+    return [path for path in out.parent.iterdir() if path.name.startswith(out.name)]
+
+
+def disturbed(
+    run: Path, world: Path, out: Path, options: list[str], kills: int, seed: int, wanted: bytes
+) -> dict[str, Any]:
+    """Kill the command so many times; what was seen."""
+    chance = random.Random(seed)
+    seconds = whole(run, world, out, *options)
+    found: dict[str, Any] = {"kills": 0, "ends": 0, "equal": 0, "shards_at_kill": []}
+
+    def ended() -> None:
+        found["ends"] += 1
+        found["equal"] += out.read_bytes() == wanted
+        for path in outputs(out):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    ended()
+    while found["kills"] < kills:
+        process = begin(run, world, out, *options)
+        try:
+            process.wait(timeout=chance.uniform(0, seconds))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            found["kills"] += 1
+            parts = out.with_name(out.name + ".parts")
+            found["shards_at_kill"].append(len(list(parts.glob("*.shard"))))
+            continue
+        _, errors = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"plan-batch ended with {process.returncode}: {errors}")
+        ended()
+    whole(run, world, out, *options)
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    first = [row["line"] for row in lines if row["rank"] == 1]
+    found["queries"] = len(first)
+    found["each_once_in_order"] = first == list(range(1, len(first) + 1))
+    ended()
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--videos", type=int, default=600, help="test videos of the world")
+    parser.add_argument("--executor", default="serial")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    options = ["--executor", arguments.executor, "--workers", str(arguments.workers)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run, world = made(folder, arguments.videos)
+        reference = folder / "whole.jsonl"
+        whole(run, world, reference, "--executor", "serial")
+        found = disturbed(
+            run,
+            world,
+            folder / "plans.jsonl",
+            options,
+            arguments.kills,
+            arguments.seed,
+            reference.read_bytes(),
+        )
+    print(json.dumps({"executor": arguments.executor, **found}))  # noqa: T201
+    return int(found["equal"] < found["ends"] or not found["each_once_in_order"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""A service of two small runs: CEFITO at T = 3 and the most frequent sequences at T = 2."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+
+from cefito.data import PreparedDataset, cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.planners.run import train_run
+from cefito.planners.settings import load_config
+from cefito.serve.app import create_app
+from cefito.serve.process import listen
+from cefito.serve.settings import Limits, ServiceSettings
+
+SETTINGS = {
+    "field.depth": 1,
+    "field.width": 16,
+    "training.optimiser.epochs": 1,
+    "training.stopping.windows": 5,
+    "classifier_training.optimiser.epochs": 1,
+    "chain.members": 1,
+    "chain_training.optimiser.epochs": 1,
+    "search.fitting_windows": 5,
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a service is made of.
+
+    Attributes:
+        world: The data set.
+        run: A run of horizon 3.
+        short: A run of horizon 2, of a method without a search.
+    """
+
+    world: PreparedDataset
+    run: Path
+    short: Path
+
+    def observations(self, row: int = 0) -> dict[str, list[float]]:
+        """Those of a test window, as JSON takes them."""
+        windows = cut_windows(self.world, horizon=3, split="test")
+        return {
+            name: getattr(windows, name)[row].astype(np.float64).tolist()
+            for name in ("initial", "goal")
+        }
+
+    def settings(self, **changes: Any) -> ServiceSettings:
+        """Settings of a service of both runs."""
+        limits = Limits(**changes.pop("limits", {}))
+        given = {"runs": (self.run, self.short), "datasets": (self.world.folder,), **changes}
+        return ServiceSettings(**given, limits=limits)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory) -> Place:
+    folder = tmp_path_factory.mktemp("served")
+    world = write_world(folder / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    config = load_config("small", overrides=SETTINGS)
+    train_run(world, folder / "tea", config=config, horizon=3, seed=0)
+    train_run(world, folder / "short", config=config, horizon=2, seed=0, method="frequent")
+    return Place(world, folder / "tea", folder / "short")
+
+
+@pytest.fixture(scope="module")
+def serving(place) -> Iterator[Callable[..., TestClient]]:
+    """Makes clients of services with other settings; all of them end with the module."""
+    clients: list[TestClient] = []
+
+    def make(**changes: Any) -> TestClient:
+        client = TestClient(create_app(place.settings(**changes)), raise_server_exceptions=False)
+        clients.append(client.__enter__())
+        return client
+
+    yield make
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def client(serving) -> TestClient:
+    """A client of a service with the usual settings."""
+    return serving()
+
+
+@pytest.fixture(scope="module")
+def address(place) -> Iterator[str]:
+    """Where a service of one run listens."""
+    app = create_app(place.settings(runs=(place.run,)))
+    import uvicorn
+
+    config = uvicorn.Config(app, log_config=None, lifespan="on")
+    server = uvicorn.Server(config)
+    with listen("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(30)

@@ -1,0 +1,95 @@
+"""A service over drawn videos, whose pictures can be uploaded too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("av")
+pytest.importorskip("transformers")
+
+from cefito.data import PreparedDataset
+from cefito.data.sources import prepare, read_table
+from cefito.encoders.extraction import extract_videos
+from cefito.encoders.video import open_encoder
+from cefito.planners.run import Run, train_run
+from cefito.planners.settings import load_config
+from cefito.serve.settings import ServiceSettings
+from drawn import draw_greys
+from tiny_models import tiny_dinov2
+
+TASKS = {
+    "make tea": ["boil water", "warm the pot", "add leaves", "pour water", "take leaves out"],
+    "make toast": ["slice bread", "toast slices", "spread butter", "add jam <& honey>", "cut"],
+}
+ORDERS = [[0, 1, 2, 3, 4], [1, 0, 2, 3, 4], [0, 2, 1, 3, 4]]
+STEP = 2  # seconds
+TINY = {
+    "field.depth": 1,
+    "field.width": 16,
+    "training.optimiser.epochs": 2,
+    "training.stopping.windows": 5,
+    "training.negatives.count": 4,
+    "classifier_training.optimiser.epochs": 2,
+    "chain.members": 1,
+    "chain_training.optimiser.epochs": 4,
+    "search.fitting_windows": 5,
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Drawn videos and what was learned of them.
+
+    Attributes:
+        folder: Where everything lies; the videos in `films`.
+        dataset: The data set.
+        run: A run of CEFITO, T = 3.
+        nearest: A run of the nearest window, T = 2, which takes no constraints.
+        encoder: Folder of the encoder of its features.
+    """
+
+    folder: Path
+    dataset: PreparedDataset
+    run: Run
+    nearest: Run
+    encoder: Path
+
+    def settings(self, **changes) -> ServiceSettings:
+        """Settings of a service of it."""
+        given = {"runs": (self.run.folder,), "datasets": (self.dataset.folder,)}
+        return ServiceSettings(**(given | changes))
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory) -> Drawn:
+    folder = tmp_path_factory.mktemp("drawn")
+    encoder = tiny_dinov2(folder / "encoder")
+    (folder / "films").mkdir()
+    lines = ["video,task,step,start,end,split"]
+    for number in range(14):
+        task, actions = list(TASKS.items())[number % 2]
+        order = ORDERS[number // 2 % len(ORDERS)]
+        draw_greys(folder / "films" / f"film-{number}.mp4", 2 + STEP * len(order), first=number % 5)
+        for place, action in enumerate(order):
+            start = 1 + STEP * place
+            split = "test" if number >= 10 else "train"
+            lines.append(f"film-{number},{task},{actions[action]},{start},{start + STEP},{split}")
+    (folder / "steps.csv").write_text("\n".join(lines) + "\n")
+    extract_videos(folder / "films", folder / "features", open_encoder(str(encoder)))
+    dataset = prepare(
+        read_table(folder / "steps.csv"),
+        folder / "features",
+        folder / "data",
+        seconds=1,
+        videos=folder / "films",
+    )
+    config = load_config("small", overrides=TINY)
+    run = train_run(dataset, folder / "tea-and-toast", config=config, horizon=3, seed=0)
+    nearest = train_run(
+        dataset, folder / "nearest", config=config, horizon=2, seed=0, method="nearest"
+    )
+    return Drawn(folder, dataset, run, nearest, encoder)

@@ -1,0 +1,370 @@
+"""The page driven in a real browser: choose, plan, pin, see it planned again, see errors."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from browsing import chromium, faults
+from cefito.planners.answer import answer
+from cefito.planners.named import NamedConstraints
+from cefito.planners.query import query_from_video
+from cefito.report.mistakes import missing_steps, step_kinds
+from cefito.serve.app import create_app
+
+uvicorn = pytest.importorskip("uvicorn")
+KINDS = {"r": "right", "u": "substitution", "o": "order", "a": "repetition"}
+WAIT = 20_000  # milliseconds
+WANTED = (
+    "Failed to load resource: the server responded with a status of 422",
+    "Failed to load resource: net::ERR_INTERNET_DISCONNECTED",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+@contextmanager
+def serving(settings):
+    """A service in a thread; its address."""
+    app = create_app(settings)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        until = time.monotonic() + 30
+        while not server.started and thread.is_alive() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert server.started
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def address(browser, drawn):
+    with serving(drawn.settings(encoder=str(drawn.encoder))) as address:
+        yield address
+
+
+@pytest.fixture(params=["light"])
+def page(browser, address, request):
+    """The page, opened; at the end no other host was asked and nothing complained."""
+    context = browser.new_context(
+        color_scheme=request.param, viewport={"width": 1280, "height": 900}
+    )
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    asked, said = [], []
+    page.on("request", lambda one: asked.append(one.url))
+    page.on("pageerror", lambda problem: said.append(str(problem)))
+    page.on(
+        "console",
+        # that an answer was an error is told of every one that is wanted here
+        lambda one: None if one.text.startswith(WANTED) else said.append(one.text),
+    )
+    page.goto(address)
+    page.locator("#plan:enabled").wait_for()
+    yield page
+    context.close()
+    hosts = {urlsplit(url).netloc for url in asked if urlsplit(url).scheme not in ("data", "blob")}
+    assert hosts == {urlsplit(address).netloc}
+    assert said == []
+
+
+def planned(page, *, again=False):
+    """Wait for plans; their strips, as names."""
+    words = "Planned again" if again else "plans in"
+    page.locator("#said", has_text=words).wait_for()
+    page.locator("#answer:not([aria-busy])").wait_for()
+    return strips(page)
+
+
+def strips(page):
+    return [names(strip) for strip in page.locator("#plans ol").all()]
+
+
+def names(strip):
+    """Names of the steps of a strip, without what is said of them to those who do not see it."""
+    return strip.locator("li > *").evaluate_all("all => all.map(one => one.firstChild.data)")
+
+
+def choose(page, task="make toast", video="film-13", step=1):
+    page.get_by_label("task", exact=True).select_option(label=task)
+    page.locator("#plan:enabled").wait_for()
+    page.get_by_label("video", exact=True).select_option(label=video)
+    page.get_by_label("steps", exact=True).select_option(str(step))
+
+
+def wanted(drawn, video="film-13", step=1, **constraints):
+    """What the library plans."""
+    query, truth = query_from_video(drawn.run, video, step)
+    found = answer(drawn.run, query, constraints=NamedConstraints(**constraints), truth=truth)
+    return [plan.names for plan in found.plans], found
+
+
+def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
+    choose(page)
+    assert page.locator("#video option").count() == 7  # those of the task, whatever their split
+    assert page.locator("#video optgroup").evaluate_all("all => all.map(one => one.label)") == [
+        "test",
+        "train",
+    ]
+    for frame in ("#start", "#end"):
+        page.locator(f"{frame}[src^='blob:']").wait_for()
+        assert (
+            page.locator(frame).evaluate("image => image.decode().then(() => image.naturalWidth)")
+            == 64
+        )
+    assert page.locator("#start-said").inner_text() == "before: second 3.0"
+    page.get_by_role("button", name="Plan", exact=True).click()
+    plans, found = wanted(drawn)
+    assert planned(page) == plans
+    assert found.task.name in page.locator("#task-said").inner_text()
+    assert (
+        f"{100 * found.plans[0].probability:.1f} %" in page.locator("#plans .p").first.inner_text()
+    )
+
+    # the first step of the first plan that begins otherwise than the best one
+    other = next(number for number, plan in enumerate(plans) if plan[0] != plans[0][0])
+    page.locator("#plans ol").nth(other).locator("button").first.click()
+    dialog = page.get_by_role("dialog", name=f"Step 1: {plans[other][0]}")
+    dialog.get_by_role("button", name="Pin it to step 1").click()
+    again = planned(page, again=True)
+    assert again == wanted(drawn, pinned=((1, plans[other][0]),))[0]
+    assert {plan[0] for plan in again} == {plans[other][0]}
+    assert page.locator("#plans li[data-pinned]").count() == len(again)
+    assert page.locator("#held").inner_text().startswith(f"Step 1 is “{plans[other][0]}”")
+
+    page.get_by_role("button", name="Remove all").click()
+    page.locator("#none").wait_for()
+    page.locator("#said", has_text="Planned again").wait_for()
+    page.locator("#plans li[data-pinned]").first.wait_for(state="detached")
+    assert strips(page) == plans
+
+
+def test_forbid_require_and_order_by_name(page, drawn):
+    choose(page)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    plans = planned(page)
+    page.get_by_text("Add by name").click()
+    form = page.locator("#add-forbid")
+    form.get_by_label("never").select_option(label=plans[0][0])
+    form.get_by_role("button").click()
+    page.locator("#held li").nth(0).wait_for()
+    planned(page, again=True)
+    forbidden = {"forbidden": (plans[0][0],)}
+    assert strips(page) == wanted(drawn, **forbidden)[0]
+
+    first, second = strips(page)[0][1], strips(page)[0][0]
+    form = page.locator("#add-before")
+    form.get_by_label("first").select_option(label=first)
+    form.get_by_label("then, wherever both are").select_option(label=second)
+    form.get_by_role("button").click()
+    page.locator("#held li").nth(1).wait_for()
+    page.locator("#answer:not([aria-busy])").wait_for()
+    ordered = wanted(drawn, **forbidden, before=((first, second),))[0]
+    page.locator("#plans ol").first.get_by_text(ordered[0][0]).first.wait_for()
+    assert strips(page) == ordered
+    for plan in ordered:
+        assert not {first, second} <= set(plan) or plan.index(first) < plan.index(second)
+
+
+def test_an_error_says_what_to_do_and_can_be_undone(page, drawn):
+    choose(page)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    plans = planned(page)
+    name = plans[0][1]
+    for button in ("Pin it to step 2", "Forbid it"):
+        page.locator("#plans ol").first.locator("button").nth(1).click()
+        page.get_by_role("button", name=button).click()
+        if button != "Forbid it":
+            planned(page, again=True)
+    alert = page.get_by_role("alert")
+    alert.locator("p").wait_for()
+    assert name in alert.inner_text()
+    assert "is both pinned and forbidden" in alert.inner_text()
+    assert alert.inner_text().count("\n") == 0
+    assert page.locator("#old-said").is_visible()
+
+    page.get_by_role("button", name=f"Remove: Never “{name}”").click()
+    page.locator("#problem p").wait_for(state="detached")
+    assert {plan[1] for plan in planned(page, again=True)} == {name}
+    assert page.locator("#old-said").is_hidden()
+
+
+def test_plans_against_the_annotated_steps(page, drawn):
+    choose(page)
+    kinds = set()
+    for video in ("film-13", "film-11", "film-1"):
+        page.get_by_label("video", exact=True).select_option(label=video)
+        for step in range(3):
+            page.get_by_label("steps", exact=True).select_option(str(step))
+            page.get_by_role("button", name="Plan", exact=True).click()
+            planned(page)
+            page.get_by_label("compare with the annotated steps").check()
+            _, found = wanted(drawn, video, step)
+            for plan, strip in zip(found.plans, page.locator("#plans ol").all(), strict=True):
+                marks = strip.locator("li").evaluate_all("all => all.map(one => one.className)")
+                told = [KINDS[mark] for mark in marks]
+                assert told == step_kinds(plan.actions, found.truth.actions)
+                kinds |= set(told)
+            assert names(page.locator("#truth")) == found.truth.names
+            truth = page.locator("#truth li")
+            assert truth.evaluate_all("all => all.map(one => one.className === 'm')") == (
+                missing_steps(found.plans[0].actions, found.truth.actions)
+            )
+    assert len(kinds) > 2
+
+
+def test_with_the_keyboard_alone(page):
+    def focused():
+        return page.evaluate("document.activeElement.id || document.activeElement.textContent")
+
+    def tab_to(name, most=40):
+        for _ in range(most):
+            page.keyboard.press("Tab")
+            if focused() == name:
+                return
+        raise AssertionError(f"{name} cannot be reached")
+
+    tab_to("task")
+    page.keyboard.press("ArrowDown")
+    page.locator("#given:enabled").wait_for()
+    page.locator("#plan:enabled").wait_for()
+    tab_to("window")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#window").input_value() == "1"
+    tab_to("plan")
+    page.keyboard.press("Enter")
+    first = planned(page)[0][0]
+    tab_to(first)
+    page.keyboard.press("Enter")
+    assert page.get_by_role("dialog").is_visible()
+    assert focused() == "step-pin"
+    page.keyboard.press("Escape")
+    assert page.get_by_role("dialog").count() == 0
+    assert focused() == first  # where it was
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert focused() == "step-forbid"
+    page.keyboard.press("Enter")
+    assert all(first not in plan for plan in planned(page, again=True))
+    assert focused() == "plans-head"
+
+
+def test_two_pictures(page, drawn, tmp_path):
+    pictures = [
+        _picture(tmp_path / f"{name}.png", level)
+        for name, level in (("before", 90), ("after", 170))
+    ]
+    page.set_default_timeout(3 * WAIT)  # the encoder is loaded by a process of its own
+    page.get_by_label("two pictures").check()
+    assert page.locator("#plan").is_disabled()
+    page.get_by_label("picture before the first step").set_input_files(pictures[0])
+    page.get_by_label("picture after the last step").set_input_files(pictures[1])
+    page.get_by_role("button", name="Plan", exact=True).click()
+    assert len(planned(page)) == 5
+    assert page.locator("#truth-row").is_hidden()
+    assert page.locator("#start-said").inner_text() == "before.png"
+
+    (tmp_path / "no.png").write_bytes(b"no picture at all")
+    page.get_by_label("picture after the last step").set_input_files(tmp_path / "no.png")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#problem p").wait_for()
+    assert page.get_by_role("alert").inner_text() == (
+        "'goal' is of another format; expected JPEG, PNG, WebP or BMP."
+    )
+
+
+def _picture(path, level):
+    from PIL import Image
+
+    Image.fromarray(np.full((48, 64, 3), level, np.uint8)).save(path)
+    return path
+
+
+@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
+def test_nothing_serious_for_axe(page):
+    assert faults(page) == []
+    page.get_by_role("button", name="Plan", exact=True).click()
+    planned(page)
+    page.get_by_label("compare with the annotated steps").check()
+    page.get_by_text("Add by name").click()
+    page.locator("#plans ol button").first.click()
+    assert faults(page) == []  # the dialog
+    page.get_by_role("button", name="Pin it to step 1").click()
+    planned(page, again=True)
+    page.locator("#plans ol button").first.click()
+    page.get_by_role("button", name="Forbid it").click()
+    page.locator("#problem p").wait_for()
+    assert faults(page) == []  # plans, truth, constraints, a problem
+
+
+def test_a_service_that_is_gone(page):
+    page.context.set_offline(True)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#problem p").wait_for()
+    assert page.get_by_role("alert").inner_text() == (
+        "The service does not answer. See that it still runs, and try again."
+    )
+    page.context.set_offline(False)
+    page.get_by_role("button", name="Plan", exact=True).click()
+    assert len(planned(page)) == 5
+    assert page.get_by_role("alert").inner_text() == ""
+
+
+def test_a_method_that_takes_no_constraints(browser, drawn):
+    settings = drawn.settings(runs=(drawn.run.folder, drawn.nearest.folder))
+    with serving(settings) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.locator("#plan:enabled").wait_for()
+        page.get_by_label("run").select_option(label="nearest: 2 steps, steps")
+        page.locator("#plan:enabled").wait_for()
+        page.get_by_label("steps", exact=True).select_option("3")  # of five steps
+        page.get_by_role("button", name="Plan", exact=True).click()
+        page.locator("#said", has_text="plan").wait_for()
+        page.locator("#plans ol li span").first.wait_for()
+        assert page.locator("#plans ol").first.locator("li").count() == 2
+        assert page.locator("#plans button").count() == 0
+        assert page.locator("#constraints").is_hidden()
+        page.close()
+
+
+def test_behind_a_token_and_with_nothing_to_choose(browser, drawn):
+    token = "a token of enough letters"
+    with serving(drawn.settings(datasets=(), token=token)) as address:
+        context = browser.new_context(http_credentials={"username": "", "password": token})
+        page = context.new_page()
+        page.goto(address)
+        page.get_by_text("start the service with --dataset").wait_for()
+        assert page.locator("#plan").is_disabled()
+        context.close()
+
+
+def test_without_javascript(browser, address):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    assert "needs JavaScript" in page.locator("header").inner_text()
+    assert page.locator("#task option").all_inner_texts() == ["all tasks", "make tea", "make toast"]
+    context.close()
+
+
+def test_it_fits_a_phone(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("button", name="Plan", exact=True).click()
+    planned(page)
+    page.get_by_text("Add by name").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

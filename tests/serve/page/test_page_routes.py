@@ -1,0 +1,143 @@
+"""The page as it is sent: valid, escaped, asking nothing of other places; and frames."""
+
+import re
+import shutil
+from importlib.resources import files
+
+import html5lib
+import pytest
+from fastapi.testclient import TestClient
+
+from cefito.serve.app import create_app
+from cefito.serve.page.routes import POLICY
+from drawn import grey_of, read_grey
+
+NAMES = "{http://www.w3.org/1999/xhtml}"
+
+
+@pytest.fixture(scope="module")
+def client(drawn):
+    with TestClient(create_app(drawn.settings())) as client:
+        yield client
+
+
+def parsed(text):
+    """The page as a tree; it must be valid to the letter."""
+    return html5lib.HTMLParser(strict=True).parse(text)
+
+
+def test_the_first_view_is_made_on_the_server(client, drawn):
+    answer = client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    tree = parsed(answer.text)
+    texts = [option.text for option in tree.iter(f"{NAMES}option")]
+    assert "tea-and-toast: 3 steps, steps" in texts
+    assert {"make tea", "make toast"} <= set(texts)
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(set(ids)) == len(ids)
+    labelled = {label.get("for") for label in tree.iter(f"{NAMES}label")}
+    fields = [
+        field
+        for kind in ("select", "input")
+        for field in tree.iter(f"{NAMES}{kind}")
+        if field.get("id")
+    ]
+    assert fields
+    assert all(field.get("id") in labelled for field in fields)
+
+
+def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(client):
+    answer = client.get("/")
+    assert answer.headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    assert not re.search(r"<script(?! src=)|<style|\son\w+=|\sstyle=", answer.text)
+
+
+@pytest.mark.parametrize("path", ["/", "/page.css", "/page.js"])
+def test_no_address_of_another_place(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert not re.search(r"https?:|@import|url\(|//[a-z]+\.", answer.text)
+
+
+def test_names_are_escaped(drawn, tmp_path):
+    hostile = tmp_path / "<img src=x onerror=alert(1)>"
+    shutil.copytree(drawn.run.folder, hostile)
+    with TestClient(create_app(drawn.settings(runs=(hostile,)))) as client:
+        tree = parsed(client.get("/").text)
+    assert not [
+        image for image in tree.iter(f"{NAMES}img") if image.get("src") or image.get("onerror")
+    ]
+    assert any("<img src=x" in (option.text or "") for option in tree.iter(f"{NAMES}option"))
+
+
+def test_colours_are_those_of_reports(client):
+    shared = (files("cefito.report") / "templates" / "look.css").read_text()
+    assert client.get("/page.css").text.startswith(shared)
+
+
+def test_frames_are_of_the_start_and_the_end_of_a_window(client, drawn):
+    query = {"run": "tea-and-toast", "horizon": 3, "dataset": drawn.dataset.name}
+    for number, step in ((10, 0), (13, 2)):
+        for side, second in (("start", 1 + 2 * step), ("end", 1 + 2 * (step + 3))):
+            answer = client.get(
+                "/frame", params=query | {"video": f"film-{number}", "step": step, "side": side}
+            )
+            assert answer.status_code == 200
+            assert answer.headers["content-type"] == "image/jpeg"
+            size, level = read_grey(answer.content)
+            assert size == (64, 48)
+            assert level == pytest.approx(grey_of(second, number % 5), abs=6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"video": "../films/film-10"},
+        {"video": "/etc/passwd"},
+        {"video": "film-99"},
+        {"step": 3},
+        {"step": 999_999_999},
+        {"run": "another"},
+        {"horizon": 4},
+        {"dataset": "another"},
+    ],
+)
+def test_no_frame_where_there_is_none(client, drawn, change):
+    query = {"run": "tea-and-toast", "horizon": 3, "dataset": drawn.dataset.name}
+    query |= {"video": "film-10", "step": 0, "side": "start"}
+    assert client.get("/frame", params=query).status_code == 200
+    answer = client.get("/frame", params=query | change)
+    assert answer.status_code == 204
+    assert answer.content == b""
+
+
+def test_a_frame_asked_for_otherwise_is_refused(client):
+    answer = client.get("/frame", params={"run": "tea-and-toast", "step": -1, "side": "middle"})
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_videos_that_cannot_be_read_or_are_gone_have_no_frames(drawn, tmp_path):
+    for name in ("data", "films"):
+        shutil.copytree(drawn.folder / name, tmp_path / name)
+    (tmp_path / "films" / "film-10.mp4").write_bytes(b"no video")
+    (tmp_path / "films" / "film-11.mp4").unlink()
+    query = {"run": "tea-and-toast", "horizon": 3, "dataset": drawn.dataset.name, "step": 0}
+    with TestClient(create_app(drawn.settings(datasets=(tmp_path / "data",)))) as client:
+        codes = [
+            client.get("/frame", params=query | {"video": video, "side": "end"}).status_code
+            for video in ("film-10", "film-11", "film-12")
+        ]
+    assert codes == [204, 204, 200]
+
+
+def test_a_token_guards_the_page(drawn):
+    token = "a token of enough letters"
+    with TestClient(create_app(drawn.settings(token=token))) as client:
+        for path in ("/", "/page.js", "/frame"):
+            refused = client.get(path)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"].startswith("Basic")  # a browser then asks
+        assert client.get("/", auth=("", token)).status_code == 200

@@ -1,0 +1,59 @@
+"""The examples of docs/serve.md, against a service that really listens."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cefito.serve.app import create_app
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+ADDRESS = "http://127.0.0.1:8000"
+
+
+def test_the_python_of_the_page(address, place, capsys, monkeypatch):
+    monkeypatch.chdir(place.world.folder.parent)
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    exec(code.replace(ADDRESS, address).replace('"DATA"', '"world"'), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "tea 3 12 tasks"
+    assert len(lines) == 5
+    assert "nonsense" in lines[-1]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_curl_of_the_page(address, place, tmp_path):
+    calls = [line for line in PAGE.replace("\\\n", " ").split("\n") if line.startswith("curl ")]
+    assert len(calls) == 2
+    for name in ("before.png", "after.png"):
+        (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n")
+    found = []
+    for call in calls:
+        done = subprocess.run(
+            shlex.split(call.replace(ADDRESS, address)),
+            capture_output=True,
+            check=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        found.append(json.loads(done.stdout))
+    assert len(found[0]["plans"]) == 2
+    assert found[0]["truth"]
+    assert found[1]["type"] == "urn:cefito:no-encoder"
+
+
+def test_the_routes_and_fields_of_the_page_are_those_that_there_are(place):
+    document = create_app(place.settings()).openapi()
+    routes = {f"{method.upper()} {path}" for path, of in document["paths"].items() for method in of}
+    named = set(re.findall(r"`((?:GET|POST) /[\w/]+)`", PAGE))
+    assert routes <= named
+    fields = set(document["components"]["schemas"]["PlanRequest"]["properties"])
+    first_cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
+    listed = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+    assert fields <= listed

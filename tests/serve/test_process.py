@@ -1,0 +1,252 @@
+"""A real server: signals, clients that go away, deadlines, a full queue, and its command line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from cefito.cli import main
+
+# Searches that take as long as a query's deadline allows, but for those of one plan.
+SLOW = """
+import sys, time
+from cefito.serve import service
+
+quick = service.solve
+
+def slow(jobs, stop):
+    if jobs[0].work.top_k > 1:
+        until = time.monotonic() + 3
+        while time.monotonic() < until and not stop():
+            time.sleep(0.01)
+        print("told to stop" if stop() else "to its end", file=sys.stderr, flush=True)
+    return quick(jobs, stop)
+
+service.solve = slow
+from cefito.cli import main
+sys.exit(main())
+"""
+
+
+class Server:
+    """A service in a process of its own.
+
+    Attributes:
+        process: The process.
+        port: Where it listens.
+        lines: What it has written to stderr.
+    """
+
+    def __init__(self, place, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SLOW, "serve", str(place.run), "--port", "0", *options],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        first = self.wait_for("serving 'tea' (horizon 3) on http://127.0.0.1:")
+        self.port = int(first.rpartition(":")[2])
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    def wait_for(self, words: str, seconds: float = 60) -> str:
+        """The first line that holds some words, once there is one."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self.process.poll() is None:
+            found = next((line for line in list(self.lines) if words in line), None)
+            if found is not None:
+                return found
+            time.sleep(0.01)
+        found = next((line for line in self.lines if words in line), None)
+        assert found is not None, self.lines
+        return found
+
+    def post(self, body, path="/v1/plan"):
+        """Status, headers and JSON of an answer."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.headers, json.loads(response.read())
+
+    def later(self, body, path="/v1/plan"):
+        """The same in a thread; a function that waits for it."""
+        found = []
+        thread = threading.Thread(target=lambda: found.append(self.post(body, path)))
+        thread.start()
+
+        def result():
+            thread.join(60)
+            return found[0]
+
+        return result
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code, after a signal."""
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        self._reader.join(10)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+
+@contextmanager
+def served(place, *options: str) -> Iterator[Server]:
+    server = Server(place, *options)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+
+
+def slow(place, **changes):
+    return {"observations": place.observations(), "top_k": 2, **changes}
+
+
+def quick(place):
+    return {"observations": place.observations(), "top_k": 1}
+
+
+def busy(server, *, running, waiting=0):
+    """Wait until so many searches run and so many wait."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port)) as connection:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        if f"cefito_running {running:.1f}\n" in text and f"cefito_waiting {waiting:.1f}\n" in text:
+            return
+        time.sleep(0.02)
+    raise AssertionError(text)
+
+
+def test_one_server(place):
+    """Together, for to start one takes seconds."""
+    with served(place, "--workers", "1", "--queue", "2") as server:
+        # a deadline ends the search
+        began = time.monotonic()
+        status, _, problem = server.post(slow(place, deadline_seconds=0.3))
+        assert (status, problem["type"]) == (504, "urn:cefito:deadline")
+        assert time.monotonic() - began < 2.8
+        server.wait_for("told to stop")
+
+        # a client that goes away ends its search
+        server.lines.clear()
+        body = json.dumps(slow(place)).encode()
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            head = f"POST /v1/plan HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
+            client.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
+            busy(server, running=1)
+        server.wait_for("told to stop")
+        line = json.loads(server.wait_for('"status": 499'))
+        assert line["path"] == "/v1/plan"
+
+        # a full queue says when to come again, at once
+        busy(server, running=0)
+        first = server.later(slow(place))
+        busy(server, running=1)
+        others = [server.later(slow(place, top_k=3)), server.later(slow(place, top_k=4))]
+        busy(server, running=1, waiting=2)
+        began = time.monotonic()
+        status, headers, problem = server.post(quick(place))
+        assert (status, problem["type"]) == (429, "urn:cefito:busy")
+        assert 1 <= int(headers["retry-after"]) <= 60
+        assert time.monotonic() - began < 1
+
+        # told to end, it finishes what runs and what waits
+        server.process.send_signal(signal.SIGTERM)
+        assert [one()[0] for one in (first, *others)] == [200] * 3
+        assert server.end() == 0
+    with pytest.raises(ConnectionRefusedError):
+        server.post(quick(place))
+
+
+def test_what_takes_too_long_is_stopped_when_it_ends(place):
+    with served(place, "--drain", "0.2") as server:
+        asked = server.later(slow(place))
+        busy(server, running=1)
+        began = time.monotonic()
+        code = server.end(signal.SIGINT)
+        assert time.monotonic() - began < 30
+        assert code == 0
+        assert asked()[0] in (200, 504)
+
+
+def refusal(capsys, *argv, code=2):
+    assert main(["serve", *map(str, argv)]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--host", "0.0.0.0"), "this machine alone"),
+        (("--host", "192.168.0.1"), "--allow-unauthenticated"),
+        (("--port", "-1"), "port -1: expected 0 to 65535. (--port)"),
+        (("--port", "70000"), "expected 0 to 65535"),
+        (("--host", "nowhere.invalid", "--allow-unauthenticated"), "cannot listen on"),
+        (("--workers", "0"), "'workers'"),
+        (("--queue", "0"), "'queue'"),
+        (("--max-gflop", "0"), "'gflop'"),
+        (("--deadline", "0"), "deadline_seconds"),
+        (("--token-file", "nothing.txt"), "cannot be read"),
+        (("--dataset", "nowhere"), "nowhere"),
+        (("--encoder", "own"), "does not say what the features"),
+        (("--encoder", "nothing"), "unknown encoder"),
+    ],
+)
+def test_what_cannot_be_served(place, capsys, options, words):
+    assert words in refusal(capsys, place.run, *(options or ()))
+
+
+def test_a_port_that_is_taken(place, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        said = refusal(capsys, place.run, "--port", taken.getsockname()[1])
+    assert "Choose another port" in said
+
+
+def test_no_run(tmp_path, capsys):
+    assert "run.json" in refusal(capsys, tmp_path, "--port", "0")
+
+
+def test_help_and_a_remedy_without_the_extra(tmp_path):
+    """What is said where the packages are not installed."""
+    hidden = "import sys\nfor name in ('fastapi', 'uvicorn', 'starlette'): sys.modules[name] = None"
+    call = f"{hidden}\nfrom cefito.cli import main\nsys.exit(main(sys.argv[1:]))"
+
+    def called(*argv):
+        return subprocess.run(
+            [sys.executable, "-c", call, *argv], capture_output=True, text=True, check=False
+        )
+
+    shown = called("serve", "--help")
+    assert shown.returncode == 0
+    assert "cefito[serve]" in " ".join(shown.stdout.split())
+    refused = called("serve", str(tmp_path))
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "error: cefito serve needs the package fastapi, which is not installed. Run: pip install "
+        "'cefito[serve]'\n"
+    )

@@ -1,0 +1,374 @@
+"""Requests and answers, against what the library says of the same queries."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+
+from cefito.data import cut_windows
+from cefito.planners import Queries
+from cefito.planners.answer import answer
+from cefito.planners.named import NamedConstraints
+from cefito.planners.run import open_run
+from cefito.search.settings import search_settings
+
+
+def ask(client, **body):
+    response = client.post("/v1/plan", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def refused(client, status=422, path="/v1/plan", **body):
+    response = client.post(path, json=body)
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["status"] == status
+    assert problem["request_id"] == response.headers["x-request-id"]
+    assert "\n" not in problem["detail"]
+    return problem
+
+
+@pytest.fixture(scope="module")
+def run(place):
+    return open_run(place.run)
+
+
+@pytest.fixture(scope="module")
+def windows(place):
+    return cut_windows(place.world, horizon=3, split="test")
+
+
+def plans_of(reply):
+    return [[action["id"] for action in plan["actions"]] for plan in reply["plans"]]
+
+
+def expected(run, windows, row=0, **asked):
+    query = Queries.from_windows(windows.subset([row]))
+    return answer(run, query, **asked)
+
+
+def test_an_answer_is_the_library_s(client, place, run, windows):
+    reply = ask(client, run="tea", observations=place.observations())
+    known = expected(run, windows)
+    assert plans_of(reply) == [plan.actions for plan in known.plans]
+    assert [plan["energy"] for plan in reply["plans"]] == pytest.approx(
+        [plan.energy for plan in known.plans], rel=1e-4
+    )
+    assert [plan["probability"] for plan in reply["plans"]] == pytest.approx(
+        [plan.probability for plan in known.plans], rel=1e-4
+    )
+    assert (reply["run"], reply["horizon"], reply["exact"]) == ("tea", 3, known.exact)
+    assert reply["task"]["id"] == known.task.id
+    assert reply["task"]["name"] == known.task.name
+    first = reply["plans"][0]["actions"][0]
+    assert first["name"] == run.taxonomy.actions[first["id"]].name
+    assert reply["effort"]["token_forwards"] == known.evaluated.token_forwards
+    assert reply["effort"]["walked_with"] == 0
+    assert not reply["effort"]["interrupted"]
+    assert reply["milliseconds"] > 0
+    assert reply["truth"] is None
+
+
+def test_base64_is_the_same_as_a_list(client, place):
+    listed = place.observations()
+    packed = {
+        name: base64.b64encode(np.array(values, dtype="<f4").tobytes()).decode()
+        for name, values in listed.items()
+    }
+    replies = [ask(client, run="tea", observations=one) for one in (listed, packed)]
+    assert replies[0]["plans"] == replies[1]["plans"]
+
+
+def test_a_window_of_a_video_has_its_truth(client, place, run, windows):
+    video = place.world.videos[windows.video[0]]
+    reply = ask(client, horizon=3, video={"id": video.video_id, "step": int(windows.start[0])})
+    assert plans_of(reply) == [plan.actions for plan in expected(run, windows).plans]
+    assert [action["id"] for action in reply["truth"]] == windows.actions[0].tolist()
+    assert reply["dataset"] is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "exhaustive", "objective": "energy", "tasks": 1},
+        {"method": "beam", "objective": "fitted"},
+        {"method": "auto", "budget_gflop": 0.0, "objective": "prior", "tasks": 2},
+    ],
+)
+def test_the_search_can_be_chosen(client, place, run, windows, changes):
+    names = {"method": "search", "budget_gflop": "budget"}
+    asked = {names.get(name, name): value for name, value in changes.items()}
+    reply = ask(client, run="tea", observations=place.observations(), top_k=3, **asked)
+    other = run.with_search(search_settings(run.trained_search, **changes))
+    assert plans_of(reply) == [p.actions for p in expected(other, windows, top_k=3).plans]
+    assert reply["effort"]["search"] == changes["method"]
+
+
+def test_constraints_by_id_and_by_name(client, place, run, windows):
+    task = int(windows.tasks[0])
+    first, second, third = run.planner.space.actions[task][:3]
+    name = run.taxonomy.actions[second].name
+    asked = {
+        "pin": {"1": second},
+        "forbid": [first],
+        "before": [[second, third]],
+        "no_repeats": True,
+    }
+    reply = ask(client, run="tea", observations=place.observations(), task=task, constraints=asked)
+    named = NamedConstraints(
+        pinned=((1, name),), forbidden=(first,), before=((second, third),), no_repeats=True
+    )
+    known = expected(run, windows, task=task, constraints=named)
+    assert plans_of(reply) == [plan.actions for plan in known.plans]
+    assert reply["task"]["source"] == "given"
+    by_name = ask(
+        client,
+        run="tea",
+        observations=place.observations(),
+        task=run.taxonomy.tasks[task].name,
+        constraints={**asked, "pin": {"1": name}},
+    )
+    assert plans_of(by_name) == plans_of(reply)
+
+
+def test_a_least_probability(client, place):
+    sure = ask(client, run="tea", observations=place.observations(), min_probability=0)
+    unsure = ask(client, run="tea", observations=place.observations(), min_probability=1)
+    assert (sure["sure"], unsure["sure"]) == (True, False)
+
+
+def test_horizon_picks_the_run(client, place):
+    observations = place.observations()
+    assert ask(client, horizon=2, observations=observations)["run"] == "short"
+    assert ask(client, horizon=3, observations=observations)["run"] == "tea"
+    problem = refused(client, observations=observations)
+    assert problem["detail"] == (
+        "2 runs fit; there are 'tea' (horizon 3), 'short' (horizon 2). Say which run is meant."
+    )
+    assert problem["field"] == "run"
+    assert refused(client, run="tea", horizon=7, observations=observations)["field"] == "horizon"
+    assert "no run fits run 'x'" in refused(client, run="x", observations=observations)["detail"]
+
+
+def test_a_method_without_a_search(client, place):
+    observations = place.observations()
+    reply = ask(client, run="short", observations=observations)
+    assert reply["effort"]["search"] is None
+    assert reply["effort"]["most_gflop"] is None
+    problem = refused(client, run="short", observations=observations, search="beam")
+    assert "has no search to choose" in problem["detail"]
+
+
+def test_what_is_too_dear_is_refused_before_it_begins(serving, place):
+    strict = serving(limits={"gflop": 0.001, "cheap_gflop": 0})
+    asked = {"run": "tea", "observations": place.observations(), "objective": "energy", "tasks": 1}
+    problem = refused(strict, search="exhaustive", **asked)
+    assert problem["type"] == "urn:cefito:too-dear"
+    assert problem["gflop"] > problem["limit"] == 0.001
+    assert "'exhaustive' may take" in problem["detail"]
+    pinned = {"pin": {"1": place_action(place), "2": place_action(place)}}
+    ask(strict, search="exhaustive", **asked, task=0, constraints=pinned)
+
+
+def place_action(place):
+    return place.world.taxonomy.tasks[0].actions[0]
+
+
+def test_a_deadline_that_cannot_be_met(client, place):
+    problem = refused(
+        client, 504, run="tea", observations=place.observations(), deadline_seconds=1e-6
+    )
+    assert problem["type"] == "urn:cefito:deadline"
+
+
+def test_what_was_found_by_the_deadline_is_an_answer(serving, place, monkeypatch):
+    from cefito.serve import service
+
+    def stopped(jobs, stop):
+        found = quick(jobs, lambda: False)
+        return [
+            one.model_copy(update={"search": one.search.model_copy(update={"interrupted": True})})
+            for one in found
+        ]
+
+    quick = service.solve
+    monkeypatch.setattr(service, "solve", stopped)
+    client = serving()
+    reply = ask(client, run="tea", observations=place.observations())
+    assert reply["effort"]["interrupted"]
+    assert reply["plans"]
+
+
+def test_a_defect_of_a_search_leaves_the_others(serving, place, monkeypatch):
+    from cefito.serve import service
+
+    def broken(jobs, stop):
+        if any(job.work.top_k == 7 for job in jobs):
+            raise ValueError("secret")
+        return quick(jobs, stop)
+
+    quick = service.solve
+    monkeypatch.setattr(service, "solve", broken)
+    client = serving()
+    asked = {"run": "tea", "observations": place.observations()}
+    problem = refused(client, 500, top_k=7, **asked)
+    assert problem["type"] == "urn:cefito:internal"
+    assert "secret" not in problem["detail"]
+    ask(client, **asked)
+
+
+def test_a_batch_in_order_with_problems_in_their_places(client, place, run, windows):
+    good = [{"run": "tea", "observations": place.observations(row), "top_k": 2} for row in range(3)]
+    queries = [good[0], {"run": "tea"}, good[1], 7, {**good[2], "task": "nonsense"}, good[2]]
+    response = client.post("/v1/plan/batch", json={"queries": queries})
+    assert response.status_code == 200
+    answers = response.json()["answers"]
+    assert [reply.get("status", 200) for reply in answers] == [200, 422, 200, 422, 422, 200]
+    for row, reply in zip(range(3), (answers[0], answers[2], answers[5]), strict=True):
+        assert plans_of(reply) == [p.actions for p in expected(run, windows, row, top_k=2).plans]
+    assert "unknown task 'nonsense'" in answers[4]["detail"]
+    assert {reply["request_id"] for reply in answers} == {response.headers["x-request-id"]}
+
+
+def test_queries_of_one_kind_are_walked_together(serving, place):
+    alone = serving(limits={"workers": 1})
+    queries = [
+        {"run": "tea", "observations": place.observations(row)} for row in (0, 1, 2, 3, 4, 5)
+    ]
+    answers = alone.post("/v1/plan/batch", json={"queries": queries}).json()["answers"]
+    assert max(reply["effort"]["walked_with"] for reply in answers) > 1
+    for query, reply in zip(queries, answers, strict=True):
+        one = ask(alone, **query)
+        assert plans_of(one) == plans_of(reply)
+
+
+def test_too_large_a_batch(serving, place):
+    small = serving(limits={"queries": 2})
+    problem = refused(small, path="/v1/plan/batch", queries=[{}] * 3)
+    assert problem["limit"] == 2
+
+
+def test_what_is_said_of_the_runs(client, place, run):
+    reply = client.get("/v1/model").json()
+    tea, short = reply["runs"]
+    assert (tea["name"], tea["horizon"], short["name"], short["horizon"]) == ("tea", 3, "short", 2)
+    assert tea["fingerprint"] == place.world.fingerprint
+    assert tea["simulated"]
+    assert tea["observation_dim"] == 8
+    assert tea["tasks"] == [
+        {"id": task.id, "name": task.name, "actions": list(task.actions)}
+        for task in run.taxonomy.tasks
+    ]
+    assert len(tea["actions"]) == len(run.taxonomy.actions)
+    assert (tea["probabilities"], tea["constraints"], short["constraints"]) == (True, True, False)
+    assert tea["uploads"] == []
+    assert reply["limits"]["queries"] == 64
+    assert {"cefito", "torch", "fastapi"} <= set(reply["versions"])
+    assert str(place.run.parent) not in str(reply)
+
+
+def test_the_videos_that_can_be_named(client, place):
+    reply = client.get("/v1/videos", params={"run": "tea", "split": "test"}).json()
+    videos = [video for video in place.world.videos if video.split == "test"]
+    assert reply["total"] == len(videos) == len(reply["videos"])
+    first = reply["videos"][0]
+    assert first["id"] == videos[0].video_id
+    assert [step["id"] for step in first["steps"]] == [step.action for step in videos[0].steps]
+    assert first["first_steps"] == list(range(len(videos[0].steps) - 2))
+    task = first["task"]
+    some = client.get("/v1/videos", params={"run": "tea", "task": task["name"], "limit": 1})
+    assert [video["task"] for video in some.json()["videos"]] == [task]
+    assert some.json()["total"] > 1
+    later = client.get("/v1/videos", params={"run": "tea", "offset": 1, "limit": 1}).json()
+    assert later["videos"][0]["id"] == place.world.videos[1].video_id
+    assert client.get("/v1/videos", params={"run": "tea", "task": "x"}).status_code == 422
+
+
+def test_videos_of_two_data_sets(serving, place, tmp_path):
+    from cefito.data.simulation.world import WorldKnobs, write_world
+
+    knobs = WorldKnobs(train=24, val=12, test=12, dim=8, order_freedom=0.9)
+    other = write_world(tmp_path / "other", knobs=knobs, seed=0)
+    both = serving(datasets=(place.world.folder, other.folder))
+    name = next(video.video_id for video in place.world.videos if len(video.steps) > 3)
+    problem = refused(both, run="tea", video={"id": name})
+    assert "in several data sets" in problem["detail"]
+
+
+def test_no_data_set(serving, place):
+    without = serving(datasets=())
+    problem = refused(without, run="tea", video={"id": place.world.videos[0].video_id})
+    assert problem["detail"] == (
+        "no data set is open for the run 'tea' (horizon 3). Send the observations themselves."
+    )
+    assert without.get("/v1/videos", params={"run": "tea"}).json()["total"] == 0
+
+
+def test_health_readiness_and_metrics(client, place):
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"status": "ready"}
+    ask(client, run="tea", observations=place.observations())
+    text = client.get("/metrics").text
+    assert 'cefito_requests_total{method="POST",route="/v1/plan",status="200"}' in text
+    assert 'cefito_searches_total{horizon="3",outcome="answered",run="tea"}' in text
+    assert "cefito_waiting 0.0" in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_before_it_begins_it_is_not_ready(place):
+    from fastapi.testclient import TestClient
+
+    from cefito.serve.app import create_app
+
+    client = TestClient(create_app(place.settings()))  # its lifespan was not entered
+    assert client.get("/ready").status_code == 503
+    assert client.get("/health").status_code == 200
+
+
+def test_the_interface_is_documented_without_any_other_server(client):
+    page = client.get("/docs")
+    assert page.status_code == 200
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "start.js", "LICENSE"):
+        assert client.get(f"/docs/{name}").status_code == 200
+    assert client.get("/docs/nothing").status_code == 404
+    plain = client.get("/docs/start.js", headers={"accept-encoding": "identity"})
+    assert "validatorUrl: null" in plain.text
+    packed = client.get("/docs/swagger-ui.css", headers={"accept-encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip"
+    unpacked = client.get("/docs/swagger-ui.css", headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in unpacked.headers
+    assert packed.text == unpacked.text
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/v1/plan", "/v1/plan/batch", "/v1/plan/upload", "/v1/model"} <= set(paths)
+
+
+def test_runs_of_equal_names_are_told_apart(place, tmp_path):
+    import shutil
+
+    from cefito.errors import ConfigError
+    from cefito.serve.models import open_models
+
+    for name in ("a", "b"):
+        shutil.copytree(place.run, tmp_path / name / "tea")
+    models = open_models([tmp_path / "a" / "tea", tmp_path / "b" / "tea"])
+    assert [served.name for served in models.runs] == ["a/tea", "b/tea"]
+    with pytest.raises(ConfigError, match="given twice"):
+        open_models([place.run, place.run])
+
+
+def test_several_horizons_of_one_folder(place, tmp_path):
+    import shutil
+
+    from cefito.serve.models import open_models
+
+    shutil.copytree(place.run, tmp_path / "both" / "T3")
+    shutil.copytree(place.short, tmp_path / "both" / "T2")
+    models = open_models([tmp_path / "both"])
+    assert [(one.name, one.run.horizon) for one in models.runs] == [("both", 2), ("both", 3)]
+    assert models.find("both", 3).run.horizon == 3
