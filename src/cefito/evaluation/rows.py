@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Planner
@@ -35,7 +35,7 @@ class Row(Frozen):
             that have a search to choose.
         exhaustive: Whether planning costs so much that long horizons are scored on a sample.
         true_task: Whether the true task is given.
-        true_ends: Whether the true first and last action are given.
+        true_ends: Whether the true first and last action are given; in files only where they are.
     """
 
     name: str
@@ -47,6 +47,13 @@ class Row(Frozen):
     exhaustive: bool = False
     true_task: bool = False
     true_ends: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        if not self.true_ends:
+            values.pop("true_ends", None)
+        return values
 
     def check(self) -> None:
         """Refuse what its method cannot do.
