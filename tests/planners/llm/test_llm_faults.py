@@ -412,6 +412,15 @@ def test_a_model_has_to_be_named(monkeypatch):
         check_asking(config())
 
 
+def test_what_is_known_needs_no_client(serve, monkeypatch):
+    serve(says(VALID))
+    found = ask_all([request()], config())
+    monkeypatch.setattr(server, "find_spec", lambda _: None)
+    assert ask_all([request()], config()) == found
+    with pytest.raises(ConfigError, match=r"pip install 'cefito\[llm\]'"):
+        ask_all([request(0)], config())
+
+
 def test_budget_and_cache_of_the_environment(monkeypatch, tmp_path):
     assert budget(config(budget=3)) == 3
     monkeypatch.setenv("CEFITO_LLM_BUDGET", "many")

@@ -259,7 +259,6 @@ class LlmPlanner(BasePlanner):
         check_queries(self, queries, top_k, constraints)
         if not len(queries):
             return []
-        check_asking(self.config)
         requests = self.requests(queries)
         found = ask_all(requests, self.config, stop=stop, progress=progress)
         return [

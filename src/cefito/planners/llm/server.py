@@ -58,11 +58,14 @@ def check_asking(config: LlmConfig) -> None:
         )
     Server.of(config)
     budget(config)
+    _check_installed()
+
+
+def _check_installed() -> None:
     if find_spec("openai") is None:
         raise ConfigError(
             "asking a language model needs openai, which is not installed. Install it: pip install "
-            "'cefito[llm]'.",
-            setting="llm.model",
+            "'cefito[llm]'."
         )
 
 
@@ -139,7 +142,12 @@ class Server:
         return urlunsplit((parts.scheme, f"{parts.hostname}{port}", parts.path, "", ""))
 
     def client(self, config: LlmConfig) -> openai.OpenAI:
-        """A client of it, to be closed."""
+        """A client of it, to be closed.
+
+        Raises:
+            ConfigError: openai is not installed.
+        """
+        _check_installed()
         import openai
 
         client = openai.OpenAI(
