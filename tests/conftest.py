@@ -170,14 +170,22 @@ def reseal():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """A stand-in on this machine is whom planners ask, so that no test ever asks anybody else."""
-    with stand() as served, pytest.MonkeyPatch.context() as patch:
+def nobody_is_asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test asks a language model or uses a key of whoever runs it: nobody is at that port."""
+    with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            if name.startswith("OPENAI_"):
+            if name.startswith(("OPENAI_", "CEFITO_LLM_")):
                 patch.delenv(name)
-        patch.setenv("CEFITO_LLM_BASE_URL", served.url)
+        patch.setenv("CEFITO_LLM_BASE_URL", "http://127.0.0.1:9/v1")
         patch.setenv("CEFITO_LLM_CACHE", str(tmp_path_factory.mktemp("answers")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def language_model() -> Iterator[Stand]:
+    """A stand-in on this machine, which planners ask while a module's tests run."""
+    with stand() as served, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CEFITO_LLM_BASE_URL", served.url)
         yield served
 
 

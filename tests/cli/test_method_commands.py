@@ -9,6 +9,8 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.planners.registry import METHODS
 from language_model import SETTINGS as STAND_IN
 
+pytestmark = pytest.mark.usefixtures("language_model")
+
 SETTINGS = {
     "field.width": 16,
     "field.depth": 1,

@@ -40,6 +40,8 @@ from cefito.settings import Frozen
 from cefito.training.trainer import TrainingResult
 from language_model import SETTINGS as STAND_IN
 
+pytestmark = pytest.mark.usefixtures("language_model")
+
 HORIZON, TOP_K = 3, 4
 SPLITS = ("train", "val", "test")
 CONSTRAINTS = Constraints(forbidden=(0,), no_repeats=True)

@@ -10,6 +10,8 @@ from cefito.errors import CefitoError, ConfigError
 from cefito.planners.registry import METHODS
 from language_model import SETTINGS as STAND_IN
 
+pytestmark = pytest.mark.usefixtures("language_model")
+
 QUICK = {
     f"{section}.optimiser.epochs": 1
     for section in (

@@ -21,6 +21,8 @@ from cefito.search.registry import SEARCHES
 from cefito.search.settings import search_settings
 from language_model import SETTINGS as STAND_IN
 
+pytestmark = pytest.mark.usefixtures("language_model")
+
 THREADS = 8
 # endings of the keys of settings that make training quick
 QUICK = {".optimiser.epochs": 1, ".stopping.windows": 5, ".fitting_windows": 5}
