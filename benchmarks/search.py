@@ -20,7 +20,7 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.weights import PAPER, Weights
 from cefito.planners.run import open_run
 from cefito.planners.settings import load_config
+from cefito.precision import capability
 from cefito.runtime import generator_for, pick_device
 from cefito.search import (
     BeamSearch,
@@ -51,22 +52,29 @@ OBSERVATION, TEXT, ACTIONS = 1536, 512, 133
 EXACT_TOKENS = 600_000
 
 
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+clock = CLOCKS["wall"]
+settings: dict[str, Any] = {}  # of the preset `paper`, changed
+
+
 def timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
     """What it gives, and the seconds it takes."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-    started = time.perf_counter()
+    started = clock()
     result = work()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return result, time.perf_counter() - started
+    return result, clock() - started
 
 
-def random_field(horizon: int, device: torch.device, seed: int = 0) -> EnergyField:
+def random_field(
+    horizon: int, device: torch.device, seed: int = 0, *, settings: Mapping[str, Any] = settings
+) -> EnergyField:
     """A `paper`-size field with new weights, three times as large, so that energies differ."""
     generator = generator_for("cpu", seed)
     field = EnergyField(
-        config=load_config("paper").field,
+        config=load_config("paper", overrides=dict(settings)).field,
         observation_dim=OBSERVATION,
         action_count=ACTIONS,
         horizon=horizon,
@@ -108,13 +116,22 @@ def naive_seconds(field: IncrementalField, problem: Problem, sample: int) -> tup
 
 
 def on_random_fields(
-    sizes: list[int], horizons: list[int], device: torch.device, sample: int, *, others: bool
+    sizes: list[int],
+    horizons: list[int],
+    device: torch.device,
+    sample: int,
+    *,
+    others: bool,
+    screened: bool = False,
+    exact_tokens: int = EXACT_TOKENS,
 ) -> list[dict[str, Any]]:
+    """Naive and exact search, and others or screening beside them."""
     rows = []
     for horizon in horizons:
         field = IncrementalField(random_field(horizon, device))
         naive_seconds(field, random_problem(3), 27)  # warm-up
-        ExhaustiveSearch().search(field, [random_problem(3)], 5)
+        for screening in ("off", "on"):  # which casts the weights
+            ExhaustiveSearch(screening=screening).search(field, [random_problem(3)], 5)
         for size in sizes:
             problem, exact = random_problem(size), ExhaustiveSearch()
             # short ones wobble: the median of several, naive and exact in turn
@@ -131,7 +148,7 @@ def on_random_fields(
                 },
             }
             best = None
-            if sum(2 * size**level for level in range(horizon + 1)) <= EXACT_TOKENS:
+            if sum(2 * size**level for level in range(horizon + 1)) <= exact_tokens:
                 best, taken = timed(
                     lambda f=field, p=problem, s=exact: s.search(f, [p], 5)[0], device
                 )
@@ -144,6 +161,10 @@ def on_random_fields(
                 seconds, taken = float(np.median(naive)), float(np.median(ours))
                 row["naive"]["seconds"] = seconds
                 row["exact"] = cost(best, taken) | {"against_naive": seconds / taken}
+                if screened:
+                    row["screened"] = compared_screening(
+                        field, problem, best, exact=taken, naive=seconds, repeats=len(repeats)
+                    )
                 if not extrapolated:
                     reference = NaiveSearch(batch=256).search(field, [problem], 5)[0]
                     row["exact"] |= {
@@ -155,10 +176,11 @@ def on_random_fields(
             if others:
                 methods: list[tuple[str, Search]] = [
                     ("guided", GuidedSearch()),
+                    ("guided, screened", GuidedSearch(screening="on")),
                     ("beam", BeamSearch()),
                 ]
                 if best is not None:
-                    methods.append(("screened", ExhaustiveSearch(screening=True)))
+                    methods.append(("screened", ExhaustiveSearch(screening="on")))
                 for name, search in methods:
                     found, taken = timed(
                         lambda f=field, p=problem, s=search: s.search(f, [p], 5)[0], device
@@ -173,6 +195,41 @@ def on_random_fields(
             talk(json.dumps(row))
             rows.append(row)
     return rows
+
+
+def compared_screening(
+    field: IncrementalField,
+    problem: Problem,
+    best: Plans,
+    *,
+    exact: float,
+    naive: float,
+    repeats: int,
+) -> dict[str, Any]:
+    """Exact search that looks in bfloat16 first, beside the seconds that the others took."""
+    search = ExhaustiveSearch(screening="on")
+    runs = [
+        timed(lambda: search.search(field, [problem], 5)[0], field.device) for _ in range(repeats)
+    ]
+    found, taken = runs[0][0], float(np.median([seconds for _, seconds in runs]))
+    return cost(found, taken) | {
+        "against_naive": naive / taken,
+        "against_exact": exact / taken,
+        "same_plans": bool((found.actions == best.actions).all()),
+        "energy_difference": float(np.abs(found.energies / best.energies - 1).max()),
+    }
+
+
+def guided_in_both(horizon: int, size: int, device: torch.device) -> dict[str, Any]:
+    """Seconds of guided search in float32 and led by bfloat16, the median of five."""
+    field, problem = IncrementalField(random_field(horizon, device)), random_problem(size)
+    row: dict[str, Any] = {"horizon": horizon, "actions": size}
+    for screening in ("off", "on"):
+        search = GuidedSearch(screening=screening)
+        runs = [timed(lambda s=search: s.search(field, [problem], 5)[0], device) for _ in range(6)]
+        row[screening] = cost(runs[0][0], float(np.median([seconds for _, seconds in runs[1:]])))
+    talk(json.dumps(row))
+    return row
 
 
 def cost(plans: Plans, seconds: float) -> dict[str, Any]:
@@ -358,7 +415,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         ("seconds a query", "token forwards a query"),
         strict=True,
     ):
-        for name in ("naive", "exact", "screened", "guided", "beam"):
+        for name in ("naive", "exact", "screened", "guided", "guided, screened", "beam"):
             points = [(row["horizon"], row[name][key]) for row in rows if name in row]
             axes.plot(*zip(*points, strict=True), marker="o", label=name)
         axes.set(
@@ -375,11 +432,11 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "--quick", action="store_true", help="|A| = 11, T = 3 to 5, within a minute on two cores"
+        "--quick", action="store_true", help="|A| = 11, T = 3 to 5, within some minutes"
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     parser.add_argument("--sizes", type=int, nargs="*", default=[5, 8, 11])
-    parser.add_argument("--horizons", type=int, nargs="+", default=[3, 4, 5, 6])
+    parser.add_argument("--horizons", type=int, nargs="+", help="default 3 4 5 6; quick 3 4 5")
     parser.add_argument(
         "--sample",
         type=int,
@@ -399,24 +456,53 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--clock",
+        choices=CLOCKS,
+        default="wall",
+        help="of all seconds; CPU time suffers less from other work on the machine",
+    )
     parser.add_argument("--out", type=Path)
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the preset `paper`"
+    )
+    parser.add_argument(
+        "--exact-tokens",
+        type=int,
+        default=EXACT_TOKENS,
+        help="token forwards from which on exact search is left out",
+    )
     given = parser.parse_args()
+    global clock
+    clock = CLOCKS[given.clock]
+    settings.update(entry.split("=", 1) for entry in given.set)
     if given.threads:
         torch.set_num_threads(given.threads)
     device = pick_device(given.device)
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "bfloat16_by": capability(device),
+        "clock": given.clock,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
     if given.quick:
-        rows = on_random_fields([11], [3, 4, 5], device, 1200, others=False)
-        result["exact_vs_naive"] = {
-            str(row["horizon"]): row["exact"]["against_naive"] for row in rows
-        }
+        rows = on_random_fields(
+            [11], given.horizons or [3, 4, 5], device, 1200, others=False, screened=True
+        )
+        for name, key in (("exact_vs_naive", "exact"), ("screened_vs_naive", "screened")):
+            result[name] = {str(row["horizon"]): row[key]["against_naive"] for row in rows}
+        result["guided"] = guided_in_both(6, 11, device)
     else:
         rows = (
-            on_random_fields(given.sizes, given.horizons, device, given.sample, others=True)
+            on_random_fields(
+                given.sizes,
+                given.horizons or [3, 4, 5, 6],
+                device,
+                given.sample,
+                others=True,
+                exact_tokens=given.exact_tokens,
+            )
             if given.sizes
             else []
         )

@@ -215,8 +215,10 @@ def main() -> None:
     strict.end()
     for row in refused:
         talk(json.dumps(row))
+    compare = " --compare" if given.compare else ""
     result = {
-        "command": f"python benchmarks/serve.py {given.run.name}",
+        "command": f"python benchmarks/serve.py RUN --requests {given.requests} "
+        f"--memory {given.memory}{compare}",
         "machine": {"cores": os.cpu_count(), "processor": platform.processor() or "unknown"},
         "run": {
             "method": run.method,

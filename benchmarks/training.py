@@ -125,7 +125,8 @@ def library_step(
     optimiser = torch.optim.AdamW(
         field.parameters(), lr=5e-4, weight_decay=1e-3, fused=reduced or None
     )
-    generator, rows = generator_for(device, 1), torch.arange(BATCH, device=device)
+    batch = len(windows)
+    generator, rows = generator_for(device, 1), torch.arange(batch, device=device)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
@@ -138,8 +139,8 @@ def library_step(
     negatives = objective.sampler.sample(objective.actions[rows], objective.tasks[rows], generator)
     candidates = torch.cat([objective.actions[rows][:, None], negatives], dim=1)
     prefixes = prefix_counts(candidates, action_count=len(windows.taxonomy.actions))
-    tokens = BATCH + 2 * int(prefixes.sum())
-    return step, tokens + 2 * BATCH * (2 * HORIZON + 1)  # the two passes of the auxiliary loss
+    tokens = batch + 2 * int(prefixes.sum())
+    return step, tokens + 2 * batch * (2 * HORIZON + 1)  # the two passes of the auxiliary loss
 
 
 def reference_step(
@@ -178,19 +179,22 @@ def reference_step(
         (total / number + config.training.auxiliary.weight * auxiliary).backward()
         optimiser.step()
 
-    tokens = BATCH * (config.training.negatives.count + 1) * (2 * HORIZON + 1)
-    return step, tokens + 2 * BATCH * (2 * HORIZON + 1)
+    batch = len(windows)
+    tokens = batch * (config.training.negatives.count + 1) * (2 * HORIZON + 1)
+    return step, tokens + 2 * batch * (2 * HORIZON + 1)
 
 
-def measure(case: str, steps: int, threads: int, place: str) -> dict[str, Any]:
+def measure(
+    case: str, steps: int, threads: int, place: str, batch: int, settings: dict[str, str]
+) -> dict[str, Any]:
     """Times and peak memory of one case, in a process that does nothing else."""
     torch.set_num_threads(threads)
-    device, windows = torch.device(place), make_windows(BATCH, np.random.default_rng(0))
+    device, windows = torch.device(place), make_windows(batch, np.random.default_rng(0))
     if case == "reference":
-        step, tokens = reference_step(windows, load_config("paper"), device)
+        step, tokens = reference_step(windows, load_config("paper", overrides=settings), device)
     else:
         precision, recompute = CASES[case]
-        config = load_config("paper", overrides={"training.recompute": recompute})
+        config = load_config("paper", overrides={**settings, "training.recompute": recompute})
         step, tokens = library_step(windows, config, device, precision)
     wall, cpu = [], []
     for number in range(steps + 1):
@@ -224,15 +228,20 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", choices=("both", "float32", "bfloat16"), default="both")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/training.json"))
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the preset `paper`"
+    )
     arguments = parser.parse_args()
-    device, paper = pick_device(arguments.device), load_config("paper")
+    settings = dict(entry.split("=", 1) for entry in arguments.set)
+    device, paper = pick_device(arguments.device), load_config("paper", overrides=settings)
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "bfloat16_by": capability(device),
         "threads": arguments.threads,
         "torch": torch.__version__,
         "machine": platform.machine(),
-        "batch": BATCH,
+        "batch": arguments.batch,
         "negatives": paper.training.negatives.count,
         "horizon": HORIZON,
         "ratios_of": "seconds" if device.type == "cuda" else "cpu_seconds",
@@ -243,7 +252,7 @@ def main() -> None:
     for case in ("reference", *wanted):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             given = (case, arguments.steps, arguments.threads, str(device))
-            result[case] = pool.apply(measure, given)
+            result[case] = pool.apply(measure, (*given, arguments.batch, settings))
     reference, time_of = result["reference"], result["ratios_of"]
     for case in wanted:
         result[case]["ratio"] = reference[time_of] / result[case][time_of]

@@ -88,7 +88,12 @@ def test_settings_of_before_take_the_precision_that_is_asked_for():
         "pdpp": {"width": 1, "training": section(precision="bfloat16")},
         "search": {"a": 1},
     }
-    said = {"training": section(precision="float32")}
+    search = {"method": "guided", "screening": "off"}
+    assert with_precision({"search": {"method": "guided"}}, {"search": search}) == {
+        "search": search
+    }
+    said = {"training": section(precision="float32"), "search": {**search, "screening": "on"}}
+    like = {**like, "search": search}
     assert with_precision(said, like) == said
 
 
@@ -103,5 +108,6 @@ def test_how_it_is_computed_determines_nothing():
         [1, 2],
         {"training": section(), "recipe": {"precision": "float16"}},
     ]
+    assert determining({"method": "beam", "screening": "on"}) == {"method": "beam"}
     both = {"a": section(precision="float32", recompute=False), "b": section(precision="auto")}
     assert determining(both, "float32") == {"a": section(), "b": section(precision="auto")}

@@ -1,7 +1,8 @@
 """In which precision networks compute: float32, or bfloat16 where the processor multiplies it.
 
-Products of matrices are what is taken in bfloat16; weights, losses, distances and the optimiser
-stay in float32.
+In trainings products of matrices are what is taken in bfloat16; weights, losses, distances and the
+optimiser stay in float32. Searches that screen look through sequences in bfloat16 and decide in
+float32.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _flags() -> set[str]:
 def with_precision(config: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run, where those of before precisions could be chosen take those asked for.
 
-    What such a run was trained in, its checkpoints know.
+    What such a run was trained in, its checkpoints know. Likewise how a search screens.
 
     Args:
         config: Sections of settings, as JSON holds them.
@@ -96,6 +97,8 @@ def with_precision(config: Mapping[str, Any], like: Mapping[str, Any]) -> dict[s
     filled = dict(config)
     if _of_training(like) and _of_training(config, "optimiser"):
         filled.setdefault("precision", like["precision"])
+    if _of_search(like):
+        filled.setdefault("screening", like["screening"])
     for name, value in config.items():
         if isinstance(value, Mapping) and isinstance(like.get(name), Mapping):
             filled[name] = with_precision(value, like[name])
@@ -103,9 +106,9 @@ def with_precision(config: Mapping[str, Any], like: Mapping[str, Any]) -> dict[s
 
 
 def determining(settings: Any, *values: Precision) -> Any:
-    """Settings for JSON without how trainings compute, however deep that stands.
+    """Settings for JSON without how trainings and searches compute, however deep that stands.
 
-    That is their precisions, and whether activations are computed again.
+    That is their precisions, whether activations are computed again, and whether a search screens.
 
     Args:
         settings: Settings in sections and lists.
@@ -113,6 +116,8 @@ def determining(settings: Any, *values: Precision) -> Any:
     """
     if isinstance(settings, Mapping):
         kept = {name: determining(value, *values) for name, value in settings.items()}
+        if _of_search(settings):
+            del kept["screening"]
         if _of_training(settings):
             kept.pop("recompute", None)
             if not values or settings["precision"] in values:
@@ -125,3 +130,7 @@ def determining(settings: Any, *values: Precision) -> Any:
 
 def _of_training(section: Mapping[str, Any], *names: str) -> bool:
     return all(name in section for name in names or ("optimiser", "precision"))
+
+
+def _of_search(section: Mapping[str, Any]) -> bool:
+    return "screening" in section and "method" in section

@@ -378,6 +378,7 @@ OPTIONS = {
     "task-model": ("task_model", "chain"),
     "proposals": ("proposals", 9),
     "memory-mib": ("memory_mib", 3.0),
+    "screening": ("screening", "on"),
     "starts": ("starts", 3),
     "refinements": ("refinements", 0),
     "width": ("width", 7),

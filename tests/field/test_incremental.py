@@ -282,3 +282,40 @@ def test_operations_of_a_token(width, depth, ratio):
         if parameter.ndim == 2
     )
     assert IncrementalField(field).flops_per_token == 2 * matrices
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_coarse_field_is_near_and_gives_float32(skip, chosen):
+    """Every number of it is off, by what eight bits allow; weights are cast once."""
+    field = make(horizon=3, skip=skip, width=32)
+    initial, goal = observations(field, 2)
+    coarse = IncrementalField(field).coarse()
+    assert coarse.coarse() is coarse
+    prefixes = coarse.root(initial, goal)
+    actions = torch.arange(6)
+    if chosen:
+        for _ in range(2):
+            parents = torch.arange(len(prefixes)).repeat_interleave(6)
+            prefixes = coarse.extend_each(prefixes, parents, actions.repeat(len(prefixes)))
+        parents = torch.arange(len(prefixes)).repeat_interleave(6)
+        found = coarse.leaf_energy_each(prefixes, parents, actions.repeat(len(prefixes)))
+    else:
+        for _ in range(2):
+            prefixes = coarse.extend(prefixes, actions)
+        found = coarse.leaf_energy(prefixes, actions)
+    assert {part.dtype for part in (*prefixes.keys, *prefixes.values)} == {torch.bfloat16}
+    expected = every_energy(field, initial, goal, list(range(6))).flatten()
+    error = (found.flatten() - expected).abs() / expected
+    assert found.dtype == torch.float32
+    assert 1e-6 < error.mean() < 0.02
+    assert all(weight.dtype == torch.float32 for weight in field.parameters())
+
+
+@pytest.mark.parametrize(
+    ("processor", "width", "pays"),
+    [("AMX", 384, True), ("AVX512-BF16", 192, True), ("AMX", 96, False), ("none", 384, False)],
+)
+def test_where_lower_precision_pays(processor, width, pays, monkeypatch):
+    monkeypatch.setattr("cefito.field.incremental.capability", lambda _: processor)
+    assert IncrementalField(make(width=width)).coarse_pays is pays

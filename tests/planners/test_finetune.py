@@ -260,7 +260,7 @@ def test_a_killed_finetuning_goes_on_to_the_same_weights(whole, new, tmp_path):
                 whole, new, tmp_path / "killed", settings=settings, progress=stopping_after(steps)
             )
     again = finetune(whole, new, tmp_path / "killed", settings=settings)
-    assert any(result["resumed"] for result in again.info.training.values())
+    assert any(result.resumed for result in again.info.training.values())
     at_once, killed = contents(tmp_path / "at-once"), contents(tmp_path / "killed")
     assert at_once.keys() == killed.keys()
     weights = [name for name in at_once if name.endswith(".safetensors")] + ["planner.json"]

@@ -370,13 +370,13 @@ def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, 
     monkeypatch.setattr(trainer._Training, "_step", no_step)
     before = snapshot(folder)
     again = train_run(world, folder, config=CONFIG, horizon=3, seed=0)
-    assert all(training["resumed"] for training in again.info.training.values())
+    assert all(training.resumed for training in again.info.training.values())
     after = snapshot(folder)
     assert {name for name in before if before[name] != after[name]} == {"run.json"}
     assert after.keys() == {*before, "manifest.json"}
     assert same_weights(folder, trained.folder)
-    assert [part["scores"] for part in open_run(folder).info.training.values()] == [
-        part["scores"] for part in trained.info.training.values()
+    assert [part.scores for part in open_run(folder).info.training.values()] == [
+        part.scores for part in trained.info.training.values()
     ]
 
 
@@ -660,7 +660,7 @@ def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(
     with pytest.raises(RunError, match="has not finished"):
         open_run(tmp_path / "run")
     again = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
-    assert all(training["resumed"] for training in again.info.training.values())
+    assert all(training.resumed for training in again.info.training.values())
     assert same_weights(tmp_path / "run", trained.folder)
     assert list((tmp_path / "run").rglob(".*")) == []
 
@@ -847,7 +847,7 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
     }
     # checkpoints lie with the trainings
     assert all(path.is_file() for path in second.folder.iterdir())
-    assert second.info.training["task classifier"]["resumed"] is True
+    assert second.info.training["task classifier"].resumed is True
     steps.clear()
     train_run(world, tmp_path / "third", method="frequent", selection="published", **given)
     train_run(world, tmp_path / "fourth", method="frequent", **{**given, "seed": 1})

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ class Node:
 class DummyField:
     """Any function of (initial, goal, sequence), which records what is asked of it.
 
-    While it is coarse, `error` is added.
+    Its coarse field adds `error`; what that computes is recorded here.
     """
 
     horizon: int
@@ -49,15 +48,13 @@ class DummyField:
     nodes: list[tuple[float, float, Ids]] = field(default_factory=list)
     roots: int = 0
     error: Callable[[float, float, Ids], float] | None = None
-    coarse_nodes: int = 0  # of `nodes`, those computed while coarse
-    is_coarse: bool = False
+    coarse_pays: bool = False
+    coarse_nodes: int = 0  # of `nodes`, those computed by the coarse field
+    fine: DummyField | None = None  # of the coarse field the one that records
 
-    @contextmanager
-    def coarse(self) -> Iterator[None]:
-        assert not self.is_coarse
-        self.is_coarse, before = True, len(self.nodes)
-        yield
-        self.is_coarse, self.coarse_nodes = False, self.coarse_nodes + len(self.nodes) - before
+    def coarse(self) -> DummyField:
+        assert self.fine is None
+        return replace(self, fine=self)
 
     @property
     def leaves(self) -> list[tuple[float, float, Ids]]:
@@ -74,7 +71,8 @@ class DummyField:
         return self._energies(rows)
 
     def root(self, initial, goal):
-        self.roots += 1
+        recording = self.fine or self
+        recording.roots += 1
         return Node(
             tuple(
                 (float(one[0]), float(other[0]), ())
@@ -96,11 +94,16 @@ class DummyField:
     def leaf_energy_each(self, prefixes, parents, actions):
         return self._energies(self._chosen(prefixes, parents, actions, leaf=True))
 
+    def tree_energies(self, roots, levels):
+        for parents, actions in levels[:-1]:
+            roots = self.extend_each(roots, parents, actions)
+        return self.leaf_energy_each(roots, *levels[-1])
+
     def bytes_per_child(self, depth, *, leaf, each=False):
         return self.child_bytes * (1 if leaf else depth + 2) * (3 if each else 1)
 
     def _energies(self, rows: Iterable[tuple[float, float, Ids]]) -> torch.Tensor:
-        wrong = self.error if self.is_coarse and self.error else _nothing
+        wrong = self.error if self.fine is not None and self.error else _nothing
         return torch.tensor(
             [float(self.function(*row)) + float(wrong(*row)) for row in rows], dtype=torch.float32
         )
@@ -135,6 +138,8 @@ class DummyField:
         if rows:
             self.children.append((len(rows[0][2]) - 1, len(rows)))
         self.nodes += rows
+        if self.fine is not None:
+            self.fine.coarse_nodes += len(rows)
         return tuple(rows)
 
 

@@ -59,12 +59,30 @@ def run(tmp_path_factory):
     return train_run(world, folder / "run", config=config, horizon=3, seed=0)
 
 
+def test_screening_looks_twice():
+    plain, screened, auto = (
+        {
+            search: most_tokens(search(screening=screening), [4, 4, 4], 5, 1e9, coarse_pays=pays)
+            for search in (ExhaustiveSearch, GuidedSearch)
+        }
+        for screening, pays in (("off", True), ("on", False), ("auto", True))
+    )
+    assert screened == auto
+    assert screened[ExhaustiveSearch] == 2 * 169 + 1 + 64 * 6
+    assert screened[GuidedSearch] == 2 * plain[GuidedSearch]
+    assert plain[ExhaustiveSearch] == most_tokens(
+        ExhaustiveSearch(screening="auto"), [4, 4, 4], 5, 1e9
+    )
+
+
 @pytest.mark.parametrize("objective", ["energy", "fitted", "likelihood"])
-@pytest.mark.parametrize("method", SEARCHES)
+@pytest.mark.parametrize("method", [*SEARCHES, "screened exhaustive", "screened guided"])
 def test_no_search_costs_more_than_was_said(run, method, objective):
     windows = cut_windows(run.dataset(), horizon=3, split="test")
     queries = Queries.from_windows(windows).subset([0, 11, 30])
-    changes = {"method": method, "objective": objective, "tasks": 2}
+    changes = {"method": method.split()[-1], "objective": objective, "tasks": 2}
+    if method.startswith("screened"):
+        changes["screening"] = "on"
     planner = run.planner.with_search(search_settings(run.trained_search, **changes))
     parts = parts_of(planner.incremental)
     each = np.mean([part.energies.flops_per_token for part in parts])

@@ -88,7 +88,7 @@ def test_bad_budget(budget):
         auto(budget)
 
 
-def made_by(method: str, **settings: float):
+def made_by(method: str, **settings: object):
     return make_search(SearchConfig(method=method, **settings))
 
 
@@ -109,6 +109,14 @@ def test_make_search():
     assert isinstance(made_by("naive"), NaiveSearch)
 
 
+@pytest.mark.parametrize("screening", ["auto", "on", "off"])
+def test_what_screens_is_told_so(screening):
+    made = made_by("auto", screening=screening)
+    assert {made.exhaustive.screening, made.guided.screening} == {screening}
+    assert made_by("exhaustive", screening=screening).screening == screening
+    assert made_by("guided", screening=screening).screening == screening
+
+
 def test_settings_are_changed_and_checked():
     config = SearchConfig(method="guided", proposals=9, tasks=3)
     assert search_settings(config) == config
@@ -127,6 +135,8 @@ def test_settings_are_changed_and_checked():
         ({"method": "beam", "diversity": -0.5}, "diversity", "greater than or equal to 0"),
         ({"memory_mib": 0}, "memory_mib", "greater than 0"),
         ({"budget_gflop": float("nan")}, "budget_gflop", "should be a finite number"),
+        ({"screening": "yes"}, "screening", "Input should be 'auto', 'on' or 'off'"),
+        ({"method": "beam", "screening": "on"}, "screening", "'beam' .* 'screening'"),
         ({"witdh": 3}, "witdh", "there is none of that name"),
         ({"method": "beam", "proposals": 3}, "proposals", "'beam' .* 'proposals'.* auto, guided"),
         ({"method": "naive", "memory_mib": 3}, "memory_mib", "'naive' .* 'memory_mib'"),

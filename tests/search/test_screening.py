@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import EnergyField, FieldConfig, IncrementalField
-from cefito.search import Chain, Constraints, ExhaustiveSearch, Objective, Problem
+from cefito.search import Chain, Constraints, ExhaustiveSearch, GuidedSearch, Objective, Problem
 from cefito.search import exhaustive as module
 
 from .conftest import DummyField, Impatient, chains, everything, listed, problem, problems_of
@@ -90,12 +90,12 @@ def assert_same(ours, theirs):
 
 def coarse_energies(field, one):
     """Energies of all sequences in lower precision, in the order of ids."""
+    field = field.coarse()
     root = field.root(*(torch.from_numpy(part[None]) for part in (one.initial, one.goal)))
     actions = torch.tensor(one.actions)
-    with field.coarse():
-        for _ in range(field.horizon - 1):
-            root = field.extend(root, actions)
-        return field.leaf_energy(root, actions).flatten().float().numpy()
+    for _ in range(field.horizon - 1):
+        root = field.extend(root, actions)
+    return field.leaf_energy(root, actions).flatten().numpy()
 
 
 @settings(deadline=None, max_examples=12)
@@ -112,7 +112,7 @@ def test_screening_changes_nothing_of_a_real_field(seed, horizon, size, top_k, s
     problems = random_problems(seed, [range(size), range(9 - size, 9), range(size), range(3)])
     with pytest.MonkeyPatch.context() as patch:
         limits(patch, kept)
-        screened = ExhaustiveSearch(screening=True).search(field, problems, top_k)
+        screened = ExhaustiveSearch(screening="on").search(field, problems, top_k)
     for one, ours, theirs in zip(
         problems, screened, ExhaustiveSearch().search(field, problems, top_k), strict=True
     ):
@@ -154,7 +154,7 @@ def test_screening_of_other_objectives(kind):
         objective=Objective(temperature=0.5, chain=chain, offset=1.5),
         constraints=constraints,
     )
-    screened = ExhaustiveSearch(screening=True).search(field, problems, 20)
+    screened = ExhaustiveSearch(screening="on").search(field, problems, 20)
     for ours, theirs in zip(screened, ExhaustiveSearch().search(field, problems, 20), strict=True):
         assert_same(ours, theirs)
         assert ours.evaluated.leaves == theirs.evaluated.leaves
@@ -163,13 +163,13 @@ def test_screening_of_other_objectives(kind):
 def test_the_exact_order_comes_back_from_a_wrong_one(monkeypatch):
     """Others are best by coarse energy, yet plans are exact and few leaves evaluated twice."""
     limits(monkeypatch, 200)
-    monkeypatch.setattr(module, "SAMPLED", 40)
+    monkeypatch.setattr(module, "sample_size", lambda _: 40)
     error = off_by(0.5)
     for goal in range(5):
         one = problem(goal, range(10))
         every = everything(one, 3, spread)
         dummy = DummyField(3, spread, error=error)
-        (plans,) = ExhaustiveSearch(screening=True).search(dummy, [one], 10)
+        (plans,) = ExhaustiveSearch(screening="on").search(dummy, [one], 10)
         assert listed(plans) == every[:10]
         assert plans.exact
         again = len(dummy.leaves) - 1000
@@ -189,7 +189,7 @@ def test_an_error_twice_as_large_as_any_that_was_sampled_is_within_the_margin(mo
         return 0.9 if sequence == hidden else off_by(0.45)(initial, goal, sequence)
 
     assert error(0, 0, hidden) + every[0][0] > every[3][0]
-    (plans,) = ExhaustiveSearch(screening=True).search(DummyField(3, spread, error=error), [one], 3)
+    (plans,) = ExhaustiveSearch(screening="on").search(DummyField(3, spread, error=error), [one], 3)
     assert listed(plans) == every[:3]
 
 
@@ -216,8 +216,8 @@ def test_screening_is_exact_for_whatever_problems(data, horizon, top_k, count, m
     with pytest.MonkeyPatch.context() as patch:
         limits(patch, kept)
         # all leaves tell of their errors, so that there is no luck in it
-        patch.setattr(module, "SAMPLED", 100_000)
-        found = ExhaustiveSearch(memory_mib=memory / 2**20, screening=True).search(
+        patch.setattr(module, "sample_size", lambda leaves: leaves)
+        found = ExhaustiveSearch(memory_mib=memory / 2**20, screening="on").search(
             dummy, problems, top_k
         )
     for plans, every in zip(found, expected, strict=True):
@@ -231,7 +231,7 @@ def test_too_many_within_the_margin(monkeypatch):
     limits(monkeypatch, 8)
     one = problem(0, range(5))
     dummy = DummyField(3, spread, error=off_by(30.0))
-    (plans,) = ExhaustiveSearch(screening=True).search(dummy, [one], 3)
+    (plans,) = ExhaustiveSearch(screening="on").search(dummy, [one], 3)
     assert listed(plans) == everything(one, 3, spread)[:3]
     assert plans.exact
     assert dummy.coarse_nodes == 5 + 25 + 125
@@ -245,7 +245,7 @@ def test_too_many_within_the_margin(monkeypatch):
 def test_many_kept_leaves_need_no_second_search(monkeypatch):
     limits(monkeypatch, 125)
     dummy = DummyField(3, spread, error=off_by(30.0))
-    (plans,) = ExhaustiveSearch(screening=True).search(dummy, [problem(0, range(4))], 3)
+    (plans,) = ExhaustiveSearch(screening="on").search(dummy, [problem(0, range(4))], 3)
     assert listed(plans) == everything(problem(0, range(4)), 3, spread)[:3]
     assert dummy.roots == 2
 
@@ -253,7 +253,7 @@ def test_many_kept_leaves_need_no_second_search(monkeypatch):
 def test_effort_counts_both_passes():
     dummy = DummyField(3, spread, error=off_by(0.1))
     problems = [problem(goal, range(8)) for goal in range(3)]
-    found = ExhaustiveSearch(screening=True).search(dummy, problems, 5)
+    found = ExhaustiveSearch(screening="on").search(dummy, problems, 5)
     assert dummy.roots == 2
     assert dummy.coarse_nodes == 3 * (8 + 64 + 512)
     assert sum(plans.evaluated.token_forwards for plans in found) == 3 * 2 + 2 * len(dummy.nodes)
@@ -267,7 +267,7 @@ def test_stopping(patience):
     """What was met is returned, with its true energies, and is not called exact."""
     dummy, impatient = DummyField(3, spread, child_bytes=10, error=off_by(0.5)), Impatient(patience)
     problems = [problem(goal, range(6)) for goal in range(2)]
-    found = ExhaustiveSearch(memory_mib=3 * 500 / 2**20, screening=True).search(
+    found = ExhaustiveSearch(memory_mib=3 * 500 / 2**20, screening="on").search(
         dummy, problems, 4, impatient.watch
     )
     assert [plans.exact for plans in found] == [False, False]
@@ -286,7 +286,7 @@ def test_stopping(patience):
 def test_progress_adds_up():
     impatient = Impatient()
     problems = [problem(goal, range(5)) for goal in range(3)]
-    ExhaustiveSearch(screening=True).search(
+    ExhaustiveSearch(screening="on").search(
         DummyField(3, spread, error=off_by(0.5)), problems, 4, impatient.watch
     )
     assert impatient.advanced == pytest.approx(3)
@@ -295,7 +295,7 @@ def test_progress_adds_up():
 def test_a_field_that_diverged():
     """All energies are infinite or not numbers, in either precision."""
     for value in (float("inf"), float("nan")):
-        (plans,) = ExhaustiveSearch(screening=True).search(
+        (plans,) = ExhaustiveSearch(screening="on").search(
             DummyField(2, lambda *_, own=value: own), [problem(0, range(4))], 3
         )
         assert plans.energies.tolist() == [np.inf] * 3
@@ -307,7 +307,66 @@ def test_a_field_that_diverged():
 def test_a_chain_that_outweighs_the_energies(data):
     chain = data.draw(chains(3, 5, most=1000))
     one = problem(0, range(5), objective=Objective(chain=chain))
-    (plans,) = ExhaustiveSearch(screening=True).search(
+    (plans,) = ExhaustiveSearch(screening="on").search(
         DummyField(3, spread, error=off_by(0.2)), [one], 10
     )
     assert listed(plans) == everything(one, 3, spread)[:10]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    data=st.data(),
+    horizon=st.integers(2, 4),
+    most=st.sampled_from([0.0, 0.5, 5.0]),
+    top_k=st.sampled_from([1, 6]),
+    count=st.integers(1, 3),
+)
+def test_of_what_a_guided_search_met_full_precision_decides(data, horizon, most, top_k, count):
+    """The best of all that it evaluated, in the order of their true scores, however it was led."""
+    actions = data.draw(st.sampled_from([(0, 3, 7), (0, 1, 2, 5, 6)]))
+    problems = [data.draw(problems_of(horizon, actions, goal=goal)) for goal in range(count)]
+    every = [everything(one, horizon, spread) for one in problems]
+    if not all(every):
+        return
+    dummy = DummyField(horizon, spread, error=off_by(most))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cefito.search.guided._SAMPLED", 1000)  # so that there is no luck in it
+        search = GuidedSearch(proposals=20, starts=2, refinements=8, screening="on")
+        found = search.search(dummy, problems, top_k)
+    assert dummy.roots == 2
+    for goal, (plans, expected) in enumerate(zip(found, every, strict=True)):
+        met = {row for _, one, row in dummy.leaves if one == goal}
+        assert listed(plans) == [one for one in expected if one[1] in met][:top_k]
+        assert plans.evaluated.leaves == len(met)
+        assert plans.evaluated.token_forwards == 2 + 2 * sum(
+            one == goal for _, one, _ in dummy.nodes
+        )
+
+
+def test_a_guided_search_looks_twice_at_few():
+    one = problem(0, range(12))
+    dummy = DummyField(4, spread, error=off_by(0.01))
+    (plans,) = GuidedSearch(screening="on").search(dummy, [one], 5)
+    (plain,) = GuidedSearch().search(DummyField(4, spread), [one], 5)
+    assert listed(plans) == listed(plain)
+    again = len(dummy.leaves) - plans.evaluated.leaves
+    assert 12 <= again <= 12 + 12 + 5
+
+
+@pytest.mark.parametrize("search", [ExhaustiveSearch, GuidedSearch])
+@pytest.mark.parametrize(
+    ("screening", "pays", "size", "screened"),
+    [
+        ("auto", True, 7, True),
+        ("auto", True, 6, False),
+        ("auto", False, 7, False),
+        ("on", False, 2, True),
+        ("off", True, 7, False),
+    ],
+)
+def test_it_screens_where_that_pays(search, screening, pays, size, screened):
+    """343 sequences are enough, 216 are not; guided search goes by its proposals."""
+    dummy = DummyField(3, spread, coarse_pays=pays, error=off_by(0.1))
+    more = {} if search is ExhaustiveSearch else {"proposals": size**3}
+    search(screening=screening, **more).search(dummy, [problem(0, range(size))], 2)
+    assert bool(dummy.coarse_nodes) is screened

@@ -42,6 +42,7 @@ def test_values_that_cannot_be(overrides, setting, message):
 
 VALUES = {
     "memory_mib": 2.0,
+    "screening": "on",
     "budget_gflop": 2.0,
     "proposals": 2,
     "starts": 2,

@@ -137,3 +137,55 @@ def test_energies_of_a_real_field(seed, case, memory):
             torch.tensor([[sets[query][place] for place in places] for query, places in rows]),
         )
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize("skip", [False, True])
+def test_all_at_once_or_level_by_level(coarse, skip, monkeypatch):
+    """The same energies of three queries, in whichever way the tree is computed."""
+    generator = torch.Generator().manual_seed(3)
+    made = EnergyField(
+        config=FieldConfig(
+            width=24,
+            depth=2,
+            heads=2,
+            action_dim=8,
+            goal_skip=skip,
+            action_encoding="observed" if skip else "auto",
+        ),
+        observation_dim=20,
+        action_count=8,
+        horizon=4,
+        action_vectors=torch.randn(8, 20, generator=generator) if skip else None,
+    )
+    made.reset(generator)
+    rng = np.random.default_rng(0)
+    problems = [
+        Problem(
+            initial=rng.standard_normal(20).astype(np.float32),
+            goal=rng.standard_normal(20).astype(np.float32),
+            actions=actions,
+        )
+        for actions in ((0, 1, 2, 5), (1, 3, 4, 7), (2, 3, 5, 6))
+    ]
+    query, sequences = rng.integers(3, size=60), rng.integers(4, size=(60, 4))
+    field = IncrementalField(made)
+    field = field.coarse() if coarse else field
+    spaces, found = compiled(problems, 4, 1), []
+    for packed in (0, 1000):
+        monkeypatch.setattr("cefito.search.sequences.PACKED", packed)
+        energies = SequenceEnergies(field, spaces, 64)
+        found.append(energies(query, sequences))
+        found.append(energies.tokens)
+    np.testing.assert_allclose(found[0], found[2], rtol=0.05 if coarse else 2e-5)
+    assert found[1].tolist() == found[3].tolist()
+    initial, goal = (
+        torch.from_numpy(np.stack([getattr(problems[row], name) for row in query]))
+        for name in ("initial", "goal")
+    )
+    actions = [
+        [problems[row].actions[place] for place in places]
+        for row, places in zip(query, sequences, strict=True)
+    ]
+    full = made.energy(initial, goal, torch.tensor(actions)).detach().numpy()
+    np.testing.assert_allclose(found[2], full, rtol=0.05 if coarse else 2e-5)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["as_computed", "attend", "prepared_mask"]
+__all__ = ["as_computed", "attend", "mask_for", "prepared_mask"]
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
@@ -38,7 +38,11 @@ def prepared_mask(mask: Tensor) -> Tensor:
     kind = mask.device.type
     if not torch.is_autocast_enabled(kind):
         return mask
-    dtype = torch.get_autocast_dtype(kind)
+    return mask_for(mask, torch.get_autocast_dtype(kind))
+
+
+def mask_for(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask, True where a query may see a key, as `attend` takes it with queries of a dtype."""
     if not _by_products(dtype, mask.device):
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)

@@ -11,17 +11,19 @@ energies to float rounding. The saving has three parts:
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from cefito.field.children import Children, Prefixes
+from cefito.field.children import Children, Levels, Prefixes
 from cefito.field.energy import EnergyField
-from cefito.field.predictor import Block, normalise
 from cefito.field.reach import GoalReach
+from cefito.precision import capability
 
 __all__ = ["IncrementalField"]
+
+_WIDE = 192  # from which on products take most of the time
 
 
 class IncrementalField:
@@ -29,14 +31,16 @@ class IncrementalField:
 
     Args:
         field: The field; taken in evaluation mode, without gradients.
+        dtype: What weights, keys, values and tokens are kept in; norms, the distance and energies
+            are float32 always.
     """
 
     @torch.inference_mode()
-    def __init__(self, field: EnergyField) -> None:
+    def __init__(self, field: EnergyField, *, dtype: torch.dtype = torch.float32) -> None:
         self.field = field
         self.horizon = field.horizon
-        self._blocks: list[Block] = list(field.predictor.blocks)  # type: ignore[arg-type]
-        self._children = Children(field.predictor)
+        self._dtype = dtype
+        self._children = Children(field.predictor, dtype=dtype)
         self._reach = GoalReach(field.predictor)
 
     @property
@@ -64,21 +68,28 @@ class IncrementalField:
         # level's cache
         working = 2 * (6 * width + 2 * hidden) + 4 * heads * (2 * depth + 3)
         copied = 4 * (2 * depth + 3) * width if each else 0
-        kept = 0 if leaf else 2 * len(self._blocks) * (2 * depth + 3) * width
-        return 4 * (working + copied + kept)
+        kept = 0 if leaf else 2 * self.field.config.depth * (2 * depth + 3) * width
+        return self._dtype.itemsize * (working + copied + kept)
 
     @property
     def flops_per_token(self) -> int:
         """Floating-point operations that one token costs, but for attention to those before it."""
         config = self.field.config
-        return round(2 * len(self._blocks) * config.width**2 * (4 + 2 * config.mlp_ratio))
+        return round(2 * self.field.config.depth * config.width**2 * (4 + 2 * config.mlp_ratio))
 
-    def coarse(self) -> AbstractContextManager[object]:
-        """While open, matrix products are taken in bfloat16.
+    def coarse(self) -> IncrementalField:
+        """The same field in bfloat16, weights cast once; itself where it is coarse already."""
+        return self if self._dtype == torch.bfloat16 else self._twin
 
-        Keys and values are kept in it too, but for the first block's.
-        """
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+    @property
+    def coarse_pays(self) -> bool:
+        """Whether bfloat16 is so much quicker, of networks of this width where they compute."""
+        native = capability(self.device) != "none"
+        return native and self.field.config.width >= _WIDE
+
+    @cached_property
+    def _twin(self) -> IncrementalField:
+        return IncrementalField(self.field, dtype=torch.bfloat16)
 
     @torch.inference_mode()
     def root(self, initial: Tensor, goal: Tensor) -> Prefixes:
@@ -90,13 +101,14 @@ class IncrementalField:
         """
         predictor = self.field.predictor
         x = (predictor.state_token(self.field.centred(initial)) + predictor.pos_embed[0])[:, None]
+        x, walk = x.to(self._dtype), self._children
         keys, values = [], []
-        for block in self._blocks:
-            _, key, value = block.attn.qkv(normalise(x)).chunk(3, dim=-1)
+        for block in walk.blocks:
+            _, key, value = block.attn.qkv(walk.normalised(x)).chunk(3, dim=-1)
             keys.append(key)
             values.append(value)
             x = x + block.attn.proj(value)  # one key: attention is its value
-            x = x + block.mlp(normalise(x))
+            x = x + walk.mlp(block, x)
         target, offsets = self._reach.of_goals(self.field.target(goal))
         return Prefixes(
             depth=0,
@@ -179,7 +191,7 @@ class IncrementalField:
         for x, _, _ in self._children.of_every(prefixes, actions, leaf=True):
             goals = x
         squared = self._reach.squared(
-            self.field.predictor.norm(goals[:, :, -1]), prefixes.target[:, None], actions
+            self.field.predictor.norm(goals[:, :, -1].float()), prefixes.target[:, None], actions
         )
         return self.field.from_squared(squared + prefixes.offsets[prefixes.query][:, actions])
 
@@ -198,6 +210,29 @@ class IncrementalField:
         for x, _, _ in self._children.of_chosen(prefixes, parents, actions, leaf=True):
             goals = x
         squared = self._reach.squared(
-            self.field.predictor.norm(goals[:, -1]), prefixes.target[parents], actions
+            self.field.predictor.norm(goals[:, -1].float()), prefixes.target[parents], actions
         )
         return self.field.from_squared(squared + prefixes.offsets[prefixes.query[parents], actions])
+
+    @torch.inference_mode()
+    def tree_energies(self, roots: Prefixes, levels: Levels) -> Tensor:
+        """Energies of full sequences, whose prefixes are computed all at once.
+
+        Quick for a few hundred prefixes; the work of attention grows with the square of their
+        number.
+
+        Args:
+            roots: The empty prefixes of Q queries.
+            levels: For each step the parent of each prefix, a place in the level above (in the
+                queries on the first), and its action; on the last one prefix for each sequence.
+
+        Returns:
+            Energies [M], float32.
+        """
+        goals, query = self._children.of_tree(roots, levels), roots.query
+        for parents, actions in levels:
+            query, last = query[parents], actions
+        squared = self._reach.squared(
+            self.field.predictor.norm(goals.float()), roots.target[query], last
+        )
+        return self.field.from_squared(squared + roots.offsets[query, last])

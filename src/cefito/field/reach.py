@@ -39,6 +39,8 @@ class GoalReach:
             self._basis, self._head = None, weight
         skip = predictor.skip()
         self._skip = None if skip is None else skip.double()
+        # of every action, where leaves look it up
+        self._skip_inside = None if self._skip is None else self._inside(self._skip).float()
 
     @property
     def device(self) -> torch.device:
@@ -74,8 +76,8 @@ class GoalReach:
         Returns:
             Squared distances […].
         """
-        if self._skip is not None:
-            goals = goals - self._inside(self._skip[actions]).float()
+        if self._skip_inside is not None:
+            goals = goals - self._skip_inside[actions]
         return (F.linear(tokens, self._head) - goals).square().sum(dim=-1)
 
     def _inside(self, vectors: Tensor) -> Tensor:

@@ -10,10 +10,8 @@ are computed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,6 @@ from cefito.search.joined import JoinedWalk
 from cefito.search.leaves import Leaves
 from cefito.search.parts import Searchable, parts_of
 from cefito.search.problem import (
-    Best,
     Effort,
     IncrementalEnergies,
     Plans,
@@ -35,17 +32,19 @@ from cefito.search.problem import (
     places,
     working_bytes,
 )
+from cefito.search.screening import (
+    KEPT,
+    Screened,
+    Screening,
+    coarse_of,
+    rescore,
+    sample_size,
+    screens,
+)
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled, observations
 
 __all__ = ["ExhaustiveSearch"]
-
-KEPT = 4096
-"""Leaves of lowest coarse score that are kept for evaluation in full precision."""
-SAMPLED = 256
-"""Other leaves evaluated twice, to see the error of the lower precision."""
-SAFETY = 3.0
-"""Margin over the largest error seen."""
 
 
 class ExhaustiveSearch:
@@ -53,21 +52,19 @@ class ExhaustiveSearch:
 
     With `screening` all leaves are first evaluated in the field's lower precision. Those whose
     coarse score lies within a margin of the best are evaluated again in full precision and alone
-    decide. The margin is `SAFETY` times the largest error seen on all leaves evaluated twice, some
-    hundred spread over the whole enumeration among them; it is widened, and more leaves are
-    evaluated again, until no error exceeds it. Where too many leaves lie within it, the query is
-    searched again without.
+    decide; see `screening`. Where too many leaves lie within it, the query is searched again
+    without.
 
     Args:
         memory_mib: Bound on the memory of the prefixes held and of the children being computed, in
             MiB.
-        screening: Whether to evaluate in lower precision first.
+        screening: Whether to evaluate in lower precision first; "auto" where that is quicker.
 
     Raises:
         ConfigError: A bound that is not positive.
     """
 
-    def __init__(self, *, memory_mib: float = 1024, screening: bool = False) -> None:
+    def __init__(self, *, memory_mib: float = 1024, screening: Screening = "off") -> None:
         if not memory_mib > 0:
             raise ConfigError(f"memory bound of {memory_mib} MiB; expected a positive number.")
         self.memory_mib, self.screening = memory_mib, screening
@@ -91,7 +88,6 @@ class ExhaustiveSearch:
         groups: dict[tuple[tuple[int, ...], bool], list[int]] = defaultdict(list)
         for index, space in enumerate(spaces):
             groups[space.problem.actions, space.free].append(index)
-        search = self._screened if self.screening else self._walked
         answers: dict[int, Plans] = {}
         last = field.horizon - 1
         for (actions, free), members in groups.items():
@@ -100,6 +96,8 @@ class ExhaustiveSearch:
                 part.energies.bytes_per_child(last, leaf=True, each=not free)
                 for part in parts_of(field)
             )
+            screened = screens(self.screening, field, leaves)
+            search = self._screened if screened else self._walked
             together = max(1, self._room(field) // (leaves * each))
             for first in range(0, len(members), together):
                 part = members[first : first + together]
@@ -117,26 +115,28 @@ class ExhaustiveSearch:
     def _screened(
         self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
-        leaves = Leaves(spaces, max(KEPT, 2 * top_k), watch, sampled=SAMPLED)
-        with ExitStack() as stack:
-            for part in parts_of(field):
-                stack.enter_context(part.energies.coarse())
-            tokens, stopped = self._walk(field, spaces, leaves, watch)
+        kept = max(KEPT, 2 * top_k)
+        sampled = sample_size(spaces[0].size ** field.horizon)
+        leaves = Leaves(spaces, kept, watch, sampled=sampled)
+        tokens, stopped = self._walk(coarse_of(field), spaces, leaves, watch)
+        queries = [
+            Screened(space, rough, sample, top_k, all_kept=len(rough) < kept)
+            for space, rough, sample in zip(spaces, leaves.best, leaves.samples, strict=True)
+        ]
         energies = SequenceEnergies(field, spaces, self.memory_mib)
+        rescore(queries, energies)
         answers = []
-        for query, (space, rough, sample) in enumerate(
-            zip(spaces, leaves.best, leaves.samples, strict=True)
-        ):
-            best, complete = _rescored(space, rough, sample, top_k, partial(energies.of, query))
-            effort = Effort(int(tokens[query] + energies.tokens[query]), int(leaves.count[query]))
-            if not complete and not stopped:
+        for index, query in enumerate(queries):
+            effort = Effort(int(tokens[index] + energies.tokens[index]), int(leaves.count[index]))
+            if not query.complete and not stopped:
                 # Too many leaves within the margin: once more in full precision. The same leaves
                 # are counted once, the tokens of both.
-                (again,) = self._walked(field, [space], top_k, Watch(stop=watch.stop))
+                (again,) = self._walked(field, [query.space], top_k, Watch(stop=watch.stop))
                 both = again.evaluated + replace(effort, leaves=0)
                 answers.append(replace(again, evaluated=both))
                 continue
-            answers.append(best.plans(space.problem, field.horizon, effort, exact=not stopped))
+            problem = query.space.problem
+            answers.append(query.best().plans(problem, field.horizon, effort, exact=not stopped))
         return answers
 
     def _walk(
@@ -259,48 +259,3 @@ class _Walk:
         if self.free:
             return self.field.leaf_energy(prefixes, self.actions).flatten()
         return self.field.leaf_energy_each(prefixes, *self._each(parents, place))
-
-
-def _rescored(
-    space: Space,
-    rough: Best,
-    sample: Best,
-    top_k: int,
-    evaluate: Callable[[NDArray[np.int64]], NDArray[np.float64]],
-) -> tuple[Best, bool]:
-    """The best leaves by full precision, of those with low coarse scores and a sample of all.
-
-    Args:
-        space: The query.
-        rough: Leaves of lowest coarse score.
-        sample: Leaves at regular distances, with coarse scores too.
-        top_k: How many are asked for.
-        evaluate: Energies of sequences in full precision.
-
-    Returns:
-        The best, and whether no leaf outside `rough` can be among them as far as the margin holds.
-    """
-    ranks = torch.cat([rough.ranks, sample.ranks])
-    coarse = torch.cat([rough.scores, sample.scores])
-    known = torch.zeros(len(ranks), dtype=torch.bool)  # evaluated in full precision
-    fine = torch.full((len(ranks),), torch.inf, dtype=torch.float64)
-    energy = fine.clone()
-    wanted = torch.zeros(len(ranks), dtype=torch.bool)
-    wanted[:top_k] = wanted[len(rough) :] = True
-    # Every leaf evaluated in both precisions shows an error; the largest, with some safety, bounds
-    # what the others may hide. Larger errors widen the margin and add leaves, until none is new.
-    while (wanted & ~known).any():
-        new = (wanted & ~known).nonzero().flatten()
-        sequences = places(ranks[new].numpy(), space.size, space.horizon)
-        energy[new] = torch.from_numpy(evaluate(sequences))
-        scores = space.scores(energy[new], sequences)
-        fine[new] = energy[new] if scores is None else scores
-        known[new] = True
-        both = known & fine.isfinite() & coarse.isfinite()
-        margin = SAFETY * float((fine - coarse)[both].abs().max()) if both.any() else 0.0
-        bound = fine[: len(rough)].topk(min(top_k, len(rough)), largest=False).values[-1] + margin
-        wanted |= coarse <= bound
-    best = Best(top_k)
-    _, first = np.unique(ranks[known].numpy(), return_index=True)
-    best.add(energy[known][first], ranks[known][first], fine[known][first])
-    return best, len(rough) < KEPT or bool(rough.scores[-1] > bound)

@@ -25,11 +25,13 @@ from cefito.search.chain import Chain
 from cefito.search.parts import Searchable
 from cefito.search.problem import Best, Effort, Plans, Problem, Watch, places
 from cefito.search.problem import ranks as ranks_of
+from cefito.search.screening import Screened, Screening, coarse_of, rescore, screens
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
 
 __all__ = ["GuidedSearch"]
 
+_SAMPLED = 12  # sequences besides the best that show the error of lower precision
 _TOGETHER = 32  # queries that advance in step, so that the network sees large batches
 
 
@@ -44,6 +46,8 @@ class GuidedSearch:
         budget_gflop: Operations a query, in 10⁹, after which nothing more is refined; a quarter
             bounds the proposals.
         memory_mib: Bound on the memory of the prefixes computed at once, in MiB.
+        screening: Whether lower precision leads the search; "auto" where that is quicker. What may
+            be among the best of all that it met is evaluated again, and full precision decides.
 
     Raises:
         ConfigError: A setting out of range.
@@ -58,6 +62,7 @@ class GuidedSearch:
         rounds: int = 100,
         budget_gflop: float = 35,
         memory_mib: float = 1024,
+        screening: Screening = "off",
     ) -> None:
         if (
             proposals < 1
@@ -75,6 +80,7 @@ class GuidedSearch:
         self.proposals, self.starts = proposals, starts
         self.refinements, self.rounds = refinements, rounds
         self.budget_gflop, self.memory_mib = budget_gflop, memory_mib
+        self.screening: Screening = screening
 
     def search(
         self,
@@ -99,7 +105,9 @@ class GuidedSearch:
     def _together(
         self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
-        energies = SequenceEnergies(field, spaces, self.memory_mib)
+        screening = screens(self.screening, field, self.proposals)
+        led_by = coarse_of(field) if screening else field
+        energies = SequenceEnergies(led_by, spaces, self.memory_mib)
         parts = energies.parts
         # token forwards a query, of each part
         budget = self.budget_gflop * 1e9 / sum(part.energies.flops_per_token for part in parts)
@@ -120,9 +128,20 @@ class GuidedSearch:
             still = [index for index in active if not climbs[index].done]
             watch.advance(len(active) - len(still))
             active = still
+        best, tokens = [climb.best(top_k) for climb in climbs], energies.tokens
+        if screening:
+            again = SequenceEnergies(field, spaces, self.memory_mib)
+            screened = [climb.screened(top_k) for climb in climbs]
+            rescore(screened, again)
+            best, tokens = [query.best() for query in screened], tokens + again.tokens
         return [
-            climb.plans(top_k, Effort(int(tokens), int(leaves)))
-            for climb, tokens, leaves in zip(climbs, energies.tokens, energies.leaves, strict=True)
+            one.plans(
+                climb.space.problem,
+                field.horizon,
+                Effort(int(spent), int(leaves)),
+                exact=climb.exact,
+            )
+            for climb, one, spent, leaves in zip(climbs, best, tokens, energies.leaves, strict=True)
         ]
 
 
@@ -249,11 +268,13 @@ class _Climb:
         estimate, chain = Chain(costs=tuple(costs)), self.space.objective.chain
         return estimate if chain is None else estimate + chain
 
-    def _exact(self) -> bool:
+    @property
+    def exact(self) -> bool:
+        """Whether all allowed sequences were evaluated."""
         whole = self.space.free and len(self.energy) == self.space.size**self.space.horizon
         return whole or (self.everything and bool(self.energy))
 
-    def plans(self, top_k: int, effort: Effort) -> Plans:
+    def best(self, top_k: int) -> Best:
         """The best sequences evaluated."""
         best = Best(top_k)
         ranks = torch.tensor(list(self.energy), dtype=torch.int64)
@@ -262,7 +283,15 @@ class _Climb:
             for values in (self.energy, self.score)
         )
         best.add(energies, ranks, scores)
-        return best.plans(self.space.problem, self.space.horizon, effort, exact=self._exact())
+        return best
+
+    def screened(self, top_k: int) -> Screened:
+        """All sequences evaluated, to be looked at again in full precision."""
+        rough = self.best(len(self.energy))
+        sample = Best(_SAMPLED)
+        chosen = slice(None, None, max(1, -(-len(rough) // _SAMPLED)))
+        sample.add(rough.energies[chosen], rough.ranks[chosen], rough.scores[chosen])
+        return Screened(self.space, rough, sample, top_k, all_kept=True)
 
 
 def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -92,6 +91,9 @@ class IncrementalEnergies(Field, Protocol[StateT]):
     def leaf_energy_each(self, prefixes: StateT, parents: Tensor, actions: Tensor, /) -> Tensor:
         """Energies [m] of sequences that end chosen prefixes [m] by actions of their own [m]."""
 
+    def tree_energies(self, roots: StateT, levels: Sequence[tuple[Tensor, Tensor]], /) -> Tensor:
+        """Energies of sequences all at once; each level's parents (places above) and actions."""
+
     def bytes_per_child(self, depth: int, *, leaf: bool, each: bool = False) -> int:
         """Memory that one child of a prefix of this depth takes; `each` if by `extend_each`."""
 
@@ -99,8 +101,12 @@ class IncrementalEnergies(Field, Protocol[StateT]):
     def flops_per_token(self) -> int:
         """Floating-point operations that one token forward costs."""
 
-    def coarse(self) -> AbstractContextManager[Any]:
-        """While open, prefixes are made and leaves evaluated in lower precision, faster."""
+    def coarse(self) -> IncrementalEnergies[Any]:
+        """The same energies in lower precision."""
+
+    @property
+    def coarse_pays(self) -> bool:
+        """Whether lower precision is so much quicker that it pays to look twice."""
 
 
 @dataclass(frozen=True)

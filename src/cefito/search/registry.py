@@ -37,7 +37,7 @@ class SearchEntry:
 
 
 def _exhaustive(settings: SearchConfig) -> ExhaustiveSearch:
-    return ExhaustiveSearch(memory_mib=settings.memory_mib)
+    return ExhaustiveSearch(memory_mib=settings.memory_mib, screening=settings.screening)
 
 
 def _guided(settings: SearchConfig) -> GuidedSearch:
@@ -46,6 +46,7 @@ def _guided(settings: SearchConfig) -> GuidedSearch:
         starts=settings.starts,
         refinements=settings.refinements,
         memory_mib=settings.memory_mib,
+        screening=settings.screening,
     )
 
 
@@ -69,9 +70,9 @@ def _naive(settings: SearchConfig) -> NaiveSearch:  # noqa: ARG001
 
 _GUIDED = ("proposals", "starts", "refinements")
 SEARCHES: dict[str, SearchEntry] = {
-    "auto": SearchEntry(_auto, ("memory_mib", "budget_gflop", *_GUIDED)),
-    "exhaustive": SearchEntry(_exhaustive, ("memory_mib",), exact=True),
-    "guided": SearchEntry(_guided, ("memory_mib", *_GUIDED)),
+    "auto": SearchEntry(_auto, ("memory_mib", "screening", "budget_gflop", *_GUIDED)),
+    "exhaustive": SearchEntry(_exhaustive, ("memory_mib", "screening"), exact=True),
+    "guided": SearchEntry(_guided, ("memory_mib", "screening", *_GUIDED)),
     "beam": SearchEntry(_beam, ("memory_mib", "width", "diversity")),
     "naive": SearchEntry(_naive, exact=True),
 }

@@ -15,6 +15,9 @@ from cefito.search.space import Space, observations
 
 __all__ = ["SequenceEnergies"]
 
+PACKED = 400
+"""Prefixes up to which on all levels are computed at once, which is quicker."""
+
 
 class SequenceEnergies:
     """Evaluates sequences of several queries together.
@@ -92,7 +95,7 @@ class SequenceEnergies:
         # nodes of a level begin, `parent` names for each sequence its node on the level above.
         new = np.r_[True, query[1:] != query[:-1]]
         parent = query
-        prefixes = self._root(part)
+        levels = []
         for depth in range(horizon):
             new = new | np.r_[True, sequences[1:, depth] != sequences[:-1, depth]]
             if depth == horizon - 1:
@@ -100,14 +103,20 @@ class SequenceEnergies:
             nodes = np.flatnonzero(new)
             chosen = zip(query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True)
             ids = [self.spaces[row].problem.actions[place] for row, place in chosen]
-            parents = torch.from_numpy(parent[nodes]).to(device)
-            actions = torch.tensor(ids, dtype=torch.int64, device=device)
-            np.add.at(self.tokens, query[nodes], 2)
-            if depth == horizon - 1:
-                energies: NDArray[np.float32] = (
-                    field.leaf_energy_each(prefixes, parents, actions).float().cpu().numpy()
+            levels.append(
+                (
+                    torch.from_numpy(parent[nodes]).to(device),
+                    torch.tensor(ids, dtype=torch.int64, device=device),
                 )
-                return energies
-            prefixes = field.extend_each(prefixes, parents, actions)
+            )
+            np.add.at(self.tokens, query[nodes], 2)
             parent = np.cumsum(new) - 1
-        raise AssertionError
+        prefixes = self._root(part)
+        if sum(len(actions) for _, actions in levels) <= PACKED:
+            energies = field.tree_energies(prefixes, levels)
+        else:
+            for parents, actions in levels[:-1]:
+                prefixes = field.extend_each(prefixes, parents, actions)
+            energies = field.leaf_energy_each(prefixes, *levels[-1])
+        values: NDArray[np.float32] = energies.float().cpu().numpy()
+        return values

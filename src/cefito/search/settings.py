@@ -20,6 +20,10 @@ class SearchConfig(Frozen):
         memory_mib: Memory bound of the search, MiB.
         method: "exhaustive" (paper), "guided", "beam", "naive", or "auto": exhaustive
             while it fits the budget, else guided; see `cefito.search.registry`.
+        screening: In which precision sequences are looked through, of "exhaustive", "guided" and
+            "auto". "off": in float32. "on": in bfloat16, after which those that may be the best are
+            evaluated in float32, which decides. "auto": on where the processor multiplies bfloat16
+            natively and the field is large enough for that to be quicker.
         budget_gflop: Of "auto": most operations that an exhaustive search may take, 10⁹.
         proposals: Of "guided": likeliest sequences that are re-scored.
         starts: Of "guided": best sequences whose neighbours are evaluated.
@@ -43,6 +47,7 @@ class SearchConfig(Frozen):
     actions: Literal["training", "taxonomy"] = "training"
     memory_mib: float = Field(1024, gt=0)
     method: str = "exhaustive"
+    screening: Literal["auto", "on", "off"] = "auto"
     budget_gflop: float = Field(500, ge=0)
     proposals: int = Field(512, ge=1)
     starts: int = Field(12, ge=1)

@@ -136,6 +136,7 @@ def _fit_part(
             actual=actual,
             memory_mib=settings.search.memory_mib,
             candidates=training.stopping.candidates,
+            screening=settings.search.screening,
         ),
         known=known,
     )

@@ -16,6 +16,7 @@ from cefito.field.incremental import IncrementalField
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
 from cefito.search.problem import Plans, Problem, Search
+from cefito.search.screening import Screening
 from cefito.training.distributed import Processes
 
 __all__ = ["plan_scores", "validation_problems", "validation_searches", "warn_guided"]
@@ -57,7 +58,7 @@ def validation_problems(
 
 
 def validation_searches(
-    field: EnergyField, *, candidates: int, memory_mib: float
+    field: EnergyField, *, candidates: int, memory_mib: float, screening: Screening = "off"
 ) -> tuple[ExhaustiveSearch, GuidedSearch]:
     """The searches of validation problems: of those that were thinned, and of the others.
 
@@ -66,14 +67,16 @@ def validation_searches(
         candidates: Bound on the candidates of a problem. The guided search may cost what an
             exhaustive one of so many does.
         memory_mib: Memory bound.
+        screening: Whether lower precision looks first.
     """
     tokens = 3 * candidates  # two a leaf, and those of the prefixes
     guided = GuidedSearch(
         proposals=max(1, candidates // 4),
         budget_gflop=tokens * IncrementalField(field).flops_per_token / 1e9,
         memory_mib=memory_mib,
+        screening=screening,
     )
-    return ExhaustiveSearch(memory_mib=memory_mib), guided
+    return ExhaustiveSearch(memory_mib=memory_mib, screening=screening), guided
 
 
 def warn_guided(problems: Sequence[Problem], *, horizon: int, candidates: int) -> None:
@@ -98,6 +101,7 @@ def plan_scores(
     actual: NDArray[np.int64],
     memory_mib: float,
     candidates: int,
+    screening: Screening = "off",
 ) -> Mapping[str, float]:
     """Success rate and mean accuracy, per cent, of plans for validation problems.
 
@@ -109,10 +113,13 @@ def plan_scores(
         actual: Their true sequences [N, T].
         memory_mib: Memory bound of the search.
         candidates: Most candidates of a problem.
+        screening: Whether lower precision looks first.
     """
     rows = group.share(torch.arange(len(problems))).tolist()
     incremental = IncrementalField(field)
-    exhaustive, guided = validation_searches(field, candidates=candidates, memory_mib=memory_mib)
+    exhaustive, guided = validation_searches(
+        field, candidates=candidates, memory_mib=memory_mib, screening=screening
+    )
     searches: tuple[tuple[Search, bool], ...] = ((exhaustive, True), (guided, False))
     plans: dict[int, Plans] = {}
     for search, within in searches:
