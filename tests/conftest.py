@@ -7,7 +7,7 @@ import importlib.util
 import json
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.sources.custom import prepare_custom
 from cefito.hashes import file_digest
+from language_model import Stand, stand
 
 TAXONOMY = {
     "dataset": "tiny",
@@ -166,6 +167,26 @@ def reseal():
         (folder / "dataset.json").write_text(json.dumps(header))
 
     return made_whole
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_is_asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test asks a language model or uses a key of whoever runs it: nobody is at that port."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("OPENAI_", "CEFITO_LLM_")):
+                patch.delenv(name)
+        patch.setenv("CEFITO_LLM_BASE_URL", "http://127.0.0.1:9/v1")
+        patch.setenv("CEFITO_LLM_CACHE", str(tmp_path_factory.mktemp("answers")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def language_model() -> Iterator[Stand]:
+    """A stand-in on this machine, which planners ask while a module's tests run."""
+    with stand() as served, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CEFITO_LLM_BASE_URL", served.url)
+        yield served
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,9 @@ import pytest
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.planners.registry import METHODS
+from language_model import SETTINGS as STAND_IN
+
+pytestmark = pytest.mark.usefixtures("language_model")
 
 SETTINGS = {
     "field.width": 16,
@@ -30,6 +33,7 @@ SETTINGS = {
     "pdpp.training.optimiser.epochs": 1,
     "pkg.network.hidden": [16, 16],
     "pkg.training.optimiser.epochs": 1,
+    **STAND_IN,
 }
 TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
 VIDEO = "world-0036"  # the first test video

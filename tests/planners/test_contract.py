@@ -38,6 +38,9 @@ from cefito.search.problem import Effort, Plans
 from cefito.search.settings import search_settings
 from cefito.settings import Frozen
 from cefito.training.trainer import TrainingResult
+from language_model import SETTINGS as STAND_IN
+
+pytestmark = pytest.mark.usefixtures("language_model")
 
 HORIZON, TOP_K = 3, 4
 SPLITS = ("train", "val", "test")
@@ -115,7 +118,7 @@ def quick(values: Any, key: str = "") -> dict[str, Any]:
 
 
 def quick_config():
-    overrides = quick(load_config("quickstart").model_dump())
+    overrides = quick(load_config("quickstart").model_dump()) | STAND_IN
     return load_config("quickstart", overrides=overrides)
 
 
@@ -430,6 +433,18 @@ def test_tasks_that_are_given(name, planner, queries, known, splits):
         assert any(ours.actions.tolist() != theirs.actions.tolist() for ours, theirs in plans)
     else:
         same_plans(planner.plan(known, TOP_K), planner.plan(queries, TOP_K))
+
+
+@every_method
+def test_true_ends_are_seen_by_oracles_alone(name, planner, queries, splits):
+    truth = splits["test"].actions[: len(queries)][:, [0, -1]]
+    plans = planner.plan(replace(queries, ends=truth), TOP_K)
+    if planner.abilities.true_ends:
+        for plan, (first, last) in zip(plans, truth.tolist(), strict=True):
+            assert (plan.actions[:, 0] == first).all()
+            assert (plan.actions[:, -1] == last).all()
+    else:
+        same_plans(plans, planner.plan(queries, TOP_K))
 
 
 @every_method

@@ -109,7 +109,7 @@ def test_a_method_that_is_registered_brings_its_sections(monkeypatch):
         ("training.optimizer", "did you mean 'training.optimiser'?"),
         ("trainning.loss.kind", "did you mean 'training.loss.kind'?"),
         ("field.widht", "did you mean 'field.width'?"),
-        ("training.temperature", "did you mean 'training.loss.temperature'?"),
+        ("training.temperature", "did you mean 'training.loss.temperature' or 'llm.temperature'?"),
         ("nonsense", "there is none of that name."),
     ],
 )

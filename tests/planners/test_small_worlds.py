@@ -8,6 +8,9 @@ import pytest
 import cefito
 from cefito.errors import CefitoError, ConfigError
 from cefito.planners.registry import METHODS
+from language_model import SETTINGS as STAND_IN
+
+pytestmark = pytest.mark.usefixtures("language_model")
 
 QUICK = {
     f"{section}.optimiser.epochs": 1
@@ -25,6 +28,7 @@ QUICK = {
     "chain.members": 1,
     "viterbi.members": 1,
     "viterbi.hidden": 16,
+    **STAND_IN,
 }
 # actions of each task; training, validation and test videos of each
 WORLDS = {
@@ -80,8 +84,8 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
             world, tmp_path / "run", config=config, horizon=horizon, seed=0, method=method
         )
 
-    if horizon == 1 and method.startswith("pkg"):
-        with pytest.raises(ConfigError, match="horizon 1: PKG plans from a first to a last"):
+    if horizon == 1 and method.startswith(("pkg", "llm")):
+        with pytest.raises(ConfigError, match=r"horizon 1: .* first .* last action"):
             trained()
         return
     run = cefito.open_run(trained().folder)

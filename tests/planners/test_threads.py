@@ -19,6 +19,9 @@ from cefito.planners.settings import load_config
 from cefito.search import Constraints
 from cefito.search.registry import SEARCHES
 from cefito.search.settings import search_settings
+from language_model import SETTINGS as STAND_IN
+
+pytestmark = pytest.mark.usefixtures("language_model")
 
 THREADS = 8
 # endings of the keys of settings that make training quick
@@ -62,7 +65,7 @@ def loaded(world, tmp_path_factory):
         for ending, value in QUICK.items()
         if key.endswith(ending)
     }
-    settings |= {"field.width": 16, "field.depth": 1, "field.heads": 2}
+    settings |= {"field.width": 16, "field.depth": 1, "field.heads": 2, **STAND_IN}
     config, runs = load_config("small", overrides=settings), {}
 
     def load(method):

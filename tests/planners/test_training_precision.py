@@ -21,6 +21,7 @@ from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig
 from cefito.training.trainer import TrainingResult
+from language_model import SETTINGS as STAND_IN
 
 HORIZON = 3
 LEARNED = [name for name, entry in METHODS.items() if name not in ("nearest", "frequent")]
@@ -32,6 +33,7 @@ def config(precision="float32", **more: Any):
         "training.stopping.windows": 10,
         "chain_training.optimiser.epochs": 2,
         "classifier_training.optimiser.epochs": 2,
+        **STAND_IN,
     }
     return load_config("quickstart", overrides=overrides | more)
 

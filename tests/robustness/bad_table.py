@@ -36,6 +36,7 @@ WHOLE: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (PLAN, ("--top-k", "--from-step", "--task", "--tasks", "--pruning", "--width")),
     (BATCH, ("--top-k", "--workers", "--threads", "--shard")),
     (("evaluate", "{simple}"), ("--sample",)),
+    (("llm-prompt", "{simple}"), ("--window", "--sample", "--horizon")),
     (("report", "{simple}", "--json"), ("--sample", "--queries", "--horizon")),
     ((*COMPARE, "--horizons", "3"), ("--seeds",)),
     ((*COMPARE, "--horizons", "3", "--seeds", "1"), ("--sample", "--costly-sample", "--workers")),

@@ -47,6 +47,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "A table or figure of the paper, on a prepared data set.",
     ),
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
+    "llm-prompt": (
+        "cefito.cli.llm_prompt:llm_prompt",
+        "What a language model would be told, and how often it would be asked.",
+    ),
     "serve": (
         "cefito.cli.serve:serve",
         "Plans over HTTP, with a page at / (pip install 'cefito[serve]').",

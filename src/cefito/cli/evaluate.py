@@ -34,6 +34,7 @@ def evaluate(
     *,
     split: str = "test",
     oracle_task: Flag = False,
+    oracle_ends: Flag = False,
     sample: int | None = None,
     min_probability: float | None = None,
     reliability: Path | None = None,
@@ -54,6 +55,8 @@ def evaluate(
         run: Run folder, as cefito train makes it.
         split: train, val or test.
         oracle_task: Plan with the true task of each window.
+        oracle_ends: Plan with the true first and last action of each window, of planners that take
+            them: pkg, pkg-beam, llm-ends, llm-ranked.
         sample: Score a fixed random sample of so many windows.
         min_probability: From 0 to 1: also say how many windows have a best plan that is so
             probable, and the success rate among them.
@@ -87,6 +90,7 @@ def evaluate(
                 opened,
                 split=split,
                 oracle_task=oracle_task,
+                oracle_ends=oracle_ends,
                 sample=sample,
                 min_probability=min_probability,
                 dataset=dataset,
@@ -124,6 +128,7 @@ def _show(
 ) -> None:
     columns = metric_columns([scores], published=True)
     how = ["true task" if scores.oracle_task else "predicted task"]
+    how += ["true ends"] * bool(scores.oracle_ends)
     for name, value in changed.items():
         shown = f"{value:g}" if isinstance(value, float) else value
         how.append(f"{option_of(name).removeprefix('--')} {shown}")
@@ -147,6 +152,8 @@ def _show(
             f"tasks without training windows: {len(fallback.tasks)}; windows that belong to them: "
             f"{fallback.windows}"
         )
+    if scores.replies is not None:
+        talk(scores.replies.in_words())
     learned = sum((scores.parameters or {}).values())
     exact = "every search was exact" if scores.exact else "not every search was exact"
     talk(

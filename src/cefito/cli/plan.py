@@ -14,7 +14,7 @@ from cefito.cli.search_options import AS_TRAINED, SearchOptions
 
 if TYPE_CHECKING:
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.answer import Answer
+    from cefito.planners.answer import Answer, ReplyAnswer
 
 __all__ = ["plan"]
 
@@ -174,6 +174,8 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
     if plans:
         table("", tuple(columns), list(zip(*columns.values(), strict=True)))
     talk(_quality(found))
+    if found.reply is not None:
+        talk(_answered(found.reply))
     if found.searched_mass is not None and found.searched_mass < 1:
         talk(
             f"probabilities: the sequences compared hold {_percent(found.searched_mass)} of all "
@@ -190,6 +192,18 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         talk(f"planned for another data set than that of the run: {where}")
     if found.truth is not None:
         talk(f"annotated: {sequence(taxonomy, found.truth.actions, ids=ids)}")
+
+
+def _answered(reply: ReplyAnswer) -> str:
+    """Whose the plans are, in a line."""
+    if reply.outcome == "unasked":
+        return f"{reply.model} was not asked; the plan is PKG's"
+    said = {
+        "kept": "its answer was valid",
+        "repaired": "its answer was invalid and has been repaired",
+        "replaced": "its answer was of no use; the plan is PKG's",
+    }[reply.outcome]
+    return f"{reply.model} at {reply.host}, {reply.asked[:10]}: {said}"
 
 
 def _percent(probability: float) -> str:

@@ -73,6 +73,7 @@ class Cell:
                 study.selection,
                 self.horizon,
                 self.seed,
+                *["true ends"] * row.true_ends,
             ]
         )
 
@@ -204,6 +205,7 @@ class CellScorer:
             planner,
             windows,
             oracle_task=row.true_task,
+            oracle_ends=row.true_ends,
             sampled_from=whole,
             progress=progress,
         )

@@ -179,7 +179,7 @@ def _plan(study: Study, cell: Cell, planner: Planner | None) -> float:
     )
     started = time.perf_counter()
     try:
-        queries = Queries.from_windows(few, oracle_task=row.true_task)
+        queries = Queries.from_windows(few, oracle_task=row.true_task, oracle_ends=row.true_ends)
         row.apply(planner).plan(queries, TOP_K)
     except Exception:  # likewise
         return 0.0

@@ -132,6 +132,7 @@ def _scores(scores: Sequence[RunEvaluation]) -> str:
     parts = []
     for one in scores:
         given = ", with the true tasks given" if one.oracle_task else ""
+        given += ", with the true first and last actions given" if one.oracle_ends else ""
         sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
         exact = "exact" if one.exact else "not always exact"
         rows = [

@@ -14,6 +14,7 @@ from cefito.data.windows import Selection
 from cefito.evaluation.breakdown import TaskScores, VideoIntervals
 from cefito.evaluation.calibration import Answered, Calibration, calibration_heads
 from cefito.evaluation.record import Record
+from cefito.evaluation.replies import Replies
 from cefito.planners.base import Evidence
 from cefito.planners.matching import OtherDataset
 from cefito.search.settings import SearchConfig
@@ -43,6 +44,7 @@ class Evaluation(Record):
         windows: Number of windows.
         sampled_from: Number that they were sampled from; equal where all were taken.
         oracle_task: Whether the true task was given.
+        oracle_ends: Whether the true first and last action were given; None where they were not.
         metrics: Per cent, by the name of the metric; `position_accuracy` is a list of T.
         shared_metrics: The same with actions taken in the taxonomy's shared vocabulary (CrossTask:
             105 ids for 133), in which equal actions of different tasks count as the same; None
@@ -53,10 +55,11 @@ class Evaluation(Record):
         token_forwards_per_query: Mean number of tokens through the network.
         leaves_per_query: Mean number of sequences whose energy was computed.
         calibration: How far probabilities of best plans can be trusted; None where there are none.
+        replies: What became of the answers of a language model; None where none was asked.
     """
 
     what: ClassVar[str] = "evaluation"
-    optional: ClassVar[frozenset[str]] = frozenset({"calibration"})
+    optional: ClassVar[frozenset[str]] = frozenset({"calibration", "oracle_ends", "replies"})
 
     planner: str
     dataset: str
@@ -65,6 +68,7 @@ class Evaluation(Record):
     windows: int
     sampled_from: int
     oracle_task: bool
+    oracle_ends: bool | None = None
     metrics: dict[str, float | list[float]]
     shared_metrics: dict[str, float | list[float]] | None = None
     without_plan: int
@@ -73,6 +77,7 @@ class Evaluation(Record):
     token_forwards_per_query: float
     leaves_per_query: float
     calibration: Calibration | None = None
+    replies: Replies | None = None
 
     def percent(self, metric: str) -> float | None:
         """A metric or a figure of the calibration that is a single number.

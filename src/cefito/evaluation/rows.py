@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from cefito.errors import ConfigError
 from cefito.planners.base import Planner
@@ -17,6 +17,8 @@ __all__ = ["ROWS", "TRUE_TASK", "Row", "find_rows"]
 
 TRUE_TASK = "-true-task"
 """What a row's name ends with where the true task is given."""
+EXAMPLES = 5
+"""Sequences of training windows that rows with examples tell a language model."""
 
 
 class Row(Frozen):
@@ -33,6 +35,7 @@ class Row(Frozen):
             that have a search to choose.
         exhaustive: Whether planning costs so much that long horizons are scored on a sample.
         true_task: Whether the true task is given.
+        true_ends: Whether the true first and last action are given; in files only where they are.
     """
 
     name: str
@@ -43,17 +46,27 @@ class Row(Frozen):
     search: Mapping[str, Any] = {}
     exhaustive: bool = False
     true_task: bool = False
+    true_ends: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        if not self.true_ends:
+            values.pop("true_ends", None)
+        return values
 
     def check(self) -> None:
         """Refuse what its method cannot do.
 
         Raises:
-            ConfigError: No such method, or it makes no use of the task or has no search to choose
-                though the row asks for it.
+            ConfigError: No such method, or it makes no use of the task or the ends, or has no
+                search to choose, though the row asks for it.
         """
         abilities = find_method(self.method).planner.abilities
         if self.true_task and not abilities.true_task:
             raise ConfigError(f"'{self.name}': {self.title} makes no use of the task.")
+        if self.true_ends and not abilities.true_ends:
+            raise ConfigError(f"'{self.name}': {self.title} makes no use of the true ends.")
         if self.search and not abilities.search:
             raise ConfigError(f"'{self.name}': the method '{self.method}' has no search to choose.")
 
@@ -140,6 +153,52 @@ _NAMED = (
     Row(name="pdpp", title="PDPP", method="pdpp"),
     Row(name="pkg", title="PKG, exact", method="pkg"),
     Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),
+    Row(name="pkg-oracle-ends", title="PKG, true ends (oracle)", method="pkg", true_ends=True),
+    Row(name="llm-ends", title="LLM, recognised ends", method="llm-ends"),
+    Row(
+        name="llm-ends-pkg",
+        title="LLM, recognised ends + PKG",
+        method="llm-ends",
+        settings={"llm.graph": True},
+    ),
+    Row(
+        name="llm-ends-examples",
+        title="LLM, recognised ends + examples",
+        method="llm-ends",
+        settings={"llm.examples": EXAMPLES},
+    ),
+    Row(name="llm-ranked", title="LLM, ranked ends", method="llm-ranked"),
+    Row(
+        name="llm-ranked-pkg",
+        title="LLM, ranked ends + PKG",
+        method="llm-ranked",
+        settings={"llm.graph": True},
+    ),
+    Row(
+        name="llm-ranked-examples",
+        title="LLM, ranked ends + examples",
+        method="llm-ranked",
+        settings={"llm.examples": EXAMPLES},
+    ),
+    Row(
+        name="llm-ranked-pkg-examples",
+        title="LLM, ranked ends + PKG + examples",
+        method="llm-ranked",
+        settings={"llm.graph": True, "llm.examples": EXAMPLES},
+    ),
+    Row(
+        name="llm-oracle-ends",
+        title="LLM, true ends (oracle)",
+        method="llm-ends",
+        true_ends=True,
+    ),
+    Row(
+        name="llm-oracle-ends-pkg",
+        title="LLM, true ends (oracle) + PKG",
+        method="llm-ends",
+        settings={"llm.graph": True},
+        true_ends=True,
+    ),
     Row(name="nearest", title="nearest window", method="nearest"),
     Row(name="frequent", title="most frequent window", method="frequent"),
 )

@@ -35,6 +35,7 @@ def evaluate_run(
     *,
     split: str = "test",
     oracle_task: bool = False,
+    oracle_ends: bool = False,
     sample: int | None = None,
     min_probability: float | None = None,
     dataset: Path | str | None = None,
@@ -51,6 +52,7 @@ def evaluate_run(
         run: An opened run.
         split: "train", "val" or "test".
         oracle_task: Plan with the true tasks.
+        oracle_ends: Plan with the true first and last actions.
         sample: Score a fixed random sample of so many windows.
         min_probability: Also say what answering only where the best plan is so probable means.
         dataset: Any data set of the same kind of observations, by default that of the run.
@@ -80,7 +82,12 @@ def evaluate_run(
     chosen = windows.sample(sample, SAMPLE_SEED)
     return_memory()  # planning comes on top of what is held now
     evaluation, plans = evaluate_planner(
-        run.planner, chosen, oracle_task=oracle_task, sampled_from=len(windows), progress=progress
+        run.planner,
+        chosen,
+        oracle_task=oracle_task,
+        oracle_ends=oracle_ends,
+        sampled_from=len(windows),
+        progress=progress,
     )
     queries = Queries.from_windows(chosen, oracle_task=oracle_task)
     tasks = planned_tasks(run.planner, queries, plans)
@@ -107,6 +114,7 @@ def evaluate_run(
         run,
         split=split,
         oracle_task=oracle_task,
+        oracle_ends=oracle_ends,
         sampled=len(chosen) if len(chosen) < len(windows) else None,
         other=None if other is None else data.fingerprint,
         min_probability=min_probability,
@@ -122,6 +130,7 @@ def scores_name(
     *,
     split: str,
     oracle_task: bool = False,
+    oracle_ends: bool = False,
     sampled: int | None = None,
     other: str | None = None,
     min_probability: float | None = None,
@@ -132,6 +141,7 @@ def scores_name(
         run: The run, with the search that it is scored with.
         split: The split.
         oracle_task: Whether the true tasks are given.
+        oracle_ends: Whether the true first and last actions are given.
         sampled: Size of a sample of the windows; None where all are scored.
         other: Fingerprint of the data set, if it is not that of the run.
         min_probability: Least probability of an answer.
@@ -139,6 +149,8 @@ def scores_name(
     words = ["evaluation", split]
     if oracle_task:
         words.append("oracle-task")
+    if oracle_ends:
+        words.append("oracle-ends")
     if sampled is not None:
         words.append(f"sample-{sampled}")
     if other is not None:

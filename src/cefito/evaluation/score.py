@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
+from cefito.errors import ConfigError
 from cefito.evaluation.calibration import best_probabilities, calibration, searched_mass
 from cefito.evaluation.metrics import TOP_K, MetricSums
 from cefito.evaluation.records import Evaluation
+from cefito.evaluation.replies import summarised_replies
 from cefito.planners.base import Planner, Queries
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
@@ -24,6 +26,7 @@ def evaluate_planner(
     windows: Windows,
     *,
     oracle_task: bool = False,
+    oracle_ends: bool = False,
     top_k: int = TOP_K,
     sampled_from: int | None = None,
     progress: Progress = silent,
@@ -34,14 +37,23 @@ def evaluate_planner(
         planner: A fitted planner.
         windows: Windows with their true sequences.
         oracle_task: Give the planner the true tasks.
+        oracle_ends: Give the planner the true first and last actions.
         top_k: Plans asked for a window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
 
     Returns:
         The scores, and the plans of each window.
+
+    Raises:
+        ConfigError: It is to be given the true ends, but makes no use of them.
     """
-    queries = Queries.from_windows(windows, oracle_task=oracle_task)
+    if oracle_ends and not planner.abilities.true_ends:
+        raise ConfigError(
+            f"{planner.name} makes no use of the true first and last action; leave them out.",
+            setting="oracle_ends",
+        )
+    queries = Queries.from_windows(windows, oracle_task=oracle_task, oracle_ends=oracle_ends)
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
     seconds = time.perf_counter() - started
@@ -66,6 +78,7 @@ def evaluate_planner(
         windows=count,
         sampled_from=count if sampled_from is None else sampled_from,
         oracle_task=oracle_task,
+        oracle_ends=oracle_ends or None,
         metrics=sums.percents(),
         shared_metrics=None if shared is None else shared.percents(),
         without_plan=sums.without_plan,
@@ -78,6 +91,7 @@ def evaluate_planner(
             if probabilities is None
             else calibration(probabilities, successes(plans, windows), mass=searched_mass(plans))
         ),
+        replies=summarised_replies(plans),
     )
     return evaluation, plans
 

@@ -14,6 +14,7 @@ from cefito.evaluation.energy_table import energy_table
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.published import PublishedRow, PublishedScore, published_rows
 from cefito.evaluation.records import ScoredCell
+from cefito.evaluation.replies import replies_title
 from cefito.evaluation.results import Results
 from cefito.evaluation.rows import Row
 from cefito.evaluation.statistics import Interval, bootstrap_width, paired_difference, seed_interval
@@ -61,7 +62,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     """Scores of all rows at one horizon: mean over seeds and half the 90 % interval.
 
     The best and second best of each column are ranked, but not among rows that were given the true
-    task or were scored on a sample of the windows.
+    task or the true ends or were scored on a sample of the windows.
 
     Args:
         results: As `gather` gives them.
@@ -97,7 +98,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         cells = results.scored(horizon, row.name)
         if cells:
             lines.append(_score_line(row, cells, metrics, sampled=cells[0].windows < full))
-            ranked.append(not row.true_task and cells[0].windows == full)
+            ranked.append(not (row.true_task or row.true_ends) and cells[0].windows == full)
     means = [
         [None if interval is None else interval.mean for interval in line.intervals]
         for line in lines
@@ -183,7 +184,9 @@ def _score_line(
     if len(cells) > 1:
         width = f"{bootstrap_width([cell.success_rate for cell in cells]):.2f}"
     return _ScoreLine(
-        title=row.title + (f" ({cells[0].windows} windows)" if sampled else ""),
+        title=row.title
+        + replies_title([cell.replies for cell in cells])
+        + (f" ({cells[0].windows} windows)" if sampled else ""),
         intervals=[metric_interval(cells, name) for name in metrics],
         rest=[
             width,

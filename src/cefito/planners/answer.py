@@ -89,6 +89,24 @@ class SearchAnswer(Immutable):
     interrupted: bool
 
 
+class ReplyAnswer(Immutable):
+    """How a language model answered, as in `cefito.search.problem.Reply`.
+
+    Attributes:
+        outcome: "kept", "repaired", "replaced" (the plans are not of the model) or "unasked".
+        model: The model that was asked for.
+        host: Server that was asked.
+        served: The model that answered, as the server calls it.
+        asked: When the answer was given, UTC, ISO 8601.
+    """
+
+    outcome: Literal["kept", "repaired", "replaced", "unasked"]
+    model: str
+    host: str
+    served: str
+    asked: str
+
+
 class Truth(Immutable):
     """The annotated actions, with their names."""
 
@@ -110,6 +128,7 @@ class Answer(Immutable):
         weights: Of the objective's terms; None where the planner has none.
         truth: The annotated actions, where they are known.
         dataset: Where the query came from, if from another data set than that of the run.
+        reply: How the language model answered, of planners that ask one.
     """
 
     task: TaskAnswer
@@ -122,10 +141,11 @@ class Answer(Immutable):
     weights: dict[str, float] | None
     truth: Truth | None = None
     dataset: DatasetName | None = None
+    reply: ReplyAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what is annotated and where it came from are left out where not known."""
-        absent = {name for name in ("truth", "dataset") if getattr(self, name) is None}
+        """For JSON; what is annotated, where it came from and who answered only where known."""
+        absent = {name for name in ("truth", "dataset", "reply") if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=absent)
 
 
@@ -264,7 +284,14 @@ def answer_of(
             None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth))
         ),
         dataset=dataset,
+        reply=_reply(plans),
     )
+
+
+def _reply(plans: Plans) -> ReplyAnswer | None:
+    if plans.reply is None:
+        return None
+    return ReplyAnswer(**{name: getattr(plans.reply, name) for name in ReplyAnswer.model_fields})
 
 
 def planned_sequences(

@@ -29,6 +29,7 @@ __all__ = [
     "Description",
     "Evidence",
     "Fitted",
+    "LanguageModel",
     "Planner",
     "Queries",
     "Vocabulary",
@@ -51,6 +52,7 @@ class Abilities:
         constraints: Plans that satisfy constraints.
         search: Another search than the one that it was made with.
         true_task: It plans differently where the true task is given.
+        true_ends: It plans differently where the true first and last action are given.
         probabilities: Its plans have probabilities, at least under some settings of its search.
         finetuning: Further windows, beginning with what it has learned, those of new tasks and
             actions among them.
@@ -59,6 +61,7 @@ class Abilities:
     constraints: bool = False
     search: bool = False
     true_task: bool = True
+    true_ends: bool = False
     probabilities: bool = False
     finetuning: bool = False
 
@@ -87,6 +90,18 @@ class Evidence(Immutable):
     windows: int
 
 
+class LanguageModel(Immutable):
+    """A language model that a planner asks.
+
+    Attributes:
+        model: Its name, as its server calls it.
+        prompt: Version of the words that it is asked in.
+    """
+
+    model: str
+    prompt: int
+
+
 class Description(Immutable):
     """What a planner is made of, for records and tables.
 
@@ -102,6 +117,8 @@ class Description(Immutable):
             taxonomy lists.
         probabilities: Whether its plans have probabilities.
         evidence: What was found of the energy when the objective was fitted.
+        language_model: The language model that it asks, if any. What became of the answers, each
+            list of plans says (`Plans.reply`), and every evaluation of them.
     """
 
     name: str
@@ -113,6 +130,7 @@ class Description(Immutable):
     tasks_without_training: tuple[int, ...] = ()
     probabilities: bool = False
     evidence: Evidence | None = None
+    language_model: LanguageModel | None = None
 
 
 class Vocabulary(NamedTuple):

@@ -31,16 +31,19 @@ class Queries:
         initial: Initial observations, float32 [N, E].
         goal: Goal observations, float32 [N, E].
         tasks: The tasks, where they are known (oracle), int64 [N]; None to have them predicted.
+        ends: The true first and last actions, for an oracle that is told them, int64 [N, 2]; None
+            for all others.
 
     Raises:
         DataError: Observations that are not floating-point numbers or not two arrays of one shape
-            [N, E], a row that holds NaN, infinity or a number beyond `LARGEST`, or tasks that are
-            not N ids.
+            [N, E], a row that holds NaN, infinity or a number beyond `LARGEST`, tasks that are not
+            N ids, or ends that are not N pairs of ids.
     """
 
     initial: NDArray[np.float32]
     goal: NDArray[np.float32]
     tasks: NDArray[np.int64] | None = None
+    ends: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -52,12 +55,17 @@ class Queries:
             )
         if self.tasks is not None:
             object.__setattr__(self, "tasks", _tasks(self.tasks, len(self)))
+        if self.ends is not None:
+            object.__setattr__(self, "ends", _ends(self.ends, len(self)))
 
     @classmethod
-    def from_windows(cls, windows: Windows, *, oracle_task: bool = False) -> Queries:
-        """The windows' observations; their true tasks only for an oracle."""
+    def from_windows(
+        cls, windows: Windows, *, oracle_task: bool = False, oracle_ends: bool = False
+    ) -> Queries:
+        """The windows' observations; their true tasks and ends only for an oracle."""
         tasks = windows.tasks if oracle_task else None
-        return cls(initial=windows.initial, goal=windows.goal, tasks=tasks)
+        ends = windows.actions[:, [0, -1]] if oracle_ends else None
+        return cls(initial=windows.initial, goal=windows.goal, tasks=tasks, ends=ends)
 
     def __len__(self) -> int:
         return len(self.initial)
@@ -74,6 +82,7 @@ class Queries:
             initial=self.initial[index],
             goal=self.goal[index],
             tasks=None if self.tasks is None else self.tasks[index],
+            ends=None if self.ends is None else self.ends[index],
         )
 
     def blocks(self, size: int) -> list[Queries]:
@@ -84,6 +93,7 @@ class Queries:
                 initial=self.initial[first : first + size],
                 goal=self.goal[first : first + size],
                 tasks=None if self.tasks is None else self.tasks[first : first + size],
+                ends=None if self.ends is None else self.ends[first : first + size],
             )
             for first in range(0, len(self), size)
         ]
@@ -104,6 +114,24 @@ class Queries:
             raise DataError(
                 f"queries, 'tasks', row {beyond[0]} (counted from 0): is {self.tasks[beyond[0]]}; "
                 f"the run knows 0 to {known - 1}."
+            )
+
+    def check_ends(self, known: int) -> None:
+        """Refuse first and last actions that a planner does not know.
+
+        Args:
+            known: Number of actions that it knows.
+
+        Raises:
+            DataError: An action beyond these; the message names the first row.
+        """
+        if self.ends is None:
+            return
+        beyond = np.flatnonzero((self.ends >= known).any(axis=1))
+        if len(beyond):
+            raise DataError(
+                f"queries, 'ends', row {beyond[0]} (counted from 0): are "
+                f"{self.ends[beyond[0]].tolist()}; the run knows the actions 0 to {known - 1}."
             )
 
     def with_task(self, task: int) -> Queries:
@@ -153,3 +181,19 @@ def _tasks(given: Any, count: int) -> NDArray[np.int64]:
             "task, or no tasks at all to have them predicted."
         )
     return tasks.astype(np.int64, copy=False)
+
+
+def _ends(given: Any, count: int) -> NDArray[np.int64]:
+    ends = np.asarray(given)
+    if ends.shape != (count, 2) or (ends.dtype.kind not in "iu" and count):
+        raise DataError(
+            f"queries, 'ends': has shape {list(ends.shape)} and type {ends.dtype}; expected "
+            f"[{count}, 2] whole numbers, the ids of each query's first and last action."
+        )
+    if count and int(ends.min()) < 0:
+        row = int(ends.min(axis=1).argmin())
+        raise DataError(
+            f"queries, 'ends', row {row} (counted from 0): are {ends[row].tolist()}; expected ids "
+            "of actions, or no ends at all."
+        )
+    return ends.astype(np.int64, copy=False)

@@ -12,6 +12,8 @@ from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.planner import ChainPlanner
 from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.frequent import FrequentPlanner
+from cefito.planners.llm.planner import LlmEndsPlanner, LlmRankedPlanner
+from cefito.planners.llm.settings import LlmSettings
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
@@ -49,6 +51,8 @@ METHODS: dict[str, Method] = {
     "pdpp": Method(PdppPlanner, PdppSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
     "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
+    "llm-ends": Method(LlmEndsPlanner, LlmSettings),
+    "llm-ranked": Method(LlmRankedPlanner, LlmSettings),
     "nearest": Method(NearestPlanner, NoSettings),
     "frequent": Method(FrequentPlanner, ClassifierSettings),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ __all__ = [
     "Objective",
     "Plans",
     "Problem",
+    "Reply",
     "Search",
     "Watch",
     "places",
@@ -182,6 +183,35 @@ class Effort:
 
 
 @dataclass(frozen=True)
+class Reply:
+    """How a model outside of the library answered a query, of planners that ask one.
+
+    Attributes:
+        outcome: "kept" where its first answer was valid; "repaired" where a second one was, or
+            plans could be made of an invalid one; "replaced" where other plans stand for it;
+            "unasked" where it was stopped before.
+        model: Name of the model that was asked for.
+        host: Server that was asked.
+        key: Digest of the request; equal ones were made once.
+        served: The model that answered, as the server calls it.
+        asked: When the answer was given, UTC, ISO 8601.
+        requests: Requests that the answer took.
+        prompt_tokens: Tokens that it read.
+        completion_tokens: Tokens that it wrote.
+    """
+
+    outcome: Literal["kept", "repaired", "replaced", "unasked"]
+    model: str
+    host: str
+    key: str = ""
+    served: str = ""
+    asked: str = ""
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
 class Plans:
     """The best sequences of one problem, lowest score first, ties by action ids.
 
@@ -204,6 +234,7 @@ class Plans:
             known before they are scored; 1 where probabilities are exact without a search.
         finite: Whether every energy that was met is a finite number; otherwise nothing can be said
             of which is lowest.
+        reply: How the model answered, of planners that ask one outside of the library.
     """
 
     actions: NDArray[np.int64]
@@ -217,6 +248,7 @@ class Plans:
     task_probabilities: NDArray[np.float64] | None = None
     searched_mass: float | None = None
     finite: bool = True
+    reply: Reply | None = None
 
     def __len__(self) -> int:
         return len(self.actions)

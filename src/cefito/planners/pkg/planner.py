@@ -61,7 +61,7 @@ class PkgPlanner(BasePlanner):
         width: Prefixes that a beam search keeps.
     """
 
-    abilities: ClassVar[Abilities] = Abilities(true_task=False)
+    abilities: ClassVar[Abilities] = Abilities(true_task=False, true_ends=True)
     exact: ClassVar[bool] = True
     step_model: ProposalModel
     counts: NDArray[np.int64]
@@ -183,9 +183,15 @@ class PkgPlanner(BasePlanner):
     def predict_ends(self, queries: Queries) -> NDArray[np.int64]:
         """The likeliest first and last action of each query, each by itself, [N, 2].
 
+        Where the true ones are given, these.
+
         Raises:
+            DataError: Given ones that it does not know.
             RunError: Observations of another dimension.
         """
+        queries.check_ends(len(self.counts))
+        if queries.ends is not None:
+            return queries.ends
         return np.asarray(self.step_model.logits(queries).argmax(axis=2), dtype=np.int64)
 
     def plan(

@@ -1,0 +1,1 @@
+"""Language models as planners: told in words what our own models recognise, they name the steps."""

@@ -1,0 +1,254 @@
+"""Language models by the commands, with a stand-in on this machine, killed and gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cefito.cli import main
+from cefito.data.simulation.world import WorldKnobs, write_world
+from language_model import MODEL, answered, stand
+
+QUICK = {
+    "llm.model": MODEL,
+    "llm.concurrency": 2,
+    "pkg.training.optimiser.epochs": 2,
+    "classifier_training.optimiser.epochs": 2,
+}
+SET = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def run(world, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "llm"
+    call = ["train", world.folder, "--horizon", "4", "--out", out, "--method", "llm-ends", *SET]
+    assert main([str(part) for part in call]) == 0
+    return out
+
+
+@pytest.fixture
+def served(monkeypatch, tmp_path):
+    """A stand-in that has answered nothing yet."""
+    with stand() as served:
+        monkeypatch.setenv("CEFITO_LLM_BASE_URL", served.url)
+        monkeypatch.setenv("CEFITO_LLM_CACHE", str(tmp_path / "answers"))
+        yield served
+
+
+@pytest.fixture
+def call(capsys):
+    """Call the command line, as (exit code, stdout, stderr)."""
+
+    def call(*argv):
+        capsys.readouterr()
+        code = main([str(part) for part in argv])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_a_model_has_to_be_named(world, call, tmp_path):
+    code, out, err = call(
+        *("train", world.folder, "--horizon", 3, "--out", tmp_path / "run"),
+        *("--method", "llm-ranked"),
+    )
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "error: llm.model: no language model is named. Name one as its server calls it" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_would_be_asked(run, served, call):
+    code, out, err = call("llm-prompt", run, "--window", 1)
+    assert code == 0
+    assert out.startswith("system:\nYou plan procedures.")
+    assert "\nuser:\nTask (recognised): " in out
+    assert served.asked == []
+    code, out, _ = call("llm-prompt", run, "--oracle-ends", "--sample", 5, "--json")
+    found = json.loads(out)
+    assert (found["queries"], found["known"], found["server"]) == (5, 0, served.url)
+    assert found["most"] == 2 * found["different"] <= 10
+    assert "First step (annotated)" in found["messages"][1]["content"]
+    assert found["body"]["response_format"]["type"] == "json_schema"
+    assert call("evaluate", run, "--sample", 5)[0] == 0
+    code, _, err = call("llm-prompt", run, "--sample", 5)
+    different = len(served.asked)
+    assert f"5 windows: {different} different requests, {different} of them answered" in err
+    assert f"{MODEL} at {served.url} would be asked at most 0 times, the budget is 1,000" in err
+
+
+def test_prompts_that_cannot_be(run, call, world, tmp_path):
+    simple = tmp_path / "nearest"
+    train = ("train", world.folder, "--horizon", 4, "--out", simple, "--method", "nearest")
+    assert call(*train)[0] == 0
+    for argv, message in (
+        ((run, "--window", 9999), "window 9999: there are"),
+        ((run, "--window", -1), "window -1: there are"),
+        ((run, "--sample", 0), "sample of 0 windows; expected at least 1"),
+        ((run, "--split", "all"), "--split all: expected one of train, val, test"),
+        ((simple,), "nearest window asks no language model"),
+    ):
+        code, out, err = call("llm-prompt", *argv)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+
+
+def test_scores_say_who_answered_and_when(run, served, call):
+    served.answer = lambda body: "What?" if len(body["messages"]) == 2 else "0"
+    code, out, err = call("evaluate", run, "--sample", 6, "--json")
+    assert code == 0
+    replies = json.loads(out)["replies"]
+    assert (replies["model"], replies["host"], replies["queries"]) == (MODEL, "127.0.0.1", 6)
+    assert (replies["repaired"], replies["replaced"]) == (0, 6)
+    assert replies["requests"] == len(served.asked)
+    assert json.loads((run / "evaluation-test-sample-6.json").read_text())["replies"] == replies
+    code, _, err = call("evaluate", run, "--sample", 6)
+    assert (
+        f"{MODEL} at 127.0.0.1, {replies['last']}: of 6 queries 0 had to be repaired and 6" in err
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "said"),
+    [
+        (answered, "kept", "its answer was valid"),
+        (
+            lambda body: f"Well: {answered(body)}",
+            "repaired",
+            "its answer was invalid and has been repaired",
+        ),
+        (lambda _: "No.", "replaced", "its answer was of no use; the plan is PKG's"),
+    ],
+)
+def test_a_plan_says_whose_it_is(answer, outcome, said, run, served, call):
+    served.answer = answer
+    code, out, err = call("plan", run, "--video", "world-0036", "--json")
+    assert (code, err) == (0, "")
+    reply = json.loads(out)["reply"]
+    assert reply.pop("asked").startswith("20")
+    assert reply == {
+        "outcome": outcome,
+        "model": MODEL,
+        "host": "127.0.0.1",
+        "served": f"{MODEL}-2026-11",
+    }
+    assert f"{MODEL} at 127.0.0.1, 20" in (err := call("plan", run, "--video", "world-0036")[2])
+    assert said in err
+
+
+def test_an_oracle_is_asked_for_and_named(run, served, call):
+    code, out, _ = call("evaluate", run, "--sample", 6, "--oracle-ends", "--json")
+    value = json.loads(out)
+    assert (code, value["oracle_ends"]) == (0, True)
+    accuracy = value["metrics"]["position_accuracy"]
+    assert accuracy[0] == accuracy[-1] == 100
+    assert (run / "evaluation-test-oracle-ends-sample-6.json").exists()
+    assert "annotated" in served.asked[0]["messages"][1]["content"]
+    assert "predicted task, true ends" in call("evaluate", run, "--sample", 6, "--oracle-ends")[1]
+
+
+def test_the_true_ends_are_refused_where_nobody_looks_at_them(world, call, tmp_path):
+    simple = tmp_path / "nearest"
+    train = ("train", world.folder, "--horizon", 4, "--out", simple, "--method", "nearest")
+    assert call(*train)[0] == 0
+    code, _, err = call("evaluate", simple, "--oracle-ends")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "nearest window makes no use of the true first and last action" in err
+    assert "--oracle-ends" in err
+
+
+def test_the_budget_is_kept(run, served, call, monkeypatch):
+    monkeypatch.setenv("CEFITO_LLM_BUDGET", "3")
+    code, _, err = call("evaluate", run)
+    assert (code, served.asked) == (2, [])
+    assert "but the budget is 3 requests; none was made. Raise it" in err
+
+
+def test_a_comparison(world, served, call, tmp_path):
+    rows = "llm-ends,llm-ends-pkg,llm-ranked-examples,llm-oracle-ends,pkg,pkg-oracle-ends"
+    compare = ("compare", world.folder, "--planners", rows, "--horizons", "3", "--seeds", 1)
+    compare = (*compare, "--out", tmp_path / "cmp", "--no-published", "--sample", 12, *SET)
+    code, out, err = call(*compare)
+    assert (code, [line for line in err.splitlines() if "failed" in line]) == (0, [])
+    cells = {
+        cell["row"]: cell
+        for cell in json.loads((tmp_path / "cmp/results.json").read_text())["cells"]
+    }
+    day = cells["llm-ends"]["replies"]["last"]
+    said = f"({MODEL}, {day}, 0.0 % repaired, 0.0 % replaced)"
+    assert f"LLM, recognised ends {said}" in out
+    assert f"LLM, ranked ends + examples {said}" in out
+    assert f"LLM, true ends (oracle) {said}" in out
+    assert cells["llm-oracle-ends"]["oracle_ends"]
+    for name in ("llm-oracle-ends", "pkg-oracle-ends"):
+        assert cells[name]["metrics"]["position_accuracy"][0] == 100
+    assert "oracle_ends" not in cells["pkg"]
+    assert cells["pkg"]["metrics"]["position_accuracy"][0] == pytest.approx(
+        cells["llm-ends"]["metrics"]["position_accuracy"][0]
+    )
+    asked = len(served.asked)
+    assert max(Counter(served.questions).values()) == 1
+    for path in (tmp_path / "cmp").glob("T3/seed0/cells/*.json"):
+        path.unlink()
+    assert call(*compare)[0] == 0
+    assert len(served.asked) == asked
+
+
+def test_killed_and_gone_on_with_nothing_is_asked_twice(run, served, call, tmp_path):
+    served.delay = 0.05
+    command = [sys.executable, "-m", "cefito", "evaluate", str(run)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+        ended = time.monotonic() + 120
+        while len(served.asked) < 8 and child.poll() is None and time.monotonic() < ended:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+        _, err = child.communicate()
+    assert len(served.asked) >= 8, err.decode()
+    served.delay = 0.0
+    time.sleep(0.3)  # until the last requests of the killed one have come
+    before = served.questions
+    (book,) = (tmp_path / "answers").iterdir()
+    kept = [
+        json.dumps([{"role": role, "content": text} for role, text in json.loads(line)["question"]])
+        for line in book.read_text().splitlines()
+    ]
+    assert 1 <= len(kept) <= len(before)
+    code, out, _ = call("evaluate", run, "--json")
+    assert code == 0
+    after = served.questions[len(before) :]
+    assert not set(after) & set(kept)
+    assert max(Counter(after).values()) == 1
+    assert len(set(before) & set(after)) <= QUICK["llm.concurrency"]  # what was under way
+    asked = len(served.asked)
+    code, again, _ = call("evaluate", run, "--json")
+    assert len(served.asked) == asked
+    ours, theirs = json.loads(again), json.loads(out)
+    assert ours["metrics"] == theirs["metrics"]
+    assert ours["replies"] == theirs["replies"]
+    assert ours["replies"]["requests"] == len(book.read_text().splitlines())
+
+
+def test_no_key_reaches_a_file(world, served, call, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", served.url)
+    out = tmp_path / "run"
+    train = ("train", world.folder, "--horizon", 3, "--out", out, "--method", "llm-ranked", *SET)
+    assert call(*train)[0] == 0
+    assert call("evaluate", out, "--sample", 3)[0] == 0
+    sent = {name.lower(): value for name, value in served.headers[0].items()}
+    assert sent["authorization"] == "Bearer sk-very-secret"
+    for path in (Path(name) / file for name, _, files in os.walk(tmp_path) for file in files):
+        assert b"sk-very-secret" not in path.read_bytes(), path

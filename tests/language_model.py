@@ -1,0 +1,159 @@
+"""A language model that is none: a server on this machine that answers from the prompt alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from zlib import crc32
+
+MODEL = "stand-in"
+SETTINGS = {"llm.model": MODEL, "llm.plans": 5, "llm.retries": 0}
+"""What settings need so that the stand-in is asked; with as many plans as tests look at."""
+
+
+class Told:
+    """What a prompt says, read back from its words."""
+
+    def __init__(self, text: str) -> None:
+        lines = text.splitlines()
+        self.offset = crc32("".join(lines[: lines.index("Actions:")]).encode()) % 1000
+        self.actions = [
+            int(found[1])
+            for line in lines[lines.index("Actions:") :]
+            if (found := re.match(r"(\d+): ", line))
+        ]
+        (self.horizon,) = (int(line.split(": ")[1]) for line in lines if "Number of steps" in line)
+        self.first, self.last = (
+            [int(number) for number in re.findall(r"(?<![.\d(])\d+", line.split(": ")[1])]
+            for line in lines
+            if re.match(r"(First|Last) step", line)
+        )
+        self.graph = {
+            int(found[1]): {
+                int(after): float(share) for after, share in re.findall(r"(\d+) (\d\.\d\d)", line)
+            }
+            for line in lines
+            if (found := re.match(r"(\d+) -> ", line))
+        }
+
+    def plans(self) -> Iterator[list[int]]:
+        """Different plans from the likeliest first to the likeliest last action."""
+        for shift in range(self.offset, self.offset + len(self.actions) ** 2):
+            middle = [
+                self.actions[(shift // len(self.actions) ** (step % 2) + step) % len(self.actions)]
+                for step in range(self.horizon - 2)
+            ]
+            yield [self.first[0], *middle, self.last[0]][: self.horizon]
+
+    def likeliest(self) -> list[int]:
+        """The likeliest path on the transitions that are told, by their printed probabilities."""
+        best = {self.first[0]: (1.0, [self.first[0]])}
+        for _ in range(self.horizon - 1):
+            reached: dict[int, tuple[float, list[int]]] = {}
+            for action, (share, path) in best.items():
+                for after, more in self.graph.get(action, {}).items():
+                    if share * more > reached.get(after, (0.0, []))[0]:
+                        reached[after] = (share * more, [*path, after])
+            best = reached
+        return best.get(self.last[0], (0.0, next(self.plans())))[1]
+
+
+def answered(body: dict[str, Any]) -> str:
+    """The answer to a request: as valid as can be."""
+    told = Told(body["messages"][1]["content"])
+    wanted = len(re.findall(r'"plan_\d+"', body["messages"][0]["content"]))
+    plans, seen = [], set()
+    for plan in [told.likeliest() if told.graph else next(told.plans()), *told.plans()]:
+        if tuple(plan) not in seen:
+            seen.add(tuple(plan))
+            plans.append({f"step_{step}": action for step, action in enumerate(plan, 1)})
+    if not wanted:
+        return json.dumps(plans[0])
+    plans += plans[:1] * wanted  # where there are fewer
+    return json.dumps({f"plan_{number}": plan for number, plan in enumerate(plans[:wanted], 1)})
+
+
+def completion(content: str | None, **more: Any) -> dict[str, Any]:
+    """A chat completion of the given content; `refusal` and `finish` as well."""
+    message = {"role": "assistant", "content": content, "refusal": more.get("refusal")}
+    choice = {"index": 0, "message": message, "finish_reason": more.get("finish", "stop")}
+    return {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": f"{MODEL}-2026-11",
+        "choices": [choice],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+    }
+
+
+class Stand:
+    """A running server.
+
+    Attributes:
+        url: Its address.
+        asked: The bodies of all requests, in the order in which they came.
+        headers: Their headers.
+        answer: Makes the content of an answer of the body.
+        delay: Seconds that an answer takes.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.asked: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.answer: Callable[[dict[str, Any]], str] = answered
+        self.delay = 0.0
+        self.lock = threading.Lock()
+
+    @property
+    def questions(self) -> list[str]:
+        """The messages of all requests."""
+        return [json.dumps(body["messages"]) for body in self.asked]
+
+
+@contextmanager
+def stand() -> Iterator[Stand]:
+    """A server on a free port of this machine."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with served.lock:
+                served.asked.append(body)
+                served.headers.append(dict(self.headers))
+            time.sleep(served.delay)
+            data = json.dumps(completion(served.answer(body))).encode()
+            self.send_response(200 if self.path.endswith("/chat/completions") else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: Any) -> None:
+            """Whoever asked is gone."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    served = Stand(f"http://127.0.0.1:{server.server_address[1]}/v1")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
