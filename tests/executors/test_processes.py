@@ -221,7 +221,7 @@ def test_workers_end_with_their_parent(how, tmp_path):
         pids = [int(place.read_text()) for place in places]
         assert all(map(alive, pids))
         parent.send_signal(how)
-        _, errors = parent.communicate(timeout=20)
+        _, errors = parent.communicate(timeout=60)
     finally:
         parent.kill()
         parent.wait()
