@@ -196,10 +196,12 @@ def test_workers_die_while_they_answer(processes):
 
 
 SCRIPT = """
+import signal
 import sys
 from cefito.executors import make_executor
 from executors import jobs
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored
     make_executor("processes", workers=2).map(jobs.sleep, sys.argv[1:])
 """
 

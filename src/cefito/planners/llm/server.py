@@ -52,8 +52,8 @@ def check_asking(config: LlmConfig) -> None:
     if not config.model.strip():
         raise ConfigError(
             "llm.model: no language model is named. Name one as its server calls it, and where it "
-            "is served, as in --set llm.model=qwen3:30b --set "
-            "llm.base_url=http://localhost:11434/v1.",
+            "is served, as in llm.model = qwen3:30b and llm.base_url = "
+            "http://localhost:11434/v1.",
             setting="llm.model",
         )
     Server.of(config)
@@ -244,7 +244,7 @@ class Server:
             return RunError(f"{self.place}: {said}, {tries}. {again}")
         return ConfigError(
             f"{self.place}: does not take the request ({said}). Where it is the form of the "
-            "answer, take --set llm.answer_format=object or text; temperature and seed can be left "
+            "answer, set llm.answer_format to object or text; temperature and seed can be left "
             "to it by -1.",
             setting="llm.answer_format",
         )
