@@ -36,6 +36,8 @@ class Row(Frozen):
         exhaustive: Whether planning costs so much that long horizons are scored on a sample.
         true_task: Whether the true task is given.
         true_ends: Whether the true first and last action are given; in files only where they are.
+        ablation: Whether it shows what a part of another row is worth; "all" leaves it out. Not
+            kept in files.
     """
 
     name: str
@@ -47,6 +49,17 @@ class Row(Frozen):
     exhaustive: bool = False
     true_task: bool = False
     true_ends: bool = False
+    ablation: bool = Field(default=False, exclude=True)
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it is given what no planner can know."""
+        return self.true_task or self.true_ends
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks a language model, which then has to be named."""
+        return "llm" in find_method(self.method).settings.model_fields
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

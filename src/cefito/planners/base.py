@@ -32,6 +32,7 @@ __all__ = [
     "LanguageModel",
     "Planner",
     "Queries",
+    "Shape",
     "Vocabulary",
     "check_finetuning",
     "check_finite",
@@ -147,10 +148,44 @@ class Vocabulary(NamedTuple):
     least: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Numbers of data that the sizes of networks follow from.
+
+    Attributes:
+        observation_dim: E, the features of an observation.
+        tasks: C.
+        actions: K.
+        horizon: T.
+        text_dim: Width of the text vectors of actions; 0 where there are none.
+    """
+
+    observation_dim: int
+    tasks: int
+    actions: int
+    horizon: int
+    text_dim: int = 0
+
+
 class Planner(Protocol):
     """A fitted method: it plans for queries and is never changed, so many threads can share it."""
 
     abilities: ClassVar[Abilities]
+
+    @classmethod
+    def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
+        """Learned numbers of the networks that its paper describes, for data of a shape.
+
+        They are counted as in `Description.parameters` and bear the same names. Networks may be
+        built, but nothing is drawn: torch's default device is one without memory.
+
+        Args:
+            settings: The method's settings, of the class that its registration names.
+            shape: The data.
+
+        Returns:
+            Nothing where no paper describes its networks.
+        """
 
     @property
     def name(self) -> str:
@@ -281,6 +316,11 @@ class BasePlanner:
 
     abilities: ClassVar[Abilities] = Abilities()
     name: str
+
+    @classmethod
+    def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:  # noqa: ARG003
+        """Nothing: no paper describes its networks."""
+        return {}
 
     def __repr__(self) -> str:
         return described(cast("Planner", self))
