@@ -39,7 +39,9 @@ __all__ = [
     "check_min_probability",
     "check_probabilities",
     "check_queries",
+    "check_task_given",
     "described",
+    "who",
 ]
 
 UNCONSTRAINED = Constraints()
@@ -375,7 +377,7 @@ class BasePlanner:
         Raises:
             ConfigError: Always; the message names the methods that can.
         """
-        raise ConfigError(f"{self.name} has no search to choose; {_able('search')}.")
+        raise ConfigError(f"{self.name} has no search to choose; {who('search')}.")
 
 
 def check_queries(
@@ -391,7 +393,7 @@ def check_queries(
     if top_k < 1:
         raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
     if constraints and not planner.abilities.constraints:
-        raise ConfigError(f"{planner.name} cannot obey constraints; {_able('constraints')}.")
+        raise ConfigError(f"{planner.name} cannot obey constraints; {who('constraints')}.")
     for part in (queries.initial, queries.goal):
         if part.shape[1] != planner.observation_dim:
             raise RunError(
@@ -425,7 +427,20 @@ def check_finetuning(planner: Planner | BasePlanner) -> None:
         ConfigError: It cannot; the message names the methods that can.
     """
     if not planner.abilities.finetuning:
-        raise ConfigError(f"{planner.name} cannot be finetuned; {_able('finetuning')}.")
+        raise ConfigError(f"{planner.name} cannot be finetuned; {who('finetuning')}.")
+
+
+def check_task_given(planner: Planner) -> None:
+    """Refuse to give the task to a planner that plans the same without it.
+
+    Raises:
+        ConfigError: It does; the message names the methods that make use of it.
+    """
+    if not planner.abilities.true_task:
+        raise ConfigError(
+            f"{planner.name} makes no use of a given task; {who('true_task', 'do')}. Leave it out.",
+            setting="task",
+        )
 
 
 def described(planner: Planner) -> str:
@@ -463,7 +478,7 @@ def check_probabilities(planner: Planner, setting: str) -> None:
     """
     if planner.describe().probabilities:
         return
-    reason = f"{_able('probabilities')}."
+    reason = f"{who('probabilities')}."
     if planner.abilities.probabilities:
         reason = "it has them under the objectives 'fitted' and 'likelihood' of a trained run."
     raise ConfigError(
@@ -471,9 +486,14 @@ def check_probabilities(planner: Planner, setting: str) -> None:
     )
 
 
-def _able(ability: str) -> str:
-    """Which methods have an ability, for a message."""
+def who(ability: str, verb: str = "can") -> str:
+    """Which methods have an ability, for a message.
+
+    Args:
+        ability: A field of `Abilities`.
+        verb: What they do with it.
+    """
     from cefito.planners.registry import METHODS
 
     names = [name for name, method in METHODS.items() if getattr(method.planner.abilities, ability)]
-    return f"of the methods only {', '.join(names)} can" if names else "no method can"
+    return f"of the methods only {', '.join(names)} {verb}" if names else f"no method {verb}"
