@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ import numpy as np
 from cefito.cli.console import progress, talk
 from cefito.data.prepared import PreparedDataset, open_dataset, write_dataset
 from cefito.data.taxonomy import Action, Task, Taxonomy
-from cefito.data.videos import Annotations, Step, Video
+from cefito.data.videos import Annotations, Step
 from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError
 from cefito.evaluation.cells import read_cell
 from cefito.evaluation.rows import find_rows
 from cefito.evaluation.score import evaluate_planner
@@ -34,6 +36,7 @@ from cefito.files import write_json
 from cefito.planners.run import open_run
 
 METRICS = ("success_rate", "mean_accuracy", "task_accuracy")
+MOST_DRAWS = 10_000
 
 
 def draw(
@@ -48,12 +51,17 @@ def draw(
     for index, video in enumerate(dataset.videos):
         videos[video.split, video.task].append(index)
     wanted = {"train": train, "val": val}
-    while True:
+    for _ in range(MOST_DRAWS):
         count = len(dataset.taxonomy.tasks)
         tasks = sorted(rng.choice(count, size=recipes, replace=False).tolist())
         groups = {split: [videos[split, task] for task in tasks] for split in wanted}
         if all(sum(map(len, groups[split])) >= number for split, number in wanted.items()):
             break
+    else:
+        raise ConfigError(
+            f"{recipes} recipes of '{dataset.name}' hardly ever have {train} training and {val} "
+            "validation videos. Ask for fewer videos, or more recipes."
+        )
     kept = [index for task in tasks for index in videos["test", task]]
     for split, number in wanted.items():
         for part in stratified(groups[split], number, rng):
@@ -103,7 +111,7 @@ def cut_down(
             Step(start=step.start, end=step.end, action=number[step.action]) for step in video.steps
         )
         task = tasks.index(video.task)
-        cut.append(Video(video_id=video.video_id, split=video.split, task=task, steps=steps))
+        cut.append(replace(video, task=task, steps=steps))
         rows.append(dataset.first_row[index] + np.arange(len(steps)))
     index = np.concatenate(rows)
     return write_dataset(
@@ -112,6 +120,7 @@ def cut_down(
         annotations=Annotations(taxonomy=taxonomy, videos=tuple(cut)),
         start=dataset.start[index],
         end=dataset.end[index],
+        action_text=None if dataset.action_text is None else dataset.action_text[actions],
         provenance={"source": dataset.name, "tasks": tasks, "videos": len(videos)},
     )
 

@@ -9,10 +9,18 @@ import importlib
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from cefito.data.prepared import open_dataset
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, RunError
+from cefito.planners.registry import METHODS
+from cefito.planners.settings import load_config
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 TINY = {
@@ -151,3 +159,165 @@ def test_work_is_repeated_for_some_seconds(script, monkeypatch):
     assert count == len(calls) - 2 >= 1
     assert seconds >= 0.001
     assert callable(module.exact_search(2, 3, TINY))
+
+
+QUICK = {
+    "pkg.training.optimiser.epochs": "1",
+    "pkg.network.hidden": "[8, 8]",
+    "pkg.network.action_dim": "4",
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture
+def tune(script, world, tmp_path, monkeypatch):
+    """Tunes PKG, which has two settings here; trainings are counted, and may be interrupted."""
+    module, trained = script("tune"), []
+    train_run = module.train_run
+
+    def counted(dataset, folder, *, config, horizon, **more):
+        if len(trained) == tune.most:
+            raise KeyboardInterrupt
+        trained.append((Path(folder).parent.name, config.pkg.smoothing, horizon))
+        return train_run(dataset, folder, config=config, horizon=horizon, **more)
+
+    monkeypatch.setattr(module, "train_run", counted)
+    space = module.one(
+        pkg__smoothing=module.Log(0.01, 1.0), pkg__network__dropout=module.Pick((0.0, 0.5))
+    )
+    monkeypatch.setitem(module.SPACES, "pkg", space)
+
+    def tune(*more, work="work", method="pkg"):
+        out = tmp_path / f"{work}.json"
+        given = ["--method", method, "--work", tmp_path / work, "--out", out, "--device", "cpu"]
+        fixed = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
+        argv = ["tune.py", world.folder, *given, "--horizons", "2", *fixed, *more]
+        monkeypatch.setattr(sys, "argv", [str(part) for part in argv])
+        module.main()
+        return json.loads(out.read_text())
+
+    tune.most, tune.trained, tune.module = -1, trained, module
+    return tune
+
+
+def without_times(value):
+    if isinstance(value, dict):
+        return {key: without_times(part) for key, part in value.items() if key != "seconds"}
+    return [without_times(part) for part in value] if isinstance(value, list) else value
+
+
+def test_settings_are_tuned_on_validation_windows(tune, world, tmp_path):
+    value = tune("--trials", 2, "--horizons", "2,3", "--seeds", 2)
+    log = value["log"]
+    assert [trial["trial"] for trial in log] == [0, 1]
+    assert log[0]["settings"] == {}  # the preset
+    assert 0.01 <= log[1]["settings"]["pkg.smoothing"] <= 1
+    assert value["space"]["pkg.smoothing"] == "0.01 to 1, log-uniform"
+    names = [f"whole-T{horizon}-seed{seed}" for horizon in (2, 3) for seed in (0, 1)]
+    for trial in log:
+        assert list(trial["scores"]) == names
+        scores = [score["success_rate"] for score in trial["scores"].values()]
+        assert trial["success_rate"] == pytest.approx(sum(scores) / 4)
+    assert len(tune.trained) == 8
+    best = max(log, key=lambda trial: (trial["success_rate"], trial["mean_accuracy"]))
+    assert value["chosen"]["success_rate"] == best["success_rate"]
+    assert value["chosen"]["settings"] in [trial["settings"] for trial in log]
+    assert value["scored_on"] == "validation windows"
+    # the windows are those of the validation split, and no test video is there to be read
+    windows = {name: score["windows"] for name, score in log[0]["scores"].items()}
+    for horizon in (2, 3):
+        expected = len(cut_windows(world, horizon=horizon, split="val"))
+        assert windows[f"whole-T{horizon}-seed0"] == expected
+    (copy,) = (tmp_path / "work" / "data").iterdir()
+    copied = open_dataset(copy)
+    assert Counter(video.split for video in copied.videos) == {"train": 24, "val": 12}
+    assert not list((tmp_path / "work" / "pkg").rglob("*.safetensors"))
+
+
+def test_a_tuning_that_is_killed_goes_on_and_gives_the_same(tune):
+    whole = tune("--trials", 3, work="whole")
+    tune.trained.clear()
+    tune.most = 2
+    with pytest.raises(KeyboardInterrupt):
+        tune("--trials", 3)
+    tune.most = -1
+    value = tune("--trials", 3)
+    assert [name for name, *_ in tune.trained] == ["trial-000", "trial-001", "trial-002"]
+    assert without_times(value) == without_times(whole)
+    assert tune("--trials", 3) == value
+    assert len(tune("--trials", 4)["log"]) == 4
+    assert len(tune.trained) == 4
+
+
+def test_tunings_are_not_mixed_up(tune, world, tmp_path):
+    tune("--trials", 1)
+    with pytest.raises(SystemExit, match=r"^error: .*holds trials of another tuning\. Choose an"):
+        tune("--trials", 1, "--seed", 1)
+    with pytest.raises(SystemExit, match=r"^error: 'nearest' trains nothing of its own to tune"):
+        tune("--trials", 1, method="nearest")
+    with pytest.raises(SystemExit, match=r"^error: no method 'x'"):
+        tune("--trials", 1, method="x")
+    with pytest.raises(ConfigError, match="holds test videos, and settings are never chosen on"):
+        tune.module.check_without_test(world)
+
+
+def test_settings_can_be_held_to_draws_of_the_data(tune):
+    given = ("--recipes", 4, "--train", 6, "--val", 3, "--split-seed", 4, 5)
+    value = tune("--trials", 2, *given)
+    names = ["whole", "draw4-4-6-3-1.0", "draw5-4-6-3-1.0"]
+    assert list(value["data"]) == names
+    assert len(set(value["data"].values())) == 3
+    assert list(value["log"][1]["scores"]) == [f"{name}-T2-seed0" for name in names]
+    with pytest.raises(SystemExit, match=r"^error: 2 recipes of .* hardly ever have 600 training"):
+        tune("--trials", 1, "--train", 600, "--split-seed", 4, "--recipes", 2)
+
+
+def test_trainings_that_diverge_come_last(tune, monkeypatch):
+    train_run = tune.module.train_run
+
+    def diverges(dataset, folder, **more):
+        if "trial-000" in str(folder):
+            raise RunError("the loss became nan; the training has diverged.")
+        return train_run(dataset, folder, **more)
+
+    monkeypatch.setattr(tune.module, "train_run", diverges)
+    value = tune("--trials", 2)
+    assert value["log"][0]["success_rate"] is None
+    assert "diverged" in value["log"][0]["scores"]["whole-T2-seed0"]["error"]
+    assert value["chosen"]["trial"] == 1
+
+
+def test_spaces_of_all_methods(script):
+    module, config = script("tune"), load_config("small")
+    for method, entry in METHODS.items():
+        sections = set(entry.settings.model_fields) - set(module.SHARED)
+        if not sections or "llm" in sections:
+            with pytest.raises(ConfigError, match="trains nothing of its own to tune"):
+                module.space_of(method, config)
+            continue
+        space = module.space_of(method, config)
+        keys = [key for group in space for key in group]
+        assert len(set(keys)) == len(keys) >= 6
+        assert {key.partition(".")[0] for key in keys} <= sections
+        for trial in range(1, 20):
+            settings = module.drawn(space, method, 0, trial)
+            assert settings == module.drawn(space, method, 0, trial)
+            assert settings != module.drawn(space, method, 0, trial + 1)
+            load_config("small", overrides=settings)  # every draw can be
+        assert module.drawn(space, method, 0, 0) == {}
+
+
+def test_the_space_of_a_method_without_one_of_its_own(script, monkeypatch):
+    module, config = script("tune"), load_config("small")
+    monkeypatch.delitem(module.SPACES, "viterbi")
+    space = module.space_of("viterbi", config)
+    assert space["viterbi.training.optimiser.learning_rate",] == module.Log(2.5e-4, 1.6e-2)
+    assert space["viterbi.training.optimiser.epochs",] == module.Log(40, 320)
+    assert space["viterbi.input_dropout",] == module.DROPOUT
