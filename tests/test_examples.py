@@ -14,6 +14,8 @@ def test_plan(tmp_path, capsys):
     settings = (
         "training.optimiser.epochs=1",
         "classifier_training.optimiser.epochs=1",
+        "chain_training.optimiser.epochs=2",
+        "chain.hidden=32",
         "training.stopping.windows=5",
         "training.negatives.count=4",
     )
@@ -33,6 +35,8 @@ def test_constraints(tmp_path, capsys):
     settings = (
         "training.optimiser.epochs=1",
         "classifier_training.optimiser.epochs=1",
+        "chain_training.optimiser.epochs=2",
+        "chain.hidden=32",
         "training.stopping.windows=5",
         "training.negatives.count=4",
     )
@@ -65,6 +69,7 @@ def test_the_notebook(tmp_path, monkeypatch, capsys):
             "training.stopping.windows": 5,
             "training.negatives.count": 4,
             "chain_training.optimiser.epochs": 2,
+            "chain.hidden": 32,
         },
     }
     shown = []

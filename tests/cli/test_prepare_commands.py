@@ -80,6 +80,8 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
         "training.optimiser.epochs": 1,
         "classifier.hidden": [8, 8, 8],
         "classifier_training.optimiser.epochs": 1,
+        "chain.hidden": 16,
+        "chain_training.optimiser.epochs": 1,
     }
     assert (
         main(

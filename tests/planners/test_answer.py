@@ -24,20 +24,31 @@ TINY = {
     "training.optimiser.epochs": 1,
     "training.negatives.count": 4,
     "training.stopping.windows": 10,
+    "chain.hidden": 16,
+    "chain.width": 16,
+    "chain.emission": 16,
+    "chain_training.optimiser.epochs": 2,
     "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 2,
     "classifier_training.optimiser.learning_rate": 0.02,
 }
 
 
+@pytest.fixture(scope="module")
+def trained():
+    """The run of this module, once it is trained."""
+    return []
+
+
 @pytest.fixture
-def run(make_source, tiny_videos, tmp_path):
-    """A run of horizon 3 on the tiny data set; video j is for validation."""
-    tiny_videos[-1]["split"] = "val"
-    dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
-    return train_run(
-        dataset, tmp_path / "run", config=load_config("paper", overrides=TINY), horizon=3, seed=0
-    )
+def run(trained, make_source, tiny_videos, tmp_path_factory):
+    """A run of horizon 3 on the tiny data set, not to be changed; video j is for validation."""
+    if not trained:
+        tiny_videos[-1]["split"] = "val"
+        folder, config = tmp_path_factory.mktemp("run"), load_config("paper", overrides=TINY)
+        dataset = prepare_custom(make_source(videos=tiny_videos), folder / "data")
+        trained.append(train_run(dataset, folder / "run", config=config, horizon=3, seed=0))
+    return trained[0]
 
 
 def query_of(run, video="e", start=0):
