@@ -192,8 +192,26 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         *(part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")),
     )
     correct = 0
-    for video in videos[24:]:
+    for number, video in enumerate(videos[24:]):
         steps = video["steps"][1:]
+        annotated = json.loads(
+            call(
+                "plan",
+                run,
+                "--video",
+                video["video_id"],
+                "--from-step",
+                1,
+                "--device",
+                "cpu",
+                "--json",
+            )
+        )
+        correct += annotated["plans"][0]["names"] == [
+            list(ACTIONS)[action] for _, _, action in steps
+        ]
+        if number > 1:
+            continue  # two are enough to see that clips of a file give the same
         clip = folder / f"{video['video_id']}.mp4"
         value = json.loads(
             call(
@@ -213,26 +231,12 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
             )
         )
         assert len(value["plans"]) == 5
-        annotated = json.loads(
-            call(
-                "plan",
-                run,
-                "--video",
-                video["video_id"],
-                "--from-step",
-                1,
-                "--device",
-                "cpu",
-                "--json",
-            )
-        )
         assert [entry["actions"] for entry in value["plans"]] == [
             entry["actions"] for entry in annotated["plans"]
         ]
         assert value["plans"][0]["energy"] == pytest.approx(
             annotated["plans"][0]["energy"], rel=1e-3
         )
-        correct += value["plans"][0]["names"] == [list(ACTIONS)[action] for _, _, action in steps]
     assert correct >= 4  # of six; six sequences of three steps occur
 
     query = ("plan", run, "--video", clip, "--start", 1, "--end", 7)

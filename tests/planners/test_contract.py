@@ -120,6 +120,7 @@ def quick(values: Any, key: str = "") -> dict[str, Any]:
     return {name: value for part in parts for name, value in part.items()}
 
 
+@cache
 def quick_config():
     overrides = quick(load_config("quickstart").model_dump()) | STAND_IN
     return load_config("quickstart", overrides=overrides)
