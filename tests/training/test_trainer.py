@@ -547,6 +547,8 @@ config = load_config(
         "field.action_dim": 8,
         "field.dropout": 0.1,
         "field.centre": True,
+        "chain.hidden": 16,
+        "chain_training.optimiser.epochs": 3,
         "classifier.hidden": [8, 8, 8],
         "classifier.dropout": 0.1,
         "classifier_training.optimiser.epochs": 5,
