@@ -48,6 +48,8 @@ class Stream(IntEnum):
     PDPP = 8
     CHAIN = 9
     FIELD_PARTS = 10
+    MTID = 22
+    MTID_TASKS = 23
 
 
 @unique

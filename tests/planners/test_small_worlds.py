@@ -20,11 +20,13 @@ QUICK = {
         "classifier_training",
         "viterbi.training",
         "pdpp.training",
+        "mtid.training",
         "pkg.training",
     )
 } | {
     "field.width": 16,
     "pdpp.widths": [8],
+    "mtid.widths": [8],
     "chain.members": 1,
     "viterbi.members": 1,
     "viterbi.hidden": 16,

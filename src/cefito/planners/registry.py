@@ -14,6 +14,8 @@ from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.llm.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.llm.settings import LlmSettings
+from cefito.planners.mtid.planner import MtidPlanner
+from cefito.planners.mtid.settings import MtidSettings
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
@@ -49,6 +51,7 @@ METHODS: dict[str, Method] = {
     "chain": Method(ChainPlanner, ChainSettings),
     "viterbi": Method(ViterbiPlanner, ViterbiSettings),
     "pdpp": Method(PdppPlanner, PdppSettings),
+    "mtid": Method(MtidPlanner, MtidSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
     "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
     "llm-ends": Method(LlmEndsPlanner, LlmSettings),
