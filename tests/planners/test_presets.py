@@ -118,6 +118,15 @@ def test_released_values_everywhere():
         assert load_config(preset).field.observation_epsilon == 1e-5
 
 
+def test_small_diffusion_has_no_noise_at_a_horizon_of_four():
+    for dataset in ("", "captaincook4d", "crosstask", "coin", "niv"):
+        for horizon, noise in ((3, 0.3), (4, 0.0), (5, 0.3)):
+            config = load_config("small", dataset=dataset, horizon=horizon).pdpp
+            assert config.widths == (256,)
+            assert config.training.optimiser.learning_rate == 2e-3
+            assert config.training.augmentation.noise == noise
+
+
 CROSSTASK_3 = {
     "training.loss.margin.low": 0.05,
     "training.loss.margin.high": 0.15,
