@@ -111,8 +111,14 @@ class Windows:
         """A fixed random sample of at most `size` windows, in their order; all of them for None."""
         if size is None or size >= len(self):
             return self
+        return self.subset(self.sample_rows(size, seed))
+
+    def sample_rows(self, size: int | None, seed: int) -> NDArray[np.int64]:
+        """The rows that `sample` takes."""
+        if size is None or size >= len(self):
+            return np.arange(len(self))
         rows = np.random.default_rng(seed).choice(len(self), size=size, replace=False)
-        return self.subset(np.sort(rows))
+        return np.sort(rows)
 
 
 def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -143,7 +144,7 @@ class StepModel(DiffusionModel[StepNetwork]):
             seed=seed,
             settings=[train.horizon, config.model_dump(), fold],
             context=context.part(f"kepp_step{fold}"),
-            name=cls.title + fold,
+            part=fold,
         )
         return cls(network), result
 

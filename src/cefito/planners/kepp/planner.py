@@ -40,20 +40,30 @@ from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["KeppPlanner"]
+__all__ = ["KeppPlanner", "WalkSource"]
 
 _FILE = "kepp-graph.safetensors"
 _REMEDY = "Train the run again."
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Where walks come from: predicted ends, and a graph between them."""
+class WalkSource:
+    """Where walks come from: predicted ends, and a graph between them.
+
+    Attributes:
+        step: Predicts the first and the last action.
+        graph: Gives walks between them.
+    """
 
     step: StepModel
     graph: WalkGraph
 
     def walks(self, queries: Queries) -> NDArray[np.int64]:
+        """Walks of queries [N, R, T], likeliest first.
+
+        Raises:
+            RunError: Observations of another dimension.
+        """
         return self.graph.between(self.step.ends(queries))
 
 
@@ -72,7 +82,7 @@ class KeppPlanner(BasePlanner):
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False)
-    source: _Source | None
+    source: WalkSource | None
     model: PlanModel
     config: KeppConfig
 
@@ -103,7 +113,7 @@ class KeppPlanner(BasePlanner):
             step, trainings[StepModel.title] = StepModel.fit(
                 train, val, config=config.step, seed=seed, context=context
             )
-            source = _Source(step, walk_graph(train, config))
+            source = WalkSource(step, walk_graph(train, config))
             val_walks = source.walks(Queries.from_windows(val))
             apart = None
             if config.paths == "out-of-fold":
@@ -143,7 +153,11 @@ class KeppPlanner(BasePlanner):
         if config.knowledge == "none":
             return cls(None, model, config)
         step = StepModel.load(folder, config=config, device=device)
-        if step.network.sizes != model.network.sizes:
+        sizes = (
+            (network.horizon, network.action_count, network.observation_dim)
+            for network in (step.network, model.network)
+        )
+        if len(set(sizes)) > 1:
             raise RunError(
                 f"{folder / step.file}: its horizon, actions or features are not those of "
                 f"{model.file}. {_REMEDY}"
@@ -158,7 +172,7 @@ class KeppPlanner(BasePlanner):
         ):
             raise RunError(f"{folder / _FILE}: holds no transition counts of {size} actions. {_REMEDY}")
         graph = WalkGraph(counts, model.network.horizon, config.walks)
-        return cls(_Source(step, graph), model, config)
+        return cls(WalkSource(step, graph), model, config)
 
     def save(self, folder: Path | str) -> None:
         """Write the networks and the graph."""

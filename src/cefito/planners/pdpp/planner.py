@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.errors import RunError
 from cefito.planners.base import (
     UNCONSTRAINED,
     BasePlanner,
@@ -28,19 +27,14 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
-from cefito.planners.networks import (
-    TrainedNetwork,
-    TrainingContext,
-    finite_outputs,
-    train_network,
-)
-from cefito.planners.pdpp.loss import PdppLoss
-from cefito.planners.pdpp.network import BLOCK, PdppNetwork, check_horizon
+from cefito.planners.diffusion.loss import end_weights
+from cefito.planners.diffusion.model import DiffusionModel, best_plans, check_tasks
+from cefito.planners.networks import TrainingContext
+from cefito.planners.pdpp.network import PdppNetwork, check_pdpp_horizon
 from cefito.planners.pdpp.settings import PdppConfig, PdppSettings
 from cefito.planners.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.runtime import Stream
-from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
 from cefito.training.trainer import TrainingResult
@@ -49,11 +43,12 @@ __all__ = ["PdppModel", "PdppPlanner"]
 
 
 @dataclass(frozen=True)
-class PdppModel(TrainedNetwork[PdppNetwork]):
+class PdppModel(DiffusionModel[PdppNetwork]):
     """A trained diffusion network."""
 
     title: ClassVar[str] = "PDPP network"
     file: ClassVar[str] = "pdpp.safetensors"
+    stream: ClassVar[Stream] = Stream.PDPP
 
     @classmethod
     def fit(
@@ -87,18 +82,16 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
             task_count=len(train.taxonomy.tasks),
             action_count=len(train.taxonomy.actions),
         )
-        result = train_network(
+        result = cls.train(
             network,
-            lambda network: PdppLoss(
-                network=network, train=train, val=val, tasks=tasks, config=config
-            ),
-            name=cls.title,
-            training=config.training,
-            stream=Stream.PDPP,
+            train,
+            val,
+            known=(train.tasks,),
+            val_known=(tasks,),
+            weights=end_weights(train.horizon, config.ends),
             seed=seed,
             settings=[train.horizon, config.model_dump(), tasks.tolist()],
             context=context.part("pdpp"),
-            centre=config.centre,
         )
         return cls(network), result
 
@@ -110,30 +103,6 @@ class PdppModel(TrainedNetwork[PdppNetwork]):
             RunError: Missing or damaged file, or weights of another configuration.
         """
         return cls(cls.read(folder, partial(_build, config), device=device))
-
-    @torch.inference_mode()
-    def scores(self, queries: Queries, tasks: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The score of each action at each step of each query, [N, T, K].
-
-        Args:
-            queries: At least one.
-            tasks: The task that each is planned for [N].
-
-        Raises:
-            RunError: Observations of another dimension, or a task that the network does not know.
-        """
-        network = self.network
-        initial, goal = self.observations(queries, network.observation_dim)
-        unknown = tasks[(tasks < 0) | (tasks >= network.task_count)]
-        if len(unknown):
-            raise RunError(
-                f"task {unknown[0]}: unknown. This run knows the tasks 0 to "
-                f"{network.task_count - 1}."
-            )
-        given = (torch.from_numpy(tasks).to(self.device), initial, goal)
-        parts = zip(*(part.split(BLOCK) for part in given), strict=True)
-        scores = torch.cat([network.scores(*part) for part in parts])
-        return np.asarray(finite_outputs(scores, self.title).cpu().numpy())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,7 +140,7 @@ class PdppPlanner(BasePlanner):
             RunError: A checkpoint in the folder belongs to another training, or a training
                 diverged.
         """
-        check_horizon(settings.pdpp, train.horizon)
+        check_pdpp_horizon(settings.pdpp, train.horizon)
         task_model, task_result = TaskModel.fit(
             train, val, settings=settings, seed=seed, context=context
         )
@@ -254,25 +223,12 @@ class PdppPlanner(BasePlanner):
         check_queries(self, queries, top_k, constraints)
         if not len(queries):
             return []
-        scores = self.model.scores(queries, self.predict_tasks(queries)).astype(np.float64)
+        tasks = self.predict_tasks(queries)
+        check_tasks(tasks, self.model.network.task_count)
+        scores = self.model.scores(queries, tasks).astype(np.float64)
         forwards = self.horizon * self.model.network.config.sampling
         effort = Effort(token_forwards=forwards, leaves=0)
-        return [_best(query_scores, top_k, effort) for query_scores in scores]
-
-
-def _best(scores: NDArray[np.float64], top_k: int, effort: Effort) -> Plans:
-    """The sequences of the highest sums of scores [T, K], ties by action ids.
-
-    Only the `top_k` best actions of a step can occur: for any other, each of these in its place
-    would give a better sequence.
-    """
-    kept = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :top_k], axis=1)
-    chain = Chain(costs=tuple(-np.take_along_axis(scores, kept, axis=1)))
-    best = chain.cheapest(top_k)
-    actions = kept[np.arange(len(kept)), best.sequences]
-    return Plans(
-        actions=actions, energies=best.costs, scores=best.costs, evaluated=effort, exact=False
-    )
+        return [best_plans(query_scores, top_k, effort) for query_scores in scores]
 
 
 def _build(config: PdppConfig, tensors: Mapping[str, Tensor]) -> PdppNetwork:
