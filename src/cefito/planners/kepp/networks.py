@@ -95,8 +95,9 @@ def check_kepp_horizon(config: KeppConfig, horizon: int) -> None:
             "more.",
             setting="horizon",
         )
-    for part, section in ((config.step, "kepp.step"), (config.plan, "kepp.plan")):
-        check_horizon(part, horizon, method="KEPP", section=section)
+    if config.knowledge != "none":
+        check_horizon(config.step, horizon, method="KEPP", section="kepp.step")
+    check_horizon(config.plan, horizon, method="KEPP", section="kepp.plan")
 
 
 @dataclass(frozen=True)
@@ -167,9 +168,7 @@ class StepModel(DiffusionModel[StepNetwork]):
         Raises:
             RunError: Observations of another dimension.
         """
-        parts = [
-            self.scores(block)[:, [0, -1]].argmax(axis=2) for block in queries.blocks(BLOCK)
-        ]
+        parts = [self.scores(block)[:, [0, -1]].argmax(axis=2) for block in queries.blocks(BLOCK)]
         return np.concatenate([np.zeros((0, 2), dtype=np.int64), *parts])
 
 

@@ -170,7 +170,9 @@ class KeppPlanner(BasePlanner):
             or counts.shape != (size, size)
             or counts.min() < 0
         ):
-            raise RunError(f"{folder / _FILE}: holds no transition counts of {size} actions. {_REMEDY}")
+            raise RunError(
+                f"{folder / _FILE}: holds no transition counts of {size} actions. {_REMEDY}"
+            )
         graph = WalkGraph(counts, model.network.horizon, config.walks)
         return cls(WalkSource(step, graph), model, config)
 
@@ -186,7 +188,9 @@ class KeppPlanner(BasePlanner):
     def name(self) -> str:  # type: ignore[override]
         """What it is called in tables; says what it is not told, and where walks are in-sample."""
         config = self.config
-        said = {"graph": [], "ends": ["ends alone"], "none": ["no graph, no ends"]}[config.knowledge]
+        said = {"graph": [], "ends": ["ends alone"], "none": ["no graph, no ends"]}[
+            config.knowledge
+        ]
         if config.knowledge != "none" and config.paths == "in-sample":
             said.append("in-sample paths")
         return f"KEPP ({', '.join(said)})" if said else "KEPP"

@@ -29,8 +29,7 @@ class PlanConfig(DiffusionConfig):
 
 
 class KeppConfig(Frozen):
-    """KEPP: a step network predicts the ends, a graph gives walks between them, a plan network
-    denoises plans that have these walks beside them.
+    """KEPP: a plan network denoises plans that have walks of a graph between predicted ends beside.
 
     Attributes:
         knowledge: What the plan network is told: walks of the "graph"; the "ends" alone, the first

@@ -1,4 +1,4 @@
-"""Walks of the procedural knowledge graph between predicted ends, and how a network is told them."""
+"""Walks of the procedural knowledge graph between two actions, and how a network is told them."""
 
 from __future__ import annotations
 
