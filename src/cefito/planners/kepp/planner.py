@@ -198,8 +198,8 @@ class KeppPlanner(BasePlanner):
     @property
     def parameters(self) -> dict[str, int]:
         """Those of both networks; the graph is counted, not learned."""
-        models = [self.model] if self.source is None else [self.source.step, self.model]
-        return {model.title: model.parameters for model in models}
+        step = {} if self.source is None else {StepModel.title: self.source.step.parameters}
+        return step | {PlanModel.title: self.model.parameters}
 
     @property
     def horizon(self) -> int:
