@@ -25,16 +25,23 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Shape,
     Vocabulary,
     check_queries,
 )
 from cefito.planners.diffusion.model import best_plans
 from cefito.planners.diffusion.network import BLOCK
 from cefito.planners.kepp.fitting import out_of_fold_walks, walk_graph
-from cefito.planners.kepp.networks import PlanModel, StepModel, check_kepp_horizon
+from cefito.planners.kepp.networks import (
+    PlanModel,
+    PlanNetwork,
+    StepModel,
+    StepNetwork,
+    check_kepp_horizon,
+)
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.kepp.walks import WalkGraph
-from cefito.planners.networks import TrainingContext
+from cefito.planners.networks import TrainingContext, learned
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
@@ -133,6 +140,20 @@ class KeppPlanner(BasePlanner):
             context=context,
         )
         return Fitted(cls(source, model, config), trainings)
+
+    @classmethod
+    def sizes(cls, settings: KeppSettings, shape: Shape) -> dict[str, int]:
+        """Those of both networks."""
+        config = settings.kepp
+        sizes = {
+            "observation_dim": shape.observation_dim,
+            "action_count": shape.actions,
+            "horizon": shape.horizon,
+        }
+        step = {StepModel.title: learned(StepNetwork(config=config.step, **sizes))}
+        return ({} if config.knowledge == "none" else step) | {
+            PlanModel.title: learned(PlanNetwork(config=config, **sizes))
+        }
 
     @classmethod
     def load(
