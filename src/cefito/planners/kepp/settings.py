@@ -53,7 +53,7 @@ class KeppConfig(Frozen):
     walks: int = Field(2, ge=1, le=100)
     agreement: Literal["last", "sum"] = "last"
     paths: Literal["out-of-fold", "in-sample"] = "out-of-fold"
-    folds: int = Field(5, ge=2)
+    folds: int = Field(5, ge=2, le=100)
     step: DiffusionConfig = DiffusionConfig()
     plan: PlanConfig = PlanConfig()
 
