@@ -189,8 +189,8 @@ def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
     monkeypatch.setattr(NearestPlanner, "abilities", abilities)
     with pytest.raises(
         ConfigError,
-        match="'nearest-true-task': nearest window makes no use of the task; of the methods only "
-        "cefito, chain, .* do",
+        match=r"'nearest-true-task': nearest window makes no use of the task; of the methods only "
+        r"cefito, chain, .* do",
     ):
         find_rows(["nearest-true-task"])
     row = ROWS["nearest"].model_copy(update={"true_task": True})

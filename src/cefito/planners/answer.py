@@ -186,8 +186,8 @@ def answer(
 
     Raises:
         ConfigError: Unknown task or action, a task for a planner that makes no use of it,
-            constraints that the planner cannot obey or that cannot be satisfied, top_k below 1, or a least probability that is none or that the planner's
-            plans cannot be held to.
+            constraints that the planner cannot obey or that cannot be satisfied, top_k below 1, or
+            a least probability that is none or that the planner's plans cannot be held to.
         RunError: Observations of another dimension.
     """
     planner = run.planner
