@@ -157,7 +157,7 @@ def test_released_variants(dataset, horizon, departures):
     )
     for key, value in departures.items():
         assert setting(released, key) == value, key
-    # baselines have departures of their own
+    # other methods have departures of their own
     same = [
         key
         for key in keys(plain.model_dump())

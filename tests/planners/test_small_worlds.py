@@ -20,6 +20,7 @@ QUICK = {
         "classifier_training",
         "viterbi.training",
         "pdpp.training",
+        "mtid.training",
         "pkg.training",
         "kepp.step.training",
         "kepp.plan.training",
@@ -27,6 +28,7 @@ QUICK = {
 } | {
     "field.width": 16,
     "pdpp.widths": [8],
+    "mtid.widths": [8],
     "kepp.step.widths": [8],
     "kepp.plan.widths": [8],
     "chain.members": 1,

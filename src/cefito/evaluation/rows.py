@@ -188,6 +188,21 @@ _NAMED = (
         ablation=True,
     ),
     Row(name="pdpp", title="PDPP", method="pdpp"),
+    Row(name="mtid", title="MTID", method="mtid"),
+    Row(
+        name="mtid-uninterpolated",
+        title="MTID without interpolation",
+        method="mtid",
+        settings={"mtid.interpolation": False},
+        ablation=True,
+    ),
+    Row(
+        name="mtid-masked",
+        title="MTID, masked",
+        method="mtid",
+        settings={"mtid.mask": True},
+        ablation=True,
+    ),
     Row(name="kepp", title="KEPP", own_name=True, method="kepp"),
     Row(
         name="kepp-in-sample",

@@ -16,6 +16,8 @@ from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppSettings
 from cefito.planners.llm.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.llm.settings import LlmSettings
+from cefito.planners.mtid.planner import MtidPlanner
+from cefito.planners.mtid.settings import MtidSettings
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
@@ -51,6 +53,7 @@ METHODS: dict[str, Method] = {
     "chain": Method(ChainPlanner, ChainSettings),
     "viterbi": Method(ViterbiPlanner, ViterbiSettings),
     "pdpp": Method(PdppPlanner, PdppSettings),
+    "mtid": Method(MtidPlanner, MtidSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
     "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
     "kepp": Method(KeppPlanner, KeppSettings),

@@ -41,7 +41,13 @@ class Block:
 
 
 def task_block(count: int) -> Block:
-    """The task as one-hot in every row, from task ids [B]."""
+    """The task as one-hot in every row, from task ids [B].
+
+    Raises:
+        ValueError: There is no task.
+    """
+    if count < 1:
+        raise ValueError(f"{count} tasks")
     return Block("task", count, lambda tasks: F.one_hot(tasks, count)[:, None])
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from cefito.search.chain import Chain
 from cefito.search.problem import Effort, Plans
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["DiffusionModel", "best_plans", "check_tasks"]
+__all__ = ["DiffusionModel", "SavedSizes", "best_plans", "check_tasks", "saved_sizes"]
 
 Network = TypeVar("Network", bound=DiffusionNetwork)
 
@@ -108,6 +108,37 @@ class DiffusionModel(TrainedNetwork[Network]):
         scores = torch.cat([self.network.scores(*part) for part in parts])
         finite_outputs(scores.where(~scores.isneginf(), 0), self.title)
         return np.asarray(scores.cpu().numpy())
+
+
+class SavedSizes(NamedTuple):
+    """Sizes of a saved network.
+
+    Attributes:
+        horizon: T.
+        action_count: K.
+        observation_dim: E.
+        before: Columns of all given blocks together.
+    """
+
+    horizon: int
+    action_count: int
+    observation_dim: int
+    before: int
+
+
+def saved_sizes(tensors: Mapping[str, Tensor]) -> SavedSizes:
+    """The sizes of a network whose weights were saved.
+
+    Raises:
+        KeyError: A tensor is missing.
+        ValueError: Tensors do not fit each other.
+    """
+    horizon, action_count = tensors["noise"].shape
+    (observation_dim,) = tensors["mean"].shape
+    before = tensors["unet.end.1.bias"].shape[0] - action_count - observation_dim
+    if before < 0:
+        raise ValueError(f"{before} columns of given blocks")
+    return SavedSizes(horizon, action_count, observation_dim, before)
 
 
 def check_tasks(tasks: NDArray[np.int64], count: int) -> None:

@@ -23,7 +23,7 @@ from cefito.errors import ConfigError
 from cefito.planners.base import Queries
 from cefito.planners.diffusion.loss import end_weights
 from cefito.planners.diffusion.matrix import Block, Layout
-from cefito.planners.diffusion.model import DiffusionModel
+from cefito.planners.diffusion.model import DiffusionModel, saved_sizes
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.kepp.settings import KeppConfig
@@ -239,6 +239,9 @@ class PlanModel(DiffusionModel[PlanNetwork]):
 
 def _sizes(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Sizes of the data set that a network was trained for."""
-    horizon, action_count = tensors["noise"].shape
-    (observation_dim,) = tensors["mean"].shape
-    return {"observation_dim": observation_dim, "action_count": action_count, "horizon": horizon}
+    found = saved_sizes(tensors)
+    return {
+        "observation_dim": found.observation_dim,
+        "action_count": found.action_count,
+        "horizon": found.horizon,
+    }

@@ -7,7 +7,7 @@ The true task is given in training, the predicted one when planning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,25 +19,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    BasePlanner,
-    Fitted,
-    Queries,
-    Shape,
-    Vocabulary,
-    check_queries,
-)
+from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.diffusion.loss import end_weights
-from cefito.planners.diffusion.model import DiffusionModel, best_plans, check_tasks
+from cefito.planners.diffusion.model import DiffusionModel, saved_sizes
+from cefito.planners.diffusion.planner import TaskDiffusionPlanner
 from cefito.planners.networks import TrainingContext, learned
 from cefito.planners.pdpp.network import PdppNetwork, check_pdpp_horizon
 from cefito.planners.pdpp.settings import PdppConfig, PdppSettings
 from cefito.planners.task_model import TaskModel
-from cefito.progress import Progress, silent
 from cefito.runtime import Stream
-from cefito.search.constraints import Constraints
-from cefito.search.problem import Effort, Plans
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["PdppModel", "PdppPlanner"]
@@ -107,18 +97,8 @@ class PdppModel(DiffusionModel[PdppNetwork]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PdppPlanner(BasePlanner):
-    """Plans by projected diffusion.
-
-    The best plan takes the highest score of each step in one sample; the further ones have the next
-    highest sums of scores. The energy of a plan is minus its sum. The initial noise is the same for
-    every query and is saved with the network: the plan of a query does not depend on which others
-    are planned with it.
-
-    Attributes:
-        task_model: Predicts tasks.
-        model: The diffusion network.
-    """
+class PdppPlanner(TaskDiffusionPlanner):
+    """Plans by projected diffusion, as `TaskDiffusionPlanner` says."""
 
     task_model: TaskModel
     model: PdppModel
@@ -187,77 +167,14 @@ class PdppPlanner(BasePlanner):
             PdppModel.load(folder, config=settings.pdpp, device=context.device),
         )
 
-    def save(self, folder: Path | str) -> None:
-        """Write both networks."""
-        folder = Path(folder)
-        self.task_model.save(folder)
-        self.model.save(folder)
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Those of the task classifier and of the diffusion network."""
-        return {
-            TaskModel.title: self.task_model.parameters,
-            PdppModel.title: self.model.parameters,
-        }
-
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.model.network.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.model.network.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        network = self.model.network
-        return Vocabulary(network.task_count, network.action_count)
-
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The task model's prediction [N], or the given tasks."""
-        return self.task_model.predict(queries)
-
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
-        """The best plans of each query's task.
-
-        Raises:
-            ConfigError: `top_k` below 1, or constraints.
-            RunError: Observations of another dimension, or an unknown task.
-        """
-        check_queries(self, queries, top_k, constraints)
-        if not len(queries):
-            return []
-        tasks = self.predict_tasks(queries)
-        check_tasks(tasks, self.model.network.task_count)
-        scores = self.model.scores(queries, tasks).astype(np.float64)
-        forwards = self.horizon * self.model.network.config.sampling
-        effort = Effort(token_forwards=forwards, leaves=0)
-        return [best_plans(query_scores, top_k, effort) for query_scores in scores]
-
 
 def _build(config: PdppConfig, tensors: Mapping[str, Tensor]) -> PdppNetwork:
     """A network for weights of its sizes."""
-    horizon, action_count = tensors["noise"].shape
-    (observation_dim,) = tensors["mean"].shape
-    task_count = tensors["unet.end.1.bias"].shape[0] - action_count - observation_dim
-    if task_count < 1:
-        raise ValueError(f"{task_count} tasks")
+    sizes = saved_sizes(tensors)
     return PdppNetwork(
         config=config,
-        observation_dim=observation_dim,
-        task_count=task_count,
-        action_count=action_count,
-        horizon=horizon,
+        observation_dim=sizes.observation_dim,
+        task_count=sizes.before,
+        action_count=sizes.action_count,
+        horizon=sizes.horizon,
     )
