@@ -130,6 +130,8 @@ def test_numbers_of_the_streams_stay():
         "FIELD_PARTS": 10,
         "MTID": 22,
         "MTID_TASKS": 23,
+        "KEPP_STEP": 20,
+        "KEPP_PLAN": 21,
     }
     assert {stream.name: int(stream) for stream in SimulationStream} == {
         "CAMERA": 1,

@@ -53,6 +53,7 @@ class DiffusionModel(TrainedNetwork[Network]):
         seed: int,
         settings: Any,
         context: TrainingContext,
+        part: str = "",
     ) -> TrainingResult:
         """Train a network on windows, keep the epoch of the best validation success rate.
 
@@ -66,6 +67,7 @@ class DiffusionModel(TrainedNetwork[Network]):
             seed: Seed of weights, batches, times and noise.
             settings: All else that determines the result, for JSON.
             context: Where it is trained.
+            part: What stands behind the title, where several such networks are trained.
 
         Raises:
             RunError: A checkpoint cannot be used or written, or the training diverged.
@@ -80,7 +82,7 @@ class DiffusionModel(TrainedNetwork[Network]):
                 val_known=val_known,
                 weights=weights,
             ),
-            name=cls.title,
+            name=cls.title + part,
             training=network.config.training,
             stream=cls.stream,
             seed=seed,

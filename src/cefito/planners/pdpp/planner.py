@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Fitted, Queries
+from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.diffusion.loss import end_weights
 from cefito.planners.diffusion.model import DiffusionModel, saved_sizes
 from cefito.planners.diffusion.planner import TaskDiffusionPlanner
-from cefito.planners.networks import TrainingContext
+from cefito.planners.networks import TrainingContext, learned
 from cefito.planners.pdpp.network import PdppNetwork, check_pdpp_horizon
 from cefito.planners.pdpp.settings import PdppConfig, PdppSettings
 from cefito.planners.task_model import TaskModel
@@ -103,6 +103,21 @@ class PdppPlanner(TaskDiffusionPlanner):
     task_model: TaskModel
     model: PdppModel
     name = "PDPP"
+
+    @classmethod
+    def sizes(cls, settings: PdppSettings, shape: Shape) -> dict[str, int]:
+        """Those of the task classifier and of the diffusion network."""
+        network = PdppNetwork(
+            config=settings.pdpp,
+            observation_dim=shape.observation_dim,
+            task_count=shape.tasks,
+            action_count=shape.actions,
+            horizon=shape.horizon,
+        )
+        return {
+            TaskModel.title: TaskModel.size(settings.classifier, shape),
+            PdppModel.title: learned(network),
+        }
 
     @classmethod
     def fit(

@@ -24,6 +24,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Shape,
     Vocabulary,
     check_queries,
 )
@@ -32,6 +33,7 @@ from cefito.planners.networks import (
     TrainedNetwork,
     TrainingContext,
     finite_outputs,
+    learned,
     train_network,
 )
 from cefito.planners.viterbi.descriptions import fixed_descriptions
@@ -200,6 +202,22 @@ class ViterbiPlanner(BasePlanner):
     aligned_with: Alignment
 
     @classmethod
+    def sizes(cls, settings: ViterbiSettings, shape: Shape) -> dict[str, int]:
+        """Those of all members; vectors of descriptions are as wide as those hashed from names."""
+        config = settings.viterbi
+        kind = config.aligned_with
+        network = ViterbiNetwork(
+            config=config,
+            observation_dim=shape.observation_dim,
+            action_count=shape.actions,
+            horizon=shape.horizon,
+            task_count=shape.tasks if config.task else 0,
+            description_dim=0 if kind in ("free", "none") else config.name_width,
+            free=kind == "free",
+        )
+        return {ViterbiModel.title: config.members * learned(network)}
+
+    @classmethod
     def fit(
         cls,
         train: Windows,
@@ -299,23 +317,7 @@ class ViterbiPlanner(BasePlanner):
         check_queries(self, queries, top_k, constraints)
         emissions = finite_outputs(self.model.outputs(queries).emissions, self.model.title)
         best = decode(emissions, self.model.network.counts, top_k, self.decoding)
-        parts = (part.cpu().numpy() for part in (best.sequences, best.sums, best.possible))
-        return [_plans(*query) for query in zip(*parts, strict=True)]
-
-
-def _plans(
-    sequences: NDArray[np.int64], sums: NDArray[np.float64], possible: NDArray[np.bool_]
-) -> Plans:
-    """The plans of one query from what decoding gives, without those of probability zero."""
-    kept = sums > -np.inf
-    energies = -sums[kept]
-    return Plans(
-        actions=sequences[kept],
-        energies=energies,
-        scores=energies,
-        evaluated=Effort(token_forwards=2, leaves=0),
-        exact=bool(possible),
-    )
+        return best.plans(Effort(token_forwards=2, leaves=0))
 
 
 def _file(member: int) -> str:
