@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cefito.planners.viterbi import layer as viterbi_layer
-from cefito.planners.viterbi.layer import decode, k_best, log_marginals, transition_probabilities
+from cefito.planners import transitions as shared
+from cefito.planners.transitions import k_best
+from cefito.planners.viterbi.layer import decode, log_marginals, transition_probabilities
 from cefito.search.chain import Chain
 
 SMALL = {
@@ -238,12 +239,10 @@ def test_queries_are_worked_in_chunks(monkeypatch):
         torch.randn(5, 5, generator=generator(7)).double(),
     )
     whole = k_best(emissions, transitions, 4)
+    monkeypatch.setattr(shared, "_CHUNK_BYTES", 2 * 5 * 5 * 8)  # all 25 transitions of two queries
+    calls, k_best_of_chunk = [], shared._k_best
     monkeypatch.setattr(
-        viterbi_layer, "_CHUNK_BYTES", 2 * 5 * 5 * 8
-    )  # all 25 transitions of two queries
-    calls, k_best_of_chunk = [], viterbi_layer._k_best
-    monkeypatch.setattr(
-        viterbi_layer,
+        shared,
         "_k_best",
         lambda part, *rest: calls.append(len(part)) or k_best_of_chunk(part, *rest),
     )

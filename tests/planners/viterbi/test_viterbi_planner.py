@@ -19,7 +19,8 @@ from cefito.planners.base import Fitted, Queries
 from cefito.planners.graph import transition_counts
 from cefito.planners.networks import TrainingContext
 from cefito.planners.settings import load_config, run_config
-from cefito.planners.viterbi.layer import k_best, log_marginals, transition_probabilities
+from cefito.planners.transitions import k_best
+from cefito.planners.viterbi.layer import log_marginals, transition_probabilities
 from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import ViterbiNetwork
 from cefito.planners.viterbi.planner import ViterbiModel, ViterbiPlanner

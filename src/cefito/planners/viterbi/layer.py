@@ -9,18 +9,19 @@ temperature 1 its result is that of forward-backward, as which it is computed he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["Decoded", "Decoding", "decode", "k_best", "log_marginals", "transition_probabilities"]
+from cefito.planners.transitions import Decoded
+from cefito.planners.transitions import decode as over_transitions
+
+__all__ = ["Decoding", "decode", "log_marginals", "transition_probabilities"]
 
 Decoding = Literal["viterbi", "marginals"]
 
 _FLOOR = 1e-10  # transitions are clamped there inside the layer (published)
-_CHUNK_BYTES = 64 * 2**20
 
 
 def transition_probabilities(counts: Tensor, *, clamped: bool) -> Tensor:
@@ -77,103 +78,13 @@ def _mixed(logs: Tensor, transitions: Tensor) -> Tensor:
     return ((logs - highest).exp() @ transitions).log() + highest
 
 
-def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[Tensor, Tensor]:
-    """The k sequences of the largest sums of emissions and transitions; exact.
-
-    Prefixes are ranked by their own sum plus the largest sum of what can follow, which some
-    sequence attains. So no more than k prefixes of one length can begin the k best sequences, and
-    keeping k of them is exact.
-
-    Args:
-        emissions: Logarithms [B, T, K].
-        transitions: Logarithms [K, K]; −∞ forbids. None where steps do not depend on each other.
-        count: k.
-
-    Returns:
-        Sequences, int64 [B, k, T], best first, ties by action ids, and their sums, float64 [B, k].
-        Where a query has fewer than k sequences, the last sums are −∞. Fewer columns come back
-        where there are fewer than k sequences over K actions.
-    """
-    graph = None if transitions is None else _Graph(transitions.double())
-    entries = max(len(graph.along) if graph else 1, emissions.shape[2] * count)
-    chunk = max(1, _CHUNK_BYTES // (8 * entries))
-    parts = [_k_best(part, graph, count) for part in emissions.double().split(chunk)]
-    sequences, sums = zip(*parts, strict=True)
-    return torch.cat(sequences), torch.cat(sums)
-
-
-class _Graph:
-    """The possible transitions of [K, K]; few, where they come from training windows."""
-
-    def __init__(self, transitions: Tensor) -> None:
-        self.transitions = transitions
-        self.source, self.target = (transitions > -torch.inf).nonzero().T
-        self.along = transitions[self.source, self.target]
-
-    def best(self, following: Tensor) -> Tensor:
-        """For each action the largest sum of a transition and of the value that follows, [B, K].
-
-        Args:
-            following: Value of each action that a transition leads to, [B, K].
-        """
-        nothing = torch.full_like(following, -torch.inf)
-        return nothing.scatter_reduce(
-            1,
-            self.source.expand(len(following), -1),
-            following[:, self.target] + self.along,
-            "amax",
-        )
-
-
-def _k_best(emissions: Tensor, graph: _Graph | None, count: int) -> tuple[Tensor, Tensor]:
-    batch, horizon, size = emissions.shape
-    # for each step's actions the largest sum of all that follows
-    ahead = [torch.zeros_like(emissions[:, -1])]
-    for step in range(horizon - 1, 0, -1):
-        following = emissions[:, step] + ahead[0]
-        best = (
-            graph.best(following) if graph else following.amax(dim=1, keepdim=True).expand(-1, size)
-        )
-        ahead.insert(0, best)
-    sequences = torch.zeros(batch, 1, 0, dtype=torch.int64, device=emissions.device)
-    sums = emissions.new_zeros(batch, 1)
-    for step in range(horizon):
-        after = sums[:, :, None] + emissions[:, None, step]
-        if step and graph:
-            after = after + graph.transitions[sequences[:, :, -1]]
-        total = (after + ahead[step][:, None]).flatten(1)
-        places = total.argsort(dim=1, descending=True, stable=True)[:, :count]
-        if step < horizon - 1:
-            places = places.sort(dim=1).values  # in the order of ids, for ties
-        above = (places // size)[:, :, None].expand(-1, -1, step)
-        sequences = torch.cat([sequences.gather(1, above), (places % size)[:, :, None]], dim=2)
-        sums = after.flatten(1).gather(1, places)
-    return sequences, sums
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """The best sequences of B queries.
-
-    Attributes:
-        sequences: int64 [B, k, T], best first, ties by action ids.
-        sums: Logarithms of what is maximised, float64 [B, k]; −∞ where there is no such sequence.
-        possible: Whether any sequence has a positive probability [B]. Where not, the first sequence
-            takes the likeliest action of each step, its sum counts clamped transitions, and there
-            is no second.
-    """
-
-    sequences: Tensor
-    sums: Tensor
-    possible: Tensor
-
-
 def decode(emissions: Tensor, counts: Tensor, count: int, decoding: Decoding) -> Decoded:
     """The best sequences under the layer's marginals.
 
     "viterbi" (published as "DVL+VD", the reported row) maximises the product of the marginals and
     of the raw transitions, so that transitions enter twice, and one that no training window shows
-    forbids a sequence. "marginals" (published as "DVL") takes the marginals as emissions of the
+    forbids a sequence; where none is possible, the likeliest action of each step is taken, under
+    clamped transitions. "marginals" (published as "DVL") takes the marginals as emissions of the
     layer once more, and maximises the product of what comes out, step by step.
 
     Args:
@@ -186,14 +97,5 @@ def decode(emissions: Tensor, counts: Tensor, count: int, decoding: Decoding) ->
     marginals = log_marginals(emissions.double(), clamped)
     if decoding == "marginals":
         marginals = log_marginals(marginals, clamped)
-    transitions = (
-        transition_probabilities(counts, clamped=False).log() if decoding == "viterbi" else None
-    )
-    sequences, sums = k_best(marginals, transitions, count)
-    possible = sums[:, 0] > -torch.inf
-    if not bool(possible.all()):
-        emitted, likeliest = marginals[~possible].max(dim=2)
-        along = clamped.log()[likeliest[:, :-1], likeliest[:, 1:]]
-        sequences[~possible, 0] = likeliest
-        sums[~possible, 0] = emitted.sum(dim=1) + along.sum(dim=1)
-    return Decoded(sequences=sequences, sums=sums, possible=possible)
+    raw = transition_probabilities(counts, clamped=False).log() if decoding == "viterbi" else None
+    return over_transitions(marginals, raw, count, substitutes=clamped.log())

@@ -317,23 +317,7 @@ class ViterbiPlanner(BasePlanner):
         check_queries(self, queries, top_k, constraints)
         emissions = finite_outputs(self.model.outputs(queries).emissions, self.model.title)
         best = decode(emissions, self.model.network.counts, top_k, self.decoding)
-        parts = (part.cpu().numpy() for part in (best.sequences, best.sums, best.possible))
-        return [_plans(*query) for query in zip(*parts, strict=True)]
-
-
-def _plans(
-    sequences: NDArray[np.int64], sums: NDArray[np.float64], possible: NDArray[np.bool_]
-) -> Plans:
-    """The plans of one query from what decoding gives, without those of probability zero."""
-    kept = sums > -np.inf
-    energies = -sums[kept]
-    return Plans(
-        actions=sequences[kept],
-        energies=energies,
-        scores=energies,
-        evaluated=Effort(token_forwards=2, leaves=0),
-        exact=bool(possible),
-    )
+        return best.plans(Effort(token_forwards=2, leaves=0))
 
 
 def _file(member: int) -> str:
