@@ -137,6 +137,8 @@ SPACES: dict[str, Space] = {
     "mtid": trained("mtid.training", rate=(5e-4, 1e-2), epochs=(8, 96))
     | one(mtid__widths=Pick(([128], [256], [128, 256])), mtid__ends=Pick((1.0, 2.0, 6.0)))
     | one(mtid__layers=Pick((1, 2, 3)), mtid__dropout=DROPOUT),
+    "planllm": trained("planllm.training", rate=(2e-4, 1e-2), epochs=(10, 160))
+    | one(planllm__input_dropout=DROPOUT, planllm__dropout=DROPOUT),
     "p3iv": trained("p3iv.training", rate=(1e-4, 5e-3), epochs=(10, 160))
     | one(p3iv__dropout=DROPOUT, p3iv__token_dropout=DROPOUT)
     | one(p3iv__hidden=Pick((128, 256, 512)), p3iv__width=Pick((128, 256))),

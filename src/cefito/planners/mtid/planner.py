@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Fitted, Queries
+from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.diffusion.model import DiffusionModel, saved_sizes
 from cefito.planners.diffusion.planner import TaskDiffusionPlanner
 from cefito.planners.mtid.network import (
@@ -30,8 +30,8 @@ from cefito.planners.mtid.network import (
     task_actions,
 )
 from cefito.planners.mtid.settings import MtidConfig, MtidSettings
-from cefito.planners.mtid.tasks import MtidTaskModel
-from cefito.planners.networks import TrainingContext
+from cefito.planners.mtid.tasks import MtidTaskNetwork, MtidTaskModel
+from cefito.planners.networks import TrainingContext, learned
 from cefito.planners.task_model import TaskModel
 from cefito.runtime import Stream
 from cefito.training.trainer import TrainingResult
@@ -117,6 +117,27 @@ class MtidPlanner(TaskDiffusionPlanner):
     task_model: MtidTaskModel | TaskModel
     model: MtidModel
     name = "MTID"
+
+    @classmethod
+    def sizes(cls, settings: MtidSettings, shape: Shape) -> dict[str, int]:
+        """Those of the task classifier and of the diffusion network."""
+        network = MtidNetwork(
+            config=settings.mtid,
+            observation_dim=shape.observation_dim,
+            task_count=shape.tasks,
+            action_count=shape.actions,
+            horizon=shape.horizon,
+        )
+        if settings.mtid.tasks == "shared":
+            tasks = {TaskModel.title: TaskModel.size(settings.classifier, shape)}
+        else:
+            classifier = MtidTaskNetwork(
+                config=settings.mtid_classifier,
+                observation_dim=shape.observation_dim,
+                task_count=shape.tasks,
+            )
+            tasks = {MtidTaskModel.title: learned(classifier)}
+        return {**tasks, MtidModel.title: learned(network)}
 
     @classmethod
     def fit(
