@@ -26,7 +26,7 @@ def published_lines(
     Args:
         dataset: Name of the data set, as in `published_rows`.
         horizon: T.
-        table: The published table, as in `published_rows`.
+        table: The published table, as in `published_rows`; empty for none.
         metrics: Heads of the columns of scores, by the names of the metrics.
         columns: How many columns the table has, with that of the names.
 
@@ -34,7 +34,7 @@ def published_lines(
         The lines, with letters for the footnotes of each behind its name; and what stands below the
         table: how the numbers came about, then the footnotes.
     """
-    rows = published_rows(dataset, horizon, table)
+    rows = published_rows(dataset, horizon, table) if table else []
     if not rows:
         return [], []
     marks = _marks(rows)

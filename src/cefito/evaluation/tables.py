@@ -116,10 +116,9 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         )
         for number, line in enumerate(lines)
     ]
-    below, more = [], []
-    if published:
-        name = results.dataset.name
-        below, more = published_lines(name, horizon, published, metrics, columns=len(heads))
+    below, more = published_lines(
+        results.dataset.name, horizon, published, metrics, columns=len(heads)
+    )
     return Table(
         title=_title(results, horizon),
         heads=heads,

@@ -30,7 +30,7 @@ from cefito.planners.mtid.network import (
     task_actions,
 )
 from cefito.planners.mtid.settings import MtidConfig, MtidSettings
-from cefito.planners.mtid.tasks import MtidTaskNetwork, MtidTaskModel
+from cefito.planners.mtid.tasks import MtidTaskModel, MtidTaskNetwork
 from cefito.planners.networks import TrainingContext, learned
 from cefito.planners.task_model import TaskModel
 from cefito.runtime import Stream
