@@ -48,6 +48,7 @@ class Stream(IntEnum):
     PDPP = 8
     CHAIN = 9
     FIELD_PARTS = 10
+    P3IV = 15
 
 
 @unique

@@ -15,6 +15,8 @@ from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.llm.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.llm.settings import LlmSettings
 from cefito.planners.nearest import NearestPlanner
+from cefito.planners.p3iv.planner import P3ivPlanner
+from cefito.planners.p3iv.settings import P3ivSettings
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
@@ -49,6 +51,7 @@ METHODS: dict[str, Method] = {
     "chain": Method(ChainPlanner, ChainSettings),
     "viterbi": Method(ViterbiPlanner, ViterbiSettings),
     "pdpp": Method(PdppPlanner, PdppSettings),
+    "p3iv": Method(P3ivPlanner, P3ivSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
     "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
     "llm-ends": Method(LlmEndsPlanner, LlmSettings),
