@@ -20,11 +20,15 @@ QUICK = {
         "classifier_training",
         "viterbi.training",
         "pdpp.training",
+        "p3iv.training",
         "pkg.training",
     )
 } | {
     "field.width": 16,
     "pdpp.widths": [8],
+    "p3iv.width": 16,
+    "p3iv.noise": 2,
+    "p3iv.samples": 3,
     "chain.members": 1,
     "viterbi.members": 1,
     "viterbi.hidden": 16,

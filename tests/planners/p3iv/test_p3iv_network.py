@@ -126,9 +126,7 @@ class Slow:
         name, memory = f"layers.{place}", self.tensors["memory"]
         result = []
         for token in tokens:
-            x = self.added(
-                f"{name}.norms.0", token, self.attended(f"{name}.tokens", token, tokens)
-            )
+            x = self.added(f"{name}.norms.0", token, self.attended(f"{name}.tokens", token, tokens))
             if self.config.memory == "slots":
                 recalled = self.attended(f"{name}.memory", x, memory)
             else:  # a constant

@@ -192,17 +192,15 @@ def test_the_critic_serves_in_training_only(planner, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["p3iv.safetensors"]
 
 
-def test_a_training_killed_in_the_turn_of_the_critic_goes_on_with_the_same_weights(
-    world, tmp_path
-):
+def test_a_training_killed_in_the_turn_of_the_critic_goes_on_with_the_same_weights(world, tmp_path):
     class KilledError(Exception):
         pass
 
     @contextmanager
-    def dying(label: str, *, total: float) -> Iterator[object]:  # noqa: ARG001
+    def dying(label: str, *, total: float) -> Iterator[object]:
         done = 0
 
-        def advance(count: float, note: str = "") -> None:  # noqa: ARG001
+        def advance(count: float, note: str = "") -> None:
             nonlocal done
             done += count
             if done > 0.6 * total:

@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """[…, L, D] → […, H, L, D / H]."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)  # type: ignore[no-any-return]
 
 
 class DecoderLayer(nn.Module):

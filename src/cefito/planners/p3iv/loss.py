@@ -79,9 +79,11 @@ class P3ivLoss:
         )
         if self._critic_learns(len(rows)):
             with torch.no_grad():
-                outputs = self._decoded(initial, goal, first, generator)
+                encoded = self.module.encode(initial, goal)
+                outputs = self.module(encoded, first, generator=generator)
             return {"critic": self._criticism(outputs, actions, generator)}
-        outputs = self._decoded(initial, goal, first, generator)
+        encoded = self.module.encode(initial, goal)
+        outputs = self.module(encoded, first, generator=generator)
         terms = {"actions": _cross_entropy(1.0, outputs.logits, actions)}
         if self.names is not None:
             logits = FACTOR * outputs.states @ self.module.named(self.names).T
@@ -89,7 +91,7 @@ class P3ivLoss:
         if self.module.critic is not None:
             terms["adversarial"] = self._judgement(outputs, generator)
         if self.config.diversity:
-            other = self._decoded(initial, goal, second, generator)
+            other = self.module(encoded, second, generator=generator)
             value = diversity(outputs.logits, other.logits, first, second)
             count = torch.tensor(len(actions), device=value.device)
             terms["diversity"] = Term(self.config.diversity, value * len(actions), count)
@@ -103,14 +105,6 @@ class P3ivLoss:
         epoch = int(critic.seen) // len(self)
         critic.seen += windows  # kept with the weights, so that a resumed training knows
         return epoch % 2 == 1
-
-    def _decoded(
-        self, initial: Tensor, goal: Tensor, noise: Tensor, generator: torch.Generator
-    ) -> Outputs:
-        outputs: Outputs = self.module(
-            self.module.encode(initial, goal), noise, generator=generator
-        )
-        return outputs
 
     def _criticism(self, outputs: Outputs, actions: Tensor, generator: torch.Generator) -> Term:
         """How badly the critic tells decoded actions from true ones."""
@@ -151,7 +145,7 @@ class P3ivLoss:
 
 
 def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """How little outputs differ for noises that differ: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
+    """How little outputs differ for different noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
 
     Args:
         left: Outputs for the first noise [B, …].

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -110,7 +111,9 @@ class P3ivNetwork(nn.Module):
         self.state = _mlp(width, hidden, token) if judged else None
         self.language = _mlp(language_dim, hidden, token) if language_dim else None
         self.critic: Critic | None = (
-            Critic(states=token, embedding=width, action_count=action_count, rate=config.critic_rate)
+            Critic(
+                states=token, embedding=width, action_count=action_count, rate=config.critic_rate
+            )
             if critic
             else None
         )
@@ -228,11 +231,11 @@ class P3ivNetwork(nn.Module):
         )
         encoded = self.encode(initial, goal).expand(passes, -1, -1)
         logits = self(encoded, self.noises[:passes], generator=generator).logits
-        mean = logits.log_softmax(dim=-1).double().logsumexp(dim=0) - np.log(passes)
+        mean: Tensor = logits.log_softmax(dim=-1).double().logsumexp(dim=0) - math.log(passes)
         if passes == 1:
             return mean[None]
         counts = F.one_hot(logits.argmax(dim=-1), self.action_count).sum(dim=0)
-        return (torch.logaddexp(counts.double().log(), mean) - np.log(passes + 1))[None]
+        return (torch.logaddexp(counts.double().log(), mean) - math.log(passes + 1))[None]
 
     @staticmethod
     def _drop(rate: float, generator: torch.Generator | None) -> _Drop:

@@ -120,9 +120,7 @@ class P3ivModel(TrainedNetwork[P3ivNetwork]):
         return cls(network), result
 
     @classmethod
-    def load(
-        cls, folder: Path, *, config: P3ivConfig, device: torch.device | str = "cpu"
-    ) -> Self:
+    def load(cls, folder: Path, *, config: P3ivConfig, device: torch.device | str = "cpu") -> Self:
         """The network that was saved in a folder.
 
         Raises:
@@ -182,9 +180,7 @@ class P3ivPlanner(BasePlanner):
             DataError: Text vectors are asked for and there are none.
             RunError: A checkpoint cannot be used or written, or the training diverged.
         """
-        model, result = P3ivModel.fit(
-            train, val, config=settings.p3iv, seed=seed, context=context
-        )
+        model, result = P3ivModel.fit(train, val, config=settings.p3iv, seed=seed, context=context)
         return Fitted(cls(model), {P3ivModel.title: result})
 
     @classmethod
@@ -276,6 +272,8 @@ def _build(config: P3ivConfig, tensors: Mapping[str, Tensor]) -> P3ivNetwork:
     horizon = len(tensors["positions"]) - 1
     if horizon < 1 or not action_count or observation_dim % config.rows:
         raise ValueError("no actions, or observations that are no rows")
+    if int(tensors["dropout_seed"]) < 0:
+        raise ValueError("a negative seed")
     return P3ivNetwork(
         config=config,
         observation_dim=observation_dim,
