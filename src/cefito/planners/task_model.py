@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from cefito.data.windows import Windows
 from cefito.field.classifier import TaskClassifier
 from cefito.field.settings import ClassifierConfig
-from cefito.planners.base import Queries
+from cefito.planners.base import Queries, Shape
 from cefito.planners.networks import (
     TrainedNetwork,
     TrainingContext,
     copy_learned,
     finite_outputs,
+    learned,
     train_network,
 )
 from cefito.runtime import Stream
@@ -87,6 +88,15 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
             begin=None if start is None else partial(copy_learned, learned=start.network),
         )
         return cls(network), result
+
+    @classmethod
+    def size(cls, config: ClassifierConfig, shape: Shape) -> int:
+        """Learned numbers of a classifier for data of a shape."""
+        return learned(
+            TaskClassifier(
+                config=config, observation_dim=shape.observation_dim, task_count=shape.tasks
+            )
+        )
 
     @classmethod
     def load(

@@ -27,6 +27,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Shape,
     Vocabulary,
     check_queries,
 )
@@ -34,6 +35,7 @@ from cefito.planners.networks import (
     TrainedNetwork,
     TrainingContext,
     finite_outputs,
+    learned,
     train_network,
 )
 from cefito.planners.p3iv.decoding import best_sequences
@@ -162,6 +164,21 @@ class P3ivPlanner(BasePlanner):
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False)
     model: P3ivModel
+
+    @classmethod
+    def sizes(cls, settings: P3ivSettings, shape: Shape) -> dict[str, int]:
+        """Those of encoder, decoder and all heads, without the critic."""
+        config = settings.p3iv
+        hashed = config.language == "names" or not shape.text_dim
+        names = config.name_width if hashed else shape.text_dim
+        network = P3ivNetwork(
+            config=config,
+            observation_dim=shape.observation_dim,
+            action_count=shape.actions,
+            horizon=shape.horizon,
+            language_dim=names if config.contrastive else 0,
+        )
+        return {P3ivModel.title: learned(network)}
 
     @classmethod
     def fit(

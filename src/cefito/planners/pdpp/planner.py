@@ -25,6 +25,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Shape,
     Vocabulary,
     check_queries,
 )
@@ -32,6 +33,7 @@ from cefito.planners.networks import (
     TrainedNetwork,
     TrainingContext,
     finite_outputs,
+    learned,
     train_network,
 )
 from cefito.planners.pdpp.loss import PdppLoss
@@ -153,6 +155,21 @@ class PdppPlanner(BasePlanner):
     task_model: TaskModel
     model: PdppModel
     name = "PDPP"
+
+    @classmethod
+    def sizes(cls, settings: PdppSettings, shape: Shape) -> dict[str, int]:
+        """Those of the task classifier and of the diffusion network."""
+        network = PdppNetwork(
+            config=settings.pdpp,
+            observation_dim=shape.observation_dim,
+            task_count=shape.tasks,
+            action_count=shape.actions,
+            horizon=shape.horizon,
+        )
+        return {
+            TaskModel.title: TaskModel.size(settings.classifier, shape),
+            PdppModel.title: learned(network),
+        }
 
     @classmethod
     def fit(
