@@ -5,6 +5,7 @@ from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.networks import TrainingContext
+from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.registry import METHODS, find_method
@@ -20,6 +21,7 @@ __all__ = [
     "Fitted",
     "FrequentPlanner",
     "NearestPlanner",
+    "P3ivPlanner",
     "PdppPlanner",
     "PkgPlanner",
     "Planner",
