@@ -175,10 +175,8 @@ class P3ivNetwork(nn.Module):
             generator: Source of dropout; without, nothing is dropped.
         """
         horizon = self.horizon
-        values = torch.cat(
-            [encoded[:, :1], encoded.new_zeros(len(encoded), horizon - 1, encoded.shape[2])], dim=1
-        )
-        values = torch.cat([values, encoded[:, 1:]], dim=1)
+        empty = encoded.new_zeros(len(encoded), horizon - 1, encoded.shape[2])
+        values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)
         places = self.positions.to(values.dtype).expand(len(values), -1, -1)
         tokens = self.token(torch.cat([values, places], dim=2))
         tokens = self._drop(self.config.token_dropout, generator)(tokens)
