@@ -48,6 +48,10 @@ class Stream(IntEnum):
     PDPP = 8
     CHAIN = 9
     FIELD_PARTS = 10
+    KEPP_STEP = 20
+    KEPP_PLAN = 21
+    MTID = 22
+    MTID_TASKS = 23
     P3IV = 15
 
 

@@ -20,12 +20,18 @@ QUICK = {
         "classifier_training",
         "viterbi.training",
         "pdpp.training",
+        "mtid.training",
         "p3iv.training",
         "pkg.training",
+        "kepp.step.training",
+        "kepp.plan.training",
     )
 } | {
     "field.width": 16,
     "pdpp.widths": [8],
+    "mtid.widths": [8],
+    "kepp.step.widths": [8],
+    "kepp.plan.widths": [8],
     "p3iv.width": 16,
     "p3iv.noise": 2,
     "p3iv.samples": 3,
@@ -88,7 +94,7 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
             world, tmp_path / "run", config=config, horizon=horizon, seed=0, method=method
         )
 
-    if horizon == 1 and method.startswith(("pkg", "llm")):
+    if horizon == 1 and method.startswith(("pkg", "llm", "kepp")):
         with pytest.raises(ConfigError, match=r"horizon 1: .* first .* last action"):
             trained()
         return
