@@ -6,6 +6,7 @@ from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.networks import TrainingContext
+from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.registry import METHODS, find_method
@@ -22,6 +23,7 @@ __all__ = [
     "FrequentPlanner",
     "MtidPlanner",
     "NearestPlanner",
+    "P3ivPlanner",
     "PdppPlanner",
     "PkgPlanner",
     "Planner",
