@@ -21,6 +21,7 @@ QUICK = {
         "viterbi.training",
         "pdpp.training",
         "pkg.training",
+        "schema_model.training",
     )
 } | {
     "field.width": 16,
@@ -28,6 +29,7 @@ QUICK = {
     "chain.members": 1,
     "viterbi.members": 1,
     "viterbi.hidden": 16,
+    "schema_model.width": 8,
     **STAND_IN,
 }
 # actions of each task; training, validation and test videos of each

@@ -92,6 +92,7 @@ ABSURD = (
     (*TRAIN, "--method", "viterbi", "--set", "viterbi.name_width=100000000000"),
     (*TRAIN, "--method", "pdpp", "--set", "pdpp.widths=[100000000000, 8, 8]"),
     (*TRAIN, "--method", "pdpp", "--set", "pdpp.steps=100000000000"),
+    (*TRAIN, "--method", "schema", "--set", "schema_model.width=100000000000"),
     (*TRAIN, "--method", "pkg", "--set", "pkg.network.hidden=[100000000000, 8]"),
     (*PLAN, "--top-k", "1000000000000"),
     (*PLAN, "--width", "1000000000000", "--search", "beam"),
