@@ -22,6 +22,7 @@ QUICK = {
         "pdpp.training",
         "pkg.training",
         "schema_model.training",
+        "planllm.training",
     )
 } | {
     "field.width": 16,
@@ -30,6 +31,7 @@ QUICK = {
     "viterbi.members": 1,
     "viterbi.hidden": 16,
     "schema_model.width": 8,
+    "planllm.width": 8,
     **STAND_IN,
 }
 # actions of each task; training, validation and test videos of each

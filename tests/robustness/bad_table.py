@@ -93,6 +93,7 @@ ABSURD = (
     (*TRAIN, "--method", "pdpp", "--set", "pdpp.widths=[100000000000, 8, 8]"),
     (*TRAIN, "--method", "pdpp", "--set", "pdpp.steps=100000000000"),
     (*TRAIN, "--method", "schema", "--set", "schema_model.width=100000000000"),
+    (*TRAIN, "--method", "planllm", "--set", "planllm.query_layers=100000000000"),
     (*TRAIN, "--method", "pkg", "--set", "pkg.network.hidden=[100000000000, 8]"),
     (*PLAN, "--top-k", "1000000000000"),
     (*PLAN, "--width", "1000000000000", "--search", "beam"),

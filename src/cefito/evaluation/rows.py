@@ -159,6 +159,7 @@ _NAMED = (
         method="schema",
         settings={"schema_model.descriptions": "none"},
     ),
+    Row(name="planllm", title="PlanLLM-style (no BERT)", own_name=True, method="planllm"),
     Row(name="pkg", title="PKG, exact", method="pkg"),
     Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),
     Row(name="pkg-oracle-ends", title="PKG, true ends (oracle)", method="pkg", true_ends=True),

@@ -19,6 +19,8 @@ from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
 from cefito.planners.pkg.settings import PkgSettings
+from cefito.planners.planllm.planner import PlanLlmPlanner
+from cefito.planners.planllm.settings import PlanLlmSettings
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaSettings
 from cefito.planners.task_model import ClassifierSettings
@@ -52,6 +54,7 @@ METHODS: dict[str, Method] = {
     "viterbi": Method(ViterbiPlanner, ViterbiSettings),
     "pdpp": Method(PdppPlanner, PdppSettings),
     "schema": Method(SchemaPlanner, SchemaSettings),
+    "planllm": Method(PlanLlmPlanner, PlanLlmSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
     "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
     "llm-ends": Method(LlmEndsPlanner, LlmSettings),

@@ -63,6 +63,7 @@ class SchemaPlanner(BasePlanner):
 
     model_class: ClassVar[type[SchemaModel]] = SchemaModel
     title: ClassVar[str] = "SCHEMA"
+    departures: ClassVar[tuple[str, ...]] = ()
     model: SchemaModel
     described: Described
     smoothing: float
@@ -118,8 +119,8 @@ class SchemaPlanner(BasePlanner):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What it is called in tables; says where its descriptions are not as published."""
-        said = KINDS[self.described]
+        """What it is called in tables; says where it is not as published."""
+        said = ", ".join(part for part in (*self.departures, KINDS[self.described]) if part)
         return f"{self.title} ({said})" if said else self.title
 
     @property
