@@ -448,6 +448,18 @@ def test_true_ends_are_seen_by_oracles_alone(name, planner, queries, splits):
 
 
 @every_method
+def test_states_between_are_seen_by_oracles_alone(name, planner, queries):
+    shape = (len(queries), HORIZON - 1, queries.initial.shape[1])
+    between = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    plans = planner.plan(queries, TOP_K)
+    given = planner.plan(replace(queries, between=between), TOP_K)
+    if planner.abilities.true_between:
+        assert not np.allclose([plan.energies for plan in plans], [plan.energies for plan in given])
+    else:
+        same_plans(given, plans)
+
+
+@every_method
 def test_being_stopped_still_gives_a_list_for_each_query(name, planner, queries):
     assert len(planner.plan(queries, TOP_K, stop=lambda: True)) == len(queries)
 

@@ -36,6 +36,7 @@ class Row(Frozen):
         exhaustive: Whether planning costs so much that long horizons are scored on a sample.
         true_task: Whether the true task is given.
         true_ends: Whether the true first and last action are given; in files only where they are.
+        true_between: Whether the true observations between the steps are given; likewise.
     """
 
     name: str
@@ -47,26 +48,35 @@ class Row(Frozen):
     exhaustive: bool = False
     true_task: bool = False
     true_ends: bool = False
+    true_between: bool = False
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
-        if not self.true_ends:
-            values.pop("true_ends", None)
+        for name in ("true_ends", "true_between"):
+            if not getattr(self, name):
+                values.pop(name, None)
         return values
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it is given anything of the truth; then it is not ranked with the others."""
+        return self.true_task or self.true_ends or self.true_between
 
     def check(self) -> None:
         """Refuse what its method cannot do.
 
         Raises:
-            ConfigError: No such method, or it makes no use of the task or the ends, or has no
-                search to choose, though the row asks for it.
+            ConfigError: No such method, or it makes no use of the task, the ends or the states
+                between, or has no search to choose, though the row asks for it.
         """
         abilities = find_method(self.method).planner.abilities
         if self.true_task and not abilities.true_task:
             raise ConfigError(f"'{self.name}': {self.title} makes no use of the task.")
         if self.true_ends and not abilities.true_ends:
             raise ConfigError(f"'{self.name}': {self.title} makes no use of the true ends.")
+        if self.true_between and not abilities.true_between:
+            raise ConfigError(f"'{self.name}': {self.title} makes no use of the states between.")
         if self.search and not abilities.search:
             raise ConfigError(f"'{self.name}': the method '{self.method}' has no search to choose.")
 
@@ -160,6 +170,13 @@ _NAMED = (
         settings={"schema_model.descriptions": "none"},
     ),
     Row(name="planllm", title="PlanLLM-style (no BERT)", own_name=True, method="planllm"),
+    Row(
+        name="planllm-leaky",
+        title="PlanLLM-style (no BERT, sees the states between: oracle)",
+        own_name=True,
+        method="planllm-leaky",
+        true_between=True,
+    ),
     Row(name="pkg", title="PKG, exact", method="pkg"),
     Row(name="pkg-beam", title="PKG, beam search", method="pkg-beam"),
     Row(name="pkg-oracle-ends", title="PKG, true ends (oracle)", method="pkg", true_ends=True),

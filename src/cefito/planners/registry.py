@@ -19,6 +19,7 @@ from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
 from cefito.planners.pkg.settings import PkgSettings
+from cefito.planners.planllm.leaky import LeakyPlanner
 from cefito.planners.planllm.planner import PlanLlmPlanner
 from cefito.planners.planllm.settings import PlanLlmSettings
 from cefito.planners.schema.planner import SchemaPlanner
@@ -55,6 +56,7 @@ METHODS: dict[str, Method] = {
     "pdpp": Method(PdppPlanner, PdppSettings),
     "schema": Method(SchemaPlanner, SchemaSettings),
     "planllm": Method(PlanLlmPlanner, PlanLlmSettings),
+    "planllm-leaky": Method(LeakyPlanner, PlanLlmSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
     "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
     "llm-ends": Method(LlmEndsPlanner, LlmSettings),

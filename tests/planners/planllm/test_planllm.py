@@ -128,7 +128,8 @@ def test_queries_look_at_the_states_in_every_second_layer():
 def test_what_is_aligned_and_what_is_decoded_from():
     network = network_of()
     given = drawn(3, 12), drawn(3, 12, seed=3)
-    raw = SchemaNetwork.encode(network, *given).states
+    raw = network.encoded(torch.stack(given, dim=1), None)
+    torch.testing.assert_close(raw[:, 1], network.encoder(given[1]))
     encoded = network.encode(*given)
     torch.testing.assert_close(encoded.aligned, network.first_exchange(raw))
     torch.testing.assert_close(encoded.states, network.second_exchange(encoded.aligned))

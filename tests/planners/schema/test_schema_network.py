@@ -53,11 +53,8 @@ def drawn(*shape, seed=2):
 
 def linear(x, layer):
     """One vector through a linear layer."""
-    bias = torch.zeros(layer.weight.shape[0]) if layer.bias is None else layer.bias
-    return (
-        torch.stack([sum(w * v for w, v in zip(row, x, strict=True)) for row in layer.weight])
-        + bias
-    )
+    found = torch.stack([row @ x for row in layer.weight])
+    return found if layer.bias is None else found + layer.bias
 
 
 def norm(x, layer):

@@ -220,10 +220,10 @@ def test_training_learns_and_keeps_the_best_epoch(world, tmp_path):
     overrides = {
         "width": 32,
         "layers": 1,
-        "training.optimiser.epochs": 12,
+        "training.optimiser.epochs": 8,
         "training.optimiser.batch_size": 16,
-        "training.optimiser.learning_rate": 5e-3,
-        "training.stopping.every": 3,
+        "training.optimiser.learning_rate": 8e-3,
+        "training.stopping.every": 2,
         "input_dropout": 0.0,
         "dropout": 0.0,
     }

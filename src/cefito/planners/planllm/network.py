@@ -52,10 +52,11 @@ class PlanLlmNetwork(SchemaNetwork):
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Encoded:
         """Encode observations [B, E], and let the two states see each other."""
-        return self.exchanged(super().encode(initial, goal, generator=generator).states, generator)
+        return self.exchanged(torch.stack([initial, goal], dim=1), generator)
 
-    def exchanged(self, states: Tensor, generator: torch.Generator | None) -> Encoded:
-        """Initial and goal state after all encoded states [B, S, D] have seen each other."""
+    def exchanged(self, observations: Tensor, generator: torch.Generator | None) -> Encoded:
+        """The first and the last state of observations [B, S, E], once all have seen each other."""
+        states = self.encoded(observations, generator)
         seen = self.first_exchange(states, self._drop(self.config.input_dropout, generator))
         ends = seen[:, [0, -1]]
         return Encoded(

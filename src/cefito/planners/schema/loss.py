@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.planners.descriptions import EndMeans
-from cefito.planners.schema.network import BLOCK, SchemaNetwork
+from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
 from cefito.planners.transitions import decode, log_guarded
 from cefito.training.augmentation import Observations
 from cefito.training.distributed import Processes
@@ -46,9 +46,10 @@ class SchemaLoss:
         if self.config.described == "observations":
             self.means = EndMeans(train, network.prepared, device)
         self.transitions = log_guarded(network.counts, smoothing=self.config.smoothing)
-        val = val.sample(training.stopping.windows or None, _SAMPLE_SEED)
+        self.chosen = val.sample(training.stopping.windows or None, _SAMPLE_SEED)
         self.val = tuple(
-            torch.from_numpy(part).to(device) for part in (val.initial, val.goal, val.actions)
+            torch.from_numpy(part).to(device)
+            for part in (self.chosen.initial, self.chosen.goal, self.chosen.actions)
         )
 
     def __len__(self) -> int:
@@ -59,15 +60,13 @@ class SchemaLoss:
     ) -> Mapping[str, Term]:
         """The losses of a batch."""
         config = self.config
-        initial, goal = self.observations.draw(rows, generator)
+        encoded = self.encoded(rows, generator, group)
         described = (
             self.means.without(rows, _LEFT_OUT, generator) if self.means is not None else None
         )
-        initial, goal, actions, tasks = (
-            group.share(part) for part in (initial, goal, self.actions[rows], self.tasks[rows])
-        )
+        actions, tasks = group.share(self.actions[rows]), group.share(self.tasks[rows])
         memory = self.module.memory(described, generator=generator)
-        outputs = self.module(initial, goal, tasks, memory=memory, generator=generator)
+        outputs = self.module.decode(encoded, tasks, memory, generator)
         errors = self.action_errors(outputs.actions.flatten(0, 1), actions.flatten())
         terms = {
             "actions": _mean(1.0, errors),
@@ -87,6 +86,16 @@ class SchemaLoss:
             terms["states"] = _mean(config.states, (outputs.between.float() - target).square())
         return terms
 
+    def encoded(self, rows: Tensor, generator: torch.Generator, group: Processes) -> Encoded:
+        """The encoded observations of this process's share of a batch."""
+        initial, goal = self.observations.draw(rows, generator)
+        return self.module.encode(group.share(initial), group.share(goal), generator=generator)
+
+    def encoded_val(self, part: slice) -> Encoded:
+        """The encoded observations of some validation windows."""
+        initial, goal, _ = self.val
+        return self.module.encode(initial[part], goal[part])
+
     def action_errors(self, logits: Tensor, actions: Tensor) -> Tensor:
         """The error of each action [n] by its logits [n, K]: cross-entropy."""
         return F.cross_entropy(logits, actions, reduction="none")
@@ -96,10 +105,11 @@ class SchemaLoss:
 
         The best plan is the one that the planner gives. Every process computes the same.
         """
-        initial, goal, actions = self.val
+        actions = self.val[-1]
         memory, best = self.module.memory(), []
-        for part in zip(initial.split(BLOCK), goal.split(BLOCK), strict=True):
-            logits = self.module(*part, memory=memory).actions
+        for first in range(0, len(actions), BLOCK):
+            encoded = self.encoded_val(slice(first, first + BLOCK))
+            logits = self.module.decode(encoded, None, memory, None).actions
             best.append(decode(logits.double().log_softmax(dim=2), self.transitions, 1).sequences)
         right = torch.cat(best)[:, 0] == actions
         return {

@@ -24,7 +24,7 @@ from cefito.planners.networks import (
 )
 from cefito.planners.schema.described import SIZES, fixed_descriptions, vectors_digest
 from cefito.planners.schema.loss import SchemaLoss
-from cefito.planners.schema.network import BLOCK, SchemaNetwork
+from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
 from cefito.planners.schema.settings import SchemaConfig
 from cefito.planners.transitions import counted_transitions
 from cefito.runtime import Stream
@@ -144,6 +144,15 @@ class SchemaModel(TrainedNetwork[SchemaNetwork]):
             described=described,
         )
 
+    def encoded(self, queries: Queries) -> Encoded:
+        """The encoded observations of queries: the initial and the goal one, and no other.
+
+        Raises:
+            RunError: Observations of another dimension.
+        """
+        initial, goal = self.observations(queries, self.network.observation_dim)
+        return self.network.encode(initial, goal)
+
     @torch.inference_mode()
     def tasks(self, queries: Queries) -> NDArray[np.int64]:
         """The given tasks, else the likeliest by the task head, [N].
@@ -153,8 +162,7 @@ class SchemaModel(TrainedNetwork[SchemaNetwork]):
         """
         if queries.tasks is not None:
             return queries.tasks
-        initial, goal = self.observations(queries, self.network.observation_dim)
-        logits = self.network.task_logits(self.network.encode(initial, goal).states)
+        logits = self.network.task_logits(self.encoded(queries).states)
         likeliest = finite_outputs(logits, self.title).argmax(dim=1)
         return np.asarray(likeliest.cpu().numpy())
 
@@ -173,7 +181,6 @@ class SchemaModel(TrainedNetwork[SchemaNetwork]):
         queries.check_tasks(network.task_count)
         memory, parts = network.memory(), []
         for block in queries.blocks(BLOCK):
-            initial, goal = self.observations(block, network.observation_dim)
             tasks = None if block.tasks is None else torch.from_numpy(block.tasks).to(self.device)
-            parts.append(network(initial, goal, tasks, memory=memory).actions)
+            parts.append(network.decode(self.encoded(block), tasks, memory, None).actions)
         return finite_outputs(torch.cat(parts), self.title).double().log_softmax(dim=2)

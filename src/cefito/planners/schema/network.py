@@ -187,10 +187,14 @@ class SchemaNetwork(nn.Module):
     def encode(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Encoded:
-        """Encode observations [B, E]; two linear layers, nothing between them."""
-        x = self.prepared(torch.stack([initial, goal], dim=1))
-        states = self.encoder(self._drop(self.config.input_dropout, generator)(x))
+        """Encode initial and goal observations [B, E]."""
+        states = self.encoded(torch.stack([initial, goal], dim=1), generator)
         return Encoded(aligned=states, states=states)
+
+    def encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
+        """States […, D] of observations […, E]: two linear layers, nothing between them."""
+        drop = self._drop(self.config.input_dropout, generator)
+        return self.encoder(drop(self.prepared(observations)))  # type: ignore[no-any-return]
 
     def task_logits(self, states: Tensor, drop: Drop = nothing_dropped) -> Tensor:
         """Logits of the tasks, float32 [B, C], from encoded observations [B, 2, D]."""
