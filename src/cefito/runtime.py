@@ -50,6 +50,10 @@ class Stream(IntEnum):
     FIELD_PARTS = 10
     SCHEMA = 11
     PLANLLM = 12
+    KEPP_STEP = 20
+    KEPP_PLAN = 21
+    MTID = 22
+    MTID_TASKS = 23
 
 
 @unique

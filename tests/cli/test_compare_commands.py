@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cefito.cli import main
-from cefito.cli.compare import numbers
+from cefito.cli.compare import _asks, numbers
 from cefito.cli.reproduce import _duration
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
@@ -155,6 +155,11 @@ def test_compare_json_and_against(world, tmp_path, capsys):
             "planners nearest, frequent, nearest: one is named twice",
         ),
         (["--planners", ","], "planners none: expected one or more"),
+        (["--planners", "all,nearest,all"], "planners all, nearest, all: one is named twice"),
+        (
+            ["--planners", "viterbi-true-task"],
+            "'viterbi-true-task': ViterbiPlanNet makes no use of the task; of the methods only cef",
+        ),
         (["--horizons", "3,x"], "--horizons 3,x: expected numbers of actions, as in 3,4"),
         (["--horizons", "0"], "--horizons 0: expected"),
         (["--horizons", "3,3"], "horizons 3, 3: expected one or more, each once"),
@@ -177,6 +182,17 @@ def test_compare_refuses(argv, message, world, tmp_path, refused):
     given = {"--planners": "nearest", "--horizons": "2", "--seeds": "1", "--device": "cpu"}
     rest = [part for name, value in given.items() if name not in argv for part in (name, value)]
     assert message in refused("compare", world.folder, "--out", tmp_path / "out", *rest, *argv)
+
+
+def test_compare_all(world, tmp_path, capsys, monkeypatch):
+    kept = ("nearest", "frequent", "pkg-oracle-ends", "viterbi-unaligned", "llm-ends")
+    monkeypatch.setattr("cefito.evaluation.rows.ROWS", {name: ROWS[name] for name in kept})
+    given = ("--planners", "all", "--horizons", "2", "--seeds", 1, "--json", *TINY)
+    captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
+    cells = json.loads(captured.out)["cells"]
+    assert [cell["row"] for cell in cells] == ["nearest", "frequent"]
+    assert not _asks("small", {})
+    assert _asks("paper", {"llm.model": "x"})
 
 
 def test_compare_without_what_it_needs(world, tmp_path, refused):

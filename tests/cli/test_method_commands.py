@@ -31,6 +31,15 @@ SETTINGS = {
     "pdpp.steps": 20,
     "pdpp.sampling": 4,
     "pdpp.training.optimiser.epochs": 1,
+    "mtid.widths": [16, 16],
+    "mtid.steps": 20,
+    "mtid.sampling": 4,
+    "mtid.layers": 1,
+    "mtid.feedforward": 16,
+    "mtid.training.optimiser.epochs": 1,
+    "mtid_classifier.width": 16,
+    "mtid_classifier.feedforward": 16,
+    "mtid_classifier.training.optimiser.epochs": 2,
     "schema_model.hidden": 16,
     "schema_model.width": 16,
     "schema_model.heads": 2,
@@ -121,6 +130,28 @@ def test_the_search_is_chosen_or_refused(command, trained, call):
     else:
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert "has no search to choose; of the methods only cefito" in err
+
+
+@pytest.mark.parametrize("command", ["plan", "evaluate", "plan-batch"])
+def test_the_true_task_is_used_or_refused(command, trained, call, world, tmp_path):
+    method, run = trained
+    given = {
+        "plan": ("--video", VIDEO, "--task", 0),
+        "evaluate": ("--sample", 4, "--oracle-task"),
+        "plan-batch": (world.folder, "--out", tmp_path / "plans.jsonl", "--task", 0),
+    }
+    used = METHODS[method].planner.abilities.true_task
+    if used and command != "plan":
+        return  # tests of the commands themselves
+    code, _, err = call(command, run, *given[command])
+    if used:
+        assert code == 0
+    else:
+        option = "--oracle-task" if command == "evaluate" else "--task"
+        assert (code, err.count("\n")) == (2, 1)
+        assert "makes no use of a given task; of the methods only cefito, chain, " in err
+        assert err.endswith(f"Leave it out. ({option})\n")
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_evaluate(trained, call):

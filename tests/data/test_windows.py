@@ -27,6 +27,7 @@ from cefito.data.windows import (
     fitting_windows,
     reversed_windows,
     split_videos,
+    video_folds,
 )
 from cefito.errors import DataError
 
@@ -425,3 +426,19 @@ def test_windows_seen_from_their_end(tmp_path):
     back = reversed_windows(seen)
     assert np.array_equal(back.actions, windows.actions)
     assert back.initial is windows.initial
+
+
+@given(
+    st.lists(st.integers(0, 9), max_size=40).map(lambda videos: np.array(videos, np.int64)),
+    st.integers(1, 6),
+)
+def test_folds_by_video(videos, count):
+    folds = video_folds(videos, count)
+    assert folds.dtype == np.int64
+    assert folds.shape == videos.shape
+    of_video = dict(zip(videos.tolist(), folds.tolist(), strict=True))
+    assert folds.tolist() == [of_video[video] for video in videos.tolist()]
+    sizes = [list(of_video.values()).count(fold) for fold in range(count)]
+    assert sum(sizes) == len(of_video)
+    assert max(sizes) - min(sizes) <= 1
+    np.testing.assert_array_equal(video_folds(videos, count), folds)

@@ -1,6 +1,8 @@
+import json
 import re
 from collections import Counter
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -154,6 +156,36 @@ def test_rows_of_other_protocols_are_marked():
         "ViterbiPlanNet",
         "CEFITO",
     }
+
+
+def test_what_must_be_known_to_read_the_rows():
+    crosstask, coin, niv = (by_method(dataset, 3) for dataset in DATASETS)
+    for rows in (crosstask, coin, niv):
+        assert "attends to the true observations between the steps" in rows["PlanLLM"].notes[0]
+        assert "94 % of these and in 50 %" in rows["KEPP"].notes[0]
+        assert "on test" in rows["SCHEMA"].notes[0]
+        assert rows["CEFITO"].notes == crosstask["CEFITO"].notes != ()
+    split, metrics = crosstask["P3IV"].notes
+    assert "98.5 % are of videos that are trained on too" in split
+    assert "mIoU bitwise" in metrics
+    assert coin["P3IV"].notes == (metrics,)
+    assert "43.46" in niv["Qwen2.5-32B"].notes[1]
+    assert by_method("niv", 4)["Qwen2.5-32B"].notes == crosstask["Qwen2.5-32B"].notes
+    shared = [row.method for row in niv.values() if row.mean_accuracy.value == 43.46]
+    assert shared == [row.method for row in niv.values() if "43.46" in " ".join(row.notes)]
+    assert "95.5" in by_method("coin", 3, "oracle")["CEFITO (true task)"].notes[1]
+    assert by_method("crosstask", 4, "ablation")["+ adaptive margin"].notes == (
+        "Each row adds to the one before.",
+    )
+    for row in all_rows():
+        assert len(set(row.notes)) == len(row.notes)
+        assert all(re.fullmatch(r"[A-Z][^\n]*\.", note) for note in row.notes)
+
+
+def test_every_footnote_is_of_some_row():
+    text = (resources.files("cefito.evaluation") / "published.json").read_text(encoding="utf-8")
+    used = {note for row in all_rows() for note in row.notes}
+    assert [note for note in json.loads(text)["footnotes"] if note["text"] not in used] == []
 
 
 def test_data_sets_are_matched_by_their_beginning():

@@ -164,16 +164,51 @@ def test_rows_that_do_not_exist(names, message):
         find_rows(names)
 
 
+def test_all_rows():
+    names = [row.name for row in find_rows(["all"])]
+    assert {"cefito", "cefito-guided", "chain", "viterbi", "pdpp", "pkg", "nearest"} <= {*names}
+    assert not {"pkg-oracle-ends", "cefito-no-energy", "viterbi-unaligned"} & {*names}
+    assert not any(name.startswith("llm") for name in names)
+    assert {ROWS[name].method for name in names} == {
+        name for name, method in METHODS.items() if "llm" not in method.settings.model_fields
+    }
+    asking = [row.name for row in find_rows(["all"], language_model=True)]
+    assert [name for name in asking if name not in names] == [
+        name for name in ROWS if name.startswith("llm") and "oracle" not in name
+    ]
+    first, *rest = find_rows(["pdpp", "all", "frequent-true-task"])
+    assert (first.name, rest[-1].name) == ("pdpp", "frequent-true-task")
+    assert [row.name for row in rest[:-1]] == [name for name in names if name != "pdpp"]
+    with pytest.raises(ConfigError, match="one is named twice"):
+        find_rows(["all", "all"])
+    assert "ablation" not in ROWS["cefito-no-energy"].model_dump()
+
+
 def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
     abilities = replace(NearestPlanner.abilities, true_task=False)
     monkeypatch.setattr(NearestPlanner, "abilities", abilities)
     with pytest.raises(
-        ConfigError, match="'nearest-true-task': nearest window makes no use of the task"
+        ConfigError,
+        match=r"'nearest-true-task': nearest window makes no use of the task; of the methods only "
+        r"cefito, chain, .* do",
     ):
         find_rows(["nearest-true-task"])
     row = ROWS["nearest"].model_copy(update={"true_task": True})
     with pytest.raises(ConfigError, match="'nearest': nearest window makes no use of the task"):
         row.check()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"true_ends": True}, "makes no use of the true ends; of the methods only pkg, .* do"),
+        ({"search": {"method": "beam"}}, "has no search to choose; of the methods only cefito"),
+    ],
+)
+def test_a_row_that_its_method_cannot_follow(change, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        ROWS["nearest"].model_copy(update=change).check()
+    assert caught.value.setting == "planners"
 
 
 # What a study does

@@ -416,14 +416,13 @@ def test_published_rows_stand_below_the_rule(crosstask):
     assert table.below == len(rows) == 20
     assert len(table.lines) == 5 + 20
     below = table.lines[5:]
-    assert [line[0].text for line in below[:8]] == [
-        f"{row.method}, own protocol" for row in rows[:8]
-    ]
-    assert [line[0].text for line in below[8:]] == [row.method for row in rows[8:]]
+    names = [re.sub(r" \[.*\]$", "", line[0].text) for line in below]
+    assert names[:8] == [f"{row.method}, own protocol" for row in rows[:8]]
+    assert names[8:] == [row.method for row in rows[8:]]
     assert all(row.unified for row in rows[8:])
-    ours = next(line for line in below if line[0].text == "CEFITO")
+    ours = below[-1]
     assert [entry.text for entry in ours] == [
-        "CEFITO",
+        "CEFITO [j]",
         "39.62 ± 0.24",
         "64.12 ± 0.31",
         "–",
@@ -432,10 +431,30 @@ def test_published_rows_stand_below_the_rule(crosstask):
     ]
     assert all(entry.rank == 0 for line in below for entry in line)
     assert all(len(line) == len(table.heads) for line in below)
-    assert "of real features, the rows above of simulated ones: not comparable" in table.notes[-1]
+    said = " ".join(table.notes)
+    assert "of real features, the rows above of simulated ones: not comparable" in said
     crosstask["dataset"]["name"] = "crosstask"
-    assert "Below the rule: published rows" in score_table(crosstask, 3).notes[-1]
-    assert "not comparable" not in score_table(crosstask, 3).notes[-1]
+    said = " ".join(score_table(crosstask, 3).notes)
+    assert "Below the rule: published rows" in said
+    assert "not comparable" not in said
+
+
+def test_footnotes_of_published_rows(crosstask):
+    table = score_table(crosstask, 3)
+    rows = published_rows("crosstask", 3)
+    footnotes = {note[1]: note[4:] for note in table.notes if re.match(r"\[[a-z]\] ", note)}
+    assert list(footnotes) == list("abcdefghij")
+    for row, line in zip(rows, table.lines[-20:], strict=True):
+        marks = re.findall(r"[a-z]", (re.search(r"\[(.*)\]$", line[0].text) or [""])[0])
+        assert tuple(footnotes[mark] for mark in marks) == row.notes
+    p3iv, language = table.lines[-14][0].text, table.lines[-12:-7]
+    assert p3iv == "P3IV, own protocol [a, b]"
+    assert {line[0].text[-4:] for line in language} == {" [c]"}  # one note for all of them
+    for shown in (markdown(table), latex(table)):
+        assert "P3IV, own protocol [a, b]" in shown
+        assert "[a] Its split is one of windows, not of videos" in shown
+    ablation = score_table(crosstask, 3, published="ablation")
+    assert ablation.lines[-1][0].text == "+ auxiliary regularization (CEFITO) [b]"
 
 
 def test_other_published_tables(crosstask):

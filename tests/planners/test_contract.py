@@ -18,6 +18,7 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
+from cefito.evaluation.methods import abilities_of
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.answer import answer
 from cefito.planners.base import (
@@ -27,6 +28,8 @@ from cefito.planners.base import (
     Description,
     Fitted,
     Queries,
+    Shape,
+    check_finetuning,
     check_queries,
 )
 from cefito.planners.networks import TrainingContext
@@ -417,6 +420,52 @@ def test_descriptions_are_complete(name, planner):
     assert (description.search is not None) == planner.abilities.search
     value = json.loads(json.dumps(description.model_dump(mode="json")))
     assert Description.model_validate(value) == description
+
+
+@every_method
+def test_sizes_are_those_of_its_networks(name, planner, splits):
+    train, method = splits["train"], find_method(name)
+    shape = Shape(
+        observation_dim=train.initial.shape[1],
+        tasks=len(train.taxonomy.tasks),
+        actions=len(train.taxonomy.actions),
+        horizon=HORIZON,
+    )
+    with torch.device("meta"):
+        sizes = method.planner.sizes(quick_config().settings(method.settings), shape)
+    assert sizes.items() <= planner.describe().parameters.items()
+
+
+@every_method
+def test_what_is_listed_of_it_is_what_it_does(name, planner, queries, known, splits):
+    def refused(action) -> bool:
+        try:
+            action()
+        except ConfigError:
+            return True
+        return False
+
+    def sequences(asked):
+        return [plan.actions.tolist() for plan in planner.plan(asked, TOP_K)]
+
+    search = search_settings(planner.describe().search or load_config("paper").search)
+    other = known.with_task(int(known.tasks[0] + 1) % len(splits["test"].taxonomy.tasks))
+    truth = replace(queries, ends=splits["test"].actions[: len(queries)][:, [0, -1]])
+    shape = (len(queries), HORIZON - 1, queries.initial.shape[1])
+    between = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    shown = replace(queries, between=between)
+    does = {
+        "top-k": max(map(len, sequences(queries))) > 1,
+        "constraints": not refused(lambda: planner.plan(queries, 1, constraints=CONSTRAINTS)),
+        "search": not refused(lambda: planner.with_search(search)),
+        "true task": sequences(known) != sequences(other),
+        "true ends": sequences(truth) != sequences(queries),
+        "true between": sequences(shown) != sequences(queries),
+        "finetuning": not refused(lambda: check_finetuning(planner)),
+    }
+    listed = set(abilities_of(name))
+    assert listed - {"probabilities"} == {ability for ability, able in does.items() if able}
+    assert planner.describe().probabilities <= ("probabilities" in listed)
 
 
 @every_method

@@ -1,4 +1,5 @@
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise, product
 
 import numpy as np
@@ -11,6 +12,7 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.planners.graph import (
     cheapest_paths,
+    likeliest_walks,
     transition_costs,
     transition_counts,
     transition_probabilities,
@@ -253,3 +255,66 @@ def test_many_actions():
     for _ in range(4):
         best = (costs + best).min(axis=1)
     assert spent[0] == pytest.approx(best[3], abs=1e-8)
+
+
+def slow_walks(counts, first, last, horizon):
+    """All walks with a positive product of exact probabilities, likeliest first, ties by ids."""
+    walks = []
+    for between in product(range(len(counts)), repeat=horizon - 2):
+        chance = Fraction(1)
+        for one, other in pairwise((first, *between, last)):
+            chance *= Fraction(int(counts[one][other]), int(sum(counts[one])) or 1)
+        if chance:
+            walks.append((-chance, [first, *between, last]))
+    return [walk for _, walk in sorted(walks)]
+
+
+@settings(deadline=None)
+@given(
+    counts=graphs(),
+    horizon=st.integers(2, 5),
+    count=st.integers(1, 12),
+    ends=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+)
+def test_walks_against_all_walks(counts, horizon, count, ends):
+    first, last = (end % len(counts) for end in ends)
+    walks = likeliest_walks(
+        transition_probabilities(counts), first=first, last=last, horizon=horizon, count=count
+    )
+    assert walks.dtype == np.int64
+    assert walks.shape[1] == horizon
+    assert walks.tolist() == slow_walks(counts, first, last, horizon)[:count]
+
+
+def test_walks_by_hand():
+    # 0 → 1 (3 of 4), 0 → 2 (1 of 4), 1 → 1 and 1 → 3 (1 of 2 each), 2 → 3 always; 3 ends
+    counts = np.array([[0, 3, 1, 0], [0, 1, 0, 1], [0, 0, 0, 2], [0, 0, 0, 0]])
+    probabilities = transition_probabilities(counts)
+
+    def walks(first, last, horizon, count=9):
+        return likeliest_walks(
+            probabilities, first=first, last=last, horizon=horizon, count=count
+        ).tolist()
+
+    assert walks(0, 3, 3) == [[0, 1, 3], [0, 2, 3]]
+    assert walks(0, 3, 3, count=1) == [[0, 1, 3]]
+    assert walks(0, 3, 4) == [[0, 1, 1, 3]]  # by a loop; the other way is too short
+    assert walks(0, 1, 2) == [[0, 1]]
+    assert walks(3, 3, 2) == walks(1, 0, 4) == []
+    assert np.isinf(
+        cheapest_paths(np.full((2, 2), np.inf), first=0, last=1, horizon=3, count=2)[1]
+    ).all()
+
+
+def test_walks_among_many_actions():
+    generator = np.random.default_rng(0)
+    counts = generator.integers(0, 3, (778, 778)) * (generator.random((778, 778)) < 0.01)
+    probabilities = transition_probabilities(counts)
+    walks = likeliest_walks(probabilities, first=3, last=700, horizon=6, count=2)
+    assert walks.shape == (2, 6)
+    chances = probabilities[walks[:, :-1], walks[:, 1:]].prod(axis=1)
+    best = probabilities[:, 700]
+    for _ in range(4):
+        best = (probabilities * best).max(axis=1)
+    assert chances[0] == pytest.approx(best[3])
+    assert chances[0] >= chances[1] > 0

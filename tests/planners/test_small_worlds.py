@@ -20,13 +20,19 @@ QUICK = {
         "classifier_training",
         "viterbi.training",
         "pdpp.training",
+        "mtid.training",
         "pkg.training",
+        "kepp.step.training",
+        "kepp.plan.training",
         "schema_model.training",
         "planllm.training",
     )
 } | {
     "field.width": 16,
     "pdpp.widths": [8],
+    "mtid.widths": [8],
+    "kepp.step.widths": [8],
+    "kepp.plan.widths": [8],
     "chain.members": 1,
     "viterbi.members": 1,
     "viterbi.hidden": 16,
@@ -88,7 +94,7 @@ def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
             world, tmp_path / "run", config=config, horizon=horizon, seed=0, method=method
         )
 
-    if horizon == 1 and method.startswith(("pkg", "llm")):
+    if horizon == 1 and method.startswith(("pkg", "llm", "kepp")):
         with pytest.raises(ConfigError, match=r"horizon 1: .* first .* last action"):
             trained()
         return

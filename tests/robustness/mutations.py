@@ -48,7 +48,7 @@ from cefito.planners.run import open_run, train_run
 from cefito.planners.settings import load_config
 from cefito.training import trainer
 
-METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp", "schema")
+METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp", "kepp", "schema")
 SMALL = {
     "field.width": 16,
     "field.depth": 1,
@@ -79,6 +79,13 @@ SMALL = {
     "pdpp.training.optimiser.epochs": 1,
     "pdpp.widths": [8, 16, 32],
     "pdpp.sampling": 2,
+    "kepp.folds": 2,
+    "kepp.step.training.optimiser.epochs": 1,
+    "kepp.step.widths": [8],
+    "kepp.step.sampling": 2,
+    "kepp.plan.training.optimiser.epochs": 1,
+    "kepp.plan.widths": [8],
+    "kepp.plan.sampling": 2,
 }
 SECONDS = 60
 """Longest that anything may take."""

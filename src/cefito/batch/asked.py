@@ -141,6 +141,8 @@ def asked_query(run: Run, row: Row, folder: Path, asked: Asked = PLAIN) -> Asked
         if line.constraints is not None:
             wanted = wanted.with_more(line.constraints)
         constraints = wanted.resolved(run.taxonomy, task=task)
+        if not run.planner.abilities.true_task:
+            task = None  # lists are planned by several methods, and not all make use of it
         if observations is not None:
             query = Queries(*observations)
         else:

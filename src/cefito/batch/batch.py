@@ -34,7 +34,7 @@ from cefito.executors import Done, Failed, Killed, Outcome, make_executor
 from cefito.files import read_json, sha256, write_atomic, write_json
 from cefito.hashes import unsealed, value_digest, value_sealed
 from cefito.locks import locked
-from cefito.planners.base import check_min_probability
+from cefito.planners.base import check_min_probability, check_task_given, who
 from cefito.planners.manifest import MANIFEST, read_manifest
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
@@ -175,7 +175,11 @@ def _check(run: Run, out: Path, asked: Asked, *, threads: int, shard: int) -> No
             f"{shard} queries a shard: expected a multiple of {PIECE}.", setting="shard"
         )
     if asked.constraints != PLAIN.constraints and not run.planner.abilities.constraints:
-        raise ConfigError(f"{run.planner.name} cannot obey constraints. Leave them out.")
+        raise ConfigError(
+            f"{run.planner.name} cannot obey constraints; {who('constraints')}. Leave them out."
+        )
+    if asked.task is not None:
+        check_task_given(run.planner)
     if asked.min_probability is not None:
         check_min_probability(run.planner, asked.min_probability)
     if out.suffix not in PLAN_FILES:

@@ -37,6 +37,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Train a run further: new videos, new tasks and actions.",
     ),
     "evaluate": ("cefito.cli.evaluate:evaluate", "Score a run on a split."),
+    "planners": (
+        "cefito.cli.planners:planners",
+        "Every method: its paper, what it needs and can do, its size, its rows of tables.",
+    ),
     "compare": ("cefito.cli.compare:compare", "Planners beside each other: train, score, tables."),
     "report": (
         "cefito.cli.report:report",

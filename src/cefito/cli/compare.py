@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,13 +49,16 @@ def compare(
 
     Args:
         dataset: Folder of a prepared data set.
-        planners: cefito (exact search), cefito-guided, cefito-energy (the paper's planning),
+        planners: all (without oracles, ablations and, unless --set llm.model=NAME is given,
+            language models), or some, with commas between; cefito planners lists them. cefito
+            (exact search), cefito-guided, cefito-energy (the paper's planning),
             cefito-energy-guided, cefito-no-energy, chain (CEFITO's chain alone), viterbi,
-            viterbi-unaligned, pdpp, schema, schema-undescribed, planllm, planllm-leaky, pkg,
-            pkg-beam, pkg-oracle-ends, nearest, frequent, with commas between; with -true-task
-            behind it the true task is given. Language models, named by --set llm.model=NAME:
-            llm-ends, llm-ends-pkg, llm-ends-examples, llm-ranked, llm-ranked-pkg,
-            llm-ranked-examples, llm-ranked-pkg-examples, llm-oracle-ends, llm-oracle-ends-pkg.
+            viterbi-unaligned, pdpp, mtid, mtid-uninterpolated, mtid-masked, kepp, kepp-in-sample,
+            kepp-ends, kepp-graphless, schema, schema-undescribed, planllm, planllm-leaky, pkg,
+            pkg-beam, pkg-oracle-ends, nearest, frequent; with -true-task behind it the true task is
+            given. Language models, named by --set llm.model=NAME: llm-ends, llm-ends-pkg,
+            llm-ends-examples, llm-ranked, llm-ranked-pkg, llm-ranked-examples,
+            llm-ranked-pkg-examples, llm-oracle-ends, llm-oracle-ends-pkg.
         horizons: Numbers of actions, with commas between.
         seeds: How many seeds, from 0.
         out: Folder of the comparison.
@@ -79,10 +82,13 @@ def compare(
     """
     from cefito.data.prepared import open_dataset
     from cefito.evaluation.results import gather
-    from cefito.evaluation.rows import find_rows
+    from cefito.evaluation.rows import ALL, find_rows
     from cefito.evaluation.study import Study, run_study
 
-    rows = find_rows(_listed(planners))
+    changes = settings(set_)
+    names = _listed(planners)
+    asks = ALL in names and _asks(preset, changes)
+    rows = find_rows(names, language_model=asks)
     if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = Study(
@@ -92,7 +98,7 @@ def compare(
         horizons=numbers(horizons),
         seeds=first_seeds(seeds),
         preset=preset,
-        settings=settings(set_),
+        settings=changes,
         selection=selection,
         sample=sample,
         costly_sample=costly_sample,
@@ -168,6 +174,14 @@ def _show(results: Results, against: str | None, *, published: str) -> None:
         for note in shown.notes:
             talk(note)
         talk("")
+
+
+def _asks(preset: str, changes: Mapping[str, str]) -> bool:
+    """Whether a language model is named."""
+    from cefito.planners.llm.settings import LlmSettings
+    from cefito.planners.settings import load_config
+
+    return bool(load_config(preset, overrides=changes).settings(LlmSettings).llm.model)
 
 
 def _listed(text: str) -> list[str]:

@@ -50,6 +50,7 @@ def plan_many(
     """
     from cefito.batch.asked import Asked, read_queries
     from cefito.planners.answer import answer
+    from cefito.planners.base import check_task_given
 
     given = {name for name, value in vars(observe).items() if value is not None}
     if not alone or given - {"seconds", "precision"}:
@@ -57,6 +58,8 @@ def plan_many(
             "--queries takes the place of --video, --features, --initial and pictures. Leave these "
             "out."
         )
+    if task is not None:
+        check_task_given(run.planner)
     queries = read_queries(
         run,
         path,

@@ -33,6 +33,7 @@ __all__ = [
     "joined_windows",
     "reversed_windows",
     "split_videos",
+    "video_folds",
     "with_between",
 ]
 
@@ -115,8 +116,14 @@ class Windows:
         """A fixed random sample of at most `size` windows, in their order; all of them for None."""
         if size is None or size >= len(self):
             return self
+        return self.subset(self.sample_rows(size, seed))
+
+    def sample_rows(self, size: int | None, seed: int) -> NDArray[np.int64]:
+        """The rows that `sample` takes."""
+        if size is None or size >= len(self):
+            return np.arange(len(self))
         rows = np.random.default_rng(seed).choice(len(self), size=size, replace=False)
-        return self.subset(np.sort(rows))
+        return np.sort(rows)
 
 
 def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
@@ -296,6 +303,24 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
         both["between"] = None
     joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
+
+
+def video_folds(videos: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """A fold for each window, by a fixed seed; windows of a video share one.
+
+    Folds have equal numbers of videos, but for one more or less; where there are fewer videos than
+    folds, some have none.
+
+    Args:
+        videos: Video of each window [N].
+        count: Number of folds.
+
+    Returns:
+        Folds [N], from 0 to `count` - 1.
+    """
+    members, place = np.unique(videos, return_inverse=True)
+    folds = np.random.default_rng(0).permutation(len(members)) % count
+    return np.asarray(folds[place], dtype=np.int64)
 
 
 def check_selection(train: Windows, val: Windows, selection: Selection) -> None:

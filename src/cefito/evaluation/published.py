@@ -22,7 +22,7 @@ class PublishedScore:
         value: The number; a mean over seeds where a method was trained on several.
         width: What is printed after ±; None where nothing is. In rows of the unified protocol it is
             the *full* width of a 90 % interval, as `cefito.evaluation.statistics.bootstrap_width`
-            gives it, unless the row's note says otherwise.
+            gives it, unless the row's notes say otherwise.
     """
 
     value: float
@@ -54,7 +54,7 @@ class PublishedRow:
         source: Paper and table, or repository.
         protocol: How the numbers came about.
         unified: Whether that is the unified protocol; rows of others are not comparable.
-        note: What else must be known; empty if nothing.
+        notes: What else must be known of it to read its numbers.
         success_rate: SR. Like all scores below, None where it is not given.
         mean_accuracy: mAcc.
         mean_iou_bitwise: mIoU of the unified protocol, bitwise on action ids; see
@@ -70,7 +70,7 @@ class PublishedRow:
     source: str
     protocol: PublishedProtocol
     unified: bool
-    note: str = ""
+    notes: tuple[str, ...] = ()
     success_rate: PublishedScore | None = None
     mean_accuracy: PublishedScore | None = None
     mean_iou_bitwise: PublishedScore | None = None
@@ -115,12 +115,15 @@ def _all_rows() -> tuple[PublishedRow, ...]:
         row
         for table in value["tables"]
         for entry in table["rows"]
-        for row in _rows(table, entry, protocols)
+        for row in _rows(table, entry, protocols, value["footnotes"])
     )
 
 
 def _rows(
-    table: dict[str, Any], entry: dict[str, Any], protocols: dict[str, PublishedProtocol]
+    table: dict[str, Any],
+    entry: dict[str, Any],
+    protocols: dict[str, PublishedProtocol],
+    footnotes: list[dict[str, Any]],
 ) -> Iterator[PublishedRow]:
     """One row for each horizon of an entry."""
     for horizon, numbers in entry["scores"].items():
@@ -136,6 +139,17 @@ def _rows(
             source=table["source"],
             protocol=protocols[entry["protocol"]],
             unified=entry["protocol"] == "unified",
-            note=entry.get("note", ""),
+            notes=(
+                *([entry["note"]] if "note" in entry else []),
+                *(
+                    note["text"]
+                    for note in footnotes
+                    if entry["method"] in note["methods"]
+                    and entry["protocol"] == note["protocol"]
+                    and table["dataset"] in note.get("datasets", [table["dataset"]])
+                    and table["table"] in note.get("tables", [table["table"]])
+                    and int(horizon) in note.get("horizons", [int(horizon)])
+                ),
+            ),
             **scores,
         )

@@ -8,12 +8,15 @@ from typing import Any
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from cefito.errors import ConfigError
-from cefito.planners.base import Planner
+from cefito.planners.base import Planner, who
 from cefito.planners.registry import find_method
 from cefito.search.settings import search_settings
 from cefito.settings import Frozen
 
-__all__ = ["ROWS", "TRUE_TASK", "Row", "find_rows"]
+__all__ = ["ALL", "ROWS", "TRUE_TASK", "Row", "find_rows"]
+
+ALL = "all"
+"""The name of all rows but oracles, ablations and, unless one is named, language models."""
 
 TRUE_TASK = "-true-task"
 """What a row's name ends with where the true task is given."""
@@ -37,6 +40,8 @@ class Row(Frozen):
         true_task: Whether the true task is given.
         true_ends: Whether the true first and last action are given; in files only where they are.
         true_between: Whether the true observations between the steps are given; likewise.
+        ablation: Whether it shows what a part of another row is worth; "all" leaves it out. Not
+            kept in files.
     """
 
     name: str
@@ -49,6 +54,17 @@ class Row(Frozen):
     true_task: bool = False
     true_ends: bool = False
     true_between: bool = False
+    ablation: bool = Field(default=False, exclude=True)
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it is given what no planner can know."""
+        return self.true_task or self.true_ends or self.true_between
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks a language model, which then has to be named."""
+        return "llm" in find_method(self.method).settings.model_fields
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -57,11 +73,6 @@ class Row(Frozen):
             if not getattr(self, name):
                 values.pop(name, None)
         return values
-
-    @property
-    def oracle(self) -> bool:
-        """Whether it is given anything of the truth; then it is not ranked with the others."""
-        return self.true_task or self.true_ends or self.true_between
 
     def check(self) -> None:
         """Refuse what its method cannot do.
@@ -72,13 +83,28 @@ class Row(Frozen):
         """
         abilities = find_method(self.method).planner.abilities
         if self.true_task and not abilities.true_task:
-            raise ConfigError(f"'{self.name}': {self.title} makes no use of the task.")
+            raise ConfigError(
+                f"'{self.name}': {self.title} makes no use of the task; {who('true_task', 'do')}.",
+                setting="planners",
+            )
         if self.true_ends and not abilities.true_ends:
-            raise ConfigError(f"'{self.name}': {self.title} makes no use of the true ends.")
+            raise ConfigError(
+                f"'{self.name}': {self.title} makes no use of the true ends; "
+                f"{who('true_ends', 'do')}.",
+                setting="planners",
+            )
         if self.true_between and not abilities.true_between:
-            raise ConfigError(f"'{self.name}': {self.title} makes no use of the states between.")
+            raise ConfigError(
+                f"'{self.name}': {self.title} makes no use of the states between; "
+                f"{who('true_between', 'do')}.",
+                setting="planners",
+            )
         if self.search and not abilities.search:
-            raise ConfigError(f"'{self.name}': the method '{self.method}' has no search to choose.")
+            raise ConfigError(
+                f"'{self.name}': the method '{self.method}' has no search to choose; "
+                f"{who('search')}.",
+                setting="planners",
+            )
 
     def apply(self, planner: Planner) -> Planner:
         """A planner that searches as the row says.
@@ -91,7 +117,9 @@ class Row(Frozen):
             return planner
         trained = planner.describe().search
         if trained is None:
-            raise ConfigError(f"'{self.name}': {planner.name} has no search to choose.")
+            raise ConfigError(
+                f"'{self.name}': {planner.name} has no search to choose; {who('search')}."
+            )
         return planner.with_search(search_settings(trained, **self.search))
 
     def with_true_task(self) -> Row:
@@ -101,7 +129,11 @@ class Row(Frozen):
             ConfigError: The method makes no use of it.
         """
         if not find_method(self.method).planner.abilities.true_task:
-            raise ConfigError(f"'{self.name}{TRUE_TASK}': {self.title} makes no use of the task.")
+            raise ConfigError(
+                f"'{self.name}{TRUE_TASK}': {self.title} makes no use of the task; "
+                f"{who('true_task', 'do')}.",
+                setting="planners",
+            )
         return self.model_copy(
             update={
                 "name": self.name + TRUE_TASK,
@@ -131,6 +163,7 @@ _NAMED = (
         method="cefito",
         search={"method": "exhaustive", "objective": "energy", "tasks": 1},
         exhaustive=True,
+        ablation=True,
     ),
     Row(
         name="cefito-energy-guided",
@@ -144,12 +177,14 @@ _NAMED = (
             "starts": 12,
             "refinements": 256,
         },
+        ablation=True,
     ),
     Row(
         name="cefito-no-energy",
         title="CEFITO without the energy",
         method="cefito",
         search={"method": "guided", "objective": "likelihood"},
+        ablation=True,
     ),
     Row(name="chain", title="chain", method="chain"),
     Row(name="viterbi", title="ViterbiPlanNet", own_name=True, method="viterbi"),
@@ -159,8 +194,49 @@ _NAMED = (
         own_name=True,
         method="viterbi",
         settings={"viterbi.descriptions": "none"},
+        ablation=True,
     ),
     Row(name="pdpp", title="PDPP", method="pdpp"),
+    Row(name="mtid", title="MTID", method="mtid"),
+    Row(
+        name="mtid-uninterpolated",
+        title="MTID without interpolation",
+        method="mtid",
+        settings={"mtid.interpolation": False},
+        ablation=True,
+    ),
+    Row(
+        name="mtid-masked",
+        title="MTID, masked",
+        method="mtid",
+        settings={"mtid.mask": True},
+        ablation=True,
+    ),
+    Row(name="kepp", title="KEPP", own_name=True, method="kepp"),
+    Row(
+        name="kepp-in-sample",
+        title="KEPP (in-sample paths)",
+        own_name=True,
+        method="kepp",
+        settings={"kepp.paths": "in-sample"},
+        ablation=True,
+    ),
+    Row(
+        name="kepp-ends",
+        title="KEPP (ends alone)",
+        own_name=True,
+        method="kepp",
+        settings={"kepp.knowledge": "ends"},
+        ablation=True,
+    ),
+    Row(
+        name="kepp-graphless",
+        title="KEPP (no graph, no ends)",
+        own_name=True,
+        method="kepp",
+        settings={"kepp.knowledge": "none"},
+        ablation=True,
+    ),
     Row(name="schema", title="SCHEMA", own_name=True, method="schema"),
     Row(
         name="schema-undescribed",
@@ -168,6 +244,7 @@ _NAMED = (
         own_name=True,
         method="schema",
         settings={"schema_model.descriptions": "none"},
+        ablation=True,
     ),
     Row(name="planllm", title="PlanLLM-style (no BERT)", own_name=True, method="planllm"),
     Row(
@@ -235,19 +312,32 @@ Each also with `-true-task` behind its name, where the method makes use of the t
 """
 
 
-def find_rows(names: Sequence[str]) -> tuple[Row, ...]:
+def find_rows(names: Sequence[str], *, language_model: bool = False) -> tuple[Row, ...]:
     """Rows by their names.
+
+    Args:
+        names: Of rows. "all" stands for those that are no oracle and no ablation, without those
+            that are named beside it.
+        language_model: Whether "all" has those that ask a language model.
 
     Raises:
         ConfigError: No such row, or one twice.
     """
-    rows = []
+    rows: list[Row] = []
     for name in names:
+        if name == ALL:
+            rows += [
+                row
+                for row in ROWS.values()
+                if not (row.oracle or row.ablation or (row.asks and not language_model))
+                and row.name not in names
+            ]
+            continue
         base = name.removesuffix(TRUE_TASK)
         if base not in ROWS:
             raise ConfigError(
                 f"no planner '{name}'; there are {', '.join(ROWS)}, each also with '{TRUE_TASK}' "
-                "behind it.",
+                f"behind it, and '{ALL}'.",
                 setting="planners",
             )
         rows.append(ROWS[base] if base == name else ROWS[base].with_true_task())

@@ -15,7 +15,12 @@ from cefito.evaluation.calibration import Answered, answered, best_probabilities
 from cefito.evaluation.plan_files import check_plans_file, save_plans, window_plans
 from cefito.evaluation.records import RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import evaluate_planner, planned_tasks, successes
-from cefito.planners.base import Description, Queries, check_min_probability
+from cefito.planners.base import (
+    Description,
+    Queries,
+    check_min_probability,
+    check_task_given,
+)
 from cefito.planners.matching import match_dataset
 from cefito.planners.run import Run
 from cefito.progress import Progress, silent
@@ -64,7 +69,8 @@ def evaluate_run(
 
     Raises:
         ConfigError: A sample below 1, a least probability that is none or that the planner's
-            plans cannot be held to, or a file that plans cannot be saved in.
+            plans cannot be held to, the true tasks or ends for a planner that makes no use of
+            them, or a file that plans cannot be saved in.
         RunError: The data set is gone, or the run cannot be used on it, as `match_dataset` says.
         DataError: The split gives no windows.
     """
@@ -73,6 +79,8 @@ def evaluate_run(
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     if min_probability is not None:
         check_min_probability(run.planner, min_probability)
+    if oracle_task:
+        check_task_given(run.planner)
     if plans_file is not None:
         plans_file = Path(plans_file)
         check_plans_file(plans_file)

@@ -14,7 +14,7 @@ from cefito.evaluation.calibration import best_probabilities, calibration, searc
 from cefito.evaluation.metrics import TOP_K, MetricSums
 from cefito.evaluation.records import Evaluation
 from cefito.evaluation.replies import summarised_replies
-from cefito.planners.base import Planner, Queries
+from cefito.planners.base import Planner, Queries, who
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 
@@ -54,13 +54,14 @@ def evaluate_planner(
     """
     if oracle_ends and not planner.abilities.true_ends:
         raise ConfigError(
-            f"{planner.name} makes no use of the true first and last action; leave them out.",
+            f"{planner.name} makes no use of the true first and last action; "
+            f"{who('true_ends', 'do')}. Leave them out.",
             setting="oracle_ends",
         )
     if oracle_between and not (planner.abilities.true_between and windows.between is not None):
         raise ConfigError(
-            f"{planner.name}: the states between the steps cannot be given; it makes no use of "
-            "them, or the windows do not have them. Leave them out.",
+            f"{planner.name}: the states between the steps cannot be given; "
+            f"{who('true_between', 'see')} them, in windows that have them. Leave them out.",
             setting="oracle_between",
         )
     queries = Queries.from_windows(

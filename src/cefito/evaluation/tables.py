@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cefito.evaluation.calibration import calibration_heads
 from cefito.evaluation.energy_table import energy_table
 from cefito.evaluation.metrics import metric_heads
-from cefito.evaluation.published import PublishedRow, PublishedScore, published_rows
+from cefito.evaluation.published_lines import published_lines
 from cefito.evaluation.records import ScoredCell
 from cefito.evaluation.replies import replies_title
 from cefito.evaluation.results import Results
@@ -31,11 +31,6 @@ _CALIBRATION = (
     "success rate among the half of the windows whose best plans are most probable."
 )
 _LOW = ("expected_calibration_error",)  # of which less is better
-_PUBLISHED = (
-    "Below the rule: published rows (± is there the full width of a percentile bootstrap over "
-    "seeds; epochs were chosen on test; those of an own protocol have other windows and metrics)."
-)
-_SIMULATED = " They are of real features, the rows above of simulated ones: not comparable."
 
 
 def result_tables(
@@ -121,16 +116,16 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         )
         for number, line in enumerate(lines)
     ]
-    name = results.dataset.name
-    rows_below = published_rows(name, horizon, published) if published else []
-    if rows_below:
-        notes.append(_PUBLISHED + (_SIMULATED if "simulated" in name else ""))
+    below, more = [], []
+    if published:
+        name = results.dataset.name
+        below, more = published_lines(name, horizon, published, metrics, columns=len(heads))
     return Table(
         title=_title(results, horizon),
         heads=heads,
-        lines=(*entries, *(_published_line(row, metrics, len(heads)) for row in rows_below)),
-        below=len(rows_below),
-        notes=tuple(notes),
+        lines=(*entries, *below),
+        below=len(below),
+        notes=(*notes, *more),
     )
 
 
@@ -258,26 +253,6 @@ def _difference(pair: _Pair) -> tuple[str, str, str, str]:
         NONE if half_width is None else f"±{half_width:.2f}",
         f"{len(pair.video):,}",
     )
-
-
-def _published_line(
-    row: PublishedRow, metrics: Mapping[str, str], columns: int
-) -> tuple[Entry, ...]:
-    scores = {
-        "success_rate": row.success_rate,
-        "mean_accuracy": row.mean_accuracy,
-        "mean_iou_bitwise": row.mean_iou_bitwise,
-        "task_accuracy": row.task_accuracy,
-    }
-    texts = [row.method + ("" if row.unified else ", own protocol")]
-    texts += [_published_score(scores.get(name)) for name in metrics]
-    return tuple(Entry(text) for text in [*texts, *[NONE] * (columns - len(texts))])
-
-
-def _published_score(score: PublishedScore | None) -> str:
-    if score is None:
-        return NONE
-    return f"{score.value:.2f}" + ("" if score.width is None else f" ± {score.width:.2f}")
 
 
 def _title(results: Results, horizon: int) -> str:

@@ -8,10 +8,40 @@ from torch import Tensor, nn
 from cefito.field.predictor import Dropout, normalise
 from cefito.field.settings import ClassifierConfig
 
-__all__ = ["TaskClassifier"]
+__all__ = ["TaskClassifier", "TaskNetwork"]
 
 
-class TaskClassifier(nn.Module):
+class TaskNetwork(nn.Module):
+    """What tells the task of two observations.
+
+    Args:
+        observation_dim: E.
+        dropout: Share of hidden units zeroed in training.
+
+    Attributes:
+        mean: Subtracted from the observations, [E].
+        dropout: As above.
+    """
+
+    mean: Tensor
+
+    def __init__(self, *, observation_dim: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.register_buffer("mean", torch.zeros(observation_dim))
+
+    def forward(self, initial: Tensor, goal: Tensor, *, dropout: Dropout | None = None) -> Tensor:
+        """Logits of the tasks, [B, E] and [B, E] → [B, |C|].
+
+        Args:
+            initial: Initial observations.
+            goal: Goal observations.
+            dropout: In training, zeroes hidden units.
+        """
+        raise NotImplementedError
+
+
+class TaskClassifier(TaskNetwork):
     """Four linear layers applied to each observation, averaged over the two before the last.
 
     As in the authors' checkpoints there is no activation between the first two layers.
@@ -22,10 +52,8 @@ class TaskClassifier(nn.Module):
         task_count: |C|.
     """
 
-    mean: Tensor
-
     def __init__(self, *, config: ClassifierConfig, observation_dim: int, task_count: int) -> None:
-        super().__init__()
+        super().__init__(observation_dim=observation_dim, dropout=config.dropout)
         self.config = config
         released = (max(observation_dim // 3, 1), 4 * observation_dim, max(observation_dim // 3, 1))
         first, second, third = (
@@ -35,7 +63,6 @@ class TaskClassifier(nn.Module):
         self.fc2 = nn.Linear(first, second)
         self.fc3 = nn.Linear(second, third)
         self.fc4 = nn.Linear(third, task_count)
-        self.register_buffer("mean", torch.zeros(observation_dim))
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform or, where configured, -normal; zero biases."""

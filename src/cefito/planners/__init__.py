@@ -3,6 +3,7 @@
 from cefito.planners.base import Abilities, BasePlanner, Description, Fitted, Planner, Queries
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.frequent import FrequentPlanner
+from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.pdpp.planner import PdppPlanner
@@ -19,6 +20,7 @@ __all__ = [
     "Description",
     "Fitted",
     "FrequentPlanner",
+    "MtidPlanner",
     "NearestPlanner",
     "PdppPlanner",
     "PkgPlanner",

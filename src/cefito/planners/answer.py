@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from cefito.data.names import find_task, in_words
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners.base import UNCONSTRAINED, Planner, Queries, check_min_probability
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    Planner,
+    Queries,
+    check_min_probability,
+    check_task_given,
+)
 from cefito.planners.matching import DatasetName
 from cefito.planners.named import NamedConstraints
 from cefito.planners.observations import check_width
@@ -179,9 +185,9 @@ def answer(
         progress: Shows progress.
 
     Raises:
-        ConfigError: Unknown task or action, constraints that the planner cannot obey or that cannot
-            be satisfied, top_k below 1, or a least probability that is none or that the planner's
-            plans cannot be held to.
+        ConfigError: Unknown task or action, a task for a planner that makes no use of it,
+            constraints that the planner cannot obey or that cannot be satisfied, top_k below 1, or
+            a least probability that is none or that the planner's plans cannot be held to.
         RunError: Observations of another dimension.
     """
     planner = run.planner
@@ -215,13 +221,14 @@ def asked_of(
     Arguments as in `answer`.
 
     Raises:
-        ConfigError: Unknown task or action.
+        ConfigError: Unknown task or action, or a task for a planner that makes no use of it.
         RunError: Observations of another dimension, where the run says how they are joined.
     """
     taxonomy = run.taxonomy
     check_width(run, query.initial.shape[-1], "observations have")
     given = None if task is None else find_task(taxonomy, task)
     if given is not None:
+        check_task_given(run.planner)
         query = query.with_task(given)
     if isinstance(constraints, NamedConstraints):
         constraints = constraints.resolved(taxonomy, task=given)

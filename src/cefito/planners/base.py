@@ -32,13 +32,16 @@ __all__ = [
     "LanguageModel",
     "Planner",
     "Queries",
+    "Shape",
     "Vocabulary",
     "check_finetuning",
     "check_finite",
     "check_min_probability",
     "check_probabilities",
     "check_queries",
+    "check_task_given",
     "described",
+    "who",
 ]
 
 UNCONSTRAINED = Constraints()
@@ -149,10 +152,44 @@ class Vocabulary(NamedTuple):
     least: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Numbers of data that the sizes of networks follow from.
+
+    Attributes:
+        observation_dim: E, the features of an observation.
+        tasks: C.
+        actions: K.
+        horizon: T.
+        text_dim: Width of the text vectors of actions; 0 where there are none.
+    """
+
+    observation_dim: int
+    tasks: int
+    actions: int
+    horizon: int
+    text_dim: int = 0
+
+
 class Planner(Protocol):
     """A fitted method: it plans for queries and is never changed, so many threads can share it."""
 
     abilities: ClassVar[Abilities]
+
+    @classmethod
+    def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
+        """Learned numbers of the networks that its paper describes, for data of a shape.
+
+        They are counted as in `Description.parameters` and bear the same names. Networks may be
+        built, but nothing is drawn: torch's default device is one without memory.
+
+        Args:
+            settings: The method's settings, of the class that its registration names.
+            shape: The data.
+
+        Returns:
+            Nothing where no paper describes its networks.
+        """
 
     @property
     def name(self) -> str:
@@ -284,6 +321,11 @@ class BasePlanner:
     abilities: ClassVar[Abilities] = Abilities()
     name: str
 
+    @classmethod
+    def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:  # noqa: ARG003
+        """Nothing: no paper describes its networks."""
+        return {}
+
     def __repr__(self) -> str:
         return described(cast("Planner", self))
 
@@ -337,7 +379,7 @@ class BasePlanner:
         Raises:
             ConfigError: Always; the message names the methods that can.
         """
-        raise ConfigError(f"{self.name} has no search to choose; {_able('search')}.")
+        raise ConfigError(f"{self.name} has no search to choose; {who('search')}.")
 
 
 def check_queries(
@@ -353,7 +395,7 @@ def check_queries(
     if top_k < 1:
         raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
     if constraints and not planner.abilities.constraints:
-        raise ConfigError(f"{planner.name} cannot obey constraints; {_able('constraints')}.")
+        raise ConfigError(f"{planner.name} cannot obey constraints; {who('constraints')}.")
     for part in (queries.initial, queries.goal):
         if part.shape[1] != planner.observation_dim:
             raise RunError(
@@ -387,7 +429,20 @@ def check_finetuning(planner: Planner | BasePlanner) -> None:
         ConfigError: It cannot; the message names the methods that can.
     """
     if not planner.abilities.finetuning:
-        raise ConfigError(f"{planner.name} cannot be finetuned; {_able('finetuning')}.")
+        raise ConfigError(f"{planner.name} cannot be finetuned; {who('finetuning')}.")
+
+
+def check_task_given(planner: Planner) -> None:
+    """Refuse to give the task to a planner that plans the same without it.
+
+    Raises:
+        ConfigError: It does; the message names the methods that make use of it.
+    """
+    if not planner.abilities.true_task:
+        raise ConfigError(
+            f"{planner.name} makes no use of a given task; {who('true_task', 'do')}. Leave it out.",
+            setting="task",
+        )
 
 
 def described(planner: Planner) -> str:
@@ -425,7 +480,7 @@ def check_probabilities(planner: Planner, setting: str) -> None:
     """
     if planner.describe().probabilities:
         return
-    reason = f"{_able('probabilities')}."
+    reason = f"{who('probabilities')}."
     if planner.abilities.probabilities:
         reason = "it has them under the objectives 'fitted' and 'likelihood' of a trained run."
     raise ConfigError(
@@ -433,9 +488,14 @@ def check_probabilities(planner: Planner, setting: str) -> None:
     )
 
 
-def _able(ability: str) -> str:
-    """Which methods have an ability, for a message."""
+def who(ability: str, verb: str = "can") -> str:
+    """Which methods have an ability, for a message.
+
+    Args:
+        ability: A field of `Abilities`.
+        verb: What they do with it.
+    """
     from cefito.planners.registry import METHODS
 
     names = [name for name, method in METHODS.items() if getattr(method.planner.abilities, ability)]
-    return f"of the methods only {', '.join(names)} can" if names else "no method can"
+    return f"of the methods only {', '.join(names)} {verb}" if names else f"no method {verb}"

@@ -7,7 +7,13 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 
-__all__ = ["cheapest_paths", "transition_costs", "transition_counts", "transition_probabilities"]
+__all__ = [
+    "cheapest_paths",
+    "likeliest_walks",
+    "transition_costs",
+    "transition_counts",
+    "transition_probabilities",
+]
 
 _DECIMALS = 9
 
@@ -89,7 +95,8 @@ def cheapest_paths(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Paths of T actions from one action to another, cheapest first.
 
-    Costs equal to nine decimals are ties, ordered by ids.
+    Costs equal to nine decimals are ties, ordered by ids. Infinite costs forbid; paths that hold
+    one are last, if there are any others.
 
     Without `width` the paths are the `count` cheapest of all K^(T-2): prefixes are kept by their
     cost plus the least cost of what must follow, which some path attains, so that no more than
@@ -98,7 +105,7 @@ def cheapest_paths(
     last action.
 
     Args:
-        costs: Cost of each transition [K, K], all finite.
+        costs: Cost of each transition [K, K].
         first: First action of the paths.
         last: Last action of the paths.
         horizon: T ≥ 2.
@@ -126,6 +133,31 @@ def cheapest_paths(
     order = _lowest(total, count)
     paths = np.concatenate([prefixes[order], np.full((len(order), 1), last)], axis=1)
     return paths, np.round(total[order], _DECIMALS)
+
+
+def likeliest_walks(
+    probabilities: NDArray[np.float64], *, first: int, last: int, horizon: int, count: int
+) -> NDArray[np.int64]:
+    """Walks of T actions from one to another along transitions that were seen, likeliest first.
+
+    A walk may come by an action more than once. Its score is the product of its transitions'
+    probabilities; scores equal to nine decimals of their logarithm are ties, ordered by ids.
+
+    Args:
+        probabilities: Of each next action [K, K], zero where a transition was never seen.
+        first: First action of the walks.
+        last: Last action of the walks.
+        horizon: T ≥ 2.
+        count: Most walks to return.
+
+    Returns:
+        Walks [k, T]; fewer than `count`, perhaps none, where there are not so many.
+    """
+    costs = np.full(probabilities.shape, np.inf)
+    np.log(probabilities, out=costs, where=probabilities > 0)
+    np.negative(costs, out=costs, where=probabilities > 0)
+    walks, spent = cheapest_paths(costs, first=first, last=last, horizon=horizon, count=count)
+    return walks[np.isfinite(spent)]
 
 
 def _lowest(values: NDArray[np.float64], count: int) -> NDArray[np.int64]:

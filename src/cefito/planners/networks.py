@@ -29,6 +29,7 @@ __all__ = [
     "TrainingContext",
     "copy_learned",
     "finite_outputs",
+    "learned",
     "train_network",
 ]
 
@@ -211,6 +212,11 @@ def finite_outputs(values: Tensor, title: str) -> Tensor:
     return values
 
 
+def learned(network: nn.Module) -> int:
+    """How many numbers a network learns."""
+    return sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)
+
+
 @dataclass(frozen=True)
 class TrainedNetwork(Generic[Network]):
     """A trained network with what planning asks of it; never changed.
@@ -233,7 +239,7 @@ class TrainedNetwork(Generic[Network]):
     @property
     def parameters(self) -> int:
         """Learned numbers of the network."""
-        return sum(tensor.numel() for tensor in self.network.parameters() if tensor.requires_grad)
+        return learned(self.network)
 
     def observations(self, queries: Queries, expected: int) -> tuple[Tensor, Tensor]:
         """Initial and goal observations [N, E] on the device.

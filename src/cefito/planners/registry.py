@@ -12,8 +12,12 @@ from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.planner import ChainPlanner
 from cefito.planners.chain.settings import ChainSettings
 from cefito.planners.frequent import FrequentPlanner
+from cefito.planners.kepp.planner import KeppPlanner
+from cefito.planners.kepp.settings import KeppSettings
 from cefito.planners.llm.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.llm.settings import LlmSettings
+from cefito.planners.mtid.planner import MtidPlanner
+from cefito.planners.mtid.settings import MtidSettings
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
@@ -54,11 +58,13 @@ METHODS: dict[str, Method] = {
     "chain": Method(ChainPlanner, ChainSettings),
     "viterbi": Method(ViterbiPlanner, ViterbiSettings),
     "pdpp": Method(PdppPlanner, PdppSettings),
+    "mtid": Method(MtidPlanner, MtidSettings),
     "schema": Method(SchemaPlanner, SchemaSettings),
     "planllm": Method(PlanLlmPlanner, PlanLlmSettings),
     "planllm-leaky": Method(LeakyPlanner, PlanLlmSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
     "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
+    "kepp": Method(KeppPlanner, KeppSettings),
     "llm-ends": Method(LlmEndsPlanner, LlmSettings),
     "llm-ranked": Method(LlmRankedPlanner, LlmSettings),
     "nearest": Method(NearestPlanner, NoSettings),

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
-from cefito.field.classifier import TaskClassifier
+from cefito.field.classifier import TaskClassifier, TaskNetwork
 from cefito.field.settings import ClassifierConfig
-from cefito.planners.base import Queries
+from cefito.planners.base import Queries, Shape
 from cefito.planners.networks import (
     TrainedNetwork,
     TrainingContext,
     copy_learned,
     finite_outputs,
+    learned,
     train_network,
 )
 from cefito.runtime import Stream
@@ -28,7 +29,7 @@ from cefito.training.classifier_loss import ClassifierLoss
 from cefito.training.settings import ClassifierTrainingConfig
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["ClassifierSettings", "TaskModel"]
+__all__ = ["ClassifierSettings", "TaskModel", "TaskPredictor"]
 
 
 class ClassifierSettings(Frozen):
@@ -38,8 +39,37 @@ class ClassifierSettings(Frozen):
     classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
 
 
+Network = TypeVar("Network", bound=TaskNetwork)
+
+
+class TaskPredictor(TrainedNetwork[Network]):
+    """A trained network that tells the task of a query."""
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return len(self.network.mean)
+
+    @torch.inference_mode()
+    def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
+        """Log p(task | observations), [N, |C|].
+
+        Raises:
+            RunError: Observations of another dimension.
+        """
+        logits = self.network(*self.observations(queries, self.observation_dim))
+        finite_outputs(logits, self.title)
+        return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
+
+    def predict(self, queries: Queries) -> NDArray[np.int64]:
+        """The given tasks where there are any, else the likeliest ones, [N]."""
+        if queries.tasks is not None:
+            return queries.tasks
+        return np.asarray(self.log_probabilities(queries).argmax(axis=1), dtype=np.int64)
+
+
 @dataclass(frozen=True)
-class TaskModel(TrainedNetwork[TaskClassifier]):
+class TaskModel(TaskPredictor[TaskClassifier]):
     """A trained task classifier."""
 
     title: ClassVar[str] = "task classifier"
@@ -89,6 +119,15 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         return cls(network), result
 
     @classmethod
+    def size(cls, config: ClassifierConfig, shape: Shape) -> int:
+        """Learned numbers of a classifier for data of a shape."""
+        return learned(
+            TaskClassifier(
+                config=config, observation_dim=shape.observation_dim, task_count=shape.tasks
+            )
+        )
+
+    @classmethod
     def load(
         cls, folder: Path | str, *, config: ClassifierConfig, device: torch.device | str = "cpu"
     ) -> Self:
@@ -111,28 +150,6 @@ class TaskModel(TrainedNetwork[TaskClassifier]):
         )
 
     @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.network.fc1.in_features
-
-    @property
     def task_count(self) -> int:
         """Tasks that it tells from each other."""
         return self.network.fc4.out_features
-
-    @torch.inference_mode()
-    def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
-        """Log p(task | observations), [N, |C|].
-
-        Raises:
-            RunError: Observations of another dimension.
-        """
-        logits = self.network(*self.observations(queries, self.observation_dim))
-        finite_outputs(logits, self.title)
-        return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
-
-    def predict(self, queries: Queries) -> NDArray[np.int64]:
-        """The given tasks where there are any, else the likeliest ones, [N]."""
-        if queries.tasks is not None:
-            return queries.tasks
-        return np.asarray(self.log_probabilities(queries).argmax(axis=1), dtype=np.int64)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.field.classifier import TaskClassifier
+from cefito.field.classifier import TaskNetwork
 from cefito.field.predictor import Dropout
 from cefito.training.augmentation import Observations
 from cefito.training.distributed import Processes
@@ -32,7 +32,7 @@ class ClassifierLoss:
     def __init__(
         self,
         *,
-        classifier: TaskClassifier,
+        classifier: TaskNetwork,
         train: Windows,
         val: Windows,
         config: ClassifierTrainingConfig,
@@ -59,9 +59,7 @@ class ClassifierLoss:
         ends = rows + (draw * self.later[rows]).long()
         initial, goal = self.observations.draw(rows, generator, ends)
         initial, goal, tasks = (group.share(part) for part in (initial, goal, self.tasks[rows]))
-        dropout = (
-            Dropout(self.module.config.dropout, generator) if self.module.config.dropout else None
-        )
+        dropout = Dropout(self.module.dropout, generator) if self.module.dropout else None
         logits = self.module(initial, goal, dropout=dropout)
         loss = F.cross_entropy(
             logits.float(), tasks, reduction="sum", label_smoothing=self.config.label_smoothing

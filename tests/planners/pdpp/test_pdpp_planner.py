@@ -16,10 +16,11 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
+from cefito.planners.diffusion.loss import DiffusionLoss, end_weights
+from cefito.planners.diffusion.model import best_plans
 from cefito.planners.networks import TrainingContext
-from cefito.planners.pdpp.loss import PdppLoss
 from cefito.planners.pdpp.network import PdppNetwork
-from cefito.planners.pdpp.planner import PdppModel, PdppPlanner, _best
+from cefito.planners.pdpp.planner import PdppModel, PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 from cefito.planners.settings import load_config
 from cefito.planners.task_model import TaskModel
@@ -83,7 +84,7 @@ def weights(planner: PdppPlanner) -> dict[str, torch.Tensor]:
     return planner.model.network.state_dict()
 
 
-def pdpp_loss(world: tuple[Windows, Windows], **overrides: object) -> PdppLoss:
+def pdpp_loss(world: tuple[Windows, Windows], **overrides: object) -> DiffusionLoss:
     """The loss of an untrained network, with all weights away from their special beginnings."""
     train, val = world
     config = tiny(
@@ -107,7 +108,14 @@ def pdpp_loss(world: tuple[Windows, Windows], **overrides: object) -> PdppLoss:
         for parameter in network.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=draws)
         network.mean += 0.1 * torch.randn(network.mean.shape, generator=draws)
-    return PdppLoss(network=network, train=train, val=val, tasks=val.tasks, config=config)
+    return DiffusionLoss(
+        network=network,
+        train=train,
+        val=val,
+        known=(train.tasks,),
+        val_known=(val.tasks,),
+        weights=end_weights(3, config.ends),
+    )
 
 
 # the loss
@@ -251,7 +259,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path)
         pass
 
     context = TrainingContext(folder=tmp_path, key="a")
-    validate, calls = PdppLoss.validate, []
+    validate, calls = DiffusionLoss.validate, []
 
     def twice(self, group):
         calls.append(None)
@@ -260,7 +268,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path)
         return validate(self, group)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PdppLoss, "validate", twice)
+        patch.setattr(DiffusionLoss, "validate", twice)
         with pytest.raises(KilledError):
             fit(world, context=context)
     resumed = fit(world, context=context)
@@ -296,7 +304,7 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     scores = np.random.default_rng(seed).standard_normal((horizon, actions))
     scores = np.round(scores) if ties else scores
-    best = _best(scores, top_k, Effort(0, 0))
+    best = best_plans(scores, top_k, Effort(0, 0))
     every = sorted(
         (-sum(scores[step, action] for step, action in enumerate(row)), row)
         for row in itertools.product(range(actions), repeat=horizon)
@@ -310,7 +318,7 @@ def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
 
 def test_many_actions_are_no_burden():
     scores = np.random.default_rng(0).standard_normal((6, 778))
-    best = _best(scores, 50, Effort(0, 0))
+    best = best_plans(scores, 50, Effort(0, 0))
     np.testing.assert_array_equal(best.actions[0], scores.argmax(axis=1))
     assert len(np.unique(best.actions, axis=0)) == len(best) == 50
     assert (np.diff(best.energies) >= 0).all()
@@ -356,7 +364,7 @@ def test_blocks_of_queries_are_put_together(world, planner, monkeypatch):
     queries = Queries.from_windows(world[1])
     tasks = planner.predict_tasks(queries)
     whole = planner.model.scores(queries, tasks)
-    monkeypatch.setattr("cefito.planners.pdpp.planner.BLOCK", 7)
+    monkeypatch.setattr("cefito.planners.diffusion.model.BLOCK", 7)
     np.testing.assert_allclose(planner.model.scores(queries, tasks), whole, rtol=1e-4, atol=1e-5)
 
 

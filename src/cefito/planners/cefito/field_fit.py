@@ -13,8 +13,10 @@ from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows, reversed_windows
 from cefito.errors import ConfigError
 from cefito.field.energy import EnergyField
-from cefito.field.joint import JointField, PartName, make_field, named_parts
+from cefito.field.joint import JointField, PartName, make_field, named_parts, parameter_count
 from cefito.field.predictor import normalise
+from cefito.field.settings import FieldConfig
+from cefito.planners.base import Shape
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems, warn_guided
 from cefito.planners.networks import TrainingContext, copy_learned
@@ -23,7 +25,7 @@ from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["FIELD", "fit_field", "further_vectors", "part_seed"]
+__all__ = ["FIELD", "field_size", "fit_field", "further_vectors", "part_seed"]
 
 FIELD = "energy field"
 
@@ -98,6 +100,24 @@ def fit_field(
             known=learned[name].predictor.action_vectors if learned else None,
         )
     return field.eval(), results
+
+
+def field_size(config: FieldConfig, shape: Shape) -> int:
+    """Learned numbers of a field for data of a shape."""
+    widths = {
+        "observed": shape.observation_dim,
+        "text": shape.text_dim,
+        "auto": shape.text_dim,
+    }
+    width = widths.get(config.action_encoding, 0)
+    field = make_field(
+        config=config,
+        observation_dim=shape.observation_dim,
+        action_count=shape.actions,
+        horizon=shape.horizon,
+        action_vectors=torch.empty(shape.actions, width) if width else None,
+    )
+    return parameter_count(field)
 
 
 def part_seed(seed: int, name: PartName) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.data.windows import Windows
+from cefito.data.windows import Windows, video_folds
 from cefito.planners.base import Queries
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
 from cefito.planners.cefito.weights import NOTHING_FITTED, Evidence, ObjectiveFit, Weights
@@ -164,7 +164,7 @@ def _earned(
     for name, columns in (("simple", list(simple)), ("rich", [*simple, *more])):
         values = np.full(candidates.possible.shape, -np.inf)
         for fold in range(_FOLDS):
-            held = _fold_of(candidates.videos) == fold
+            held = video_folds(candidates.videos, _FOLDS) == fold
             inside = candidates.subset(~held)
             part = candidates.features[held]
             values[held] = part[:, :, _JOINT] + part[:, :, columns] @ inside.fit(columns)
@@ -176,13 +176,6 @@ def _earned(
     success = int((rich_share == 1).sum()) - int((simple_share == 1).sum())
     accuracy = float((rich_share - simple_share).sum())
     return bool(min(success, accuracy) >= -_ROUNDING and max(success, accuracy) > _ROUNDING)
-
-
-def _fold_of(videos: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The fold of each window; windows of a video share one."""
-    _, place = np.unique(videos, return_inverse=True)
-    folds = np.random.default_rng(0).permutation(int(place.max()) + 1) % _FOLDS
-    return np.asarray(folds[place])
 
 
 def _candidates(

@@ -23,13 +23,19 @@ from cefito.planners.base import (
     Description,
     Fitted,
     Queries,
+    Shape,
     Vocabulary,
     check_finite,
     check_queries,
     described,
 )
 from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
-from cefito.planners.cefito.field_fit import FIELD, fit_field, further_vectors
+from cefito.planners.cefito.field_fit import (
+    FIELD,
+    field_size,
+    fit_field,
+    further_vectors,
+)
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
@@ -93,6 +99,14 @@ class CefitoPlanner:
 
     def __repr__(self) -> str:
         return described(self)
+
+    @classmethod
+    def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:
+        """Those of the task classifier and of the field; the chain is not in the paper."""
+        sizes = {FIELD: field_size(settings.field, shape)}
+        if settings.search.task_model == "classifier":
+            sizes[TaskModel.title] = TaskModel.size(settings.classifier, shape)
+        return sizes
 
     @classmethod
     def fit(

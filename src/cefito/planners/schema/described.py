@@ -14,10 +14,12 @@ from cefito.encoders.text import PretrainedText
 from cefito.planners.descriptions import name_vectors, read_descriptions, template_vectors
 from cefito.planners.schema.settings import SchemaConfig
 
-__all__ = ["SIZES", "fixed_descriptions", "vectors_digest"]
+__all__ = ["PUBLISHED_WIDTH", "SIZES", "fixed_descriptions", "vectors_digest"]
 
 SIZES = {"file": 6, "templates": 6, "names": 6, "observations": 2}
 """Descriptions of an action, by their kind; no others are encoded."""
+PUBLISHED_WIDTH = 768
+"""Width of the published embeddings, those of CLIP ViT-L/14 at 336 pixels."""
 
 
 def fixed_descriptions(

@@ -14,15 +14,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Queries
+from cefito.planners.base import Queries, Shape
 from cefito.planners.descriptions import EndMeans
 from cefito.planners.networks import (
     TrainedNetwork,
     TrainingContext,
     finite_outputs,
+    learned,
     train_network,
 )
-from cefito.planners.schema.described import SIZES, fixed_descriptions, vectors_digest
+from cefito.planners.schema.described import (
+    PUBLISHED_WIDTH,
+    SIZES,
+    fixed_descriptions,
+    vectors_digest,
+)
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
 from cefito.planners.schema.settings import SchemaConfig
@@ -111,6 +117,21 @@ class SchemaModel(TrainedNetwork[SchemaNetwork]):
             context=context.part(cls.part),
         )
         return cls(network), result
+
+    @classmethod
+    def size(cls, config: SchemaConfig, shape: Shape) -> int:
+        """How many numbers the network learns, for data of a shape."""
+        kind = config.described
+        widths = {"names": config.name_width, "observations": shape.observation_dim}
+        network = cls.network_class(
+            config=config,
+            observation_dim=shape.observation_dim,
+            task_count=shape.tasks,
+            action_count=shape.actions,
+            horizon=shape.horizon,
+            described=(SIZES[kind], widths.get(kind, PUBLISHED_WIDTH)) if kind in SIZES else None,
+        )
+        return learned(network)
 
     @classmethod
     def load(

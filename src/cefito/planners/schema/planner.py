@@ -22,6 +22,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Shape,
     Vocabulary,
     check_queries,
 )
@@ -73,6 +74,11 @@ class SchemaPlanner(BasePlanner):
         """The settings of the network among the method's."""
         config: SchemaConfig = getattr(settings, cls.model_class.section)
         return config
+
+    @classmethod
+    def sizes(cls, settings: SchemaSettings, shape: Shape) -> dict[str, int]:
+        """That of the network."""
+        return {cls.model_class.title: cls.model_class.size(cls.config_of(settings), shape)}
 
     @classmethod
     def fit(

@@ -59,7 +59,7 @@ class SchemaConfig(Frozen):
     dropout: float = Field(0.2, ge=0, lt=1)
     normalise: bool = False
     centre: bool = False
-    descriptions: str = "observations"
+    descriptions: str = "names"
     name_width: PositiveInt = 768
     text_encoder: str = "openai/clip-vit-large-patch14-336"
     text_layer: str = "projected"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.field.predictor import Dropout, normalise
+from cefito.field.predictor import normalise
+from cefito.planners.post_norm import PostNormLayer, dropping
 from cefito.planners.viterbi.settings import ViterbiConfig
 
 __all__ = ["Outputs", "ViterbiNetwork"]
 
 _TEMPERATURE = 1 / 0.07  # initial factor of the cosines (published)
-
-_Drop = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class ViterbiNetwork(nn.Module):
         self.encoder = nn.Sequential(
             nn.Linear(observation_dim, config.hidden), nn.Linear(config.hidden, width)
         )
-        self.layer = _Layer(width, config.heads, config.feedforward)
+        self.layer = PostNormLayer(width, config.heads, config.feedforward, F.gelu)
         self.norm = nn.LayerNorm(width)
         self.fc = nn.Linear(2 * width, 2 * width)
         self.emission = nn.Linear(2 * width, horizon * action_count)
@@ -112,13 +110,13 @@ class ViterbiNetwork(nn.Module):
             goal: Goal observations [B, E].
             generator: In training, the source of dropout.
         """
-        drop = self._drop(self.config.dropout, generator)
+        drop = dropping(self.config.dropout, generator)
         x = torch.stack([initial, goal], dim=1)
         if self.config.centre:
             x = x - self.mean
         if self.config.normalise:
             x = normalise(x)
-        states = self.encoder(self._drop(self.config.input_dropout, generator)(x))
+        states = self.encoder(dropping(self.config.input_dropout, generator)(x))
         tokens = self.norm(self.layer(states, drop))
         hidden = drop(torch.sigmoid(self.fc(tokens.flatten(1))))
         emissions = F.logsigmoid(self.emission(hidden).float()).unflatten(1, (self.horizon, -1))
@@ -155,37 +153,8 @@ class ViterbiNetwork(nn.Module):
             means = F.normalize(self.free.float(), dim=-1)
         else:
             assert self.description is not None
-            drop = self._drop(self.config.input_dropout, generator)
+            drop = dropping(self.config.input_dropout, generator)
             encoded = self.description(drop(descriptions))
             means = F.normalize(encoded.float(), dim=-1).unflatten(1, (2, 3)).mean(dim=2)
         cosines = torch.einsum("bed,ked->bek", F.normalize(states.float(), dim=-1), means)
         return self.temperature * cosines.float()
-
-    @staticmethod
-    def _drop(rate: float, generator: torch.Generator | None) -> _Drop:
-        return Dropout(rate, generator) if generator is not None else lambda x: x
-
-
-class _Layer(nn.Module):
-    """A post-norm transformer layer: attention and a GELU MLP, each normalised after its sum."""
-
-    def __init__(self, width: int, heads: int, hidden: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.proj = nn.Linear(width, width)
-        self.fc1 = nn.Linear(width, hidden)
-        self.fc2 = nn.Linear(hidden, width)
-        self.norm1 = nn.LayerNorm(width)
-        self.norm2 = nn.LayerNorm(width)
-
-    def forward(self, x: Tensor, drop: _Drop) -> Tensor:
-        """[B, L, D] → [B, L, D]."""
-        query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for part in self.qkv(x).chunk(3, dim=-1)
-        )
-        weights = (query @ key.mT / query.shape[-1] ** 0.5).softmax(dim=-1)
-        mixed = (drop(weights) @ value).transpose(1, 2).flatten(2)
-        x = self.norm1(x + drop(self.proj(mixed)))
-        return self.norm2(x + drop(self.fc2(drop(F.gelu(self.fc1(x))))))  # type: ignore[no-any-return]

@@ -24,6 +24,7 @@ from cefito.planners.base import (
     BasePlanner,
     Fitted,
     Queries,
+    Shape,
     Vocabulary,
     check_queries,
 )
@@ -32,6 +33,7 @@ from cefito.planners.networks import (
     TrainedNetwork,
     TrainingContext,
     finite_outputs,
+    learned,
     train_network,
 )
 from cefito.planners.viterbi.descriptions import fixed_descriptions
@@ -198,6 +200,22 @@ class ViterbiPlanner(BasePlanner):
     model: ViterbiModel
     decoding: Decoding
     aligned_with: Alignment
+
+    @classmethod
+    def sizes(cls, settings: ViterbiSettings, shape: Shape) -> dict[str, int]:
+        """Those of all members; vectors of descriptions are as wide as those hashed from names."""
+        config = settings.viterbi
+        kind = config.aligned_with
+        network = ViterbiNetwork(
+            config=config,
+            observation_dim=shape.observation_dim,
+            action_count=shape.actions,
+            horizon=shape.horizon,
+            task_count=shape.tasks if config.task else 0,
+            description_dim=0 if kind in ("free", "none") else config.name_width,
+            free=kind == "free",
+        )
+        return {ViterbiModel.title: config.members * learned(network)}
 
     @classmethod
     def fit(

@@ -1,23 +1,15 @@
-"""What is diffused: a plan as a matrix over time, its noising, sampling and projection.
-
-The matrix of a plan is [T, C + K + E]: in every row the task as one-hot, the action as one-hot, and
-the observation, which is the initial one in row 1, the goal in row T and zero between. Task and
-observations are given. Whatever is done to a matrix, it is projected afterwards: its task and
-observation blocks become the given ones again. Only the actions are predicted.
-"""
+"""Noising matrices and denoising them: the schedule and the sampler."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-__all__ = ["Diffusion", "Projection"]
+__all__ = ["Diffusion"]
 
 _CLOSEST = 0.999  # most of the signal's variance that one diffusion step may take
 _OFFSET = 0.008  # of the cosine schedule
@@ -78,50 +70,3 @@ class Diffusion:
             rest = (x - math.sqrt(here) * clean) / math.sqrt(1 - here)
             x = project(math.sqrt(there) * clean + math.sqrt(1 - there) * rest)
         return x
-
-
-@dataclass(frozen=True)
-class Projection:
-    """What is given of plans: the tasks, and the observations of the first and the last row.
-
-    Attributes:
-        given: Matrices with the task and observation blocks filled in, zero elsewhere,
-            [B, T, C + K + E].
-        actions: The columns of the action block.
-    """
-
-    given: Tensor
-    actions: slice
-
-    @classmethod
-    def build(
-        cls,
-        tasks: Tensor,
-        initial: Tensor,
-        goal: Tensor,
-        *,
-        task_count: int,
-        action_count: int,
-        horizon: int,
-    ) -> Projection:
-        """The projection onto tasks [B] and observations [B, E].
-
-        At T = 1 the goal stands where the initial one stood.
-        """
-        one_hot = F.one_hot(tasks, task_count).to(initial.dtype)[:, None].expand(-1, horizon, -1)
-        between = initial.new_zeros(len(tasks), horizon, action_count + initial.shape[1])
-        between[:, 0, action_count:] = initial
-        between[:, -1, action_count:] = goal
-        return cls(
-            given=torch.cat([one_hot, between], dim=2),
-            actions=slice(task_count, task_count + action_count),
-        )
-
-    def __call__(self, matrix: Tensor) -> Tensor:
-        """The matrices [B, T, C + K + E] with the given task and observation blocks."""
-        return self.filled(matrix[..., self.actions])
-
-    def filled(self, actions: Tensor) -> Tensor:
-        """The given matrices with this action block [B, T, K]."""
-        before, after = self.given[..., : self.actions.start], self.given[..., self.actions.stop :]
-        return torch.cat([before, actions, after], dim=-1)

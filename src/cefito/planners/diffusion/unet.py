@@ -1,8 +1,9 @@
-"""The temporal U-Net of PDPP."""
+"""The temporal U-Net."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import torch
@@ -21,31 +22,51 @@ class TemporalUNet(nn.Module):
     likewise. Each level going up takes the features of the level of the same length going down
     beside its own.
 
+    Something may be added inside every residual block, between its two convolutions, where the time
+    is added too: `inside(width)` makes the module of a block with so many channels. It is called
+    with features [B, width, T] and with the latent of its block, and returns the features changed.
+
     Args:
         columns: D, columns of the matrices.
         widths: Channels of the levels.
         steps: S, the last time.
+        last_skip: Whether the last unit takes the features of the first level beside its own.
+        inside: Makes what is added inside a residual block; None adds nothing.
     """
 
     times: Tensor
 
-    def __init__(self, *, columns: int, widths: tuple[int, ...], steps: int) -> None:
+    def __init__(
+        self,
+        *,
+        columns: int,
+        widths: tuple[int, ...],
+        steps: int,
+        last_skip: bool = True,
+        inside: Callable[[int], nn.Module] | None = None,
+    ) -> None:
         super().__init__()
         first, last = widths[0], widths[-1]
+        self.last_skip = last_skip
         self.register_buffer("times", positions(steps + 1, first), persistent=False)
         self.time = nn.Sequential(
             nn.Linear(first, 4 * first), nn.Mish(), nn.Linear(4 * first, first), nn.Mish()
         )
-        self.down = nn.ModuleList(_Level(*pair, first) for pair in pairwise((columns, *widths)))
+        self.down = nn.ModuleList(
+            _Level(*pair, first, inside) for pair in pairwise((columns, *widths))
+        )
         self.shrink = nn.ModuleList(nn.Conv1d(width, width, 2) for width in widths[:-1])
-        self.middle = _Level(last, last, first)
+        self.middle = _Level(last, last, first, inside)
         self.up = nn.ModuleList(
-            _Level(2 * deep, shallow, first) for shallow, deep in reversed(list(pairwise(widths)))
+            _Level(2 * deep, shallow, first, inside)
+            for shallow, deep in reversed(list(pairwise(widths)))
         )
         self.grow = nn.ModuleList(
             nn.ConvTranspose1d(width, width, 2) for width in reversed(widths[:-1])
         )
-        self.end = nn.Sequential(_Unit(2 * first, first), nn.Conv1d(first, columns, 1))
+        self.end = nn.Sequential(
+            _Unit(2 * first if last_skip else first, first), nn.Conv1d(first, columns, 1)
+        )
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform, zero biases.
@@ -65,17 +86,35 @@ class TemporalUNet(nn.Module):
         for parameter in self.end[-1].parameters():
             nn.init.zeros_(parameter)
 
-    def forward(self, matrix: Tensor, times: Tensor) -> Tensor:
-        """[B, T, D] at times [B] → [B, T, D]; T must be at least the number of levels."""
+    @staticmethod
+    def blocks(levels: int) -> int:
+        """Residual blocks of a U-Net of so many levels."""
+        return 4 * levels  # two going down and two in the middle or going up
+
+    def forward(self, matrix: Tensor, times: Tensor, latents: Tensor | None = None) -> Tensor:
+        """Apply the network.
+
+        Args:
+            matrix: [B, T, D]; T must be at least the number of levels.
+            times: Time of each, [B].
+            latents: For what is added inside the blocks: a vector for each of N, in the order in
+                which they are passed, [B, N, W].
+
+        Returns:
+            [B, T, D].
+        """
         time = self.time(self.times[times])
+        inside = iter(latents.unbind(1) if latents is not None else ())
         x, left = matrix.transpose(1, 2), []
         for place, level in enumerate(self.down):
-            x = level(x if place == 0 else self.shrink[place - 1](x), time)
+            x = level(x if place == 0 else self.shrink[place - 1](x), time, inside)
             left.append(x)
-        x = self.middle(x, time)
+        x = self.middle(x, time, inside)
         for level, grow in zip(self.up, self.grow, strict=True):
-            x = grow(level(torch.cat([x, left.pop()], dim=1), time))
-        return self.end(torch.cat([x, left.pop()], dim=1)).transpose(1, 2)  # type: ignore[no-any-return]
+            x = grow(level(torch.cat([x, left.pop()], dim=1), time, inside))
+        if self.last_skip:
+            x = torch.cat([x, left.pop()], dim=1)
+        return self.end(x).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 class _Unit(nn.Module):
@@ -95,24 +134,34 @@ class _Unit(nn.Module):
 class _Block(nn.Module):
     """Two units with the time added between them, and a path past them."""
 
-    def __init__(self, inputs: int, width: int, time: int) -> None:
+    def __init__(
+        self, inputs: int, width: int, time: int, inside: Callable[[int], nn.Module] | None
+    ) -> None:
         super().__init__()
         self.first, self.second = _Unit(inputs, width), _Unit(width, width)
         self.time = nn.Linear(time, width)
         self.past = nn.Identity() if inputs == width else nn.Conv1d(inputs, width, 1)
+        self.inside = inside(width) if inside is not None else None
 
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        return self.second(self.first(x) + self.time(time)[:, :, None]) + self.past(x)  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, time: Tensor, latents: Iterator[Tensor]) -> Tensor:
+        between = self.first(x) + self.time(time)[:, :, None]
+        if self.inside is not None:
+            between = self.inside(between, next(latents))
+        return self.second(between) + self.past(x)  # type: ignore[no-any-return]
 
 
 class _Level(nn.Module):
     """Two residual blocks."""
 
-    def __init__(self, inputs: int, width: int, time: int) -> None:
+    def __init__(
+        self, inputs: int, width: int, time: int, inside: Callable[[int], nn.Module] | None
+    ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList([_Block(inputs, width, time), _Block(width, width, time)])
+        self.blocks = nn.ModuleList(
+            [_Block(inputs, width, time, inside), _Block(width, width, time, inside)]
+        )
 
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+    def forward(self, x: Tensor, time: Tensor, latents: Iterator[Tensor]) -> Tensor:
         for block in self.blocks:
-            x = block(x, time)
+            x = block(x, time, latents)
         return x

@@ -1,0 +1,69 @@
+"""`cefito planners`: every method with its paper, needs, abilities, size, and its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cefito.cli.console import print_json, table
+from cefito.cli.options import Flag
+
+if TYPE_CHECKING:
+    from cefito.evaluation.methods import ListedMethod
+    from cefito.evaluation.rows import Row
+
+__all__ = ["planners"]
+
+
+def planners(*, json: Flag = False) -> None:
+    """List every method: its paper, what it needs and can do, parameters at the published size.
+
+    Below, the rows that cefito compare can be asked for, by method. Parameters are those of the
+    preset paper on CrossTask (133 actions, 18 tasks) at T = 3, as the networks of this program
+    count them.
+
+    Args:
+        json: Print JSON instead of tables.
+    """
+    from cefito.evaluation.methods import listed_methods
+
+    methods = listed_methods()
+    if json:
+        print_json([method.to_dict() for method in methods])
+        return
+    table(
+        "methods, as cefito train --method takes them",
+        ("method", "title", "can", "needs", "parameters", "paper"),
+        [_cells(method) for method in methods],
+    )
+    table(
+        "rows, as cefito compare --planners takes them; all: those without a kind",
+        ("planner", "title", "method", "kind"),
+        [
+            (row.name, row.title, method.name, _kind(row))
+            for method in methods
+            for row in method.rows
+        ],
+    )
+
+
+def _cells(method: ListedMethod) -> tuple[str, ...]:
+    paper, size = method.about.paper, sum(method.parameters.values())
+    needs = [*method.needs, *(f"{use} (if given)" for use in method.about.uses)]
+    place = f" ({paper.place})" if paper is not None and paper.place else ""
+    return (
+        method.name,
+        method.about.title,
+        ", ".join(method.can),
+        ", ".join(needs) or "–",
+        f"{size / 1e6:.2f} M" if size else "not published",
+        "–" if paper is None else paper.title + place,
+    )
+
+
+def _kind(row: Row) -> str:
+    """Why "all" leaves a row out; empty where it does not."""
+    if row.oracle:
+        return "oracle"
+    if row.ablation:
+        return "ablation"
+    return "asks llm.model" if row.asks else ""

@@ -1,0 +1,63 @@
+"""Settings that all networks of diffusion have."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from cefito.settings import Frozen, check_weights
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
+
+__all__ = ["DiffusionConfig"]
+
+
+class DiffusionConfig(Frozen):
+    """Matrices over time, denoised by a temporal U-Net; the defaults are those of PDPP.
+
+    Attributes:
+        widths: Channels of the U-Net's levels, multiples of 8; no more levels than the horizon has
+            steps.
+        steps: Diffusion steps in training.
+        sampling: Steps of the deterministic sampler (DDIM), at most `steps`.
+        ends: Weight of the squared error of the first and the last action.
+        normalise: Layer-normalise the observations first (published: no).
+        centre: Subtract the training windows' mean observation first (published: no).
+        dropout: Share of the observations' features zeroed in training (published: none).
+        training: How it is trained.
+    """
+
+    widths: tuple[PositiveInt, ...] = Field((256, 512, 1024), min_length=1)
+    steps: PositiveInt = 200
+    sampling: PositiveInt = 10
+    ends: float = Field(10.0, gt=0)
+    normalise: bool = False
+    centre: bool = False
+    dropout: float = Field(0.0, ge=0, lt=1)
+    training: TrainingConfig = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=558,
+            batch_size=256,
+            learning_rate=5e-4,
+            weight_decay=0.0,
+            schedule="step",
+            warmup=0.16667,
+            factor=0.5,
+            interval=0.25,
+        ),
+        ema=EmaConfig(decay=0.995, every=10, warmup=400),
+        stopping=StoppingConfig(every=23, patience=0, windows=0),
+    )
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if any(width % 8 for width in self.widths):
+            raise ValueError(f"widths {list(self.widths)} must be multiples of 8")
+        pairs = zip(self.widths, self.widths[1:] or self.widths, strict=False)
+        check_weights(sum(3 * one * other for one, other in pairs), "a network of these widths")
+        check_weights(self.steps, "a diffusion of so many steps")
+        if self.sampling > self.steps:
+            raise ValueError(
+                f"sampling takes {self.sampling} steps, more than the {self.steps} of the training"
+            )
+        return self

@@ -1,0 +1,1 @@
+"""MTID: PDPP's diffusion, with vectors interpolated between the observations added inside."""

@@ -1,0 +1,122 @@
+"""MTID's latents: vectors between two observations, and how a residual block takes them in."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cefito.planners.post_norm import PostNormLayer, dropping
+
+__all__ = ["Interpolation", "LatentAttention"]
+
+
+class Interpolation(nn.Module):
+    """A latent vector for each residual block, between the initial observation and the goal.
+
+    Both observations are encoded by the same maps, mixed in a learned share for each latent, and
+    the latents of a query attend to each other. In the released code they attend to those of other
+    queries of the batch instead, so that a plan would depend on its neighbours.
+
+    The maps are convolutions of width 3 over a single position, of which only the middle tap acts,
+    and there are three of them, of which the middle one acts as often as more than two maps are
+    asked for. All are held, as published: sizes count them.
+
+    Args:
+        dim: E.
+        count: N, latents of a query.
+        encodings: Maps that each observation passes, at least two.
+        layers: Transformer layers.
+        heads: Heads of their attention; fewer where E cannot be divided by so many.
+        feedforward: Width inside their MLPs.
+        dropout: Their dropout.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        count: int,
+        encodings: int,
+        layers: int,
+        heads: int,
+        feedforward: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.encodings, self.dropout = encodings, dropout
+        self.encoders = nn.ModuleList(nn.Conv1d(dim, dim, 3, padding=1) for _ in range(3))
+        self.share = nn.Linear(1, count)
+        heads = max(number for number in range(1, min(heads, dim) + 1) if dim % number == 0)
+        self.layers = nn.ModuleList(
+            PostNormLayer(dim, heads, feedforward, F.relu) for _ in range(layers)
+        )
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw all weights anew: Kaiming-uniform, zero biases."""
+        for module in self.modules():
+            if isinstance(module, (nn.Conv1d, nn.Linear)):
+                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def shares(self) -> Tensor:
+        """α, the goal's share in each latent, in (0, 1), [N]; the same for every query."""
+        return torch.sigmoid(self.share(self.share.weight.new_ones(1)))
+
+    def encoded(self, x: Tensor) -> Tensor:
+        """Encode observations, […, E] → […, E]."""
+        first, between, last = self.encoders
+        for encoder in (first, *[between] * (self.encodings - 2), last):
+            x = F.relu(F.linear(x, encoder.weight[:, :, 1], encoder.bias))  # type: ignore[index, arg-type]
+        return x
+
+    def forward(
+        self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The latents of B queries, [B, N, E].
+
+        Args:
+            initial: Initial observations [B, E].
+            goal: Goal observations [B, E].
+            generator: In training, the source of dropout.
+        """
+        drop = dropping(self.dropout, generator)
+        share = self.shares()[:, None]
+        start, end = self.encoded(torch.stack([initial, goal]))[:, :, None]
+        mixed: Tensor = (1 - share) * start + share * end
+        x = mixed
+        for layer in self.layers:
+            x = layer(x, drop)
+        return mixed + x
+
+
+class LatentAttention(nn.Module):
+    """Features attend to a latent, inside a residual block.
+
+    There is a single key, so the weight of what it says is 1 in every head: attention comes to
+    adding one projected vector at every position. Its projections of queries and keys play no part
+    and are never learned; they are held because published sizes count them.
+
+    Args:
+        width: c, channels of the block.
+        dim: E, the width of latents.
+    """
+
+    def __init__(self, width: int, dim: int) -> None:
+        super().__init__()
+        self.latent = nn.Linear(dim, width)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, latent: Tensor) -> Tensor:
+        """Features [B, c, T] and latents [B, E] → features [B, c, T].
+
+        With z = x + attention they become x + LN(z) + MLP(LN'(z)); that there are two norms is
+        concluded from the published sizes.
+        """
+        said = self.out(self.value(self.latent(latent)))
+        attended = (x + said[:, :, None]).transpose(1, 2)
+        added = self.norm1(attended) + self.fc2(F.mish(self.fc1(self.norm2(attended))))
+        return x + added.transpose(1, 2)  # type: ignore[no-any-return]

@@ -1,0 +1,117 @@
+"""Settings of MTID; the defaults are the published ones, repeated in `paper.toml`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from cefito.planners.diffusion.settings import DiffusionConfig
+from cefito.planners.task_model import ClassifierSettings
+from cefito.settings import Frozen, check_weights
+from cefito.training.settings import (
+    ClassifierTrainingConfig,
+    EmaConfig,
+    OptimiserConfig,
+    StoppingConfig,
+    TrainingConfig,
+)
+
+__all__ = ["MtidClassifierConfig", "MtidConfig", "MtidSettings"]
+
+
+class MtidConfig(DiffusionConfig):
+    """MTID: PDPP's matrices and U-Net, and a latent vector for each of its residual blocks.
+
+    The weight of the squared error falls in a straight line from `ends`, that of the first and the
+    last action, to 1 in the middle.
+
+    Attributes:
+        interpolation: Whether there are latents; without them the U-Net is PDPP's.
+        encodings: Maps that each observation passes before the interpolation.
+        layers: Transformer layers over the latents.
+        heads: Heads of their attention; fewer where the features of an observation cannot be
+            divided by so many.
+        feedforward: Width inside their MLPs.
+        latent_dropout: Their dropout.
+        mask: Whether a plan keeps to the actions that its task has in the training windows, in
+            training and in planning (described in the paper, off in the released code). A task that
+            has no training window keeps to none.
+        tasks: What predicts tasks: MTID's "own" classifier, or the one that other methods "share".
+    """
+
+    steps: PositiveInt = 250
+    ends: float = Field(6.0, gt=0)
+    interpolation: bool = True
+    encodings: int = Field(2, ge=2, le=16)
+    layers: int = Field(5, ge=0, le=100)
+    heads: PositiveInt = 8
+    feedforward: int = Field(2048, ge=1, le=1 << 20)
+    latent_dropout: float = Field(0.1, ge=0, lt=1)
+    mask: bool = False
+    tasks: Literal["own", "shared"] = "own"
+    training: TrainingConfig = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=581,
+            batch_size=256,
+            learning_rate=5e-4,
+            weight_decay=0.0,
+            schedule="step",
+            warmup=0.16667,
+            factor=0.5,
+            interval=0.25,
+        ),
+        ema=EmaConfig(decay=0.995, every=10, warmup=400),
+        stopping=StoppingConfig(every=29, patience=0, windows=0),
+    )
+
+    @model_validator(mode="after")
+    def _latents_fit(self) -> MtidConfig:
+        check_weights(
+            sum(12 * width**2 for width in self.widths), "attention in blocks of these widths"
+        )
+        return self
+
+
+class MtidClassifierConfig(Frozen):
+    """MTID's own task classifier, a transformer over the two observations.
+
+    Attributes:
+        width: Of its layers.
+        layers: Number of transformer layers.
+        heads: Heads of their attention, a divisor of the width.
+        feedforward: Width inside their MLPs.
+        hidden: Width of the last hidden layer.
+        dropout: Share of hidden units zeroed in training.
+        normalise: Layer-normalise the observations first (published: no).
+        centre: Subtract the training windows' mean observation first (published: no).
+        training: How it is trained.
+    """
+
+    width: PositiveInt = 1024
+    layers: PositiveInt = 2
+    heads: PositiveInt = 4
+    feedforward: PositiveInt = 4096
+    hidden: PositiveInt = 512
+    dropout: float = Field(0.4, ge=0, lt=1)
+    normalise: bool = False
+    centre: bool = False
+    training: ClassifierTrainingConfig = ClassifierTrainingConfig()
+
+    @model_validator(mode="after")
+    def _usable(self) -> MtidClassifierConfig:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} cannot be divided among {self.heads} heads")
+        check_weights(
+            self.layers * self.width * (4 * self.width + 2 * self.feedforward)
+            + self.width * self.hidden,
+            "a task classifier of these sizes",
+        )
+        return self
+
+
+class MtidSettings(ClassifierSettings):
+    """The sections that MTID reads; its own classifier or the shared one, as `mtid.tasks` says."""
+
+    mtid: MtidConfig = MtidConfig()
+    mtid_classifier: MtidClassifierConfig = MtidClassifierConfig()

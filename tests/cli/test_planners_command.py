@@ -1,0 +1,32 @@
+import json
+
+from cefito.cli import main
+from cefito.evaluation.methods import listed_methods
+from cefito.evaluation.rows import ROWS
+from cefito.planners.registry import METHODS
+
+
+def test_methods_and_rows_as_tables(capsys):
+    assert main(["planners"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    methods, rows = out.split("rows, as cefito compare")
+    lines = {line.split()[0]: line for line in methods.splitlines()[2:]}
+    assert list(lines) == list(METHODS)
+    for part in ("ViterbiPlanNet", "5.55 M", "(CVPR 2026, arXiv 2603.04265)", "top-k"):
+        assert part in lines["viterbi"]
+    assert "descriptions of states (if given)" in lines["viterbi"]
+    assert "constraints" in lines["cefito"]
+    assert "constraints" not in lines["viterbi"]
+    assert "not published" in lines["nearest"]
+    assert sorted(line.split()[0] for line in rows.splitlines()[2:]) == sorted(ROWS)
+    kinds = {line.split()[0]: line.split()[-1] for line in rows.splitlines()[2:]}
+    assert kinds["pkg-oracle-ends"] == "oracle"
+    assert kinds["pkg"] == "pkg"
+
+
+def test_methods_as_json(capsys):
+    assert main(["planners", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out) == [method.to_dict() for method in listed_methods()]

@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.planners.diffusion.loss import end_weights
+from cefito.planners.diffusion.matrix import ACTION, OBSERVATION, Block, Layout, task_block
+from cefito.planners.diffusion.network import DiffusionNetwork
+from cefito.planners.diffusion.settings import DiffusionConfig
+from cefito.runtime import generator_for
+
+ACTIONS, DIM = 5, 4
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator_for("cpu", seed))
+
+
+def twice(values: torch.Tensor) -> torch.Tensor:
+    return 2 * values
+
+
+def layout(horizon: int = 4, **changes: object) -> Layout:
+    """Tasks, then a block with a number for every row, then actions and observations."""
+    blocks = (task_block(3), Block("numbers", 2, twice))
+    given = {"before": blocks, "action_count": ACTIONS, "observation_dim": DIM, **changes}
+    return Layout(horizon=horizon, **given)
+
+
+def known(horizon: int = 4, seed: int = 0) -> tuple[torch.Tensor, ...]:
+    return (
+        torch.tensor([2, 0]),
+        drawn(2, horizon, 2, seed=seed),
+        drawn(2, DIM, seed=seed + 1),
+        drawn(2, DIM, seed=seed + 2),
+    )
+
+
+def test_blocks_stand_beside_each_other_in_their_order():
+    blocks = layout()
+    assert blocks.widths == {"task": 3, "numbers": 2, ACTION: ACTIONS, OBSERVATION: DIM}
+    assert blocks.columns == 3 + 2 + ACTIONS + DIM
+    places = [blocks.columns_of(name) for name in blocks.widths]
+    assert places == [slice(0, 3), slice(3, 5), slice(5, 10), slice(10, 14)]
+    with pytest.raises(KeyError, match="graph"):
+        blocks.columns_of("graph")
+
+
+@given(st.integers(1, 5), st.booleans(), st.booleans(), st.integers(0, 100))
+@settings(max_examples=40, deadline=None)
+def test_projection_against_a_slow_loop(horizon, ends_only, masked, seed):
+    tasks, numbers, initial, goal = parts = known(horizon, seed)
+    allowed = torch.rand(2, 1, ACTIONS, generator=generator_for("cpu", seed, 9)) < 0.5
+    project = layout(horizon, ends_only=ends_only).projection(
+        *parts, allowed=allowed if masked else None
+    )
+    matrix = drawn(2, horizon, 3 + 2 + ACTIONS + DIM, seed=seed + 3)
+    result = project(matrix)
+    for plan in range(2):
+        for row in range(horizon):
+            at_end = row in (0, horizon - 1)
+            expected = [float(task == tasks[plan]) for task in range(3)]
+            expected += [2 * float(number) for number in numbers[plan, row]]
+            for action in range(ACTIONS):
+                opened = (at_end or not ends_only) and (allowed[plan, 0, action] or not masked)
+                expected.append(float(matrix[plan, row, 5 + action]) if opened else 0.0)
+            seen = goal[plan] if row == horizon - 1 else initial[plan] if row == 0 else [0.0] * DIM
+            expected += [float(value) for value in seen]
+            np.testing.assert_array_equal(result[plan, row].numpy(), np.float32(expected))
+    assert torch.equal(project(result), result)
+
+
+def test_rows():
+    assert layout(4).rows().tolist() == [True] * 4
+    assert layout(4, ends_only=True).rows().tolist() == [True, False, False, True]
+    assert layout(1, ends_only=True).rows().tolist() == [True]
+    assert end_weights(4, 10.0, between=0.0).tolist() == [10, 0, 0, 10]
+    assert end_weights(3, 5.0).tolist() == [5, 1, 5]
+    assert end_weights(1, 5.0).tolist() == [5]
+
+
+def network(**changes: object) -> DiffusionNetwork:
+    made = DiffusionNetwork(
+        config=DiffusionConfig(widths=(8, 16), steps=20, sampling=5), layout=layout(**changes)
+    )
+    made.reset(generator_for("cpu", 1))
+    for place, parameter in enumerate(made.parameters()):
+        parameter.data += 0.2 * drawn(*parameter.shape, seed=100 + place)
+    return made
+
+
+def test_rows_that_are_given_are_zero_and_tell_nothing():
+    made, parts = network(ends_only=True), known()
+    scores = made.scores(*parts)
+    assert not scores[:, 1:-1].any()
+    assert scores[:, [0, -1]].all()
+    made.noise[1:-1] = 7
+    assert torch.equal(made.scores(*parts), scores)
+
+
+def test_blocks_are_what_the_network_sees():
+    made, parts = network(), known()
+    scores = made.scores(*parts)
+    for place, other in enumerate(known(seed=7)):
+        changed = [other + 1 if place == 0 and at == 0 else part for at, part in enumerate(parts)]
+        if place:
+            changed[place] = other
+        else:
+            changed[0] = (parts[0] + 1) % 3
+        assert not torch.allclose(made.scores(*changed), scores)
+
+
+def test_actions_that_are_not_allowed_are_forbidden_and_tell_nothing(monkeypatch):
+    made, parts = network(), known()
+    mask = torch.tensor([[True, False, True, True, False], [False, True, True, True, True]])
+    monkeypatch.setattr(made, "allowed", lambda *_: mask[:, None])
+    scores = made.scores(*parts)
+    assert torch.equal(scores.isneginf(), ~mask[:, None].expand(-1, 4, -1))
+    seen, forward = [], made.forward
+    monkeypatch.setattr(made, "forward", lambda x, *rest: seen.append(x) or forward(x, *rest))
+    made.scores(*parts)
+    actions = made.layout.columns_of(ACTION)
+    assert len(seen) == 5
+    assert all(not (matrix[..., actions] * ~mask[:, None]).any() for matrix in seen)

@@ -1,0 +1,135 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.planners.diffusion.process import Diffusion
+from cefito.runtime import generator_for
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator_for("cpu", seed))
+
+
+# the schedule
+
+
+@pytest.mark.parametrize("steps", [1, 7, 50, 200])
+def test_signal_follows_the_cosine_schedule(steps):
+    def share(time: int) -> float:
+        return math.cos((time / steps + 0.008) / 1.008 * math.pi / 2) ** 2
+
+    signal, expected = 1.0, [1.0]
+    for time in range(1, steps + 1):
+        signal *= 1 - min(1 - share(time) / share(time - 1), 0.999)
+        expected.append(signal)
+    np.testing.assert_allclose(
+        Diffusion(steps=steps, sampling=1).signal.numpy(), expected, rtol=1e-9
+    )
+    if steps >= 50:
+        assert expected[-1] < 1e-5
+
+
+@given(st.integers(1, 300), st.data())
+@settings(max_examples=50, deadline=None)
+def test_times_are_uniform_and_end_at_0(steps, data):
+    sampling = data.draw(st.integers(1, steps))
+    times = Diffusion(steps=steps, sampling=sampling).times
+    gaps = [one - two for one, two in itertools.pairwise(times)]
+    assert times[0] == steps
+    assert times[-1] == 0
+    assert len(gaps) == sampling
+    assert min(gaps) >= 1
+    assert max(gaps) - min(gaps) <= (1 if steps % sampling else 0) + 1e-9
+    assert all(
+        abs(time - steps * left / sampling) <= 0.5
+        for time, left in zip(times, range(sampling, -1, -1), strict=True)
+    )
+
+
+def test_published_times():
+    assert Diffusion(steps=200, sampling=10).times == [
+        200,
+        180,
+        160,
+        140,
+        120,
+        100,
+        80,
+        60,
+        40,
+        20,
+        0,
+    ]
+    assert Diffusion(steps=50, sampling=10).times == [50, 45, 40, 35, 30, 25, 20, 15, 10, 5, 0]
+
+
+def test_noising_keeps_the_variance_and_the_share_of_the_signal():
+    diffusion = Diffusion(steps=20, sampling=5)
+    clean, noise, times = drawn(4, 3, 2), drawn(4, 3, 2, seed=1), torch.tensor([0, 1, 10, 20])
+    noised = diffusion.noised(clean, noise, times)
+    for row, time in enumerate(times.tolist()):
+        signal = float(diffusion.signal[time])
+        np.testing.assert_allclose(
+            noised[row],
+            math.sqrt(signal) * clean[row] + math.sqrt(1 - signal) * noise[row],
+            rtol=1e-6,
+        )
+    assert torch.equal(noised[0], clean[0])
+    assert noised.dtype == torch.float32
+
+
+# the sampler
+
+
+def test_sampling_with_an_oracle_gives_the_clean_matrix():
+    clean = drawn(2, 3, 4)
+    for steps, sampling in ((20, 5), (20, 20), (7, 1), (1, 1)):
+        result = Diffusion(steps=steps, sampling=sampling).sample(
+            lambda _x, _now: clean, drawn(2, 3, 4, seed=1), lambda x: x
+        )
+        torch.testing.assert_close(result, clean, rtol=0, atol=0)
+
+
+def test_sampling_between_stays_on_the_line_of_noise():
+    """With an oracle the noise that is left is always the one it began with.
+
+    So each step shows √ᾱ · clean + √(1 − ᾱ) · it.
+    """
+    diffusion = Diffusion(steps=20, sampling=5)
+    clean, noise, seen = drawn(1, 3, 4).double(), drawn(1, 3, 4, seed=1).double(), []
+
+    def oracle(x: torch.Tensor, now: int) -> torch.Tensor:
+        seen.append((now, x))
+        return clean
+
+    first = diffusion.signal[20]
+    noise_left = (noise - first.sqrt() * clean) / (1 - first).sqrt()
+    diffusion.sample(oracle, noise, lambda x: x)
+    assert [now for now, _ in seen] == [20, 16, 12, 8, 4]
+    for now, x in seen:
+        torch.testing.assert_close(x, diffusion.noised(clean, noise_left, torch.tensor([now])))
+
+
+def test_sampling_against_a_slow_reference():
+    diffusion, network_like = Diffusion(steps=20, sampling=5), drawn(4, 4, seed=3).double() / 4
+    start = drawn(1, 3, 4, seed=1).double()
+    result = diffusion.sample(
+        lambda x, now: torch.tanh(x @ network_like + now / 20), start, lambda x: x
+    )
+    x = start.numpy().copy()
+    for now, after in ((20, 16), (16, 12), (12, 8), (8, 4), (4, 0)):
+        clean = np.tanh(x @ network_like.numpy() + now / 20)
+        for index in np.ndindex(x.shape):
+            noise = (x[index] - math.sqrt(diffusion.signal[now]) * clean[index]) / math.sqrt(
+                1 - diffusion.signal[now]
+            )
+            x[index] = (
+                math.sqrt(diffusion.signal[after]) * clean[index]
+                + math.sqrt(1 - diffusion.signal[after]) * noise
+            )
+    np.testing.assert_allclose(result.numpy(), x, rtol=1e-9)

@@ -1,0 +1,74 @@
+import pytest
+import torch
+from torch import nn
+
+from cefito.planners.diffusion.unet import TemporalUNet
+from cefito.runtime import generator_for
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator_for("cpu", seed))
+
+
+class Noted(nn.Module):
+    """Adds the first number of its latent to everything; notes what it saw."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.seen: list[float] = []
+
+    def forward(self, x: torch.Tensor, latent: torch.Tensor) -> torch.Tensor:
+        assert x.shape[1] == self.width
+        self.seen.append(float(latent[0, 0]))
+        return x + latent[:, :1, None]
+
+
+def test_blocks_begin_as_their_path_past():
+    unet = TemporalUNet(columns=6, widths=(8, 16), steps=5)
+    unet.reset(generator_for("cpu", 0))
+    block, x = unet.down[0].blocks[0], drawn(2, 6, 3)
+    torch.testing.assert_close(block(x, drawn(2, 8), iter(())), block.past(x))
+
+
+@pytest.mark.parametrize("widths", [(8,), (8, 16), (8, 16, 24)])
+def test_each_block_has_a_latent_of_its_own_in_the_order_of_passing(widths):
+    unet = TemporalUNet(columns=6, widths=widths, steps=5, inside=Noted)
+    unet.reset(generator_for("cpu", 0))
+    count = TemporalUNet.blocks(len(widths))
+    latents = torch.arange(float(count))[None, :, None].expand(2, -1, 3)
+    unet(drawn(2, 3, 6), torch.tensor([1, 2]), latents)
+    noted = [module for module in unet.modules() if isinstance(module, Noted)]
+    assert [module.seen for module in noted] == [[float(place)] for place in range(count)]
+    first, last = widths[0], widths[-1]
+    down = [width for width in widths for _ in range(2)]
+    up = [width for width in reversed(widths[:-1]) for _ in range(2)]
+    assert [module.width for module in noted] == [*down, last, last, *up]
+    assert noted[0].width == first
+
+
+def test_what_is_inside_acts_between_the_convolutions():
+    unet = TemporalUNet(columns=6, widths=(8,), steps=5, inside=Noted)
+    unet.reset(generator_for("cpu", 0))
+    block, x, time = unet.down[0].blocks[0], drawn(2, 6, 3), drawn(2, 8)
+    for parameter in block.second.parameters():
+        parameter.data += drawn(*parameter.shape, seed=3)
+    between = block.first(x) + block.time(time)[:, :, None] + 0.5
+    torch.testing.assert_close(
+        block(x, time, iter([torch.full((2, 4), 0.5)])), block.second(between) + block.past(x)
+    )
+
+
+def test_without_the_last_skip_the_first_level_is_not_seen_again():
+    sizes = [
+        sum(
+            parameter.numel()
+            for parameter in TemporalUNet(
+                columns=6, widths=(8, 16), steps=5, last_skip=skip
+            ).parameters()
+        )
+        for skip in (True, False)
+    ]
+    assert sizes[0] - sizes[1] == 3 * 8 * 8
+    unet = TemporalUNet(columns=6, widths=(8, 16), steps=5, last_skip=False)
+    assert unet(drawn(2, 3, 6), torch.tensor([1, 2])).shape == (2, 3, 6)

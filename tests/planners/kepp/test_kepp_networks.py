@@ -1,0 +1,338 @@
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data.taxonomy import Taxonomy
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError
+from cefito.planners.base import Queries
+from cefito.planners.diffusion.loss import DiffusionLoss, end_weights
+from cefito.planners.diffusion.network import DiffusionNetwork
+from cefito.planners.diffusion.settings import DiffusionConfig
+from cefito.planners.kepp.networks import (
+    PlanModel,
+    PlanNetwork,
+    StepModel,
+    StepNetwork,
+    check_kepp_horizon,
+)
+from cefito.planners.kepp.settings import KeppConfig, PlanConfig
+from cefito.planners.networks import TrainingContext
+from cefito.runtime import generator_for
+from cefito.training.distributed import Processes
+from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
+
+ACTIONS, DIM, STEPS = 3, 2, 20
+TINY = {"widths": (8, 16), "steps": STEPS, "sampling": 4}
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator_for("cpu", seed))
+
+
+def stirred(made: DiffusionNetwork) -> DiffusionNetwork:
+    """The network with all weights away from their special beginnings."""
+    made.reset(generator_for("cpu", 0))
+    for place, parameter in enumerate(made.parameters()):
+        parameter.data += 0.2 * drawn(*parameter.shape, seed=100 + place)
+    made.mean += 0.1 * drawn(DIM, seed=99)
+    return made
+
+
+def step_network(horizon: int = 3, **changes: object) -> StepNetwork:
+    return stirred(
+        StepNetwork(
+            config=DiffusionConfig(**{**TINY, **changes}),
+            observation_dim=DIM,
+            action_count=ACTIONS,
+            horizon=horizon,
+        )
+    )
+
+
+def plan_network(horizon: int = 3, agreement: str = "last") -> PlanNetwork:
+    return stirred(
+        PlanNetwork(
+            config=KeppConfig(plan=PlanConfig(**TINY), agreement=agreement),
+            observation_dim=DIM,
+            action_count=ACTIONS,
+            horizon=horizon,
+        )
+    )
+
+
+# slow references: one query, numpy, from the tensors
+
+
+class Slow:
+    """The temporal U-Net without the last connection past it, two levels, by loops over places."""
+
+    def __init__(self, network: DiffusionNetwork) -> None:
+        state = network.state_dict()
+        self.tensors = {name: tensor.double().numpy() for name, tensor in state.items()}
+        self.network = network
+
+    def __call__(self, matrix: np.ndarray, now: int) -> np.ndarray:
+        first = self.network.config.widths[0]
+        frequency = [10_000 ** -(2 * place / first) for place in range(first // 2)]
+        angles = [now * value for value in frequency]
+        place = np.array([*map(math.sin, angles), *map(math.cos, angles)])
+        time = mish(self.linear("time.2", mish(self.linear("time.0", place))))
+        high = self.level("down.0", matrix.T, time)
+        low = self.level("down.1", self.convolution("shrink.0", high, 0), time)
+        x = self.level("middle", low, time)
+        x = self.level("up.0", np.concatenate([x, low]), time)
+        weight, grown = self.tensors["unet.grow.0.weight"], np.zeros((x.shape[0], x.shape[1] + 1))
+        for place, tap in np.ndindex(x.shape[1], 2):
+            grown[:, place + tap] += weight[:, :, tap].T @ x[:, place]
+        x = grown + self.tensors["unet.grow.0.bias"][:, None]
+        return self.convolution("end.1", self.unit("end.0", x), 0).T
+
+    def linear(self, name: str, x: np.ndarray) -> np.ndarray:
+        return self.tensors[f"unet.{name}.weight"] @ x + self.tensors[f"unet.{name}.bias"]
+
+    def convolution(self, name: str, x: np.ndarray, padding: int) -> np.ndarray:
+        weight, bias = self.tensors[f"unet.{name}.weight"], self.tensors[f"unet.{name}.bias"]
+        taps, length = weight.shape[2], x.shape[1]
+        result = np.zeros((len(weight), length + 2 * padding - taps + 1))
+        for place in range(result.shape[1]):
+            result[:, place] = bias
+            for tap in range(taps):
+                if 0 <= place + tap - padding < length:
+                    result[:, place] += weight[:, :, tap] @ x[:, place + tap - padding]
+        return result
+
+    def unit(self, name: str, x: np.ndarray) -> np.ndarray:
+        x = self.convolution(f"{name}.convolution", x, 1)
+        for first in range(0, len(x), 8):  # eight channels a group
+            part = x[first : first + 8]
+            x[first : first + 8] = (part - part.mean()) / math.sqrt(part.var() + 1e-5)
+        scale, shift = (self.tensors[f"unet.{name}.norm.{part}"] for part in ("weight", "bias"))
+        return mish(scale[:, None] * x + shift[:, None])
+
+    def level(self, name: str, x: np.ndarray, time: np.ndarray) -> np.ndarray:
+        for block in (f"{name}.blocks.0", f"{name}.blocks.1"):
+            between = self.unit(f"{block}.first", x) + self.linear(f"{block}.time", time)[:, None]
+            past = f"unet.{block}.past.weight" in self.tensors
+            x = self.unit(f"{block}.second", between) + (
+                self.convolution(f"{block}.past", x, 0) if past else x
+            )
+        return x
+
+    def scores(self, given: np.ndarray, actions: slice, rows: list[int]) -> np.ndarray:
+        """Sampled actions, given a matrix and the rows of it whose actions are open."""
+        signal = self.network.diffusion.signal.numpy()
+        x = given.copy()
+        x[rows, actions] = self.tensors["noise"][rows]
+        for now, after in ((20, 15), (15, 10), (10, 5), (5, 0)):
+            clean, here = self(x, now), x.copy()
+            x = given.copy()
+            for row in rows:
+                for column in range(actions.start, actions.stop):
+                    noise = (here[row, column] - signal[now] ** 0.5 * clean[row, column]) / (
+                        1 - signal[now]
+                    ) ** 0.5
+                    x[row, column] = (
+                        signal[after] ** 0.5 * clean[row, column]
+                        + (1 - signal[after]) ** 0.5 * noise
+                    )
+        return x[:, actions]
+
+
+def mish(x: np.ndarray) -> np.ndarray:
+    return x * np.tanh(np.log1p(np.exp(x)))
+
+
+def slow_told(walks: list[list[int]], *, summed: bool) -> np.ndarray:
+    """The block of two walks."""
+    told = np.zeros((len(walks[0]), ACTIONS))
+    for weight, walk in zip((2 / 3, 1 / 3), walks, strict=True):
+        for step, action in enumerate(walk):
+            told[step, action] = weight + (told[step, action] if summed else 0)
+    return told
+
+
+def observed(network: DiffusionNetwork, initial: torch.Tensor, goal: torch.Tensor) -> np.ndarray:
+    """The observation block of one plan."""
+    block = np.zeros((network.horizon, DIM))
+    block[0], block[-1] = initial - network.mean, goal - network.mean
+    return block
+
+
+@pytest.mark.parametrize("horizon", [2, 3, 4])
+def test_the_step_network_against_a_slow_reference(horizon):
+    made, (initial, goal) = step_network(horizon), drawn(2, 3, DIM, seed=5)
+    scores = made.scores(initial, goal).detach().numpy()
+    for row in range(3):
+        given = np.zeros((horizon, ACTIONS + DIM))
+        given[:, ACTIONS:] = observed(made, initial[row], goal[row])
+        expected = Slow(made).scores(given, slice(0, ACTIONS), [0, horizon - 1])
+        np.testing.assert_allclose(scores[row], expected, atol=2e-4, rtol=2e-4)
+        assert not scores[row, 1:-1].any()
+
+
+@pytest.mark.parametrize("agreement", ["last", "sum"])
+@pytest.mark.parametrize("horizon", [2, 3, 4])
+def test_the_plan_network_against_a_slow_reference(horizon, agreement):
+    made, (initial, goal) = plan_network(horizon, agreement), drawn(2, 3, DIM, seed=5)
+    walks = torch.randint(ACTIONS, (3, 2, horizon), generator=generator_for("cpu", 7))
+    scores = made.scores(walks, walks, initial, goal).detach().numpy()
+    for row in range(3):
+        told = slow_told(walks[row].tolist(), summed=agreement == "sum")
+        actions, seen = np.zeros_like(told), observed(made, initial[row], goal[row])
+        given = np.concatenate([told, told, actions, seen], axis=1)
+        expected = Slow(made).scores(given, slice(2 * ACTIONS, 3 * ACTIONS), list(range(horizon)))
+        np.testing.assert_allclose(scores[row], expected, atol=2e-4, rtol=2e-4)
+
+
+# sizes
+
+
+@pytest.mark.parametrize(
+    ("actions", "step", "plan"), [(105, 41.8, 42.1), (133, None, 42.2), (778, None, 44.7)]
+)
+def test_published_sizes(actions, step, plan):
+    sizes = {"observation_dim": 1536, "action_count": actions, "horizon": 3}
+    with torch.device("meta"):
+        networks = (
+            StepNetwork(config=KeppConfig().step, **sizes),
+            PlanNetwork(config=KeppConfig(), **sizes),
+        )
+    for network, expected in zip(networks, (step, plan), strict=True):
+        count = sum(parameter.numel() for parameter in network.parameters())
+        assert expected is None or round(count / 1e6, 1) == expected
+
+
+# losses
+
+
+def windows(
+    taxonomy: Mapping[str, object], actions: np.ndarray, observations: np.ndarray
+) -> Windows:
+    """Windows of videos of their own."""
+    count = len(actions)
+    return Windows(
+        initial=observations[0].astype(np.float32),
+        goal=observations[1].astype(np.float32),
+        tasks=np.zeros(count, np.int64),
+        video=np.arange(count),
+        actions=actions,
+        start=np.zeros(count, np.int64),
+        taxonomy=Taxonomy.from_dict(taxonomy),
+        action_text=None,
+        dataset="simulated",
+        split="train",
+    )
+
+
+@pytest.mark.parametrize(("ends", "between"), [(10.0, 0.0), (5.0, 1.0)])
+def test_losses_against_a_slow_loop(tiny_taxonomy, ends, between):
+    generator = np.random.default_rng(0)
+    train = windows(
+        tiny_taxonomy, generator.integers(0, ACTIONS, (6, 4)), generator.normal(size=(2, 6, DIM))
+    )
+    walks = generator.integers(0, ACTIONS, (6, 2, 4))
+    made = plan_network(4) if between else step_network(4)
+    known = (walks, walks) if between else ()
+    loss = DiffusionLoss(
+        network=made,
+        train=train,
+        val=train,
+        known=known,
+        val_known=known,
+        weights=end_weights(4, ends, between=between),
+    )
+    rows = torch.tensor([3, 0, 5])
+    term = loss.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
+    draws = generator_for("cpu", 1)
+    times = torch.randint(1, STEPS + 1, (3,), generator=draws).tolist()
+    noise = torch.randn(3, 4, ACTIONS, generator=draws).numpy()
+    slow, total = Slow(made), 0.0
+    for place, row in enumerate(rows.tolist()):
+        signal = float(made.diffusion.signal[times[place]])
+        clean = np.eye(ACTIONS)[train.actions[row]]
+        noised = signal**0.5 * clean + (1 - signal) ** 0.5 * noise[place]
+        if not between:
+            noised[1:-1] = 0
+        told = [slow_told(walks[row].tolist(), summed=False)] * 2 if between else []
+        seen = observed(made, *(torch.from_numpy(x[row]) for x in (train.initial, train.goal)))
+        restored = slow(np.concatenate([*told, noised, seen], axis=1), times[place])
+        first = len(told) * ACTIONS
+        for step in range(4):
+            error = ((restored[step, first : first + ACTIONS] - clean[step]) ** 2).sum()
+            total += error * (ends if step in (0, 3) else between)
+    assert float(term.sum.detach()) == pytest.approx(total, rel=1e-3)
+    assert int(term.count) == 3
+
+
+def test_the_step_network_is_validated_by_its_ends(tiny_taxonomy):
+    generator = np.random.default_rng(0)
+    val = windows(
+        tiny_taxonomy, generator.integers(0, ACTIONS, (40, 3)), generator.normal(size=(2, 40, DIM))
+    )
+    model = StepModel(step_network())
+    loss = DiffusionLoss(
+        network=model.network,
+        train=val,
+        val=val,
+        known=(),
+        val_known=(),
+        weights=end_weights(3, 10.0, between=0.0),
+    )
+    right = model.ends(Queries.from_windows(val)) == val.actions[:, [0, -1]]
+    scores = loss.validate(Processes())
+    assert scores["success_rate"] == pytest.approx(100 * right.all(axis=1).mean())
+    assert scores["mean_accuracy"] == pytest.approx(100 * right.mean())
+    assert model.ends(Queries.from_windows(val).subset([])).shape == (0, 2)
+
+
+def test_the_plan_network_learns_to_follow_what_it_is_told(tiny_taxonomy):
+    """Observations say nothing, the first walk everything."""
+    generator, size = np.random.default_rng(0), 400
+    actions = generator.integers(0, 4, (size, 3))
+    both = np.stack([actions, generator.integers(0, 4, (size, 3))], axis=1)
+    told = windows(tiny_taxonomy, actions, generator.normal(size=(2, size, DIM)))
+    training = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=10, batch_size=32, learning_rate=1e-2, weight_decay=0.0, schedule="cosine"
+        ),
+        ema=EmaConfig(decay=0.9, every=1, warmup=50),
+        stopping=StoppingConfig(every=5, patience=0, windows=0),
+    )
+    plan = PlanConfig(widths=(32,), steps=20, sampling=4, training=training)
+    model, result = PlanModel.fit(
+        told.subset(range(300)),
+        told.subset(range(300, size)),
+        config=KeppConfig(plan=plan),
+        walks=both[:300],
+        val_walks=both[300:],
+        seed=0,
+        context=TrainingContext(),
+    )
+    assert result.scores[0] >= 90
+    queries, others = Queries.from_windows(told), both[::-1].copy()
+    best = model.scores(queries, others, others).argmax(axis=2)
+    assert (best == others[:, 0]).all(axis=1).mean() >= 0.9
+
+
+# what cannot be
+
+
+def test_horizons_that_cannot_be():
+    for knowledge in ("graph", "none"):
+        with pytest.raises(ConfigError, match=r"^horizon 1: KEPP plans between a first and a last"):
+            check_kepp_horizon(KeppConfig(knowledge=knowledge), 1)
+    one = KeppConfig(step=DiffusionConfig(widths=(8,)), plan=PlanConfig(widths=(8,)))
+    check_kepp_horizon(one, 2)
+    check_kepp_horizon(KeppConfig(), 3)
+    with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
+        check_kepp_horizon(KeppConfig(plan=one.plan), 2)
+    assert caught.value.setting == "kepp.step.widths"
+    with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
+        check_kepp_horizon(KeppConfig(step=one.step), 2)
+    assert caught.value.setting == "kepp.plan.widths"
+    # without a step network its sizes do not matter
+    check_kepp_horizon(KeppConfig(knowledge="none", plan=one.plan), 2)

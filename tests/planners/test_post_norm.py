@@ -1,0 +1,39 @@
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cefito.planners.post_norm import PostNormLayer, dropping
+from cefito.runtime import generator_for
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator_for("cpu", seed))
+
+
+def test_it_is_the_post_norm_layer_of_torch():
+    ours = PostNormLayer(8, 4, 12, F.relu)
+    theirs = nn.TransformerEncoderLayer(8, 4, 12, dropout=0.0, batch_first=True).eval()
+    for place, parameter in enumerate(ours.parameters()):
+        parameter.data = drawn(*parameter.shape, seed=place)
+    pairs = {
+        ours.qkv.weight: theirs.self_attn.in_proj_weight,
+        ours.qkv.bias: theirs.self_attn.in_proj_bias,
+        ours.proj.weight: theirs.self_attn.out_proj.weight,
+        ours.proj.bias: theirs.self_attn.out_proj.bias,
+    }
+    for own, other in (("fc1", "linear1"), ("fc2", "linear2"), ("norm1", "norm1"), ("norm2",) * 2):
+        for name in ("weight", "bias"):
+            pairs[getattr(getattr(ours, own), name)] = getattr(getattr(theirs, other), name)
+    assert len(pairs) == len(list(theirs.parameters())) == len(list(ours.parameters()))
+    for own, other in pairs.items():
+        other.data.copy_(own.data)
+    x = drawn(3, 5, 8, seed=50)
+    torch.testing.assert_close(ours(x, dropping(0.5, None)), theirs(x), rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_is_drawn_from_the_generator():
+    layer, x = PostNormLayer(8, 4, 12, F.relu), drawn(3, 5, 8)
+    one, same, other = (layer(x, dropping(0.5, generator_for("cpu", seed))) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(dropping(0.0, generator_for("cpu", 1))(x), x)
