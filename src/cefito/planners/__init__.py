@@ -8,7 +8,9 @@ from cefito.planners.nearest import NearestPlanner
 from cefito.planners.networks import TrainingContext
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pkg.planner import PkgPlanner
+from cefito.planners.planllm.planner import PlanLlmPlanner
 from cefito.planners.registry import METHODS, find_method
+from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.task_model import TaskModel
 from cefito.planners.viterbi.planner import ViterbiPlanner
 
@@ -24,8 +26,10 @@ __all__ = [
     "NearestPlanner",
     "PdppPlanner",
     "PkgPlanner",
+    "PlanLlmPlanner",
     "Planner",
     "Queries",
+    "SchemaPlanner",
     "TaskModel",
     "TrainingContext",
     "ViterbiPlanner",
