@@ -258,7 +258,7 @@ def on_trained_field(
     planner, dataset = run.planner, run.dataset()
     horizon, field = planner.horizon, planner.incremental
     everything = cut_windows(dataset, horizon=horizon, split=split)
-    likeliest = planner.task_model.predict(Queries.from_windows(everything))
+    likeliest = planner.predict_tasks(Queries.from_windows(everything))
     sizes = np.array([len(actions) for actions in planner.space.actions], dtype=float)
     small = np.flatnonzero(
         (sizes[everything.tasks] ** horizon <= limit) & (sizes[likeliest] ** horizon <= limit)
