@@ -54,6 +54,7 @@ class Stream(IntEnum):
     KEPP_PLAN = 21
     MTID = 22
     MTID_TASKS = 23
+    P3IV = 15
 
 
 @unique

@@ -36,7 +36,7 @@ def show(
         dataset: Name or folder of a data set; presets have variants for some.
         horizon: Number of actions of a plan; some variants are for one only.
         method: Only what this method reads: cefito, chain, viterbi, pdpp, mtid, kepp, schema,
-            planllm, planllm-leaky, pkg, pkg-beam, nearest, frequent.
+            planllm, planllm-leaky, p3iv, pkg, pkg-beam, nearest, frequent.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         json: Print JSON instead of TOML.

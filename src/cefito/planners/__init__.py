@@ -6,6 +6,7 @@ from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.networks import TrainingContext
+from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.planllm.planner import PlanLlmPlanner
@@ -24,6 +25,7 @@ __all__ = [
     "FrequentPlanner",
     "MtidPlanner",
     "NearestPlanner",
+    "P3ivPlanner",
     "PdppPlanner",
     "PkgPlanner",
     "PlanLlmPlanner",

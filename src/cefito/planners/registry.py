@@ -19,6 +19,8 @@ from cefito.planners.llm.settings import LlmSettings
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.mtid.settings import MtidSettings
 from cefito.planners.nearest import NearestPlanner
+from cefito.planners.p3iv.planner import P3ivPlanner
+from cefito.planners.p3iv.settings import P3ivSettings
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
@@ -59,6 +61,7 @@ METHODS: dict[str, Method] = {
     "viterbi": Method(ViterbiPlanner, ViterbiSettings),
     "pdpp": Method(PdppPlanner, PdppSettings),
     "mtid": Method(MtidPlanner, MtidSettings),
+    "p3iv": Method(P3ivPlanner, P3ivSettings),
     "schema": Method(SchemaPlanner, SchemaSettings),
     "planllm": Method(PlanLlmPlanner, PlanLlmSettings),
     "planllm-leaky": Method(LeakyPlanner, PlanLlmSettings),

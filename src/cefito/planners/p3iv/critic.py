@@ -1,0 +1,65 @@
+"""P3IV's critic, which tells decoded actions from true ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["Critic"]
+
+
+class Critic(nn.Module):
+    """Judges plans: an MLP on each step's state and action, the mean over steps, another MLP.
+
+    Generator and critic share an optimiser here. So that the critic learns at a rate of its own its
+    parameters are kept divided by that rate: steps of AdamW do not depend on the size of gradients,
+    so what is multiplied by the rate moves by so much less.
+
+    Args:
+        states: Length of a state.
+        embedding: Length of an action's embedding.
+        action_count: K.
+        rate: Its step size as a share of the optimiser's.
+
+    Attributes:
+        seen: Windows that were trained on so far; whole passes over them tell whose turn it is.
+    """
+
+    seen: Tensor
+
+    def __init__(self, *, states: int, embedding: int, action_count: int, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.embedding = nn.Linear(action_count, embedding, bias=False)
+        self.steps = nn.ModuleList(
+            [nn.Linear(states + embedding, 64), nn.Linear(64, 32), nn.Linear(32, 32)]
+        )
+        self.plan = nn.ModuleList([nn.Linear(32, 1024), nn.Linear(1024, 512), nn.Linear(512, 1)])
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def rescale(self) -> None:
+        """Divide freshly drawn parameters by the rate."""
+        for parameter in self.parameters():
+            parameter.div_(self.rate)
+
+    def forward(self, states: Tensor, actions: Tensor) -> Tensor:
+        """Logits that plans are true ones, float32 [B].
+
+        Args:
+            states: Decoded states [B, T, D'].
+            actions: Weights of the actions, which sum to one, [B, T, K].
+        """
+        x = torch.cat([states, self._scaled(self.embedding, actions)], dim=2)
+        for layer in self.steps:
+            x = F.relu(self._scaled(layer, x))
+        x = x.mean(dim=1)
+        for layer in self.plan[:-1]:
+            x = F.relu(self._scaled(layer, x))
+        return self._scaled(self.plan[-1], x)[:, 0].float()
+
+    def _scaled(self, layer: nn.Module, x: Tensor) -> Tensor:
+        assert isinstance(layer, nn.Linear)
+        bias = None if layer.bias is None else self.rate * layer.bias
+        return F.linear(x, self.rate * layer.weight, bias)

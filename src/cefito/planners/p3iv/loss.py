@@ -1,0 +1,171 @@
+"""What P3IV is trained for: actions, names, a critic's judgement, and plans that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from cefito.data.windows import Windows
+from cefito.planners.p3iv.decoding import best_sequences
+from cefito.planners.p3iv.network import Outputs, P3ivNetwork
+from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.training.augmentation import Observations
+from cefito.training.distributed import Processes
+from cefito.training.trainer import Term
+
+__all__ = ["FACTOR", "P3ivLoss", "diversity"]
+
+FACTOR = float(np.exp(0.7))
+"""Of the products of states and encoded names (published)."""
+_CLOSEST = 1e-5  # keeps the diversity loss finite (published)
+
+
+class P3ivLoss:
+    """Cross-entropy of actions and of names, a critic's judgement, and diversity.
+
+    Published weights are 1, 0.5, 0.1 and 0.1 on CrossTask; COIN and NIV have the first two alone.
+
+    With a critic, epochs alternate as published: the generator learns in the first, the third and
+    so on, the critic in the others. Each leaves the other's parameters without a gradient, so that
+    one optimiser serves both and moves one at a time. Not stated where we read it, and chosen here:
+    the critic sees decoded states beside true actions as beside decoded ones; the temperature of
+    the Gumbel-softmax is 1; what diversity compares are the logits.
+
+    Args:
+        network: The network to train, with its counts of transitions.
+        train: Training windows.
+        val: Validation windows.
+        names: Vectors of the actions' names [K, W]; None where states are drawn to nothing.
+        config: Weights of the losses, samples, decoding, changes of the observations.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: P3ivNetwork,
+        train: Windows,
+        val: Windows,
+        names: NDArray[np.float32] | None,
+        config: P3ivConfig,
+    ) -> None:
+        self.module, self.config = network, config
+        device = network.mean.device
+        self.observations = Observations(train, config.training.augmentation, device)
+        self.actions = torch.from_numpy(train.actions).to(device)
+        self.names = None if names is None else torch.from_numpy(names).to(device)
+        sample = val.sample(config.training.stopping.windows or None, seed=0)
+        self.val = tuple(
+            torch.from_numpy(part).to(device)
+            for part in (sample.initial, sample.goal, sample.actions)
+        )
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def terms(
+        self, rows: Tensor, generator: torch.Generator, group: Processes
+    ) -> Mapping[str, Term]:
+        """The losses of a batch: of the generator, or of the critic where it is its turn."""
+        initial, goal = self.observations.draw(rows, generator)
+        shape = (2, len(rows), self.config.noise)
+        noises = torch.randn(shape, generator=generator, device=rows.device)
+        first, second, initial, goal, actions = (
+            group.share(part) for part in (*noises, initial, goal, self.actions[rows])
+        )
+        if self._critic_learns(len(rows)):
+            with torch.no_grad():
+                encoded = self.module.encode(initial, goal)
+                outputs = self.module(encoded, first, generator=generator)
+            return {"critic": self._criticism(outputs, actions, generator)}
+        encoded = self.module.encode(initial, goal)
+        outputs = self.module(encoded, first, generator=generator)
+        terms = {"actions": _cross_entropy(1.0, outputs.logits, actions)}
+        if self.names is not None:
+            logits = FACTOR * outputs.states @ self.module.named(self.names).T
+            terms["names"] = _cross_entropy(self.config.contrastive, logits, actions)
+        if self.module.critic is not None:
+            terms["adversarial"] = self._judgement(outputs, generator)
+        if self.config.diversity:
+            other = self.module(encoded, second, generator=generator)
+            value = diversity(outputs.logits, other.logits, first, second)
+            count = torch.tensor(len(actions), device=value.device)
+            terms["diversity"] = Term(self.config.diversity, value * len(actions), count)
+        return terms
+
+    def _critic_learns(self, windows: int) -> bool:
+        """Whether the epoch that a batch of so many windows belongs to is one of the critic."""
+        critic = self.module.critic
+        if critic is None:
+            return False
+        epoch = int(critic.seen) // len(self)
+        critic.seen += windows  # kept with the weights, so that a resumed training knows
+        return epoch % 2 == 1
+
+    def _criticism(self, outputs: Outputs, actions: Tensor, generator: torch.Generator) -> Term:
+        """How badly the critic tells decoded actions from true ones."""
+        critic = self.module.critic
+        assert critic is not None
+        true = F.one_hot(actions, self.module.action_count).to(outputs.logits.dtype)
+        decoded = _drawn(outputs.logits, generator)
+        # −log σ(logit) of true plans, −log(1 − σ(logit)) of decoded ones
+        losses = F.softplus(-critic(outputs.states, true)) + F.softplus(
+            critic(outputs.states, decoded)
+        )
+        return Term(1.0, losses.sum(), torch.tensor(len(losses), device=losses.device))
+
+    def _judgement(self, outputs: Outputs, generator: torch.Generator) -> Term:
+        """How badly decoded actions pass for true ones; the critic itself has no gradient."""
+        critic = self.module.critic
+        assert critic is not None
+        fixed = {name: tensor.detach() for name, tensor in critic.named_parameters()}
+        given = (outputs.states, _drawn(outputs.logits, generator))
+        losses = F.softplus(-torch.func.functional_call(critic, fixed, given))
+        count = torch.tensor(len(losses), device=losses.device)
+        return Term(self.config.adversarial, losses.sum(), count)
+
+    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
+        """Success rate and mean accuracy of the best plan of each validation window, in per cent.
+
+        The best plan is the one that `P3ivPlanner.plan` would give with `validation_samples`.
+        Every process computes the same.
+        """
+        initial, goal, actions = self.val
+        emissions = self.module.emissions(initial, goal, self.config.validation_samples)
+        best = best_sequences(emissions, self.module.counts, 1, self.config.decoding)
+        right = best.sequences[:, 0] == actions
+        return {
+            "success_rate": 100 * float(right.all(dim=1).double().mean()),
+            "mean_accuracy": 100 * float(right.double().mean()),
+        }
+
+
+def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """How little outputs differ for different noises: 1 / (1e-5 + mean|Δ output| / mean|Δ noise|).
+
+    Args:
+        left: Outputs for the first noise [B, …].
+        right: Outputs for the second noise [B, …].
+        one: First noise [B, Z].
+        other: Second noise [B, Z].
+    """
+    ratio = (left - right).abs().mean() / (one - other).abs().mean()
+    return 1 / (_CLOSEST + ratio)
+
+
+def _drawn(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Actions drawn softly, by a Gumbel-softmax of temperature 1: weights [B, T, K]."""
+    uniform = torch.rand(logits.shape, generator=generator, device=logits.device)
+    tiny = torch.finfo(logits.dtype).tiny
+    gumbel = -(-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()
+    return (logits + gumbel).softmax(dim=-1)
+
+
+def _cross_entropy(weight: float, logits: Tensor, actions: Tensor) -> Term:
+    """Of logits [B, T, K] and the true actions [B, T]."""
+    loss = F.cross_entropy(logits.flatten(0, 1), actions.flatten(), reduction="sum")
+    return Term(weight, loss, torch.tensor(actions.numel(), device=loss.device))

@@ -1,0 +1,222 @@
+"""What P3IV is trained for: each loss by plain loops, and whose turn it is."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import DataError
+from cefito.planners.p3iv.loss import FACTOR, P3ivLoss, diversity
+from cefito.planners.p3iv.names import language_vectors
+from cefito.planners.p3iv.network import P3ivNetwork
+from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.planners.viterbi.descriptions import name_vectors
+from cefito.runtime import generator_for
+from cefito.training.distributed import Processes
+
+DIM = 6
+TINY = {
+    "rows": 2,
+    "hidden": 8,
+    "width": 8,
+    "noise": 2,
+    "heads": 2,
+    "feedforward": 8,
+    "slots": 3,
+    "samples": 4,
+    "name_width": 5,
+    "dropout": 0.0,
+    "token_dropout": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory):
+    """Training and validation windows of a small embedded world, T = 3."""
+    dataset = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=24, val=8, test=8, dim=DIM),
+    )
+    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
+
+
+def make(windows, **settings):
+    """A loss with a freshly drawn network."""
+    train, val = windows
+    config = P3ivConfig(**{**TINY, **settings})
+    names, _ = language_vectors(config, train)
+    network = P3ivNetwork(
+        config=config,
+        observation_dim=DIM,
+        action_count=len(train.taxonomy.actions),
+        horizon=3,
+        language_dim=0 if names is None else names.shape[1],
+        critic=config.adversarial > 0,
+    )
+    network.reset(generator_for("cpu", 0))
+    network.observe(train)
+    return P3ivLoss(network=network, train=train, val=val, names=names, config=config)
+
+
+ROWS = torch.arange(5)
+
+
+def terms(loss, *, seed=0, rows=ROWS):
+    return loss.terms(rows, generator_for("cpu", seed), Processes())
+
+
+def first_outputs(loss, *, seed=0):
+    """What the network gives for the batch, with the first of the two noises that are drawn."""
+    noise = torch.randn(2, len(ROWS), 2, generator=generator_for("cpu", seed))[0]
+    initial, goal = loss.observations.initial[ROWS], loss.observations.goal[ROWS]
+    return loss.module(loss.module.encode(initial, goal), noise)
+
+
+@torch.no_grad()
+def test_actions_and_names_by_plain_loops(windows):
+    loss = make(windows, adversarial=0.0, diversity=0.0)
+    made, outputs = terms(loss), first_outputs(loss)
+    assert {name: term.weight for name, term in made.items()} == {"actions": 1.0, "names": 0.5}
+    names = loss.module.named(loss.names).tolist()
+    actions, named = 0.0, 0.0
+    for row in range(len(ROWS)):
+        for step in range(3):
+            truth = int(windows[0].actions[row, step])
+            logits = outputs.logits[row, step].tolist()
+            actions -= logits[truth] - math.log(sum(math.exp(value) for value in logits))
+            state = outputs.states[row, step].tolist()
+            logits = [
+                math.exp(0.7) * sum(one * other for one, other in zip(state, name, strict=True))
+                for name in names
+            ]
+            named -= logits[truth] - math.log(sum(math.exp(value) for value in logits))
+    assert float(made["actions"].sum) == pytest.approx(actions, rel=1e-5)
+    assert float(made["names"].sum) == pytest.approx(named, rel=1e-5)
+    assert int(made["actions"].count) == int(made["names"].count) == 15
+    assert math.exp(0.7) == FACTOR
+
+
+@torch.no_grad()
+def test_diversity_by_hand(windows):
+    left, right = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 1.0], [3.0, 7.0]])
+    one, other = torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [1.0]])
+    assert float(diversity(left, right, one, other)) == pytest.approx(1 / (1e-5 + 1.0 / 1.0))
+    assert float(diversity(left, left, one, other)) == pytest.approx(1e5)
+    loss = make(windows, adversarial=0.0)
+    term = terms(loss)["diversity"]
+    first, second = torch.randn(2, 5, 2, generator=generator_for("cpu", 0))
+    encoded = loss.module.encode(loss.observations.initial[ROWS], loss.observations.goal[ROWS])
+    expected = diversity(
+        loss.module(encoded, first).logits, loss.module(encoded, second).logits, first, second
+    )
+    assert float(term.sum / term.count) == pytest.approx(float(expected), rel=1e-5)
+    assert term.weight == 0.1
+
+
+def test_weights_of_zero_switch_off(windows):
+    loss = make(windows, contrastive=0.0, adversarial=0.0, diversity=0.0)
+    assert set(terms(loss)) == {"actions"}
+    network = loss.module
+    assert network.critic is network.language is network.state is None
+    judged = make(windows, contrastive=0.0, diversity=0.0)
+    assert set(terms(judged)) == {"actions", "adversarial"}
+    assert judged.module.language is None
+    assert judged.module.state is not None
+
+
+def gradients(loss, made):
+    """Names of the parts of the network that a batch's terms give a gradient."""
+    loss.module.zero_grad(set_to_none=True)
+    sum(term.weight * term.sum / term.count for term in made.values()).backward()
+    return {
+        name.partition(".")[0]
+        for name, parameter in loss.module.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def test_generator_and_critic_learn_in_alternate_epochs(windows):
+    """Odd epochs, counted from 0, are the critic's; each leaves the other alone."""
+    loss = make(windows)
+    whole = torch.arange(len(loss))
+    for epoch in range(4):
+        for part in whole.split(7):
+            made = terms(loss, rows=part, seed=epoch)
+            learning = gradients(loss, made)
+            if epoch % 2:
+                assert set(made) == {"critic"}
+                assert learning == {"critic"}
+            else:
+                assert set(made) == {"actions", "names", "adversarial", "diversity"}
+                assert {"encoder", "layers", "action", "state", "language"} <= learning
+                assert "critic" not in learning
+    assert int(loss.module.critic.seen) == 4 * len(loss)
+    # it stands in the weights, so that a resumed training goes on with the turn it was
+    assert int(loss.module.state_dict()["critic.seen"]) == 4 * len(loss)
+
+
+def test_the_critic_learns_to_tell_and_the_generator_to_deceive(windows):
+    """Each by its own steps alone, the other as it is."""
+    loss = make(windows, critic_rate=1.0)
+    critic = loss.module.critic
+
+    def trained(turn, steps):
+        values = []
+        optimiser = torch.optim.AdamW(loss.module.parameters(), lr=1e-2, weight_decay=0.0)
+        for step in range(steps):
+            critic.seen.fill_(turn * len(loss))
+            made = terms(loss, rows=torch.arange(48), seed=step)
+            term = made["critic" if turn else "adversarial"]
+            optimiser.zero_grad(set_to_none=True)
+            (term.sum / term.count).backward()
+            optimiser.step()
+            values.append(float(term.sum.detach() / term.count))
+        return values
+
+    values = trained(1, 12)
+    assert values[0] == pytest.approx(2 * math.log(2), abs=0.2)  # knows nothing
+    assert values[-1] < 0.8 * values[0]
+    values = trained(0, 12)
+    assert values[-1] < 0.8 * values[0]
+
+
+@torch.no_grad()
+def test_validation_scores_the_best_plan(windows):
+    train, val = windows
+    loss = make((train, replace(val, actions=val.actions.copy())), adversarial=0.0)
+    emissions = loss.module.emissions(*loss.val[:2])
+    # without any counted transition all are equal, and each step is decided by itself
+    right = emissions.argmax(dim=2).numpy() == val.actions
+    assert loss.validate(Processes()) == {
+        "success_rate": 100 * right.all(axis=1).mean(),
+        "mean_accuracy": pytest.approx(100 * right.mean()),
+    }
+
+
+# what states are drawn to
+
+
+def test_vectors_of_names(windows):
+    train, _ = windows
+    text = np.arange(len(train.taxonomy.actions) * 3, dtype=np.float16).reshape(-1, 3)
+    worded = replace(train, action_text=text)
+    names = [action.name for action in train.taxonomy.actions]
+    for settings, windows_, kind in (
+        ({}, train, "names"),
+        ({}, worded, "text"),
+        ({"language": "text"}, worded, "text"),
+        ({"language": "names"}, worded, "names"),
+    ):
+        vectors, found = language_vectors(P3ivConfig(**{**TINY, **settings}), windows_)
+        assert found == kind
+        expected = text if kind == "text" else name_vectors(names, 5)[:, 0]
+        np.testing.assert_array_equal(vectors, expected.astype(np.float32))
+    assert language_vectors(P3ivConfig(contrastive=0.0), worded) == (None, "none")
+    with pytest.raises(DataError, match="has no text vectors of the actions") as caught:
+        language_vectors(P3ivConfig(language="text"), train)
+    assert caught.value.setting == "p3iv.language"

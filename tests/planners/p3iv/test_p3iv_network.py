@@ -1,0 +1,381 @@
+"""P3IV's network: against a reference of plain loops, its sizes, its memory, its samples."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from cefito.errors import ConfigError
+from cefito.planners.p3iv.critic import Critic
+from cefito.planners.p3iv.network import P3ivNetwork
+from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.runtime import generator_for
+
+ACTIONS, DIM, LANGUAGE = 4, 6, 5
+TINY = {
+    "rows": 2,
+    "hidden": 5,
+    "width": 8,
+    "noise": 2,
+    "heads": 2,
+    "feedforward": 7,
+    "slots": 3,
+    "samples": 9,
+    "contrastive": 0.5,
+    "adversarial": 0.0,
+}
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator_for("cpu", seed))
+
+
+def network(*, horizon: int = 3, seed: int = 0, critic: bool = False, **settings) -> P3ivNetwork:
+    """A network all of whose parameters are away from special beginnings."""
+    made = P3ivNetwork(
+        config=P3ivConfig(**{**TINY, **settings}),
+        observation_dim=DIM,
+        action_count=ACTIONS,
+        horizon=horizon,
+        language_dim=LANGUAGE,
+        critic=critic,
+    )
+    made.reset(generator_for("cpu", seed, 1))
+    for place, parameter in enumerate(made.parameters()):
+        parameter.data += 0.3 * drawn(*parameter.shape, seed=100 + place)
+    return made
+
+
+# the reference: lists of numbers, a query and a head at a time
+
+Vector = Sequence[float]
+
+
+class Slow:
+    """The forward pass from a network's tensors, by plain loops."""
+
+    def __init__(self, made: P3ivNetwork) -> None:
+        self.config, self.horizon = made.config, made.horizon
+        self.tensors = {
+            name: tensor.double().tolist() for name, tensor in made.state_dict().items()
+        }
+
+    def linear(self, name: str, x: Vector) -> Vector:
+        rows, bias = self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"]
+        return [
+            sum(weight * value for weight, value in zip(row, x, strict=True)) + added
+            for row, added in zip(rows, bias, strict=True)
+        ]
+
+    def mlp(self, name: str, x: Vector) -> Vector:
+        hidden = [max(value, 0.0) for value in self.linear(f"{name}.0", x)]
+        return self.linear(f"{name}.2", hidden)
+
+    def norm(self, name: str, x: Vector) -> Vector:
+        mean = sum(x) / len(x)
+        deviation = math.sqrt(sum((value - mean) ** 2 for value in x) / len(x) + 1e-5)
+        return [
+            (value - mean) / deviation * weight + bias
+            for value, weight, bias in zip(
+                x, self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"], strict=True
+            )
+        ]
+
+    def encoded(self, observation: Vector) -> Vector:
+        size = len(observation) // self.config.rows
+        shifted = [
+            (value - mean) / self.tensors["scale"]
+            for value, mean in zip(observation, self.tensors["mean"], strict=True)
+        ]
+        rows = [
+            self.mlp("encoder", shifted[place * size : (place + 1) * size])
+            for place in range(self.config.rows)
+        ]
+        return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+
+    def position(self, place: int) -> Vector:
+        half = self.config.token_width // 2
+        angles = [place / 10_000 ** (index / half) for index in range(half)]
+        return [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
+
+    def attended(self, name: str, x: Vector, sources: Sequence[Vector]) -> Vector:
+        query = self.linear(f"{name}.query", x)
+        keys = [self.linear(f"{name}.key", source) for source in sources]
+        values = [self.linear(f"{name}.value", source) for source in sources]
+        mixed: list[float] = []
+        size = len(x) // self.config.heads
+        for head in range(self.config.heads):
+            part = range(head * size, (head + 1) * size)
+            weights = [
+                math.exp(sum(query[i] * key[i] for i in part) / math.sqrt(size)) for key in keys
+            ]
+            for i in part:
+                total = sum(
+                    weight * value[i] for weight, value in zip(weights, values, strict=True)
+                )
+                mixed.append(total / sum(weights))
+        return self.linear(f"{name}.out", mixed)
+
+    def added(self, norm: str, x: Vector, branch: Vector) -> Vector:
+        return self.norm(norm, [one + other for one, other in zip(x, branch, strict=True)])
+
+    def layer(self, place: int, tokens: Sequence[Vector]) -> Sequence[Vector]:
+        name, memory = f"layers.{place}", self.tensors["memory"]
+        result = []
+        for token in tokens:
+            x = self.added(f"{name}.norms.0", token, self.attended(f"{name}.tokens", token, tokens))
+            if self.config.memory == "slots":
+                recalled = self.attended(f"{name}.memory", x, memory)
+            else:  # a constant
+                value = self.linear(f"{name}.memory.value", memory[place])
+                recalled = self.linear(f"{name}.memory.out", value)
+            x = self.added(f"{name}.norms.1", x, recalled)
+            hidden = [max(value, 0.0) for value in self.linear(f"{name}.fc1", x)]
+            result.append(self.added(f"{name}.norms.2", x, self.linear(f"{name}.fc2", hidden)))
+        return result
+
+    def __call__(
+        self, initial: Vector, goal: Vector, noise: Vector
+    ) -> tuple[list[Vector], list[Vector]]:
+        empty = [0.0] * self.config.token_width
+        values = [self.encoded(initial), *[empty] * (self.horizon - 1), self.encoded(goal)]
+        tokens = [
+            [*self.linear("token", [*value, *self.position(place)]), *noise]
+            for place, value in enumerate(values)
+        ]
+        if self.horizon > 1:  # the goal moves before the last empty token
+            tokens.insert(-1, tokens.pop())
+        for place in range(self.config.layers):
+            tokens = self.layer(place, tokens)
+        read = tokens[:-1]
+        assert len(read) == self.horizon
+        return [self.mlp("action", x) for x in read], [self.mlp("state", x) for x in read]
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 5])
+@pytest.mark.parametrize("settings", [{}, {"memory": "released"}, {"noise": 0, "diversity": 0.0}])
+def test_forward_against_plain_loops(horizon, settings):
+    made = network(horizon=horizon, **settings).double()
+    made.mean += 0.5
+    made.scale *= 1.7
+    initial, goal = drawn(2, DIM).double(), drawn(2, DIM, seed=1).double()
+    noise = drawn(2, made.config.noise, seed=2).double()
+    outputs = made(made.encode(initial, goal), noise)
+    slow = Slow(made)
+    for row in range(2):
+        logits, states = slow(initial[row].tolist(), goal[row].tolist(), noise[row].tolist())
+        # the outputs are single precision
+        np.testing.assert_allclose(outputs.logits[row].tolist(), logits, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(outputs.states[row].tolist(), states, rtol=1e-5, atol=1e-5)
+
+
+def test_names_in_the_space_of_states():
+    made = network()
+    vectors, slow = drawn(ACTIONS, LANGUAGE), Slow(made)
+    expected = [slow.mlp("language", vector) for vector in vectors.tolist()]
+    np.testing.assert_allclose(made.named(vectors).tolist(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_memory_as_released_adds_a_constant():
+    """Whatever a token holds, the same is added; and nothing else of the memory is there."""
+    layer = network(memory="released").layers[0]
+    slot = drawn(1, 8, seed=3)
+    recalled = layer.memory(drawn(7, 8), slot, lambda x: x)
+    torch.testing.assert_close(recalled, recalled[:1].expand(7, -1))
+    torch.testing.assert_close(recalled[0], layer.memory.out(layer.memory.value(slot[0])))
+    assert network(memory="released").memory.shape == (2, 8)
+    assert network().memory.shape == (3, 8)
+
+
+def test_published_sizes():
+    """Generator and critic on CrossTask: 105 actions and a start class, rows of 512 + 128."""
+    made = P3ivNetwork(
+        config=P3ivConfig(),
+        observation_dim=3 * (512 + 128),
+        action_count=105 + 1,
+        horizon=3,
+        language_dim=512,
+        critic=True,
+    )
+    assert made.critic is not None
+    critic = sum(parameter.numel() for parameter in made.critic.parameters())
+    generator = sum(parameter.numel() for parameter in made.parameters()) - critic
+    dead = 2 * 4 * (128 * 128 + 128)  # second projections of self-attention, never used
+    assert generator == 826_602
+    assert round(generator / 1e6, 2) == 0.83
+    assert round((generator + dead) / 1e6, 2) == 0.96
+    assert critic == 590_209
+    assert round(critic / 1e6, 2) == 0.59
+
+
+def test_rows_are_encoded_one_by_one_and_averaged():
+    made = network()
+    x = drawn(1, DIM)
+    swapped = torch.cat([x[:, 3:], x[:, :3]], dim=1)
+    torch.testing.assert_close(made.encode(x, x), made.encode(swapped, swapped))
+    whole = network(rows=1)
+    assert not torch.allclose(whole.encode(x, x), whole.encode(swapped, swapped))
+
+
+def test_observations_that_are_no_rows():
+    with pytest.raises(ConfigError, match=r"6 features, which are not 4 rows .* p3iv\.rows") as e:
+        network(rows=4)
+    assert e.value.setting == "p3iv.rows"
+
+
+def test_dropout_is_drawn_from_the_generator_alone():
+    made = network()
+    encoded, noise = made.encode(drawn(3, DIM), drawn(3, DIM, seed=1)), drawn(3, 2, seed=2)
+    plain = made(encoded, noise).logits
+    once, again = (made(encoded, noise, generator=generator_for("cpu", 7)).logits for _ in "ab")
+    assert torch.equal(once, again)
+    assert not torch.allclose(once, plain)
+    undropped = network(dropout=0.0, token_dropout=0.0)
+    torch.testing.assert_close(
+        undropped(encoded, noise, generator=generator_for("cpu", 7)).logits, plain
+    )
+
+
+# samples
+
+
+@torch.no_grad()
+def test_emissions_count_the_likeliest_action_of_each_noise():
+    made = network()
+    initial, goal = drawn(3, DIM), drawn(3, DIM, seed=1)
+    emissions = made.emissions(initial, goal)
+    assert emissions.dtype == torch.float64
+    for row in range(3):
+        counts, sums = np.zeros((3, ACTIONS)), np.zeros((3, ACTIONS))
+        for noise in made.noises:
+            encoded = made.encode(initial[row, None], goal[row, None])
+            logits = made(encoded, noise[None]).logits[0].double()
+            for step in range(3):
+                counts[step, int(logits[step].argmax())] += 1
+                sums[step] += logits[step].softmax(dim=0).numpy()
+        expected = (counts + sums / 9) / 10
+        np.testing.assert_allclose(emissions[row].exp(), expected, rtol=1e-5)
+    fewer = made.emissions(initial, goal, 4).exp() * 5
+    assert torch.equal(fewer.floor().sum(dim=2), torch.full((3, 3), 4.0, dtype=torch.float64))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "settings",
+    [{"samples": 1}, {"noise": 0, "diversity": 0.0}, {"noise": 0, "diversity": 0.0, "samples": 1}],
+)
+def test_a_single_pass_is_taken_as_it_is(settings):
+    made = network(**settings)
+    initial, goal = drawn(3, DIM), drawn(3, DIM, seed=1)
+    logits = made(made.encode(initial, goal), made.noises[:1].expand(3, -1)).logits
+    torch.testing.assert_close(
+        made.emissions(initial, goal), logits.double().log_softmax(dim=2), rtol=1e-6, atol=1e-6
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("settings", [{}, {"noise": 0, "diversity": 0.0}, {"samples": 1}])
+def test_dropout_in_planning_is_the_same_for_every_query(settings):
+    made = network(test_dropout=True, **settings)
+    initial, goal = drawn(3, DIM), drawn(3, DIM, seed=1)
+    emissions = made.emissions(initial, goal)
+    assert torch.equal(emissions, made.emissions(initial, goal))
+    assert torch.equal(emissions[2:], made.emissions(initial[2:], goal[2:]))
+    assert not torch.allclose(emissions, network(**settings).emissions(initial, goal))
+
+
+def test_equal_seeds_draw_equal_networks():
+    one, same, other = (network(seed=seed).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["noises"], other["noises"])
+    assert not torch.equal(one["memory"], other["memory"])
+    assert one["noises"].shape == (9, 2)
+
+
+# the critic
+
+
+@torch.no_grad()
+def test_critic_against_plain_loops():
+    critic = Critic(states=3, embedding=2, action_count=ACTIONS, rate=0.1).double()
+    for place, parameter in enumerate(critic.parameters()):
+        parameter.data = drawn(*parameter.shape, seed=place).double()
+    states = drawn(2, 3, 3, seed=50).double()
+    actions = drawn(2, 3, ACTIONS, seed=51).double().softmax(dim=2)
+
+    def linear(layer, x):
+        return [
+            0.1 * (bias + sum(weight * value for weight, value in zip(row, x, strict=True)))
+            for row, bias in zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)
+        ]
+
+    for row in range(2):
+        steps = []
+        for step in range(3):
+            embedded = [
+                sum(
+                    float(actions[row, step, action]) * 0.1 * float(weights[action])
+                    for action in range(ACTIONS)
+                )
+                for weights in critic.embedding.weight
+            ]
+            x = [*states[row, step].tolist(), *embedded]
+            for layer in critic.steps:
+                x = [max(value, 0.0) for value in linear(layer, x)]
+            steps.append(x)
+        x = [sum(column) / 3 for column in zip(*steps, strict=True)]
+        x = [max(value, 0.0) for value in linear(critic.plan[0], x)]
+        x = [max(value, 0.0) for value in linear(critic.plan[1], x)]
+        (expected,) = linear(critic.plan[2], x)
+        assert float(critic(states, actions)[row]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_critic_moves_at_its_own_rate():
+    """A step of AdamW moves what the critic multiplies by `rate` times the step size."""
+    made = network(critic=True, adversarial=0.1, critic_rate=0.01)
+    critic = made.critic
+    before = [0.01 * parameter.detach().clone() for parameter in critic.parameters()]
+    optimiser = torch.optim.AdamW(critic.parameters(), lr=0.1, weight_decay=0.0)
+    critic(drawn(2, 3, 6), drawn(2, 3, ACTIONS, seed=1).softmax(dim=2)).sum().backward()
+    optimiser.step()
+    moved = [
+        float((0.01 * parameter.detach() - start).abs().max())
+        for parameter, start in zip(critic.parameters(), before, strict=True)
+    ]
+    assert max(moved) == pytest.approx(0.01 * 0.1, rel=1e-2)
+
+
+def test_a_fresh_critic_does_not_depend_on_its_rate():
+    fresh = []
+    for rate in (1.0, 0.01):
+        made = P3ivNetwork(
+            config=P3ivConfig(**TINY | {"critic_rate": rate, "adversarial": 0.1}),
+            observation_dim=DIM,
+            action_count=ACTIONS,
+            horizon=3,
+            critic=True,
+        )
+        made.reset(generator_for("cpu", 4))
+        fresh.append(made.critic(drawn(2, 3, 6), drawn(2, 3, ACTIONS, seed=1).softmax(dim=2)))
+    torch.testing.assert_close(*fresh)
+
+
+# settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"width": 9}, "width 9 must be divisible by the 2 heads"),
+        ({"noise": 8}, "noise 8 leaves nothing of the tokens, which are 8 wide"),
+        ({"noise": 3}, "positions need an even number"),
+        ({"noise": 0, "diversity": 0.1}, "set diversity to 0"),
+        ({"width": 10**9, "noise": 0, "diversity": 0.0}, "GiB"),
+    ],
+)
+def test_settings_that_cannot_be(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        P3ivConfig(**TINY | settings)
