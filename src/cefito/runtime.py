@@ -48,6 +48,8 @@ class Stream(IntEnum):
     PDPP = 8
     CHAIN = 9
     FIELD_PARTS = 10
+    SCHEMA = 11
+    PLANLLM = 12
     KEPP_STEP = 20
     KEPP_PLAN = 21
     MTID = 22

@@ -452,16 +452,20 @@ def test_what_is_listed_of_it_is_what_it_does(name, planner, queries, known, spl
     search = search_settings(planner.describe().search or load_config("paper").search)
     other = known.with_task(int(known.tasks[0] + 1) % len(splits["test"].taxonomy.tasks))
     truth = replace(queries, ends=splits["test"].actions[: len(queries)][:, [0, -1]])
+    shape = (len(queries), HORIZON - 1, queries.initial.shape[1])
+    between = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    shown = replace(queries, between=between)
     does = {
         "top-k": max(map(len, sequences(queries))) > 1,
         "constraints": not refused(lambda: planner.plan(queries, 1, constraints=CONSTRAINTS)),
         "search": not refused(lambda: planner.with_search(search)),
         "true task": sequences(known) != sequences(other),
         "true ends": sequences(truth) != sequences(queries),
+        "true between": sequences(shown) != sequences(queries),
         "finetuning": not refused(lambda: check_finetuning(planner)),
     }
     listed = set(abilities_of(name))
-    assert listed - {"probabilities"} == {ability for ability, shown in does.items() if shown}
+    assert listed - {"probabilities"} == {ability for ability, able in does.items() if able}
     assert planner.describe().probabilities <= ("probabilities" in listed)
 
 
@@ -491,6 +495,18 @@ def test_true_ends_are_seen_by_oracles_alone(name, planner, queries, splits):
             assert (plan.actions[:, -1] == last).all()
     else:
         same_plans(plans, planner.plan(queries, TOP_K))
+
+
+@every_method
+def test_states_between_are_seen_by_oracles_alone(name, planner, queries):
+    shape = (len(queries), HORIZON - 1, queries.initial.shape[1])
+    between = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    plans = planner.plan(queries, TOP_K)
+    given = planner.plan(replace(queries, between=between), TOP_K)
+    if planner.abilities.true_between:
+        assert not np.allclose([plan.energies for plan in plans], [plan.energies for plan in given])
+    else:
+        same_plans(given, plans)
 
 
 @every_method

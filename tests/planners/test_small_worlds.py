@@ -25,6 +25,8 @@ QUICK = {
         "pkg.training",
         "kepp.step.training",
         "kepp.plan.training",
+        "schema_model.training",
+        "planllm.training",
     )
 } | {
     "field.width": 16,
@@ -38,6 +40,8 @@ QUICK = {
     "chain.members": 1,
     "viterbi.members": 1,
     "viterbi.hidden": 16,
+    "schema_model.width": 8,
+    "planllm.width": 8,
     **STAND_IN,
 }
 # actions of each task; training, validation and test videos of each

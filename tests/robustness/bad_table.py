@@ -102,6 +102,8 @@ ABSURD = (
     (*TRAIN, "--method", "p3iv", "--set", "p3iv.width=100000000000"),
     (*TRAIN, "--method", "p3iv", "--set", "p3iv.rows=7"),
     (*TRAIN, "--method", "p3iv", "--set", "p3iv.samples=100000000000"),
+    (*TRAIN, "--method", "schema", "--set", "schema_model.width=100000000000"),
+    (*TRAIN, "--method", "planllm", "--set", "planllm.query_layers=100000000000"),
     (*TRAIN, "--method", "pkg", "--set", "pkg.network.hidden=[100000000000, 8]"),
     (*PLAN, "--top-k", "1000000000000"),
     (*PLAN, "--width", "1000000000000", "--search", "beam"),

@@ -48,7 +48,7 @@ from cefito.planners.run import open_run, train_run
 from cefito.planners.settings import load_config
 from cefito.training import trainer
 
-METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp", "kepp")
+METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp", "kepp", "schema")
 SMALL = {
     "field.width": 16,
     "field.depth": 1,
@@ -72,6 +72,10 @@ SMALL = {
     "viterbi.hidden": 8,
     "viterbi.width": 8,
     "viterbi.training.optimiser.epochs": 1,
+    "schema_model.hidden": 8,
+    "schema_model.width": 8,
+    "schema_model.heads": 2,
+    "schema_model.training.optimiser.epochs": 1,
     "pdpp.training.optimiser.epochs": 1,
     "pdpp.widths": [8, 16, 32],
     "pdpp.sampling": 2,

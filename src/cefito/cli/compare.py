@@ -54,11 +54,11 @@ def compare(
             (exact search), cefito-guided, cefito-energy (the paper's planning),
             cefito-energy-guided, cefito-no-energy, chain (CEFITO's chain alone), viterbi,
             viterbi-unaligned, pdpp, mtid, mtid-uninterpolated, mtid-masked, kepp, kepp-in-sample,
-            kepp-ends, kepp-graphless, p3iv, p3iv-noiseless, p3iv-released, pkg, pkg-beam,
-            pkg-oracle-ends, nearest, frequent; with -true-task behind it the true task is given.
-            Language models, named by --set llm.model=NAME: llm-ends, llm-ends-pkg,
-            llm-ends-examples, llm-ranked, llm-ranked-pkg, llm-ranked-examples,
-            llm-ranked-pkg-examples, llm-oracle-ends, llm-oracle-ends-pkg.
+            kepp-ends, kepp-graphless, schema, schema-undescribed, planllm, planllm-leaky, p3iv,
+            p3iv-noiseless, p3iv-released, pkg, pkg-beam, pkg-oracle-ends, nearest, frequent; with
+            -true-task behind it the true task is given. Language models, named by --set
+            llm.model=NAME: llm-ends, llm-ends-pkg, llm-ends-examples, llm-ranked, llm-ranked-pkg,
+            llm-ranked-examples, llm-ranked-pkg-examples, llm-oracle-ends, llm-oracle-ends-pkg.
         horizons: Numbers of actions, with commas between.
         seeds: How many seeds, from 0.
         out: Folder of the comparison.

@@ -35,8 +35,8 @@ def show(
         preset: paper, released, small, quickstart, or the path of a .toml file of the same form.
         dataset: Name or folder of a data set; presets have variants for some.
         horizon: Number of actions of a plan; some variants are for one only.
-        method: Only what this method reads: cefito, chain, viterbi, pdpp, mtid, kepp, p3iv,
-            pkg, pkg-beam, nearest, frequent.
+        method: Only what this method reads: cefito, chain, viterbi, pdpp, mtid, kepp, schema,
+            planllm, planllm-leaky, p3iv, pkg, pkg-beam, nearest, frequent.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         json: Print JSON instead of TOML.

@@ -43,9 +43,10 @@ def train(
         horizon: Number of actions of a plan, T; with several (3,4,5) each gets a run of its own,
             in T3, T4, … of the folder, and those that are finished are left as they are.
         out: Run folder to write.
-        method: cefito, its chain alone (chain), or a baseline: viterbi, pdpp, mtid, kepp, p3iv,
-            pkg, pkg-beam, nearest, frequent; or a language model, named by --set llm.model=NAME,
-            that is told the likeliest ends (llm-ends) or several of them (llm-ranked).
+        method: cefito, its chain alone (chain), or a baseline: viterbi, pdpp, mtid, kepp, schema,
+            planllm, planllm-leaky (an oracle), p3iv, pkg, pkg-beam, nearest, frequent; or a
+            language model, named by --set llm.model=NAME, that is told the likeliest ends
+            (llm-ends) or several of them (llm-ranked).
         preset: paper, released, small, or the path of a .toml file of the same form.
         seed: Seed of weights, batches and negatives.
         device: auto, cpu or cuda.

@@ -34,6 +34,7 @@ __all__ = [
     "reversed_windows",
     "split_videos",
     "video_folds",
+    "with_between",
 ]
 
 Selection = Literal["held-out", "published"]
@@ -67,6 +68,8 @@ class Windows:
         action_text: Text embedding of each action, [K, W], or None.
         dataset: Name of the data set.
         split: "train", "val" or "test".
+        between: Observations between the steps, float32 [N, T - 1, E], for an oracle that sees
+            them; None for all others (see `with_between`).
     """
 
     initial: NDArray[np.float32]
@@ -79,6 +82,7 @@ class Windows:
     action_text: NDArray[np.floating[Any]] | None
     dataset: str
     split: str
+    between: NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -105,6 +109,7 @@ class Windows:
             tasks=self.tasks[index],
             video=self.video[index],
             start=self.start[index],
+            between=None if self.between is None else self.between[index],
         )
 
     def sample(self, size: int | None, seed: int) -> Windows:
@@ -223,7 +228,24 @@ def reversed_windows(windows: Windows) -> Windows:
         initial=windows.goal,
         goal=windows.initial,
         actions=windows.actions[:, ::-1].copy(),
+        between=None if windows.between is None else windows.between[:, ::-1].copy(),
     )
+
+
+def with_between(dataset: PreparedDataset, windows: Windows) -> Windows:
+    """The windows with what was observed between their steps, for an oracle alone.
+
+    Between two steps that is the mean of the observation at the end of the first and of that at the
+    start of the second.
+
+    Args:
+        dataset: The data set that they were cut from.
+        windows: Its windows.
+    """
+    rows = dataset.first_row[windows.video] + windows.start
+    rows = rows[:, None] + np.arange(windows.horizon - 1)
+    between = (dataset.end[rows].astype(np.float32) + dataset.start[rows + 1]) / 2
+    return replace(windows, between=between.astype(np.float32, copy=False))
 
 
 def fitting_windows(
@@ -275,6 +297,10 @@ def joined_windows(first: Windows, second: Windows) -> Windows:
     both: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _ARRAYS
     }
+    if first.between is not None and second.between is not None:
+        both["between"] = np.concatenate([first.between, second.between])
+    else:
+        both["between"] = None
     joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 

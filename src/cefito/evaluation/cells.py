@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cefito.data.action_space import action_space
-from cefito.data.windows import Windows, cut_windows
+from cefito.data.windows import Windows, cut_windows, with_between
 from cefito.errors import CefitoError, RunError
 from cefito.evaluation.records import CellFile, FailureFile
 from cefito.evaluation.rows import Row
@@ -74,6 +74,7 @@ class Cell:
                 self.horizon,
                 self.seed,
                 *["true ends"] * row.true_ends,
+                *["states between"] * row.true_between,
             ]
         )
 
@@ -149,6 +150,8 @@ def scored_windows(study: Study, row: Row, horizon: int) -> tuple[Windows, int]:
         if (sizes[windows.tasks] ** horizon).mean() > study.costly:
             # some of the other rows' windows, so that the row can be compared with them on these
             windows = windows.sample(study.costly_sample, SAMPLE_SEED)
+    if row.true_between:
+        windows = with_between(study.dataset, windows)
     return windows, len(test)
 
 
@@ -206,6 +209,7 @@ class CellScorer:
             windows,
             oracle_task=row.true_task,
             oracle_ends=row.true_ends,
+            oracle_between=row.true_between,
             sampled_from=whole,
             progress=progress,
         )

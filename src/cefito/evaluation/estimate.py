@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cefito.data.windows import fitting_windows
+from cefito.data.windows import fitting_windows, with_between
 from cefito.errors import RunError
 from cefito.evaluation.cells import Cell, scored_windows
 from cefito.evaluation.metrics import TOP_K
@@ -159,6 +159,8 @@ def _fit(study: Study, cell: Cell) -> _Rehearsed:
     try:
         train, val = fitting_windows(study.dataset, horizon=cell.horizon, selection=study.selection)
         method = find_method(cell.row.method)
+        if method.planner.abilities.true_between:
+            train, val = with_between(study.dataset, train), with_between(study.dataset, val)
         settings = study.config(cell.row, cell.horizon).settings(method.settings)
         started = time.perf_counter()
         fitted = method.planner.fit(train, val, settings=settings, seed=cell.seed, context=context)
@@ -179,7 +181,12 @@ def _plan(study: Study, cell: Cell, planner: Planner | None) -> float:
     )
     started = time.perf_counter()
     try:
-        queries = Queries.from_windows(few, oracle_task=row.true_task, oracle_ends=row.true_ends)
+        queries = Queries.from_windows(
+            few,
+            oracle_task=row.true_task,
+            oracle_ends=row.true_ends,
+            oracle_between=row.true_between,
+        )
         row.apply(planner).plan(queries, TOP_K)
     except Exception:  # likewise
         return 0.0

@@ -133,6 +133,7 @@ def _scores(scores: Sequence[RunEvaluation]) -> str:
     for one in scores:
         given = ", with the true tasks given" if one.oracle_task else ""
         given += ", with the true first and last actions given" if one.oracle_ends else ""
+        given += ", with the true states between given" if one.oracle_between else ""
         sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
         exact = "exact" if one.exact else "not always exact"
         rows = [

@@ -45,6 +45,7 @@ class Evaluation(Record):
         sampled_from: Number that they were sampled from; equal where all were taken.
         oracle_task: Whether the true task was given.
         oracle_ends: Whether the true first and last action were given; None where they were not.
+        oracle_between: Whether the true observations between the steps were given; likewise.
         metrics: Per cent, by the name of the metric; `position_accuracy` is a list of T.
         shared_metrics: The same with actions taken in the taxonomy's shared vocabulary (CrossTask:
             105 ids for 133), in which equal actions of different tasks count as the same; None
@@ -59,7 +60,9 @@ class Evaluation(Record):
     """
 
     what: ClassVar[str] = "evaluation"
-    optional: ClassVar[frozenset[str]] = frozenset({"calibration", "oracle_ends", "replies"})
+    optional: ClassVar[frozenset[str]] = frozenset(
+        {"calibration", "oracle_between", "oracle_ends", "replies"}
+    )
 
     planner: str
     dataset: str
@@ -69,6 +72,7 @@ class Evaluation(Record):
     sampled_from: int
     oracle_task: bool
     oracle_ends: bool | None = None
+    oracle_between: bool | None = None
     metrics: dict[str, float | list[float]]
     shared_metrics: dict[str, float | list[float]] | None = None
     without_plan: int

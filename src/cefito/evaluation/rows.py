@@ -39,6 +39,7 @@ class Row(Frozen):
         exhaustive: Whether planning costs so much that long horizons are scored on a sample.
         true_task: Whether the true task is given.
         true_ends: Whether the true first and last action are given; in files only where they are.
+        true_between: Whether the true observations between the steps are given; likewise.
         ablation: Whether it shows what a part of another row is worth; "all" leaves it out. Not
             kept in files.
     """
@@ -52,12 +53,13 @@ class Row(Frozen):
     exhaustive: bool = False
     true_task: bool = False
     true_ends: bool = False
+    true_between: bool = False
     ablation: bool = Field(default=False, exclude=True)
 
     @property
     def oracle(self) -> bool:
         """Whether it is given what no planner can know."""
-        return self.true_task or self.true_ends
+        return self.true_task or self.true_ends or self.true_between
 
     @property
     def asks(self) -> bool:
@@ -67,16 +69,17 @@ class Row(Frozen):
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
-        if not self.true_ends:
-            values.pop("true_ends", None)
+        for name in ("true_ends", "true_between"):
+            if not getattr(self, name):
+                values.pop(name, None)
         return values
 
     def check(self) -> None:
         """Refuse what its method cannot do.
 
         Raises:
-            ConfigError: No such method, or it makes no use of the task or the ends, or has no
-                search to choose, though the row asks for it.
+            ConfigError: No such method, or it makes no use of the task, the ends or the states
+                between, or has no search to choose, though the row asks for it.
         """
         abilities = find_method(self.method).planner.abilities
         if self.true_task and not abilities.true_task:
@@ -88,6 +91,12 @@ class Row(Frozen):
             raise ConfigError(
                 f"'{self.name}': {self.title} makes no use of the true ends; "
                 f"{who('true_ends', 'do')}.",
+                setting="planners",
+            )
+        if self.true_between and not abilities.true_between:
+            raise ConfigError(
+                f"'{self.name}': {self.title} makes no use of the states between; "
+                f"{who('true_between', 'do')}.",
                 setting="planners",
             )
         if self.search and not abilities.search:
@@ -227,6 +236,23 @@ _NAMED = (
         method="kepp",
         settings={"kepp.knowledge": "none"},
         ablation=True,
+    ),
+    Row(name="schema", title="SCHEMA", own_name=True, method="schema"),
+    Row(
+        name="schema-undescribed",
+        title="SCHEMA (no descriptions)",
+        own_name=True,
+        method="schema",
+        settings={"schema_model.descriptions": "none"},
+        ablation=True,
+    ),
+    Row(name="planllm", title="PlanLLM-style (no BERT)", own_name=True, method="planllm"),
+    Row(
+        name="planllm-leaky",
+        title="PlanLLM-style (no BERT, sees the states between: oracle)",
+        own_name=True,
+        method="planllm-leaky",
+        true_between=True,
     ),
     Row(name="p3iv", title="P3IV", own_name=True, method="p3iv"),
     Row(

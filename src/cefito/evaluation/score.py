@@ -27,6 +27,7 @@ def evaluate_planner(
     *,
     oracle_task: bool = False,
     oracle_ends: bool = False,
+    oracle_between: bool = False,
     top_k: int = TOP_K,
     sampled_from: int | None = None,
     progress: Progress = silent,
@@ -38,6 +39,8 @@ def evaluate_planner(
         windows: Windows with their true sequences.
         oracle_task: Give the planner the true tasks.
         oracle_ends: Give the planner the true first and last actions.
+        oracle_between: Give the planner the true observations between the steps, which the windows
+            must have.
         top_k: Plans asked for a window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
@@ -46,7 +49,8 @@ def evaluate_planner(
         The scores, and the plans of each window.
 
     Raises:
-        ConfigError: It is to be given the true ends, but makes no use of them.
+        ConfigError: It is to be given the true ends or the states between, but makes no use of
+            them, or the windows lack these.
     """
     if oracle_ends and not planner.abilities.true_ends:
         raise ConfigError(
@@ -54,7 +58,15 @@ def evaluate_planner(
             f"{who('true_ends', 'do')}. Leave them out.",
             setting="oracle_ends",
         )
-    queries = Queries.from_windows(windows, oracle_task=oracle_task, oracle_ends=oracle_ends)
+    if oracle_between and not (planner.abilities.true_between and windows.between is not None):
+        raise ConfigError(
+            f"{planner.name}: the states between the steps cannot be given; "
+            f"{who('true_between', 'see')} them, in windows that have them. Leave them out.",
+            setting="oracle_between",
+        )
+    queries = Queries.from_windows(
+        windows, oracle_task=oracle_task, oracle_ends=oracle_ends, oracle_between=oracle_between
+    )
     started = time.perf_counter()
     plans = planner.plan(queries, top_k, progress=progress)
     seconds = time.perf_counter() - started
@@ -80,6 +92,7 @@ def evaluate_planner(
         sampled_from=count if sampled_from is None else sampled_from,
         oracle_task=oracle_task,
         oracle_ends=oracle_ends or None,
+        oracle_between=oracle_between or None,
         metrics=sums.percents(),
         shared_metrics=None if shared is None else shared.percents(),
         without_plan=sums.without_plan,

@@ -93,7 +93,7 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         cells = results.scored(horizon, row.name)
         if cells:
             lines.append(_score_line(row, cells, metrics, sampled=cells[0].windows < full))
-            ranked.append(not (row.true_task or row.true_ends) and cells[0].windows == full)
+            ranked.append(not row.oracle and cells[0].windows == full)
     means = [
         [None if interval is None else interval.mean for interval in line.intervals]
         for line in lines

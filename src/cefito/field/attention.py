@@ -9,7 +9,7 @@ from torch.nn import functional as F
 __all__ = ["as_computed", "attend", "mask_for", "prepared_mask"]
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """Softmax attention.
 
     PyTorch's own, but for bfloat16 on a CPU: there its backward pass takes about three times as
@@ -19,7 +19,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         query: [B, heads, L, d].
         key: [B, heads, M, d].
         value: [B, heads, M, d].
-        mask: What `prepared_mask` made of a mask, broadcastable to [B, heads, L, M].
+        mask: What `prepared_mask` made of a mask, broadcastable to [B, heads, L, M]; None where
+            every query may see every key.
 
     Returns:
         [B, heads, L, d].
@@ -28,7 +29,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     query, key, value = (part.contiguous() for part in (query, key, value))
     scores = (query * query.shape[-1] ** -0.5) @ key.mT
-    scores += mask
+    if mask is not None:
+        scores += mask
     mixed: Tensor = scores.softmax(dim=-1) @ value
     return mixed
 

@@ -9,7 +9,9 @@ from cefito.planners.networks import TrainingContext
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pkg.planner import PkgPlanner
+from cefito.planners.planllm.planner import PlanLlmPlanner
 from cefito.planners.registry import METHODS, find_method
+from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.task_model import TaskModel
 from cefito.planners.viterbi.planner import ViterbiPlanner
 
@@ -26,8 +28,10 @@ __all__ = [
     "P3ivPlanner",
     "PdppPlanner",
     "PkgPlanner",
+    "PlanLlmPlanner",
     "Planner",
     "Queries",
+    "SchemaPlanner",
     "TaskModel",
     "TrainingContext",
     "ViterbiPlanner",

@@ -71,6 +71,11 @@ class About:
 
 
 _VITERBIPLANNET = Paper("ViterbiPlanNet", "CVPR 2026", "2603.04265")
+_PLANLLM = Paper(
+    "PlanLLM: Video Procedure Planning with Refinable Large Language Models",
+    "AAAI 2025",
+    "2412.19139",
+)
 
 ABOUT: dict[str, About] = {
     "cefito": About(
@@ -150,11 +155,14 @@ ABOUT: dict[str, About] = {
     "planllm": About(
         title="PlanLLM",
         line="SCHEMA with a query transformer; start and goal are all that it sees",
-        paper=Paper(
-            "PlanLLM: Video Procedure Planning with Refinable Large Language Models",
-            "AAAI 2025",
-            "2412.19139",
-        ),
+        paper=_PLANLLM,
+        needs=(GRAPH,),
+        uses=(DESCRIPTIONS,),
+    ),
+    "planllm-leaky": About(
+        title="PlanLLM, leaky",
+        line="the same, shown the true states between the steps as published: an oracle",
+        paper=_PLANLLM,
         needs=(GRAPH,),
         uses=(DESCRIPTIONS,),
     ),

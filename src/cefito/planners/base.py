@@ -56,6 +56,7 @@ class Abilities:
         search: Another search than the one that it was made with.
         true_task: It plans differently where the true task is given.
         true_ends: It plans differently where the true first and last action are given.
+        true_between: It plans differently where the true observations between the steps are given.
         probabilities: Its plans have probabilities, at least under some settings of its search.
         finetuning: Further windows, beginning with what it has learned, those of new tasks and
             actions among them.
@@ -65,6 +66,7 @@ class Abilities:
     search: bool = False
     true_task: bool = True
     true_ends: bool = False
+    true_between: bool = False
     probabilities: bool = False
     finetuning: bool = False
 

@@ -33,17 +33,21 @@ class Queries:
         tasks: The tasks, where they are known (oracle), int64 [N]; None to have them predicted.
         ends: The true first and last actions, for an oracle that is told them, int64 [N, 2]; None
             for all others.
+        between: The true observations between the steps, for an oracle that sees them, float32
+            [N, T - 1, E]; None for all others.
 
     Raises:
         DataError: Observations that are not floating-point numbers or not two arrays of one shape
             [N, E], a row that holds NaN, infinity or a number beyond `LARGEST`, tasks that are not
-            N ids, or ends that are not N pairs of ids.
+            N ids, ends that are not N pairs of ids, or observations between that are not [N, T - 1,
+            E].
     """
 
     initial: NDArray[np.float32]
     goal: NDArray[np.float32]
     tasks: NDArray[np.int64] | None = None
     ends: NDArray[np.int64] | None = None
+    between: NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         for name in ("initial", "goal"):
@@ -57,15 +61,31 @@ class Queries:
             object.__setattr__(self, "tasks", _tasks(self.tasks, len(self)))
         if self.ends is not None:
             object.__setattr__(self, "ends", _ends(self.ends, len(self)))
+        if self.between is not None:
+            object.__setattr__(self, "between", _between(self.between, self.initial.shape))
 
     @classmethod
     def from_windows(
-        cls, windows: Windows, *, oracle_task: bool = False, oracle_ends: bool = False
+        cls,
+        windows: Windows,
+        *,
+        oracle_task: bool = False,
+        oracle_ends: bool = False,
+        oracle_between: bool = False,
     ) -> Queries:
-        """The windows' observations; their true tasks and ends only for an oracle."""
+        """The windows' observations; their true tasks and ends only for an oracle.
+
+        So are the observations between, which only windows have that were given them.
+        """
         tasks = windows.tasks if oracle_task else None
         ends = windows.actions[:, [0, -1]] if oracle_ends else None
-        return cls(initial=windows.initial, goal=windows.goal, tasks=tasks, ends=ends)
+        return cls(
+            initial=windows.initial,
+            goal=windows.goal,
+            tasks=tasks,
+            ends=ends,
+            between=windows.between if oracle_between else None,
+        )
 
     def __len__(self) -> int:
         return len(self.initial)
@@ -83,6 +103,7 @@ class Queries:
             goal=self.goal[index],
             tasks=None if self.tasks is None else self.tasks[index],
             ends=None if self.ends is None else self.ends[index],
+            between=None if self.between is None else self.between[index],
         )
 
     def blocks(self, size: int) -> list[Queries]:
@@ -94,6 +115,7 @@ class Queries:
                 goal=self.goal[first : first + size],
                 tasks=None if self.tasks is None else self.tasks[first : first + size],
                 ends=None if self.ends is None else self.ends[first : first + size],
+                between=None if self.between is None else self.between[first : first + size],
             )
             for first in range(0, len(self), size)
         ]
@@ -165,6 +187,18 @@ def _observations(given: Any, name: str) -> NDArray[np.float32]:
                 "leave the query out."
             )
     return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _between(given: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    between = np.asarray(given)
+    count, features = shape
+    if between.ndim != 3 or (len(between), between.shape[2]) != shape:
+        raise DataError(
+            f"queries, 'between': has shape {list(between.shape)}; expected [{count}, T - 1, "
+            f"{features}], what was observed between the steps of each query."
+        )
+    flat = _observations(between.reshape(count * between.shape[1], features), "between")
+    return flat.reshape(between.shape)
 
 
 def _tasks(given: Any, count: int) -> NDArray[np.int64]:

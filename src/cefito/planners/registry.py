@@ -25,6 +25,11 @@ from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
 from cefito.planners.pkg.settings import PkgSettings
+from cefito.planners.planllm.leaky import LeakyPlanner
+from cefito.planners.planllm.planner import PlanLlmPlanner
+from cefito.planners.planllm.settings import PlanLlmSettings
+from cefito.planners.schema.planner import SchemaPlanner
+from cefito.planners.schema.settings import SchemaSettings
 from cefito.planners.task_model import ClassifierSettings
 from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiSettings
@@ -57,6 +62,9 @@ METHODS: dict[str, Method] = {
     "pdpp": Method(PdppPlanner, PdppSettings),
     "mtid": Method(MtidPlanner, MtidSettings),
     "p3iv": Method(P3ivPlanner, P3ivSettings),
+    "schema": Method(SchemaPlanner, SchemaSettings),
+    "planllm": Method(PlanLlmPlanner, PlanLlmSettings),
+    "planllm-leaky": Method(LeakyPlanner, PlanLlmSettings),
     "pkg": Method(PkgPlanner, PkgSettings),
     "pkg-beam": Method(PkgBeamPlanner, PkgSettings),
     "kepp": Method(KeppPlanner, KeppSettings),

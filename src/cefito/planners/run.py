@@ -21,7 +21,13 @@ import torch
 
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.taxonomy import Taxonomy
-from cefito.data.windows import Selection, Windows, check_selection, fitting_windows
+from cefito.data.windows import (
+    Selection,
+    Windows,
+    check_selection,
+    fitting_windows,
+    with_between,
+)
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
 from cefito.locks import LOCK_FILE, is_leftover, locked
@@ -240,6 +246,8 @@ def train_run(
     cut = fitting_windows if start is None else start.windows
     train, val = cut(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
+    if entry.planner.abilities.true_between:
+        train, val = with_between(dataset, train), with_between(dataset, val)
     with locked(folder, "a training") if group.first else nullcontext():
         check_run_folder(folder, info)
         if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:

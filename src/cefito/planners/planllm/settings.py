@@ -1,0 +1,69 @@
+"""Settings of PlanLLM-style planning; the defaults are the published ones where there are such."""
+
+from __future__ import annotations
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from cefito.planners.schema.settings import SchemaConfig
+from cefito.settings import Frozen, check_weights
+from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
+
+__all__ = ["PlanLlmConfig", "PlanLlmSettings"]
+
+
+class PlanLlmConfig(SchemaConfig):
+    """PlanLLM without its language models: SCHEMA with two additions and a focal loss.
+
+    The published query transformer is BERT-base; here it is a small one, of learned weights. The
+    losses on text of the published training are left out.
+
+    Attributes:
+        exchange: Layers of each of the two encoders in which the states see each other; 0 leaves
+            both out.
+        exchange_heads: Their attention heads.
+        query_layers: Layers of the query transformer; 0 leaves it out.
+        query_heads: Its attention heads.
+        query_feedforward: Width of its feed-forward layers; 0 for four times the tokens' width.
+        query_dropout: Share of its hidden units zeroed in training.
+        focus: Exponent γ of the focal loss of the actions; 0 is cross-entropy.
+    """
+
+    width: PositiveInt = 512
+    state_task: bool = False
+    exchange: NonNegativeInt = 2
+    exchange_heads: PositiveInt = 8
+    query_layers: NonNegativeInt = 4
+    query_heads: PositiveInt = 8
+    query_feedforward: NonNegativeInt = 0
+    query_dropout: float = Field(0.1, ge=0, lt=1)
+    focus: float = Field(1.0, ge=0)
+    training: TrainingConfig = TrainingConfig(
+        optimiser=OptimiserConfig(
+            epochs=500,
+            batch_size=256,
+            learning_rate=1e-3,
+            weight_decay=0.02,
+            clip=0.01,
+        ),
+        stopping=StoppingConfig(every=1, patience=0, windows=0),
+    )
+
+    @model_validator(mode="after")
+    def _additions_fit(self) -> PlanLlmConfig:
+        for layers, heads in (
+            (self.exchange, self.exchange_heads),
+            (self.query_layers, self.query_heads),
+        ):
+            if layers and self.width % heads:
+                raise ValueError(f"width {self.width} must be divisible by the {heads} heads")
+        width = self.width
+        hidden = self.query_feedforward or 4 * width
+        count = width * (12 * width * self.exchange + (4 * width + 2 * hidden) * self.query_layers)
+        check_weights(count, "a network of these widths")
+        return self
+
+
+class PlanLlmSettings(Frozen):
+    """The sections that PlanLLM-style planning reads."""
+
+    planllm: PlanLlmConfig = PlanLlmConfig()

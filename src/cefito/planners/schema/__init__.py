@@ -1,0 +1,1 @@
+"""SCHEMA: states between steps, decoded over the descriptions of all actions, then the actions."""

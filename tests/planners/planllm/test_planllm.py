@@ -1,0 +1,285 @@
+"""PlanLLM-style planning: its additions by slow loops, and SCHEMA without them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError
+from cefito.evaluation.rows import find_rows
+from cefito.planners.base import Queries
+from cefito.planners.planllm.layers import Exchange, QueryTransformer
+from cefito.planners.planllm.loss import PlanLlmLoss
+from cefito.planners.planllm.network import PlanLlmNetwork
+from cefito.planners.planllm.planner import PlanLlmPlanner
+from cefito.planners.planllm.settings import PlanLlmConfig, PlanLlmSettings
+from cefito.planners.schema.loss import SchemaLoss
+from cefito.planners.schema.network import SchemaNetwork
+from cefito.planners.schema.settings import SchemaConfig
+from cefito.planners.settings import load_config
+from cefito.runtime import generator_for
+from cefito.training.distributed import Processes
+
+PARTS = {"hidden": 12, "width": 8, "heads": 2, "feedforward": 10, "descriptions": "free"}
+ADDED = {"exchange": 2, "exchange_heads": 2, "query_layers": 3, "query_heads": 4}
+SIZES = {"observation_dim": 12, "task_count": 12, "action_count": 87, "horizon": 3}
+QUIET = {"input_dropout": 0.0, "dropout": 0.0, "query_dropout": 0.0}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> tuple[Windows, Windows]:
+    """Training and validation windows of a small embedded world, T = 3."""
+    dataset = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=24, val=8, test=8, dim=12),
+    )
+    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
+
+
+def drawn(*shape, seed=2):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def perturbed(module):
+    draws = generator_for("cpu", 1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=draws)
+    return module
+
+
+def network_of(**settings):
+    network = PlanLlmNetwork(config=PlanLlmConfig(**{**PARTS, **ADDED, **settings}), **SIZES)
+    network.reset(generator_for("cpu", 0))
+    return perturbed(network).eval()
+
+
+@torch.no_grad()
+def test_the_exchange_is_that_of_torch_layers():
+    exchange = perturbed(Exchange(width=8, heads=2, layers=2))
+    theirs = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 8, activation="relu", batch_first=True),
+        2,
+        enable_nested_tensor=False,
+    ).eval()
+    for ours, layer in zip(exchange.layers, theirs.layers, strict=True):
+        among = ours.among
+        parts = [among.query, among.key, among.value]
+        layer.self_attn.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        layer.self_attn.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+        for target, source in (
+            (layer.self_attn.out_proj, among.out),
+            (layer.linear1, ours.fc1),
+            (layer.linear2, ours.fc2),
+            (layer.norm1, ours.norm_among),
+            (layer.norm2, ours.norm),
+        ):
+            target.load_state_dict(source.state_dict())
+    states = drawn(5, 2, 8)
+    torch.testing.assert_close(exchange(states), theirs(states), rtol=1e-4, atol=1e-5)
+    assert torch.equal(Exchange(width=8, heads=2, layers=0)(states), states)
+
+
+def seen(tokens, others, part):
+    """Each token looks at the others, head by head."""
+    size, found = tokens.shape[1] // part.heads, []
+    for token in tokens:
+        mixed = []
+        for head in range(part.heads):
+            own = slice(head * size, (head + 1) * size)
+            query = part.query(token)[own]
+            scores = [math.exp(float(query @ part.key(x)[own]) / size**0.5) for x in others]
+            values = [part.value(x)[own] for x in others]
+            total = sum(score * value for score, value in zip(scores, values, strict=True))
+            mixed.append(total / sum(scores))
+        found.append(part.out(torch.cat(mixed)))
+    return torch.stack(found)
+
+
+@torch.no_grad()
+def test_queries_look_at_the_states_in_every_second_layer():
+    asking = QueryTransformer(width=8, heads=4, hidden=6, layers=3, queries=4)
+    asking.reset(generator_for("cpu", 0))
+    perturbed(asking)
+    assert [layer.crossing is not None for layer in asking.layers] == [True, False, True]
+    states = drawn(3, 2, 8)
+    found = asking(states)
+    assert found.shape == (3, 4, 8)
+    for row in range(3):
+        others = F.layer_norm(states[row], (8,), asking.norm.weight, asking.norm.bias)
+        tokens = asking.queries
+        for place, layer in enumerate(asking.layers):
+            tokens = layer.norm_among(tokens + seen(tokens, tokens, layer.among))
+            if place in (0, 2):
+                tokens = layer.norm_crossing(tokens + seen(tokens, others, layer.crossing))
+            tokens = layer.norm(tokens + layer.fc2(F.gelu(layer.fc1(tokens))))
+        torch.testing.assert_close(found[row], asking.out(tokens), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_what_is_aligned_and_what_is_decoded_from():
+    network = network_of()
+    given = drawn(3, 12), drawn(3, 12, seed=3)
+    raw = network.encoded(torch.stack(given, dim=1), None)
+    torch.testing.assert_close(raw[:, 1], network.encoder(given[1]))
+    encoded = network.encode(*given)
+    torch.testing.assert_close(encoded.aligned, network.first_exchange(raw))
+    torch.testing.assert_close(encoded.states, network.second_exchange(encoded.aligned))
+    outputs = network(*given)
+    torch.testing.assert_close(outputs.aligned, encoded.aligned)
+    torch.testing.assert_close(outputs.tasks, network.task_logits(encoded.states))
+    # one state that changes changes both
+    other = network.encode(given[0], given[1] + 1).states
+    assert not torch.allclose(other[:, 0], encoded.states[:, 0])
+
+
+def test_without_the_additions_it_is_schema(world):
+    """Outputs, losses and gradients of a network without layers of either kind."""
+    train, val = world
+    plain = network_of(exchange=0, query_layers=0, focus=0.0, **QUIET)
+    config = SchemaConfig(**PARTS, input_dropout=0.0, dropout=0.0, state_task=False)
+    schema = SchemaNetwork(config=config, **SIZES)
+    schema.load_state_dict(plain.state_dict())  # the very same tensors
+    losses = []
+    for kind, network in ((PlanLlmLoss, plain), (SchemaLoss, schema)):
+        network.zero_grad()
+        loss = kind(network=network, train=train, val=val)
+        terms = loss.terms(torch.arange(8), generator_for("cpu", 0), Processes())
+        sum(term.weight * term.sum / term.count for term in terms.values()).backward()
+        losses.append({name: float(term.sum.detach()) for name, term in terms.items()})
+    assert losses[0] == losses[1]
+    gradients = dict(schema.named_parameters())
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name].grad, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_queries_that_find_nothing_add_nothing():
+    network = network_of(exchange=0)
+    network.asking.out.weight.zero_()
+    network.asking.out.bias.zero_()
+    config = SchemaConfig(**PARTS, state_task=False)
+    schema = SchemaNetwork(config=config, **SIZES).eval()
+    own = schema.state_dict().keys()
+    schema.load_state_dict(
+        {name: part for name, part in network.state_dict().items() if name in own}
+    )
+    given = drawn(3, 12), drawn(3, 12, seed=3)
+    torch.testing.assert_close(network(*given).actions, schema(*given).actions)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("focus", [0.0, 1.0, 2.5])
+def test_focal_errors_by_hand(world, focus):
+    loss = PlanLlmLoss(network=network_of(focus=focus), train=world[0], val=world[1])
+    logits, actions = drawn(4, 5), torch.tensor([0, 3, 3, 1])
+    chances = [
+        float(row.softmax(dim=0)[action]) for row, action in zip(logits, actions, strict=True)
+    ]
+    expected = [-((1 - p) ** focus) * math.log(p) for p in chances]
+    np.testing.assert_allclose(loss.action_errors(logits, actions), expected, rtol=1e-5)
+    certain = loss.action_errors(torch.tensor([[200.0, 0.0]]), torch.tensor([0]))
+    assert torch.isfinite(certain).all()
+
+
+def test_no_gradient_flows_through_the_focus(world):
+    loss = PlanLlmLoss(network=network_of(), train=world[0], val=world[1])
+    logits, actions = drawn(1, 5).requires_grad_(), torch.tensor([2])
+    (focal,) = torch.autograd.grad(loss.action_errors(logits, actions).sum(), logits)
+    (plain,) = torch.autograd.grad(F.cross_entropy(logits, actions), logits)
+    factor = 1 - logits.softmax(dim=1)[0, 2].detach()
+    torch.testing.assert_close(focal, factor * plain)
+
+
+def settings(**overrides) -> PlanLlmSettings:
+    tiny = {
+        "hidden": 16,
+        "width": 16,
+        "training.optimiser.epochs": 1,
+        "training.stopping.every": 1,
+        **overrides,
+    }
+    values = {f"planllm.{name}": value for name, value in tiny.items()}
+    return load_config("small", overrides=values).settings(PlanLlmSettings)
+
+
+def test_a_planner_of_its_own(world, tmp_path):
+    result = PlanLlmPlanner.fit(*world, settings=settings(), seed=0)
+    assert set(result.trainings) == {"PlanLLM network"}
+    planner, queries = result.planner, Queries.from_windows(world[1])
+    assert planner.name == "PlanLLM-style (no BERT, mean observations)"
+    assert isinstance(planner.model.network, PlanLlmNetwork)
+    planner.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["planllm.safetensors"]
+    loaded = PlanLlmPlanner.load(tmp_path, settings=settings())
+    for ours, theirs in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+        np.testing.assert_array_equal(ours.energies, theirs.energies)
+    undescribed = PlanLlmPlanner.fit(*world, settings=settings(descriptions="none"), seed=0).planner
+    assert undescribed.name == "PlanLLM-style (no BERT, no descriptions)"
+
+
+def test_short_horizons(world):
+    short = tuple(replace(part, actions=part.actions[:, :1]) for part in world)
+    planner = PlanLlmPlanner.fit(*short, settings=settings(), seed=0).planner
+    (plan,) = planner.plan(Queries.from_windows(short[1]).subset([0]), 2)
+    assert plan.actions.shape == (2, 1)
+
+
+def test_settings_that_cannot_be():
+    for overrides, message in (
+        ({"exchange_heads": 3}, "divisible by the 3 heads"),
+        ({"query_heads": 3}, "divisible by the 3 heads"),
+        ({"query_layers": 10**8}, "weights"),
+        ({"focus": -1.0}, "greater than or equal to 0"),
+    ):
+        with pytest.raises(ConfigError, match=rf"planllm[\s\S]*{message}"):
+            settings(**overrides)
+    assert settings(exchange_heads=3, exchange=0).planllm.exchange == 0
+    (row,) = find_rows(["planllm"])
+    assert row.own_name
+
+
+def counted(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def built(dataset, actions, tasks, **changes):
+    """The network of published sizes, but for some."""
+    config = load_config("paper", dataset=dataset).planllm.model_copy(update=changes)
+    with torch.device("meta"):
+        return PlanLlmNetwork(
+            config=config,
+            observation_dim=config.width,
+            task_count=tasks,
+            action_count=actions,
+            horizon=3,
+            described=(6, 768),
+        )
+
+
+def test_published_sizes():
+    """Of what is published: all but the language models, and the exchange where D = E = 1536."""
+    crosstask, coin, niv = (
+        counted(built(*of, width=1536)) / 1e6
+        for of in (("crosstask", 133, 18), ("coin", 778, 180), ("niv", 48, 5))
+    )
+    assert coin - crosstask == pytest.approx(386.4 - 384.9, abs=0.1)
+    assert crosstask - niv == pytest.approx(384.9 - 384.8, abs=0.1)
+    with torch.device("meta"):
+        exchange = Exchange(width=1536, heads=8, layers=2)
+    # 384.9 million with the exchange over all states, 356.6 without it
+    assert counted(exchange) / 1e6 == pytest.approx(384.9 - 356.6, abs=0.05)
+    # 200.9 million, of which 178 are the query transformer's and 0.8 project its queries and texts
+    unread = 512 * 512 + 512 + 1
+    projections = 2 * (768 * 512 + 512)
+    found = counted(built("crosstask", 133, 18, query_layers=0)) + unread + projections
+    assert found / 1e6 == pytest.approx(200.9 - 178, abs=0.5)

@@ -1,0 +1,265 @@
+"""SCHEMA's network against slow loops, written from its tensors alone."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cefito.planners.schema.decoder import SharedMemoryDecoder
+from cefito.planners.schema.network import SchemaNetwork
+from cefito.planners.schema.settings import SchemaConfig
+from cefito.planners.settings import load_config
+from cefito.runtime import generator_for
+
+SMALL = {"hidden": 12, "width": 8, "heads": 2, "feedforward": 10, "layers": 2}
+E, C, K, T, W = 7, 3, 5, 3, 4
+
+
+def perturbed(module, seed=1):
+    """All parameters away from their special beginnings, norms and biases among them."""
+    draws = generator_for("cpu", seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=draws)
+        for name, buffer in module.named_buffers():
+            if name in ("mean", "descriptions"):
+                buffer += 0.5 * torch.randn(buffer.shape, generator=draws)
+    return module
+
+
+def network_of(*, horizon=T, kind="file.npy", **settings):
+    config = SchemaConfig(**{**SMALL, "descriptions": kind, **settings})
+    described = {"free": None, "none": None, "observations": (2, E)}.get(kind, (6, W))
+    network = SchemaNetwork(
+        config=config,
+        observation_dim=E,
+        task_count=C,
+        action_count=K,
+        horizon=horizon,
+        described=described,
+    )
+    network.reset(generator_for("cpu", 0))
+    return perturbed(network).eval()
+
+
+def drawn(*shape, seed=2):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+# slow references
+
+
+def linear(x, layer):
+    """One vector through a linear layer."""
+    found = torch.stack([row @ x for row in layer.weight])
+    return found if layer.bias is None else found + layer.bias
+
+
+def norm(x, layer):
+    centred = x - x.mean()
+    return centred / (centred.square().mean() + layer.eps).sqrt() * layer.weight + layer.bias
+
+
+def attention(tokens, others, part):
+    """Each token attends to all others, head by head."""
+    size = len(tokens[0]) // part.heads
+    keys, values = [linear(x, part.key) for x in others], [linear(x, part.value) for x in others]
+    found = []
+    for token in tokens:
+        query, mixed = linear(token, part.query), []
+        for head in range(part.heads):
+            own = slice(head * size, (head + 1) * size)
+            scores = [float(query[own] @ key[own]) / math.sqrt(size) for key in keys]
+            weights = [math.exp(score - max(scores)) for score in scores]
+            mixed.append(
+                sum(w * value[own] for w, value in zip(weights, values, strict=True)) / sum(weights)
+            )
+        found.append(norm(linear(torch.cat(mixed), part.out), part.norm))
+    return found
+
+
+def decoded(tokens, memory, decoder):
+    """Tokens of one query through a decoder, with a memory of its own."""
+    for layer in decoder.layers:
+        tokens = [
+            norm(x + y, layer.norm_among)
+            for x, y in zip(tokens, attention(tokens, tokens, layer.among), strict=True)
+        ]
+        if memory is not None:
+            tokens = [
+                norm(x + y, layer.norm_crossing)
+                for x, y in zip(tokens, attention(tokens, memory, layer.crossing), strict=True)
+            ]
+        tokens = [
+            norm(x + linear(F.gelu(linear(x, layer.fc1)), layer.fc2), layer.norm) for x in tokens
+        ]
+    return tokens
+
+
+def position(place, width):
+    angles = [place / 10_000 ** (k / (width // 2)) for k in range(width // 2)]
+    return torch.tensor([*map(math.sin, angles), *map(math.cos, angles)])
+
+
+def slow(network, initial, goal, task=None):
+    """Logits of actions and tasks, encoded ends and decoded states of one query."""
+    config, horizon = network.config, network.horizon
+    ends = []
+    for x in (initial, goal):
+        if config.centre:
+            x = x - network.mean
+        if config.normalise:
+            x = (x - x.mean()) / (x.var(unbiased=False) + 1e-6).sqrt()
+        ends.append(linear(linear(x, network.encoder[0]), network.encoder[1]))
+    if network.free is not None:
+        memory = [row for action in network.free for row in action]
+    elif network.has_memory:
+        memory = [
+            linear(row, network.description) for action in network.descriptions for row in action
+        ]
+    else:
+        memory = None
+    tasks = linear(F.relu(linear(torch.cat(ends), network.task1)), network.task2)
+    width = config.width
+    queries = [
+        linear(ends[0], network.ends),
+        *[torch.zeros(width)] * (horizon - 1),
+        linear(ends[1], network.ends),
+    ]
+    told = linear(tasks, network.told) if network.told is not None else torch.zeros(width)
+    queries = [query + position(place, width) + told for place, query in enumerate(queries)]
+    between = [
+        linear(x, network.between) for x in decoded(queries, memory, network.state_decoder)[1:-1]
+    ]
+    states = [ends[0], *between, ends[1]]
+    tokens = [
+        states[place // 2] if place % 2 == 0 else torch.zeros(width)
+        for place in range(2 * horizon + 1)
+    ]
+    chosen = int(tasks.argmax()) if task is None else task
+    tokens = [
+        token + position(place, width) + network.task.weight[chosen]
+        for place, token in enumerate(tokens)
+    ]
+    slots = decoded(tokens, memory, network.action_decoder)[1::2]
+    actions = [linear(F.relu(linear(slot, network.action1)), network.action2) for slot in slots]
+    return torch.stack(actions), tasks, torch.stack(ends), between
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"centre": True, "normalise": True, "kind": "observations"},
+        {"state_task": False, "kind": "free", "layers": 1},
+        {"kind": "none", "horizon": 1},
+    ],
+)
+def test_forward_pass_against_slow_loops(settings):
+    network = network_of(**settings)
+    initial, goal, tasks = drawn(3, E), drawn(3, E, seed=3), torch.tensor([2, 0, 1])
+    for given in (None, tasks):
+        outputs = network(initial, goal, given)
+        assert outputs.actions.shape == (3, network.horizon, K)
+        for row in range(3):
+            actions, logits, ends, between = slow(
+                network, initial[row], goal[row], None if given is None else int(given[row])
+            )
+            torch.testing.assert_close(outputs.actions[row], actions, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(outputs.tasks[row], logits, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(outputs.aligned[row], ends, rtol=1e-4, atol=1e-5)
+            for found, expected in zip(outputs.between[row], between, strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_one_memory_for_all_is_as_one_for_each():
+    """The naive version repeats the memory for each query and attends query by query."""
+    decoder = SharedMemoryDecoder(width=8, heads=4, hidden=6, layers=2)
+    perturbed(decoder)
+    tokens, memory = drawn(5, 4, 8), drawn(9, 8, seed=3)
+    together = decoder(tokens, decoder.keys(memory))
+    repeated = [
+        decoder(tokens[row : row + 1], decoder.keys(memory))[0] for row in range(len(tokens))
+    ]
+    torch.testing.assert_close(together, torch.stack(repeated), rtol=1e-5, atol=1e-6)
+    expanded = tuple(
+        tuple(part.expand(5, -1, -1, -1) for part in layer.crossing.keys(memory[None]))
+        for layer in decoder.layers
+    )
+    torch.testing.assert_close(together, decoder(tokens, expanded), rtol=1e-5, atol=1e-6)
+    other = decoder(tokens, decoder.keys(memory.flip(0)))
+    torch.testing.assert_close(together, other, rtol=1e-5, atol=1e-6)  # a set, in no order
+    assert not torch.allclose(together, decoder(tokens, decoder.keys(memory[:8])))
+
+
+def test_gradients_are_those_of_a_repeated_memory():
+    decoder = SharedMemoryDecoder(width=8, heads=2, hidden=6, layers=1)
+    perturbed(decoder)
+    tokens, memory = drawn(3, 4, 8), drawn(5, 8, seed=3).requires_grad_()
+    (shared,) = torch.autograd.grad(decoder(tokens, decoder.keys(memory)).square().sum(), memory)
+    naive = sum(
+        decoder(tokens[row : row + 1], decoder.keys(memory)).square().sum() for row in range(3)
+    )
+    (repeated,) = torch.autograd.grad(naive, memory)
+    torch.testing.assert_close(shared, repeated, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_alignment_by_hand():
+    network = network_of()
+    initial, goal = drawn(3, E), drawn(3, E, seed=3)
+    memory = network.memory()
+    logits = network.alignment(network.encode(initial, goal).aligned, memory.encoded)
+    assert logits.shape == (3, 2, K)
+    ends = network.encoder(torch.stack([initial, goal], dim=1))
+    for row in range(3):
+        for end in range(2):
+            for action in range(K):
+                rows = network.descriptions[action, 3 * end : 3 * end + 3]
+                cosines = [
+                    float(F.cosine_similarity(ends[row, end], network.description(one), dim=0))
+                    for one in rows
+                ]
+                expected = math.exp(float(network.scale)) * np.mean(cosines)
+                assert float(logits[row, end, action]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_dropout_comes_from_the_generator():
+    network = network_of(input_dropout=0.3, dropout=0.3)
+    given = drawn(3, E), drawn(3, E, seed=3)
+    one, same, other = (
+        network(*given, generator=generator_for("cpu", seed)).actions for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(network(*given).actions, network(*given).actions)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "width", "actions", "tasks", "millions"),
+    [
+        ("crosstask", 512, 133, 18, 1.675),
+        ("coin", 512, 778, 180, 1.821),
+        ("niv", 512, 48, 5, 1.658),
+        ("crosstask", 1536, 133, 18, 6.134),
+        ("coin", 1536, 778, 180, 6.279),
+        ("niv", 1536, 48, 5, 6.117),
+    ],
+)
+def test_published_size(dataset, width, actions, tasks, millions):
+    """Published, a projection and a factor that nothing reads are counted."""
+    with torch.device("meta"):
+        network = SchemaNetwork(
+            config=load_config("paper", dataset=dataset).schema_model,
+            observation_dim=width,
+            task_count=tasks,
+            action_count=actions,
+            horizon=3,
+            described=(6, 768),
+        )
+    count = sum(parameter.numel() for parameter in network.parameters())
+    assert round((count + 128 * 128 + 128 + 1) / 1e6, 3) == millions

@@ -1,0 +1,383 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.evaluation.rows import find_rows
+from cefito.planners.base import Fitted, Queries
+from cefito.planners.descriptions import EndMeans, template_vectors
+from cefito.planners.networks import TrainingContext
+from cefito.planners.schema import described as described_module
+from cefito.planners.schema.loss import SchemaLoss
+from cefito.planners.schema.network import SchemaNetwork
+from cefito.planners.schema.planner import SchemaPlanner
+from cefito.planners.schema.settings import SchemaConfig, SchemaSettings
+from cefito.planners.settings import load_config
+from cefito.planners.transitions import counted_transitions
+from cefito.runtime import generator_for
+from cefito.training.distributed import Processes
+
+TINY = {
+    "hidden": 16,
+    "width": 16,
+    "heads": 2,
+    "name_width": 8,
+    "training.optimiser.epochs": 2,
+    "training.stopping.every": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> tuple[Windows, Windows]:
+    """Training and validation windows of a small embedded world, T = 3."""
+    dataset = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        seed=0,
+        knobs=WorldKnobs(train=48, val=12, test=12, dim=12),
+    )
+    return tuple(cut_windows(dataset, horizon=3, split=split) for split in ("train", "val"))
+
+
+def tiny(**overrides: object) -> SchemaSettings:
+    values = {f"schema_model.{name}": value for name, value in {**TINY, **overrides}.items()}
+    return load_config("small", overrides=values).settings(SchemaSettings)
+
+
+def fit(
+    world: tuple[Windows, Windows],
+    *,
+    seed: int = 0,
+    context: TrainingContext = TrainingContext(),
+    **overrides: object,
+) -> Fitted[SchemaPlanner]:
+    return SchemaPlanner.fit(*world, settings=tiny(**overrides), seed=seed, context=context)
+
+
+@pytest.fixture(scope="module")
+def planner(world) -> SchemaPlanner:
+    return fit(world).planner
+
+
+def written(path: Path, actions: int, width: int = 5) -> Path:
+    generator = np.random.default_rng(0)
+    np.save(path, generator.standard_normal((actions, 6, width)).astype(np.float16))
+    return path
+
+
+def loss_of(world, **overrides) -> SchemaLoss:
+    """The loss of an untrained network without dropout and noise."""
+    quiet = {"input_dropout": 0.0, "dropout": 0.0, "training.augmentation.noise": 0.0}
+    train, val = world
+    config = tiny(**{**quiet, **overrides}).schema_model
+    taxonomy = train.taxonomy
+    fixed = described_module.fixed_descriptions(config, taxonomy, setting="x")
+    network = SchemaNetwork(
+        config=config,
+        observation_dim=12,
+        task_count=len(taxonomy.tasks),
+        action_count=len(taxonomy.actions),
+        horizon=3,
+        described=None if fixed is None else (6, fixed.shape[2]),
+    )
+    network.reset(generator_for("cpu", 0))
+    if fixed is not None:
+        network.descriptions.copy_(torch.from_numpy(fixed))
+    return SchemaLoss(network=network, train=train, val=val)
+
+
+@torch.no_grad()
+def test_losses_by_slow_loops(world):
+    loss, (train, _) = loss_of(world, descriptions="names", states=0.3, alignment=0.5), world
+    rows = torch.tensor([4, 1, 11])
+    terms = loss.terms(rows, generator_for("cpu", 0), Processes())
+    network = loss.module
+    memory = network.memory()
+    outputs = network(
+        torch.from_numpy(train.initial[rows]),
+        torch.from_numpy(train.goal[rows]),
+        torch.from_numpy(train.tasks[rows]),  # the true ones
+    )
+    logits = network.alignment(outputs.aligned, memory.encoded)
+    actions, tasks, ends, states = [], [], [], []
+    for place, row in enumerate(rows.tolist()):
+        truth = train.actions[row].tolist()
+        actions += [
+            float(outputs.actions[place, step].logsumexp(0) - outputs.actions[place, step, action])
+            for step, action in enumerate(truth)
+        ]
+        own = outputs.tasks[place]
+        tasks.append(float(own.logsumexp(0) - own[train.tasks[row]]))
+        ends += [
+            float(logits[place, end].logsumexp(0) - logits[place, end, truth[-end]])
+            for end in (0, 1)
+        ]
+        for step in (0, 1):
+            six = [*memory.encoded[truth[step], 1], *memory.encoded[truth[step + 1], 0]]
+            target = sum(six) / 6
+            states += ((outputs.between[place, step] - target) ** 2).tolist()
+    assert {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()} == {
+        "actions": (1.0, pytest.approx(np.mean(actions), rel=1e-4)),
+        "task": (1.0, pytest.approx(np.mean(tasks), rel=1e-4)),
+        "alignment": (0.5, pytest.approx(np.mean(ends), rel=1e-4)),
+        "states": (0.3, pytest.approx(np.mean(states), rel=1e-4)),
+    }
+
+
+def test_no_gradient_flows_into_the_targets_of_states(world):
+    loss = loss_of(world, descriptions="names", alignment=0.0)
+    network = loss.module
+    term = loss.terms(torch.arange(4), generator_for("cpu", 0), Processes())["states"]
+    memory = network.memory()
+    # with the memory's keys apart, descriptions reach the error by the targets alone
+    for decoder in (network.state_decoder, network.action_decoder):
+        for layer in decoder.layers:
+            layer.crossing.key.weight.data.zero_()
+            layer.crossing.value.weight.data.zero_()
+    term = loss.terms(torch.arange(4), generator_for("cpu", 0), Processes())["states"]
+    term.sum.backward()
+    assert memory.encoded is not None
+    assert not network.description.weight.grad.any()
+    assert network.between.weight.grad.any()
+
+
+def test_losses_that_are_left_out(world):
+    short = tuple(
+        replace(windows, actions=windows.actions[:, :1]) for windows in world
+    )  # one action: nothing between
+    for given, overrides, names in (
+        (world, {"descriptions": "none"}, {"actions", "task"}),
+        (world, {"descriptions": "names", "states": 0.0}, {"actions", "task", "alignment"}),
+        (world, {"descriptions": "free", "alignment": 0.0}, {"actions", "task", "states"}),
+    ):
+        loss = loss_of(given, **overrides)
+        assert set(loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == names
+    result = fit(short, descriptions="names")
+    assert result.planner.horizon == 1
+    assert {
+        plan.actions.shape for plan in result.planner.plan(Queries.from_windows(short[1]), 3)
+    } == {(3, 1)}
+
+
+def test_losses_under_autocast(world):
+    loss = loss_of(world, descriptions="names")
+    plain = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lower = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
+    for name, term in lower.items():
+        assert term.sum.dtype == torch.float32
+        torch.testing.assert_close(term.sum, plain[name].sum, rtol=0.1, atol=0)
+    sum(term.sum for term in lower.values()).backward()
+    assert all(
+        torch.isfinite(parameter.grad).all()
+        for parameter in loss.module.parameters()
+        if parameter.grad is not None
+    )
+
+
+def test_windows_do_not_recognise_themselves_in_the_means(world):
+    """Mean observations are drawn without the videos of the batch, kept with all."""
+    train, _ = world
+    planner = fit(world).planner
+    network = planner.model.network
+    means = EndMeans(train, network.prepared).all()
+    torch.testing.assert_close(network.descriptions, means)
+    loss = SchemaLoss(network=network, train=train, val=train)
+    given = []
+    memory = network.memory
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            network,
+            "memory",
+            lambda vectors, **rest: given.append(vectors) or memory(vectors, **rest),
+        )
+        loss.terms(torch.tensor([0, 1]), generator_for("cpu", 0), Processes())
+    others = torch.from_numpy(train.video != train.video[0])
+    only = sorted(
+        set(train.actions[:, 0].tolist()) - set(train.actions[others.numpy()][:, 0].tolist())
+    )
+    assert not torch.equal(given[0], means)
+    assert all(not given[0][action, 0].any() for action in only)
+
+
+def telling(windows: Windows) -> Windows:
+    """The windows with observations that tell the task and the first or the last action."""
+    generator = np.random.default_rng(0)
+    actions, tasks = generator.standard_normal((2, 200, 24)).astype(np.float32)
+    first, last = windows.actions[:, 0], windows.actions[:, -1]
+    shown = tasks[windows.tasks]
+    return replace(windows, initial=shown + actions[first], goal=shown + actions[last])
+
+
+def test_training_learns_and_keeps_the_best_epoch(world, tmp_path):
+    train, val = map(telling, world)
+    overrides = {
+        "width": 32,
+        "layers": 1,
+        "training.optimiser.epochs": 8,
+        "training.optimiser.batch_size": 16,
+        "training.optimiser.learning_rate": 8e-3,
+        "training.stopping.every": 2,
+        "input_dropout": 0.0,
+        "dropout": 0.0,
+    }
+    fitted = fit((train, val), context=TrainingContext(folder=tmp_path), **overrides)
+    result = fitted.trainings["SCHEMA network"]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "schema" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert lines[-1]["actions"] < 0.7 * lines[0]["actions"]
+    scores = [
+        (line["val_success_rate"], line["val_mean_accuracy"])
+        for line in lines
+        if "val_success_rate" in line
+    ]
+    assert result.scores == max(scores)
+    queries = Queries.from_windows(val)
+    best = np.concatenate([plans.actions for plans in fitted.planner.plan(queries, 1)])
+    # validated with predicted tasks, by the plans that it gives
+    assert result.scores == pytest.approx(
+        (100 * (best == val.actions).all(axis=1).mean(), 100 * (best == val.actions).mean())
+    )
+    frequent = [
+        100 * (np.bincount(train.actions[:, step]).argmax() == val.actions[:, step]).mean()
+        for step in range(3)
+    ]
+    assert result.scores[1] > np.mean(frequent) + 15
+    assert (fitted.planner.predict_tasks(queries) == val.tasks).mean() > 0.5
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 1.0])
+def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
+    """By enumeration."""
+    train, val = world
+    planner = replace(planner, smoothing=smoothing)
+    queries = Queries.from_windows(val).subset(range(4))
+    emissions = planner.model.emissions(queries).numpy()
+    size = len(train.taxonomy.actions)
+    counts = counted_transitions(train, size, "videos")
+    np.testing.assert_array_equal(planner.model.network.counts.numpy(), counts)
+    shares = np.full((size, size), 1 / size)
+    for row in range(size):
+        if counts[row].sum() + smoothing:
+            shares[row] = (counts[row] + smoothing) / (counts[row] + smoothing).sum()
+    for row, plan in enumerate(planner.plan(queries, 5)):
+        chances = np.exp(emissions[row])
+        values = (
+            np.einsum("a,b,c->abc", *chances) * shares[:, :, None] * shares[None, :, :]
+        ).ravel()
+        order = np.argsort(-values, kind="stable")[:5]
+        found = np.stack(np.unravel_index(order, (size, size, size)), axis=1)
+        assert plan.exact
+        assert plan.evaluated.token_forwards == 11
+        np.testing.assert_array_equal(plan.actions, found)
+        np.testing.assert_allclose(np.exp(-plan.energies), values[order], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("file", "SCHEMA"),
+        ("templates", "SCHEMA (template sentences)"),
+        ("names", "SCHEMA (name hashes)"),
+        ("free", "SCHEMA (free vectors)"),
+        ("none", "SCHEMA (no descriptions)"),
+    ],
+)
+def test_descriptions_of_each_kind(world, kind, name, tmp_path, monkeypatch):
+    train, val = world
+    encoders = []
+
+    class Encoder:
+        def __init__(self, model, *, layer):
+            encoders.append((model, layer))
+
+        def describe(self):
+            return {"model": "letters"}
+
+        def encode(self, texts):
+            return np.array([[text.count(one) for one in "aeiou"] for text in texts], np.float32)
+
+    monkeypatch.setattr(described_module, "PretrainedText", Encoder)
+    monkeypatch.setattr(described_module, "CachedText", lambda encoder: encoder)
+    value = (
+        str(written(tmp_path / "given.npy", len(train.taxonomy.actions)))
+        if kind == "file"
+        else kind
+    )
+    planner = fit(world, descriptions=value, **{"training.optimiser.epochs": 1}).planner
+    assert planner.name == planner.describe().name == name
+    weights = planner.model.network.state_dict()
+    if kind == "file":
+        expected = np.load(value).astype(np.float32)
+        np.testing.assert_array_equal(weights["descriptions"].numpy(), expected)
+    if kind == "templates":
+        assert encoders == [("openai/clip-vit-large-patch14-336", "projected")]
+        expected = template_vectors(train.taxonomy, Encoder("", layer=None))
+        np.testing.assert_array_equal(weights["descriptions"].numpy(), expected)
+    if kind == "none":
+        assert not any("crossing" in key or "scale" in key for key in weights)
+    planner.save(tmp_path)
+    # neither the file nor the text encoder is needed any more
+    (tmp_path / "given.npy").unlink(missing_ok=True)
+    monkeypatch.undo()
+    loaded = SchemaPlanner.load(tmp_path, settings=tiny(descriptions=value))
+    queries = Queries.from_windows(val)
+    for ours, theirs in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+        np.testing.assert_array_equal(ours.energies, theirs.energies)
+    other = "free" if kind == "none" else "none"
+    with pytest.raises(RunError, match=r"configuration|Train the run again"):
+        SchemaPlanner.load(tmp_path, settings=tiny(descriptions=other))
+
+
+def test_true_tasks_in_training_predicted_in_planning(world, planner):
+    queries = Queries.from_windows(world[1])
+    predicted = planner.predict_tasks(queries)
+    given = replace(queries, tasks=predicted)
+    for ours, theirs in zip(planner.plan(queries, 2), planner.plan(given, 2), strict=True):
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+        np.testing.assert_allclose(ours.energies, theirs.energies)
+    with pytest.raises(DataError, match="the run knows 0 to"):
+        planner.plan(queries.with_task(len(world[0].taxonomy.tasks)), 1)
+
+
+def test_many_queries_are_decoded_in_blocks(world, planner, monkeypatch):
+    from cefito.planners.schema import model as model_module
+
+    queries = Queries.from_windows(world[1])
+    whole = planner.model.emissions(queries)
+    monkeypatch.setattr(model_module, "BLOCK", 3)
+    torch.testing.assert_close(planner.model.emissions(queries), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_settings_that_cannot_be(world, tmp_path):
+    for setting, value, message in (
+        ("heads", 3, "must be divisible by the 3 heads"),
+        ("width", 10**9, "weights"),
+        ("task", 0.0, "greater than 0"),
+        ("transitions", "all", "'windows'"),
+    ):
+        with pytest.raises(ConfigError, match=rf"schema_model[\s\S]*{message}"):
+            tiny(**{setting: value})
+    with pytest.raises(ConfigError, match="must be even"):
+        tiny(width=5, heads=1)
+    assert SchemaConfig(descriptions="").described == "none"
+    with pytest.raises(DataError, match=r"schema_model\.descriptions"):
+        fit(world, descriptions=str(tmp_path / "none.npy"))
+
+
+def test_rows():
+    described, undescribed = find_rows(["schema", "schema-undescribed"])
+    assert described.own_name
+    assert undescribed.settings == {"schema_model.descriptions": "none"}
+    assert undescribed.title == "SCHEMA (no descriptions)"
+    assert load_config("paper", dataset="coin").schema_model.smoothing == 1
+    assert not load_config("paper", dataset="niv").schema_model.state_task

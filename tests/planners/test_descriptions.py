@@ -1,0 +1,152 @@
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.errors import DataError
+from cefito.planners.descriptions import (
+    EndMeans,
+    name_vectors,
+    read_descriptions,
+    template_sentences,
+    template_vectors,
+)
+
+NAMES = ("pour water", "Pour water", "crêpe wenden", "加水", "")
+
+
+def test_vectors_are_the_same_everywhere():
+    vectors = name_vectors(NAMES, 5)
+    assert vectors.shape == (5, 6, 5)
+    assert vectors.dtype == np.float32
+    assert (vectors[0, 0, :3] * 2**16).tolist() == [25714.0, -619.0, -70862.0]
+    assert sha256(vectors.astype("<f4").tobytes()).hexdigest() == (
+        "05adc9c767948311ec3b7a77a901c8c732c94027c76f3578cef49b6389c7ee9e"
+    )
+
+
+def test_vectors_by_hand():
+    """Twelve little-endian 16-bit numbers of the hash make a coordinate."""
+    from hashlib import shake_256
+
+    digest = shake_256("0 crêpe wenden".encode()).digest(6 * 3 * 24)
+    expected = [
+        (
+            sum(
+                int.from_bytes(digest[start + part : start + part + 2], "little")
+                for part in range(0, 24, 2)
+            )
+            - 393_210
+        )
+        / 65_536
+        for start in range(0, len(digest), 24)
+    ]
+    assert name_vectors(NAMES, 3)[2].ravel().tolist() == expected
+
+
+def test_vectors_depend_on_the_name_alone():
+    np.testing.assert_array_equal(name_vectors(NAMES, 4), name_vectors(NAMES[::-1], 4)[::-1])
+    assert len({row.tobytes() for row in name_vectors(NAMES, 4)}) == len(NAMES)
+
+
+def test_equal_names_have_vectors_of_their_own():
+    vectors = name_vectors(["pour", "stir", "pour", "pour"], 4)
+    assert len({row.tobytes() for row in vectors}) == 4
+    np.testing.assert_array_equal(vectors[:1], name_vectors(["pour"], 4))
+
+
+def test_coordinates_are_nearly_standard_normal():
+    vectors = name_vectors([f"action {number}" for number in range(100)], 256).astype(np.float64)
+    assert abs(vectors.mean()) < 0.01
+    assert vectors.var() == pytest.approx(1, abs=0.01)
+    assert (vectors**4).mean() == pytest.approx(2.9, abs=0.05)  # 3 − 1.2 / 12
+    assert [(np.abs(vectors) < bound).mean() for bound in (1, 2)] == pytest.approx(
+        [0.683, 0.954], abs=0.01
+    )
+    units = vectors.reshape(600, 256) / np.linalg.norm(vectors.reshape(600, 256), axis=1)[:, None]
+    cosines = units @ units.T
+    assert np.abs(cosines[~np.eye(600, dtype=bool)]).max() < 0.4
+
+
+def test_files_of_descriptions(tmp_path):
+    path = tmp_path / "descriptions.npy"
+    given = np.random.default_rng(0).standard_normal((3, 6, 5)).astype(np.float16)
+    np.save(path, given)
+    vectors = read_descriptions(path, actions=3, setting="method.descriptions")
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, given.astype(np.float32))
+    with pytest.raises(DataError, match=r"shape \[3, 6, 5\]; expected \[4, 6, any\]"):
+        read_descriptions(path, actions=4, setting="method.descriptions")
+    with pytest.raises(DataError, match=r"Correct method\.descriptions"):
+        read_descriptions(tmp_path / "none.npy", actions=3, setting="method.descriptions")
+
+
+def test_sentences_of_templates():
+    six = template_sentences("pour water", "Make tea")
+    assert len(set(six)) == 6
+    assert six[0] == (
+        "A photo indicating the state before the action of pour water for the goal of Make tea"
+    )
+    assert six[4] == "The end state of the action of pour water"
+    assert template_sentences("stir")[2] == "The start state of the action of stir"
+
+
+class Letters:
+    """An encoder that counts letters."""
+
+    def __init__(self):
+        self.texts = []
+
+    def encode(self, texts):
+        self.texts += texts
+        return np.array([[text.count(letter) for letter in "aeio"] for text in texts], np.float32)
+
+
+def test_vectors_of_templates_are_averaged_over_tasks():
+    taxonomy = Taxonomy(
+        dataset="made",
+        tasks=(Task(0, "tea", (0, 1)), Task(1, "coffee", (1,))),
+        actions=(Action(0, "boil"), Action(1, "pour"), Action(2, "wait")),
+    )
+    encoder = Letters()
+    vectors = template_vectors(taxonomy, encoder)
+    assert vectors.shape == (3, 6, 4)
+    assert vectors.dtype == np.float32
+    assert len(set(encoder.texts)) == len(encoder.texts)  # each is encoded once
+    for action, goals in enumerate((["tea"], ["tea", "coffee"], [""])):
+        name = taxonomy.actions[action].name
+        expected = [Letters().encode(template_sentences(name, goal)) for goal in goals]
+        np.testing.assert_allclose(vectors[action], np.mean(expected, axis=0))
+
+
+def test_means_of_starts_and_ends_by_hand(tmp_path):
+    dataset = write_world(
+        tmp_path / "world", seed=0, knobs=WorldKnobs(train=12, val=4, test=4, dim=5)
+    )
+    windows = cut_windows(dataset, horizon=3, split="train")
+    centre = torch.from_numpy(windows.initial.mean(axis=0))
+    means = EndMeans(windows, lambda x: F.layer_norm(x - centre, (5,)))
+    rows = np.arange(len(windows))
+    others = rows[windows.video != windows.video[0]]
+    without = means.without(torch.tensor([0]), 0.0, torch.Generator())
+    for found, kept in ((means.all(), rows), (without, others)):
+        assert found.shape == (len(dataset.taxonomy.actions), 2, 5)
+        for action in range(len(found)):
+            for side, (observed, place) in enumerate(((windows.initial, 0), (windows.goal, -1))):
+                seen = [
+                    F.layer_norm(torch.from_numpy(observed[row]) - centre, (5,))
+                    for row in kept
+                    if windows.actions[row, place] == action
+                ]
+                expected = torch.stack(seen).mean(dim=0) if seen else torch.zeros(5)
+                torch.testing.assert_close(found[action, side], expected, rtol=1e-4, atol=1e-5)
+    # what lies between the ends of all windows is not looked at
+    other = replace(windows, actions=windows.actions[:, [0, 0, 2]])
+    same = EndMeans(other, lambda x: F.layer_norm(x - centre, (5,)))
+    torch.testing.assert_close(same.all(), means.all(), rtol=0, atol=0)
