@@ -128,10 +128,13 @@ def test_numbers_of_the_streams_stay():
         "PDPP": 8,
         "CHAIN": 9,
         "FIELD_PARTS": 10,
-        "MTID": 22,
-        "MTID_TASKS": 23,
+        "SCHEMA": 11,
+        "PLANLLM": 12,
+        "P3IV": 15,
         "KEPP_STEP": 20,
         "KEPP_PLAN": 21,
+        "MTID": 22,
+        "MTID_TASKS": 23,
     }
     assert {stream.name: int(stream) for stream in SimulationStream} == {
         "CAMERA": 1,

@@ -54,6 +54,10 @@ class Looking(TrainingContext):
 
     def train(self, name, loss, training, *, seed, settings):  # noqa: ARG002
         rows = torch.arange(min(32, len(loss)))
+        with torch.no_grad():  # a layer of zeros would hide what is before it
+            for weight in loss.module.parameters():
+                if not weight.any():
+                    weight.normal_(std=0.02, generator=generator_for("cpu", 1))
         sums = []
         for reduced in (False, True):
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=reduced):

@@ -2,7 +2,7 @@ import re
 
 import html5lib
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cefito.report.charts import Series, bar, heat_map, histogram, line_chart
@@ -42,6 +42,8 @@ def test_a_line_goes_where_its_points_are():
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=300))
+@example([(0.0, 0.0), (0.0, 5e-324)])
+@example([(0.0, 0.0), (0.0, 1e-322)])
 def test_any_points(points):
     drawing = checked(line_chart([Series("<&>", points)], label='"', x="x", y="y"))
     assert ("<&>" in drawing) is False

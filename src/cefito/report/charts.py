@@ -239,9 +239,9 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
 
 def _ticks(low: float, high: float) -> list[float]:
     """About five round numbers between two ends."""
-    if high <= low:
-        return [low]
     raw = (high - low) / 5
+    if raw < 1e-300:  # the ends are one, or closer than round numbers can tell
+        return [low]
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * unit for unit in (1, 2, 5, 10) if power * unit >= raw * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
