@@ -153,14 +153,14 @@ ABOUT: dict[str, About] = {
         needs=(CLASSIFIER,),
     ),
     "planllm": About(
-        title="PlanLLM",
+        title="PlanLLM-style",
         line="SCHEMA with a query transformer; start and goal are all that it sees",
         paper=_PLANLLM,
         needs=(GRAPH,),
         uses=(DESCRIPTIONS,),
     ),
     "planllm-leaky": About(
-        title="PlanLLM, leaky",
+        title="PlanLLM-style, leaky",
         line="the same, shown the true states between the steps as published: an oracle",
         paper=_PLANLLM,
         needs=(GRAPH,),
