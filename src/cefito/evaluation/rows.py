@@ -24,6 +24,14 @@ EXAMPLES = 5
 """Sequences of training windows that rows with examples tell a language model."""
 
 
+_TOLD = {
+    "true_task": "the task",
+    "true_ends": "the true ends",
+    "true_between": "the states between",
+}
+"""What a row may be given that no planner can know; each is also an ability."""
+
+
 class Row(Frozen):
     """One line of a table: a method, how it is trained and how it plans.
 
@@ -59,7 +67,7 @@ class Row(Frozen):
     @property
     def oracle(self) -> bool:
         """Whether it is given what no planner can know."""
-        return self.true_task or self.true_ends or self.true_between
+        return any(getattr(self, name) for name in _TOLD)
 
     @property
     def asks(self) -> bool:
@@ -70,7 +78,7 @@ class Row(Frozen):
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
         for name in ("true_ends", "true_between"):
-            if not getattr(self, name):
+            if not values.get(name):
                 values.pop(name, None)
         return values
 
@@ -82,23 +90,12 @@ class Row(Frozen):
                 between, or has no search to choose, though the row asks for it.
         """
         abilities = find_method(self.method).planner.abilities
-        if self.true_task and not abilities.true_task:
-            raise ConfigError(
-                f"'{self.name}': {self.title} makes no use of the task; {who('true_task', 'do')}.",
-                setting="planners",
-            )
-        if self.true_ends and not abilities.true_ends:
-            raise ConfigError(
-                f"'{self.name}': {self.title} makes no use of the true ends; "
-                f"{who('true_ends', 'do')}.",
-                setting="planners",
-            )
-        if self.true_between and not abilities.true_between:
-            raise ConfigError(
-                f"'{self.name}': {self.title} makes no use of the states between; "
-                f"{who('true_between', 'do')}.",
-                setting="planners",
-            )
+        for ability, told in _TOLD.items():
+            if getattr(self, ability) and not getattr(abilities, ability):
+                raise ConfigError(
+                    f"'{self.name}': {self.title} makes no use of {told}; {who(ability, 'do')}.",
+                    setting="planners",
+                )
         if self.search and not abilities.search:
             raise ConfigError(
                 f"'{self.name}': the method '{self.method}' has no search to choose; "
@@ -128,19 +125,9 @@ class Row(Frozen):
         Raises:
             ConfigError: The method makes no use of it.
         """
-        if not find_method(self.method).planner.abilities.true_task:
-            raise ConfigError(
-                f"'{self.name}{TRUE_TASK}': {self.title} makes no use of the task; "
-                f"{who('true_task', 'do')}.",
-                setting="planners",
-            )
-        return self.model_copy(
-            update={
-                "name": self.name + TRUE_TASK,
-                "title": f"{self.title}, true task",
-                "true_task": True,
-            }
-        )
+        told = self.model_copy(update={"name": self.name + TRUE_TASK, "true_task": True})
+        told.check()
+        return told.model_copy(update={"title": f"{self.title}, true task"})
 
 
 _NAMED = (

@@ -21,6 +21,9 @@ Features of real models stay below a few thousand.
 """
 
 
+_ARRAYS = ("initial", "goal", "tasks", "ends", "between")
+
+
 @dataclass(frozen=True, eq=False)
 class Queries:
     """What plans are asked for.
@@ -96,29 +99,17 @@ class Queries:
 
     def subset(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Queries:
         """The queries of the given rows."""
-        index = np.asarray(rows, dtype=np.int64)
-        return replace(
-            self,
-            initial=self.initial[index],
-            goal=self.goal[index],
-            tasks=None if self.tasks is None else self.tasks[index],
-            ends=None if self.ends is None else self.ends[index],
-            between=None if self.between is None else self.between[index],
-        )
+        return self._part(np.asarray(rows, dtype=np.int64))
 
     def blocks(self, size: int) -> list[Queries]:
         """The same in order, at most `size` at a time; they share the arrays of these."""
-        return [
-            replace(
-                self,
-                initial=self.initial[first : first + size],
-                goal=self.goal[first : first + size],
-                tasks=None if self.tasks is None else self.tasks[first : first + size],
-                ends=None if self.ends is None else self.ends[first : first + size],
-                between=None if self.between is None else self.between[first : first + size],
-            )
-            for first in range(0, len(self), size)
-        ]
+        return [self._part(slice(first, first + size)) for first in range(0, len(self), size)]
+
+    def _part(self, rows: NDArray[np.int64] | slice) -> Queries:
+        given = {name: getattr(self, name) for name in _ARRAYS}
+        return replace(
+            self, **{name: part[rows] for name, part in given.items() if part is not None}
+        )
 
     def check_tasks(self, known: int) -> None:
         """Refuse tasks that a planner does not know.
