@@ -8,21 +8,16 @@ planning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.data.windows import Windows
-from cefito.planners.base import Fitted, Queries, Shape
-from cefito.planners.diffusion.model import DiffusionModel, saved_sizes
-from cefito.planners.diffusion.planner import TaskDiffusionPlanner
+from cefito.planners.base import Shape
+from cefito.planners.diffusion.planner import TaskDiffusionModel, TaskDiffusionPlanner
 from cefito.planners.mtid.network import (
     MtidNetwork,
     check_mtid_horizon,
@@ -30,9 +25,9 @@ from cefito.planners.mtid.network import (
     task_actions,
 )
 from cefito.planners.mtid.settings import MtidConfig, MtidSettings
-from cefito.planners.mtid.tasks import MtidTaskModel, MtidTaskNetwork
-from cefito.planners.networks import TrainingContext, learned
-from cefito.planners.task_model import TaskModel
+from cefito.planners.mtid.tasks import MtidTaskModel
+from cefito.planners.networks import TrainingContext
+from cefito.planners.task_model import TaskPredictor
 from cefito.runtime import Stream
 from cefito.training.trainer import TrainingResult
 
@@ -40,71 +35,32 @@ __all__ = ["MtidModel", "MtidPlanner"]
 
 
 @dataclass(frozen=True)
-class MtidModel(DiffusionModel[MtidNetwork]):
+class MtidModel(TaskDiffusionModel[MtidNetwork]):
     """A trained diffusion network of MTID."""
 
     title: ClassVar[str] = "MTID network"
     file: ClassVar[str] = "mtid.safetensors"
+    part: ClassVar[str] = "mtid"
     stream: ClassVar[Stream] = Stream.MTID
+    network_class: ClassVar[type[MtidNetwork]] = MtidNetwork
 
     @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        config: MtidConfig,
-        tasks: NDArray[np.int64],
-        seed: int,
-        context: TrainingContext,
-    ) -> tuple[Self, TrainingResult]:
-        """Train the network on windows, keep the epoch of the best validation success rate.
-
-        Args:
-            train: Training windows.
-            val: Validation windows.
-            config: The network and how it is trained.
-            tasks: The tasks that validation windows are planned for [N].
-            seed: Seed of weights, batches, times and noise.
-            context: Where it is trained.
-
-        Raises:
-            ConfigError: The horizon is too short for the configured network.
-            RunError: A checkpoint cannot be used or written, or the training diverged.
-        """
-        sizes = {
-            "task_count": len(train.taxonomy.tasks),
-            "action_count": len(train.taxonomy.actions),
-        }
-        network = MtidNetwork(
-            config=config,
-            observation_dim=train.initial.shape[1],
-            horizon=train.horizon,
-            **sizes,
-        )
-        if config.mask:
-            network.task_actions.copy_(task_actions(train.tasks, train.actions, **sizes))
-        result = cls.train(
-            network,
-            train,
-            val,
-            known=(train.tasks,),
-            val_known=(tasks,),
-            weights=gradient_weights(train.horizon, config.ends),
-            seed=seed,
-            settings=[train.horizon, config.model_dump(), tasks.tolist()],
-            context=context.part("mtid"),
-        )
-        return cls(network), result
+    def weights(cls, config: MtidConfig, horizon: int) -> Tensor:
+        """They fall from the ends towards the middle, [T]."""
+        return gradient_weights(horizon, config.ends)
 
     @classmethod
-    def load(cls, folder: Path, *, config: MtidConfig, device: torch.device | str = "cpu") -> Self:
-        """The network that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged file, or weights of another configuration.
-        """
-        return cls(cls.read(folder, partial(_build, config), device=device))
+    def tell(cls, network: MtidNetwork, train: Windows) -> None:
+        """The actions of each task, where plans keep to them."""
+        if network.config.mask:
+            network.task_actions.copy_(
+                task_actions(
+                    train.tasks,
+                    train.actions,
+                    task_count=len(train.taxonomy.tasks),
+                    action_count=len(train.taxonomy.actions),
+                )
+            )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,96 +70,46 @@ class MtidPlanner(TaskDiffusionPlanner):
     Where plans keep to the actions of their task, there may be fewer than are asked for.
     """
 
-    task_model: MtidTaskModel | TaskModel
-    model: MtidModel
+    model_class: ClassVar[type[TaskDiffusionModel[Any]]] = MtidModel
     name = "MTID"
 
     @classmethod
-    def sizes(cls, settings: MtidSettings, shape: Shape) -> dict[str, int]:
-        """Those of the task classifier and of the diffusion network."""
-        network = MtidNetwork(
-            config=settings.mtid,
-            observation_dim=shape.observation_dim,
-            task_count=shape.tasks,
-            action_count=shape.actions,
-            horizon=shape.horizon,
-        )
-        if settings.mtid.tasks == "shared":
-            tasks = {TaskModel.title: TaskModel.size(settings.classifier, shape)}
-        else:
-            classifier = MtidTaskNetwork(
-                config=settings.mtid_classifier,
-                observation_dim=shape.observation_dim,
-                task_count=shape.tasks,
-            )
-            tasks = {MtidTaskModel.title: learned(classifier)}
-        return {**tasks, MtidModel.title: learned(network)}
+    def check_horizon(cls, config: MtidConfig, horizon: int) -> None:
+        """See that time does not shrink to nothing.
+
+        Raises:
+            ConfigError: More levels than the horizon has steps.
+        """
+        check_mtid_horizon(config, horizon)
 
     @classmethod
-    def fit(
+    def fit_tasks(
         cls,
         train: Windows,
         val: Windows,
         *,
         settings: MtidSettings,
         seed: int,
-        context: TrainingContext = TrainingContext(),
-    ) -> Fitted[Self]:
-        """Train the task classifier, then the diffusion network, validated with predicted tasks.
-
-        Raises:
-            ConfigError: The horizon is too short for the configured network.
-            RunError: A checkpoint in the folder belongs to another training, or a training
-                diverged.
-        """
-        check_mtid_horizon(settings.mtid, train.horizon)
-        task_model: MtidTaskModel | TaskModel
-        if settings.mtid.tasks == "own":
-            task_model, task_result = MtidTaskModel.fit(
-                train, val, config=settings.mtid_classifier, seed=seed, context=context
-            )
-        else:
-            task_model, task_result = TaskModel.fit(
-                train, val, settings=settings, seed=seed, context=context
-            )
-        tasks = task_model.predict(Queries.from_windows(val))
-        model, result = MtidModel.fit(
-            train, val, config=settings.mtid, tasks=tasks, seed=seed, context=context
-        )
-        return Fitted(
-            cls(task_model, model), {task_model.title: task_result, MtidModel.title: result}
-        )
+        context: TrainingContext,
+    ) -> tuple[TaskPredictor[Any], TrainingResult]:
+        """Train its own task classifier, or the one that other methods use."""
+        if settings.mtid.tasks == "shared":
+            return super().fit_tasks(train, val, settings=settings, seed=seed, context=context)
+        config = settings.mtid_classifier
+        return MtidTaskModel.fit(train, val, config=config, seed=seed, context=context)
 
     @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: MtidSettings,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
-        """The planner that was saved in a folder.
+    def load_tasks(
+        cls, folder: Path, *, settings: MtidSettings, device: torch.device | str
+    ) -> TaskPredictor[Any]:
+        """What predicts tasks, as it was saved in a folder."""
+        if settings.mtid.tasks == "shared":
+            return super().load_tasks(folder, settings=settings, device=device)
+        return MtidTaskModel.load(folder, config=settings.mtid_classifier, device=device)
 
-        Raises:
-            RunError: Missing or damaged files, or weights of another configuration.
-        """
-        folder = Path(folder)
-        device = context.device
-        task_model: MtidTaskModel | TaskModel
-        if settings.mtid.tasks == "own":
-            task_model = MtidTaskModel.load(folder, config=settings.mtid_classifier, device=device)
-        else:
-            task_model = TaskModel.load(folder, config=settings.classifier, device=device)
-        return cls(task_model, MtidModel.load(folder, config=settings.mtid, device=device))
-
-
-def _build(config: MtidConfig, tensors: Mapping[str, Tensor]) -> MtidNetwork:
-    """A network for weights of its sizes."""
-    sizes = saved_sizes(tensors)
-    return MtidNetwork(
-        config=config,
-        observation_dim=sizes.observation_dim,
-        task_count=sizes.before,
-        action_count=sizes.action_count,
-        horizon=sizes.horizon,
-    )
+    @classmethod
+    def task_sizes(cls, settings: MtidSettings, shape: Shape) -> dict[str, int]:
+        """Learned numbers of what predicts tasks."""
+        if settings.mtid.tasks == "shared":
+            return super().task_sizes(settings, shape)
+        return {MtidTaskModel.title: MtidTaskModel.size(settings.mtid_classifier, shape)}

@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from cefito.data.windows import Windows
 from cefito.field.classifier import TaskNetwork
 from cefito.field.predictor import Dropout, normalise
+from cefito.planners.base import Shape
 from cefito.planners.mtid.settings import MtidClassifierConfig
-from cefito.planners.networks import TrainingContext, train_network
+from cefito.planners.networks import TrainingContext, learned, train_network
 from cefito.planners.post_norm import PostNormLayer
 from cefito.planners.task_model import TaskPredictor
 from cefito.runtime import Stream
@@ -117,6 +118,15 @@ class MtidTaskModel(TaskPredictor[MtidTaskNetwork]):
             centre=config.centre,
         )
         return cls(network), result
+
+    @classmethod
+    def size(cls, config: MtidClassifierConfig, shape: Shape) -> int:
+        """Learned numbers of a classifier for data of a shape."""
+        return learned(
+            MtidTaskNetwork(
+                config=config, observation_dim=shape.observation_dim, task_count=shape.tasks
+            )
+        )
 
     @classmethod
     def load(
