@@ -23,6 +23,8 @@ from cefito.planners.cefito.fitting import (
     _Candidates,
     _candidates,
     _earned,
+    _fitted,
+    _temperature,
     fit_objective,
 )
 from cefito.planners.cefito.hypotheses import merged
@@ -306,6 +308,31 @@ def test_terms_that_an_overall_gain_does_not_carry_are_refused_at_once():
     comparison, _ = judged(candidates)
     refused = replace(comparison, kept=np.array([False]))
     assert not _earned(candidates, refused, [], [_ENERGY])
+
+
+def test_the_best_is_as_sure_as_it_is_right():
+    """Half of the plans that the likelihood takes for right are wrong."""
+    candidates = made(0, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
+    candidates = replace(candidates, videos=np.arange(WINDOWS))
+    correct = candidates.correct.copy()
+    correct[np.arange(0, WINDOWS, 2), candidates.truth[::2]] = 0
+    for found in (candidates, replace(candidates, correct=correct)):
+        weights = _fitted(found, [_ENERGY])
+        assert weights.chain == weights.task
+        assert weights.energy / weights.chain == pytest.approx(found.fit([_ENERGY])[0])
+        scores = found.features @ [weights.chain, weights.prior, weights.energy]
+        shares = np.exp(scores - np.logaddexp.reduce(scores, axis=1)[:, None])
+        right = found.correct_at(scores.argmax(axis=1)) == 1
+        assert shares.max(axis=1).mean() == pytest.approx(right.mean(), abs=0.04)
+
+
+def test_what_the_chain_gives_other_sequences_is_left_to_them():
+    candidates = made(0, lambda joint, hidden: joint + 2 * hidden, lambda _, hidden: -hidden)
+    features = candidates.features.copy()
+    features[:, :, 0] += np.log(0.7)  # 3 in 10 are not among the candidates
+    assert _temperature(replace(candidates, features=features), [_ENERGY]) < _temperature(
+        candidates, [_ENERGY]
+    )
 
 
 def test_the_number_of_tasks_under_which_most_windows_are_right():

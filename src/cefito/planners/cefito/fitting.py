@@ -2,7 +2,8 @@
 
 The chain is always there, as it was calibrated. The prior, and then the energy, are added only
 where they improve plans of videos that no weight was fitted on; what is fitted is shrunk towards
-nothing.
+nothing. Where a term is added, the score is divided by a temperature, so that the probabilities of
+plans say how often they are right.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cefito.planners.base import Queries
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
 from cefito.planners.cefito.weights import NOTHING_FITTED, Evidence, ObjectiveFit, Weights
 from cefito.planners.chain.model import ChainModel
+from cefito.planners.confidence import confident_temperature
 from cefito.progress import Advance, Progress, silent
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Field
@@ -73,6 +75,20 @@ class _Candidates:
             return np.zeros(0)
         features, truth = self.columns(chosen), self.truth.tolist()
         return fit_weights(features, truth, offsets=self.offsets()).weights
+
+    def held_out(self, chosen: Sequence[int]) -> NDArray[np.float64]:
+        """Scores under weights fitted on other videos, −∞ where impossible, [N, n]."""
+        folds = video_folds(self.videos, _FOLDS)
+        values = np.full(self.possible.shape, -np.inf)
+        for fold in range(_FOLDS):
+            held = folds == fold
+            part, weights = self.features[held], self.subset(~held).fit(chosen)
+            values[held] = part[:, :, _JOINT] + part[:, :, list(chosen)] @ weights
+        return np.where(self.possible, values, -np.inf)
+
+    def correct_at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Share of right actions of one candidate of each window [N]."""
+        return np.take_along_axis(self.correct, places[:, None], axis=1)[:, 0]
 
     def columns(self, chosen: Sequence[int]) -> list[NDArray[np.float64]]:
         """Some of the features of each window's possible candidates."""
@@ -143,9 +159,35 @@ def _fit_to(candidates: _Candidates) -> ObjectiveFit:
 
 def _fitted(candidates: _Candidates, columns: Sequence[int]) -> Weights:
     """Weights of some of the features on all windows, beside the chain as it is calibrated."""
+    if not columns:
+        return NOTHING_FITTED.guide
     found = dict(zip(columns, candidates.fit(columns).tolist(), strict=True))
-    return replace(
+    weights = replace(
         NOTHING_FITTED.guide, energy=found.get(_ENERGY, 0.0), prior=found.get(_PRIOR, 0.0)
+    )
+    return weights.heated(_temperature(candidates, columns))
+
+
+def _temperature(candidates: _Candidates, columns: Sequence[int]) -> float:
+    """The temperature of a score under which its best candidates are as sure as they are right.
+
+    The candidates share out what the chain gives them together.
+    """
+    candidates = candidates.subset(np.asarray(candidates.possible.any(axis=1)))
+    scores = candidates.held_out(columns)
+    best = scores.argmax(axis=1)[:, None]
+    joint = np.where(candidates.possible, candidates.features[:, :, _JOINT], -np.inf)
+    log_mass = np.minimum(np.logaddexp.reduce(joint, axis=1), 0.0)
+
+    def sure(temperature: float) -> NDArray[np.float64]:
+        heated = scores / temperature
+        top = np.take_along_axis(heated, best, axis=1)[:, 0]
+        return np.asarray(np.exp(log_mass + top - np.logaddexp.reduce(heated, axis=1)))
+
+    return confident_temperature(
+        sure,
+        candidates.correct_at(best[:, 0]) == 1,
+        videos=len(np.unique(candidates.videos)),
     )
 
 
@@ -160,18 +202,9 @@ def _earned(
     """
     if not comparison.kept.all():
         return False
-    scores = {}
-    for name, columns in (("simple", list(simple)), ("rich", [*simple, *more])):
-        values = np.full(candidates.possible.shape, -np.inf)
-        for fold in range(_FOLDS):
-            held = video_folds(candidates.videos, _FOLDS) == fold
-            inside = candidates.subset(~held)
-            part = candidates.features[held]
-            values[held] = part[:, :, _JOINT] + part[:, :, columns] @ inside.fit(columns)
-        scores[name] = np.where(candidates.possible, values, -np.inf)
     simple_share, rich_share = (
-        np.take_along_axis(candidates.correct, part.argmax(axis=1)[:, None], axis=1)[:, 0]
-        for part in scores.values()
+        candidates.correct_at(candidates.held_out(columns).argmax(axis=1))
+        for columns in (simple, [*simple, *more])
     )
     success = int((rich_share == 1).sum()) - int((simple_share == 1).sum())
     accuracy = float((rich_share - simple_share).sum())
@@ -250,7 +283,7 @@ def _best_tasks(candidates: _Candidates, weights: Weights) -> int:
     outcomes = []
     for tasks in range(1, MOST_TASKS + 1):
         best = np.where(candidates.rank < tasks, scores, -np.inf).argmax(axis=1)
-        chosen = np.take_along_axis(candidates.correct, best[:, None], axis=1)
+        chosen = candidates.correct_at(best)
         outcomes.append((float((chosen == 1).mean()), float(chosen.mean())))
     return 1 + max(range(MOST_TASKS), key=lambda index: outcomes[index])
 

@@ -54,6 +54,10 @@ class Weights:
                     f"weight of the {name} is {weight!r}; expected a number of at least 0."
                 )
 
+    def heated(self, temperature: float) -> Weights:
+        """Those of the score divided by a temperature: same plans, other probabilities."""
+        return Weights(**{name: weight / temperature for name, weight in vars(self).items()})
+
 
 PAPER = Weights()
 """The energy alone (paper, Eq. 4)."""

@@ -7,19 +7,20 @@ over all sequences are taken by forward and backward recursions, task by task.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.planners.chain.states import TaskStates
+from cefito.planners.confidence import confident_temperature
 
 __all__ = ["SequenceScores", "average", "fit_confidence", "fit_temperature"]
 
 _CHUNK = 2**22  # numbers of the largest intermediate array of decoding
-_SPREAD = 0.3  # standard deviation of log confidence temperatures around log likelihood ones
 
 
 @dataclass(frozen=True)
@@ -301,10 +302,8 @@ def fit_confidence(
     """The temperature under which the probability of the best sequence says how often it is right.
 
     `fit_temperature` makes likely what is far from the best sequence too, and the best one seems
-    less sure than it is. Here the log-likelihood of "the best sequence is right" decides, of which
-    every video is one observation; the logarithm of the temperature is shrunk towards that of
-    `fit_temperature`, so that few videos move it little. Windows of a video are not independent:
-    hence the videos' number.
+    less sure than it is. Here the temperature is what `confident_temperature` finds, shrunk towards
+    that of `fit_temperature`.
 
     Args:
         chain: Of validation queries.
@@ -314,23 +313,18 @@ def fit_confidence(
         lowest: Least temperature.
         highest: Greatest.
     """
-    from scipy.optimize import minimize_scalar
-
     best, scores = chain.best(1)
     right = (chain.states.actions[best[:, 0]] == actions).all(dim=1)
-    centre = math.log(fit_temperature(chain, states, lowest=lowest, highest=highest))
 
-    def loss(log_temperature: float) -> float:
-        temperature = math.exp(log_temperature)
+    def sure(temperature: float) -> NDArray[np.float64]:
         total = chain.heated(temperature).log_partition().double()
-        sure = (scores[:, 0].double() / temperature - total).exp().clamp(1e-9, 1 - 1e-9)
-        misfit = -torch.where(right, sure, 1 - sure).log().mean()
-        return videos * float(misfit) + (log_temperature - centre) ** 2 / (2 * _SPREAD**2)
+        return np.asarray((scores[:, 0].double() / temperature - total).exp().cpu().numpy())
 
-    found = minimize_scalar(
-        loss,
-        bounds=(math.log(lowest), math.log(highest)),
-        method="bounded",
-        options={"xatol": 1e-3},
+    return confident_temperature(
+        sure,
+        right.cpu().numpy(),
+        videos=videos,
+        centre=fit_temperature(chain, states, lowest=lowest, highest=highest),
+        lowest=lowest,
+        highest=highest,
     )
-    return math.exp(float(found.x))

@@ -1,0 +1,56 @@
+"""How sure a planner may be of its best plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["confident_temperature"]
+
+_SPREAD = 0.3  # standard deviation of the logarithm of the temperature around what it is shrunk to
+_SUREST = 1 - 1e-9
+
+
+def confident_temperature(
+    sure: Callable[[float], NDArray[np.float64]],
+    right: NDArray[np.bool_],
+    *,
+    videos: int,
+    centre: float = 1.0,
+    lowest: float = 0.25,
+    highest: float = 8.0,
+) -> float:
+    """The temperature under which the probability of the best plan says how often it is right.
+
+    The log-likelihood of "the best plan is right" decides, of which every video is one observation,
+    for windows of a video are not independent. The logarithm of the temperature is shrunk towards
+    that of `centre`, so that few videos move it little.
+
+    Args:
+        sure: Probabilities of the queries' best plans [N] at a temperature.
+        right: Whether these are right [N].
+        videos: Number of videos that the queries come from.
+        centre: The temperature without any query.
+        lowest: Least temperature.
+        highest: Greatest.
+    """
+    from scipy.optimize import minimize_scalar
+
+    if not len(right):
+        return centre
+
+    def loss(log_temperature: float) -> float:
+        probability = sure(math.exp(log_temperature)).clip(1 - _SUREST, _SUREST)
+        misfit = -float(np.log(np.where(right, probability, 1 - probability)).mean())
+        return videos * misfit + (log_temperature - math.log(centre)) ** 2 / (2 * _SPREAD**2)
+
+    found = minimize_scalar(
+        loss,
+        bounds=(math.log(lowest), math.log(highest)),
+        method="bounded",
+        options={"xatol": 1e-3},
+    )
+    return math.exp(float(found.x))

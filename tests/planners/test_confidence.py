@@ -1,0 +1,37 @@
+"""The temperature of confidence."""
+
+import math
+
+import numpy as np
+import pytest
+
+from cefito.planners.confidence import confident_temperature
+
+
+def heated(logit):
+    return lambda temperature: np.full(100, 1 / (1 + math.exp(-logit / temperature)))
+
+
+def test_many_videos_decide():
+    right = np.arange(100) < 60
+    found = confident_temperature(heated(2.0), right, videos=100_000)
+    assert heated(2.0)(found)[0] == pytest.approx(0.6, abs=1e-3)
+
+
+def test_few_videos_leave_the_centre():
+    right = np.arange(100) < 60
+    few = confident_temperature(heated(2.0), right, videos=1, centre=1.5)
+    more = confident_temperature(heated(2.0), right, videos=30, centre=1.5)
+    many = confident_temperature(heated(2.0), right, videos=100_000, centre=1.5)
+    assert 1.5 < few < more < many
+
+
+def test_nothing_is_known_without_queries():
+    nobody = np.zeros(0)
+    assert confident_temperature(lambda _: nobody, nobody == 1, videos=0, centre=1.2) == 1.2
+
+
+def test_it_stays_between_its_bounds_where_all_or_none_are_right():
+    for right in (np.zeros(100, dtype=bool), np.ones(100, dtype=bool)):
+        found = confident_temperature(heated(2.0), right, videos=10_000, lowest=0.5, highest=4)
+        assert 0.5 <= found <= 4
