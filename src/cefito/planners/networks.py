@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import Queries
+from cefito.planners.base import BasePlanner, Queries
 from cefito.precision import Resolved, determining, resolve
 from cefito.progress import Progress, silent
 from cefito.runtime import Stream, generator_for
@@ -25,6 +25,7 @@ from cefito.training.settings import TrainingConfig
 from cefito.training.trainer import Loss, TrainingResult, train
 
 __all__ = [
+    "NetworkPlanner",
     "TrainedNetwork",
     "TrainingContext",
     "copy_learned",
@@ -290,3 +291,23 @@ class TrainedNetwork(Generic[Network]):
             raise RunError(f"{path}: holds no {cls.title}. Train the run again.") from problem
         load_weights(network, tensors, str(path))
         return network.to(device).eval()
+
+
+class NetworkPlanner(BasePlanner):
+    """A planner whose sizes are those of the network of its model.
+
+    Attributes:
+        model: Holds the network as `network`.
+    """
+
+    model: Any
+
+    @property
+    def horizon(self) -> int:
+        """T, the actions of a plan."""
+        return int(self.model.network.horizon)
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return int(self.model.network.observation_dim)

@@ -15,7 +15,6 @@ from torch import Tensor
 from cefito.data.windows import Windows
 from cefito.planners.base import (
     UNCONSTRAINED,
-    BasePlanner,
     Fitted,
     Planner,
     Queries,
@@ -30,7 +29,7 @@ from cefito.planners.diffusion.model import (
     saved_sizes,
 )
 from cefito.planners.diffusion.network import DiffusionNetwork
-from cefito.planners.networks import TrainingContext, learned
+from cefito.planners.networks import NetworkPlanner, TrainingContext, learned
 from cefito.planners.task_model import TaskModel, TaskPredictor
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
@@ -144,7 +143,7 @@ class TaskDiffusionModel(DiffusionModel[Network]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TaskDiffusionPlanner(BasePlanner):
+class TaskDiffusionPlanner(NetworkPlanner):
     """Plans by diffusion given a task: its network is all that a method adds.
 
     The best plan takes the highest score of each step in one sample; the further ones have the next
@@ -255,16 +254,6 @@ class TaskDiffusionPlanner(BasePlanner):
             self.task_model.title: self.task_model.parameters,
             self.model.title: self.model.parameters,
         }
-
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return int(self.model.network.horizon)
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return int(self.model.network.observation_dim)
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -22,7 +22,6 @@ from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
-    BasePlanner,
     Fitted,
     Queries,
     Shape,
@@ -41,7 +40,7 @@ from cefito.planners.kepp.networks import (
 )
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.kepp.walks import WalkGraph
-from cefito.planners.networks import TrainingContext, learned
+from cefito.planners.networks import NetworkPlanner, TrainingContext, learned
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
@@ -75,7 +74,7 @@ class WalkSource:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KeppPlanner(BasePlanner):
+class KeppPlanner(NetworkPlanner):
     """Plans by projected diffusion with walks of a graph beside the plan.
 
     The best plan takes the highest score of each step in one sample; the further ones have the next
@@ -221,16 +220,6 @@ class KeppPlanner(BasePlanner):
         """Those of both networks; the graph is counted, not learned."""
         step = {} if self.source is None else {StepModel.title: self.source.step.parameters}
         return step | {PlanModel.title: self.model.parameters}
-
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.model.network.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.model.network.observation_dim
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -24,7 +24,6 @@ from cefito.data.windows import Windows
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
-    BasePlanner,
     Fitted,
     Queries,
     Shape,
@@ -32,6 +31,7 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.networks import (
+    NetworkPlanner,
     TrainedNetwork,
     TrainingContext,
     finite_outputs,
@@ -150,7 +150,7 @@ class P3ivModel(TrainedNetwork[P3ivNetwork]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class P3ivPlanner(BasePlanner):
+class P3ivPlanner(NetworkPlanner):
     """Plans the likeliest sequences under sampled actions and the transitions of training.
 
     Energies and scores are minus the logarithm of the product that is maximised, and the list is
@@ -237,16 +237,6 @@ class P3ivPlanner(BasePlanner):
     def parameters(self) -> dict[str, int]:
         """Those of encoder, decoder and all heads, as published; without the critic."""
         return {P3ivModel.title: self.model.parameters}
-
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.model.network.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.model.network.observation_dim
 
     @property
     def vocabulary(self) -> Vocabulary:

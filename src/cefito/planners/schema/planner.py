@@ -19,14 +19,13 @@ from torch import Tensor
 from cefito.data.windows import Windows
 from cefito.planners.base import (
     UNCONSTRAINED,
-    BasePlanner,
     Fitted,
     Queries,
     Shape,
     Vocabulary,
     check_queries,
 )
-from cefito.planners.networks import TrainingContext
+from cefito.planners.networks import NetworkPlanner, TrainingContext
 from cefito.planners.schema.model import SchemaModel
 from cefito.planners.schema.settings import Described, SchemaConfig, SchemaSettings
 from cefito.planners.transitions import decode, log_guarded
@@ -49,7 +48,7 @@ KINDS: dict[Described, str] = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SchemaPlanner(BasePlanner):
+class SchemaPlanner(NetworkPlanner):
     """Plans the sequences of the largest products of the actions' probabilities and transitions.
 
     Energies and scores are minus the logarithm of the product, and the list is exact: only
@@ -133,16 +132,6 @@ class SchemaPlanner(BasePlanner):
     def parameters(self) -> dict[str, int]:
         """Those of the network, with the parts that serve in training only."""
         return {self.model.title: self.model.parameters}
-
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.model.network.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.model.network.observation_dim
 
     @property
     def vocabulary(self) -> Vocabulary:

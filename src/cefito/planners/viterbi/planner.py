@@ -21,7 +21,6 @@ from cefito.files import write_tensors
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
-    BasePlanner,
     Fitted,
     Queries,
     Shape,
@@ -30,6 +29,7 @@ from cefito.planners.base import (
 )
 from cefito.planners.graph import transition_counts
 from cefito.planners.networks import (
+    NetworkPlanner,
     TrainedNetwork,
     TrainingContext,
     finite_outputs,
@@ -179,7 +179,7 @@ class ViterbiModel(TrainedNetwork[ViterbiNetwork]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ViterbiPlanner(BasePlanner):
+class ViterbiPlanner(NetworkPlanner):
     """Plans the likeliest sequences under the layer's marginals and the transitions.
 
     Energies and scores are minus the logarithm of the product that is maximised (see
@@ -276,16 +276,6 @@ class ViterbiPlanner(BasePlanner):
     def parameters(self) -> dict[str, int]:
         """Those of all members, with the parts that serve in training only, as published."""
         return {ViterbiModel.title: self.model.parameters}
-
-    @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.model.network.horizon
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.model.network.observation_dim
 
     @property
     def vocabulary(self) -> Vocabulary:
