@@ -49,16 +49,10 @@ def compare(
 
     Args:
         dataset: Folder of a prepared data set.
-        planners: all (without oracles, ablations and, unless --set llm.model=NAME is given,
-            language models), or some, with commas between; cefito planners lists them. cefito
-            (exact search), cefito-guided, cefito-energy (the paper's planning),
-            cefito-energy-guided, cefito-no-energy, chain (CEFITO's chain alone), viterbi,
-            viterbi-unaligned, pdpp, mtid, mtid-uninterpolated, mtid-masked, kepp, kepp-in-sample,
-            kepp-ends, kepp-graphless, schema, schema-undescribed, planllm, planllm-leaky, p3iv,
-            p3iv-noiseless, p3iv-released, pkg, pkg-beam, pkg-oracle-ends, nearest, frequent; with
-            -true-task behind it the true task is given. Language models, named by --set
-            llm.model=NAME: llm-ends, llm-ends-pkg, llm-ends-examples, llm-ranked, llm-ranked-pkg,
-            llm-ranked-examples, llm-ranked-pkg-examples, llm-oracle-ends, llm-oracle-ends-pkg.
+        planners: Rows of the tables, with commas between, as cefito planners lists them: such as
+            cefito (exact search), cefito-guided, cefito-no-energy, chain, viterbi, pdpp, pkg;
+            with -true-task behind a name the true task is given. Or all (without oracles,
+            ablations and, unless --set llm.model=NAME is given, language models).
         horizons: Numbers of actions, with commas between.
         seeds: How many seeds, from 0.
         out: Folder of the comparison.
