@@ -304,9 +304,11 @@ def test_help_names_every_method(capsys):
     assert main(["train", "--help"]) == 0
     train = capsys.readouterr().out
     assert main(["compare", "--help"]) == 0
-    compare = capsys.readouterr().out
+    assert "cefito planners" in capsys.readouterr().out
+    assert main(["planners"]) == 0
+    rows = capsys.readouterr().out
     assert [name for name in METHODS if not re.search(rf"\b{name}\b", train)] == []
-    assert [name for name in ROWS if not re.search(rf"\b{name}\b", compare)] == []
+    assert [name for name in ROWS if not re.search(rf"\b{name} ", rows)] == []
 
 
 SETTINGS = {
