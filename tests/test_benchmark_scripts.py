@@ -21,6 +21,7 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.planners.registry import METHODS
 from cefito.planners.settings import load_config
+from tiny_runs import as_arguments
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 TINY = {
@@ -197,7 +198,7 @@ def tune(script, world, tmp_path, monkeypatch):
     def tune(*more, work="work", method="pkg"):
         out = tmp_path / f"{work}.json"
         given = ["--method", method, "--work", tmp_path / work, "--out", out, "--device", "cpu"]
-        fixed = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
+        fixed = as_arguments(QUICK)
         argv = ["tune.py", world.folder, *given, "--horizons", "2", *fixed, *more]
         monkeypatch.setattr(sys, "argv", [str(part) for part in argv])
         module.main()

@@ -9,7 +9,6 @@ import pytest
 from cefito.cli import main
 from cefito.cli.compare import _asks, numbers
 from cefito.cli.reproduce import _duration
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation.records import FailedCell
@@ -18,19 +17,12 @@ from cefito.evaluation.results import read_results
 from cefito.evaluation.rows import ROWS
 from cefito.planners import registry
 from cefito.planners.nearest import NearestPlanner
+from tiny_runs import as_arguments
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
-TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+TINY = as_arguments(SETTINGS)
 TINY += ["--preset", "paper", "--device", "cpu"]
 CHEAP = ["--planners", "nearest,frequent", "--horizons", "2,3", "--seeds", "2", *TINY]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
 
 
 def snapshot(folder):

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cefito.cli import main
-from cefito.data.simulation.world import WorldKnobs, write_world
 from language_model import MODEL, answered, stand
+from tiny_runs import as_arguments
 
 QUICK = {
     "llm.model": MODEL,
@@ -21,15 +21,7 @@ QUICK = {
     "pkg.training.optimiser.epochs": 2,
     "classifier_training.optimiser.epochs": 2,
 }
-SET = [part for key, value in QUICK.items() for part in ("--set", f"{key}={value}")]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
+SET = as_arguments(QUICK)
 
 
 @pytest.fixture(scope="module")

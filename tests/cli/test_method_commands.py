@@ -5,9 +5,9 @@ import json
 import pytest
 
 from cefito.cli import main
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.planners.registry import METHODS
 from language_model import SETTINGS as STAND_IN
+from tiny_runs import as_arguments
 
 pytestmark = pytest.mark.usefixtures("language_model")
 
@@ -66,16 +66,8 @@ SETTINGS = {
     "pkg.training.optimiser.epochs": 1,
     **STAND_IN,
 }
-TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+TINY = as_arguments(SETTINGS)
 VIDEO = "world-0036"  # the first test video
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
 
 
 @pytest.fixture(scope="module", params=METHODS)

@@ -13,6 +13,7 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
+from tiny_runs import as_arguments
 
 
 def one_line(text):
@@ -98,7 +99,7 @@ def test_prepare_a_benchmark_train_and_plan(make_source, feature_folder, tmp_pat
                 "published",
                 "--device",
                 "cpu",
-                *(part for key, value in small.items() for part in ("--set", f"{key}={value}")),
+                *as_arguments(small),
             ]
         )
         == 0

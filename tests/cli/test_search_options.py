@@ -14,63 +14,15 @@ import pytest
 
 from cefito.cli import main
 from cefito.cli.search_options import SearchOptions
-from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError
 from cefito.planners.run import Run, open_run
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.registry import SEARCHES
 from cefito.search.settings import SearchConfig
+from tiny_runs import TINY_RUN, as_arguments
 
-SETTINGS = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
-    "training.optimiser.epochs": 1,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 10,
-    "training.stopping.candidates": 30,
-    "chain.hidden": 16,
-    "chain.width": 16,
-    "chain.emission": 16,
-    "chain_training.optimiser.epochs": 2,
-    "classifier.hidden": [8, 16, 8],
-    "classifier_training.optimiser.epochs": 2,
-    "classifier_training.optimiser.learning_rate": 0.02,
-}
-TINY = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+TINY = as_arguments(TINY_RUN)
 VIDEO = "world-0036"  # the first test video
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return write_world(
-        tmp_path_factory.mktemp("data") / "world",
-        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
-    )
-
-
-@pytest.fixture(scope="module")
-def trained(world, tmp_path_factory):
-    """A finished run, not to be changed."""
-    out = tmp_path_factory.mktemp("runs") / "run"
-    assert (
-        main(
-            [
-                "train",
-                str(world.folder),
-                "--horizon",
-                "3",
-                "--out",
-                str(out),
-                "--preset",
-                "paper",
-                *TINY,
-            ]
-        )
-        == 0
-    )
-    return out
 
 
 @pytest.fixture(scope="module")

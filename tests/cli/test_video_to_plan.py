@@ -19,6 +19,7 @@ from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.sources.observing import observed_rows
 from cefito.encoders.s3d import S3D
+from tiny_runs import as_arguments
 
 av = pytest.importorskip("av")
 
@@ -189,7 +190,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         "small",
         "--device",
         "cpu",
-        *(part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")),
+        *as_arguments(SETTINGS),
     )
     correct = 0
     for number, video in enumerate(videos[24:]):

@@ -10,24 +10,15 @@ from cefito.evaluation.study import Study, run_study
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.registry import METHODS, Method, NoSettings
 from cefito.training import trainer
+from tiny_runs import TINY_RUN
 
-SETTINGS = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
+SETTINGS = TINY_RUN | {
     "training.optimiser.epochs": 40,
-    "training.negatives.count": 4,
     "training.stopping.windows": 5,
-    "training.stopping.candidates": 30,
     "training.optimiser.batch_size": 8,
-    "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 50,
     "classifier_training.optimiser.batch_size": 8,
-    "chain.hidden": 16,
     "chain.width": 8,
-    "chain.emission": 16,
-    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 10,
 }
 

@@ -11,25 +11,9 @@ from cefito.evaluation import quickstart
 from cefito.evaluation.quickstart import EXAMPLES, HORIZON, run_quickstart
 from cefito.planners.run import open_run
 from cefito.planners.settings import load_config
+from tiny_runs import TINY_RUN
 
-TINY = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
-    "training.optimiser.epochs": 1,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 10,
-    "training.stopping.candidates": 30,
-    "chain.hidden": 16,
-    "chain.width": 16,
-    "chain.emission": 16,
-    "chain_training.optimiser.epochs": 2,
-    "classifier.hidden": [8, 16, 8],
-    "classifier_training.optimiser.epochs": 2,
-    "classifier_training.optimiser.learning_rate": 0.02,
-}
-CONFIG = load_config("paper", overrides=TINY)
+CONFIG = load_config("paper", overrides=TINY_RUN)
 
 
 def small_world(folder, *, seed):

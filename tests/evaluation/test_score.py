@@ -20,25 +20,9 @@ from cefito.planners.run import open_run, train_run
 from cefito.planners.settings import load_config
 from cefito.search.problem import Effort, Plans
 from cefito.search.settings import search_settings
+from tiny_runs import TINY_RUN
 
-TINY = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
-    "training.optimiser.epochs": 1,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 10,
-    "training.stopping.candidates": 30,
-    "chain.hidden": 16,
-    "chain.width": 16,
-    "chain.emission": 16,
-    "chain_training.optimiser.epochs": 2,
-    "classifier.hidden": [8, 16, 8],
-    "classifier_training.optimiser.epochs": 2,
-    "classifier_training.optimiser.learning_rate": 0.02,
-}
-CONFIG = load_config("paper", overrides=TINY)
+CONFIG = load_config("paper", overrides=TINY_RUN)
 
 
 @pytest.fixture(scope="module")

@@ -27,22 +27,10 @@ from cefito.planners.nearest import NearestPlanner
 from cefito.planners.registry import METHODS, Method, NoSettings
 from cefito.planners.run import open_run
 from cefito.training import trainer
+from tiny_runs import TINY_RUN
 
-SETTINGS = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
-    "training.optimiser.epochs": 1,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 10,
-    "training.stopping.candidates": 30,
-    "classifier.hidden": [8, 16, 8],
-    "classifier_training.optimiser.epochs": 2,
-    "chain.hidden": 16,
+SETTINGS = TINY_RUN | {
     "chain.width": 8,
-    "chain.emission": 16,
-    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 10,
 }
 NAMES = ("nearest", "frequent", "cefito-energy", "cefito-guided")

@@ -15,23 +15,7 @@ from cefito.planners.settings import load_config
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans
 from cefito.search.settings import search_settings
-
-TINY = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
-    "training.optimiser.epochs": 1,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 10,
-    "chain.hidden": 16,
-    "chain.width": 16,
-    "chain.emission": 16,
-    "chain_training.optimiser.epochs": 2,
-    "classifier.hidden": [8, 16, 8],
-    "classifier_training.optimiser.epochs": 2,
-    "classifier_training.optimiser.learning_rate": 0.02,
-}
+from tiny_runs import TINY_RUN
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +29,7 @@ def run(trained, make_source, tiny_videos, tmp_path_factory):
     """A run of horizon 3 on the tiny data set, not to be changed; video j is for validation."""
     if not trained:
         tiny_videos[-1]["split"] = "val"
-        folder, config = tmp_path_factory.mktemp("run"), load_config("paper", overrides=TINY)
+        folder, config = tmp_path_factory.mktemp("run"), load_config("paper", overrides=TINY_RUN)
         dataset = prepare_custom(make_source(videos=tiny_videos), folder / "data")
         trained.append(train_run(dataset, folder / "run", config=config, horizon=3, seed=0))
     return trained[0]
@@ -279,7 +263,7 @@ def test_an_answer_that_is_stopped_at_once(run, changes):
 @pytest.fixture
 def baseline(run, tmp_path):
     """Makes a run of another method on the same data set."""
-    config = load_config("paper", overrides=TINY)
+    config = load_config("paper", overrides=TINY_RUN)
 
     def make(method):
         folder = tmp_path / method

@@ -25,23 +25,11 @@ from cefito.planners.run_info import RunInfo
 from cefito.planners.settings import load_config
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.training import trainer
+from tiny_runs import TINY_RUN
 
-TINY = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
+TINY = TINY_RUN | {
     "training.optimiser.epochs": 2,
-    "training.negatives.count": 4,
-    "training.stopping.windows": 10,
-    "training.stopping.candidates": 30,
-    "classifier.hidden": [8, 16, 8],
-    "classifier_training.optimiser.epochs": 2,
-    "classifier_training.optimiser.learning_rate": 0.02,
-    "chain.hidden": 16,
     "chain.width": 8,
-    "chain.emission": 16,
-    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 10,
 }
 CONFIG = load_config("paper", overrides=TINY)

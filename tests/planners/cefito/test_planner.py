@@ -31,23 +31,13 @@ from cefito.search import Constraints, ExhaustiveSearch, Problem
 from cefito.search.registry import SEARCHES, SearchEntry
 from cefito.search.settings import search_settings
 from cefito.training.distributed import Processes
+from tiny_runs import TINY_RUN
 
-TINY = {
-    "field.width": 16,
-    "field.depth": 1,
-    "field.heads": 2,
-    "field.action_dim": 8,
+TINY = TINY_RUN | {
     "training.optimiser.epochs": 2,
-    "training.negatives.count": 4,
     "training.stopping.windows": 15,
-    "training.stopping.candidates": 30,
-    "classifier.hidden": [8, 16, 8],
     "classifier_training.optimiser.epochs": 3,
-    "classifier_training.optimiser.learning_rate": 0.02,
-    "chain.hidden": 16,
     "chain.width": 8,
-    "chain.emission": 16,
-    "chain_training.optimiser.epochs": 2,
     "search.fitting_windows": 20,
 }
 
