@@ -125,7 +125,7 @@ SPACES: dict[str, Space] = {
     "pkg": trained("pkg.training", rate=(3e-4, 1e-2), epochs=(8, 96))
     | one(pkg__network__dropout=DROPOUT, pkg__smoothing=Pick((0.0, 0.01, 0.1)))
     | one(pkg__network__hidden=Pick(([256, 256], [512, 512], [1024, 1024]))),
-    "schema": trained("schema_model.training", rate=(2e-4, 1e-2), epochs=(10, 160))
+    "schema": trained("schema_model.training", rate=(2e-4, 1e-2), epochs=(30, 300))
     | one(schema_model__input_dropout=DROPOUT, schema_model__dropout=DROPOUT)
     | one(schema_model__hidden=Pick((256, 512)), schema_model__width=Pick((64, 128))),
     "kepp": trained("kepp.step.training", "kepp.plan.training", rate=(5e-4, 1e-2), epochs=(5, 40))
@@ -137,7 +137,7 @@ SPACES: dict[str, Space] = {
     "mtid": trained("mtid.training", rate=(5e-4, 1e-2), epochs=(8, 96))
     | one(mtid__widths=Pick(([128], [256], [128, 256])), mtid__ends=Pick((1.0, 2.0, 6.0)))
     | one(mtid__layers=Pick((1, 2, 3)), mtid__dropout=DROPOUT),
-    "planllm": trained("planllm.training", rate=(2e-4, 1e-2), epochs=(10, 160))
+    "planllm": trained("planllm.training", rate=(2e-4, 1e-2), epochs=(30, 300))
     | one(planllm__input_dropout=DROPOUT, planllm__dropout=DROPOUT),
     "p3iv": trained("p3iv.training", rate=(1e-4, 5e-3), epochs=(10, 160))
     | one(p3iv__dropout=DROPOUT, p3iv__token_dropout=DROPOUT)
