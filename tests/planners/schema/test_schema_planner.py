@@ -72,8 +72,9 @@ def written(path: Path, actions: int, width: int = 5) -> Path:
 
 
 def loss_of(world, **overrides) -> SchemaLoss:
-    """The loss of an untrained network without dropout and noise."""
-    quiet = {"input_dropout": 0.0, "dropout": 0.0, "training.augmentation.noise": 0.0}
+    """The loss of an untrained network without dropout, noise and swaps."""
+    augmentation = {f"training.augmentation.{name}": 0.0 for name in ("noise", "swap")}
+    quiet = {"input_dropout": 0.0, "dropout": 0.0, **augmentation}
     train, val = world
     config = tiny(**{**quiet, **overrides}).schema_model
     taxonomy = train.taxonomy
