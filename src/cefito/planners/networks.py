@@ -1,4 +1,7 @@
-"""What trained networks share: where they train, and one way of fitting, saving and loading."""
+"""What trained networks share: where they train, and one way of fitting, saving and loading.
+
+And what planners of one network share.
+"""
 
 from __future__ import annotations
 
