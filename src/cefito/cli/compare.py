@@ -52,7 +52,8 @@ def compare(
         planners: Rows of the tables, with commas between, as cefito planners lists them: such as
             cefito (exact search), cefito-guided, cefito-no-energy, chain, viterbi, pdpp, pkg;
             with -true-task behind a name the true task is given. Or all (without oracles,
-            ablations and, unless --set llm.model=NAME is given, language models).
+            ablations and, unless --set llm.model=NAME is given, language models). NAME:3 trains a
+            slow one with the first three seeds only, as in all,schema:3.
         horizons: Numbers of actions, with commas between.
         seeds: How many seeds, from 0.
         out: Folder of the comparison.
@@ -80,9 +81,11 @@ def compare(
     from cefito.evaluation.study import Study, run_study
 
     changes = settings(set_)
-    names = _listed(planners)
+    names = _planners(planners)
     asks = ALL in names and _asks(preset, changes)
-    rows = find_rows(names, language_model=asks)
+    rows = find_rows(list(names), language_model=asks)
+    of_all = names.get(ALL)
+    counts = {row.name: names.get(row.name, of_all) for row in rows}
     if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = Study(
@@ -91,6 +94,7 @@ def compare(
         rows=rows,
         horizons=numbers(horizons),
         seeds=first_seeds(seeds),
+        fewer_seeds={name: count for name, count in counts.items() if count is not None},
         preset=preset,
         settings=changes,
         selection=selection,
@@ -180,6 +184,26 @@ def _asks(preset: str, changes: Mapping[str, str]) -> bool:
 
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _planners(text: str) -> dict[str, int | None]:
+    """Names of rows, and with how many seeds each is trained; None where that is not said.
+
+    Raises:
+        ConfigError: A name that stands twice, or seeds that are no number.
+    """
+    named: dict[str, int | None] = {}
+    for part in _listed(text):
+        name, colon, count = part.partition(":")
+        if colon and not count.isdecimal():
+            raise ConfigError(
+                f"--planners {part}: expected a number of seeds behind the colon, as in {name}:3.",
+                setting="planners",
+            )
+        if name in named:
+            raise ConfigError(f"--planners {text}: {name} is named twice.", setting="planners")
+        named[name] = int(count) if colon else None
+    return named
 
 
 def first_seeds(count: int) -> tuple[int, ...]:

@@ -46,6 +46,7 @@ class Study:
         rows: The lines of its tables.
         horizons: All T.
         seeds: Seeds of the trainings.
+        fewer_seeds: Rows that are trained with the first seeds only, and how many of these.
         preset: Preset of the settings.
         settings: Settings changed in all rows, dotted keys.
         selection: Where epochs and weights are chosen.
@@ -61,6 +62,7 @@ class Study:
     rows: tuple[Row, ...]
     horizons: tuple[int, ...] = (3, 4)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    fewer_seeds: Mapping[str, int] = field(default_factory=dict)
     preset: str = "small"
     settings: Mapping[str, Any] = field(default_factory=dict)
     selection: Selection = "held-out"
@@ -103,8 +105,9 @@ class Study:
         return [
             Cell(row=row, horizon=horizon, seed=seed)
             for horizon in self.horizons
-            for seed in self.seeds
+            for place, seed in enumerate(self.seeds)
             for row in self.rows
+            if place < self.fewer_seeds.get(row.name, len(self.seeds))
         ]
 
 
@@ -139,6 +142,7 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         ("workers", workers),
         ("sample", study.sample),
         ("costly sample", study.costly_sample),
+        *((f"seeds of {name}", count) for name, count in study.fewer_seeds.items()),
     ):
         if number is not None and number < 1:
             raise ConfigError(
