@@ -88,8 +88,8 @@ def test_published_values_by_data_set():
         assert (config.steps, config.layers, config.encodings) == (steps, layers, encodings)
         assert config.training.optimiser.learning_rate == rate
         small = load_config("small", dataset=dataset).mtid
-        assert (small.steps, small.layers, small.encodings) == (250, 2, 2)
-        assert small.training.optimiser.learning_rate == 2e-3
+        assert (small.steps, small.layers, small.encodings) == (250, 1, 2)
+        assert small.training.optimiser.learning_rate == 8.5e-4
 
 
 # weights of rows
