@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -191,14 +190,13 @@ def without_test(
     """A copy of some videos of a data set, without those of its test split."""
     folder = work / "data" / f"{name}-{whole.fingerprint[:12]}"
     if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
         kept = [index for index in videos if whole.videos[index].split != "test"]
-        own = folder.with_name(f"{folder.name}.{os.getpid()}")
-        own.parent.mkdir(parents=True, exist_ok=True)
-        cut_down(whole, list(tasks), kept, own, name)
         try:
-            own.rename(folder)
-        except OSError:  # another tuning was there first; its copy is the same
-            shutil.rmtree(own)
+            cut_down(whole, list(tasks), kept, folder, name)
+        except CefitoError:
+            if not folder.exists():  # else another tuning was there first; its copy is the same
+                raise
     return check_without_test(open_dataset(folder))
 
 

@@ -81,11 +81,10 @@ def compare(
     from cefito.evaluation.study import Study, run_study
 
     changes = settings(set_)
-    names = _planners(planners)
+    names, counts = _planners(planners)
     asks = ALL in names and _asks(preset, changes)
-    rows = find_rows(list(names), language_model=asks)
-    of_all = names.get(ALL)
-    counts = {row.name: names.get(row.name, of_all) for row in rows}
+    rows = find_rows(names, language_model=asks)
+    called = {row.name: row.name if row.name in names else ALL for row in rows}
     if against is not None and against not in {row.name for row in rows}:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
     study = Study(
@@ -94,7 +93,7 @@ def compare(
         rows=rows,
         horizons=numbers(horizons),
         seeds=first_seeds(seeds),
-        fewer_seeds={name: count for name, count in counts.items() if count is not None},
+        fewer_seeds={row: counts[name] for row, name in called.items() if name in counts},
         preset=preset,
         settings=changes,
         selection=selection,
@@ -186,24 +185,25 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _planners(text: str) -> dict[str, int | None]:
-    """Names of rows, and with how many seeds each is trained; None where that is not said.
+def _planners(text: str) -> tuple[list[str], dict[str, int]]:
+    """Names of rows, and of those that have fewer seeds how many.
 
     Raises:
-        ConfigError: A name that stands twice, or seeds that are no number.
+        ConfigError: Seeds that are no number.
     """
-    named: dict[str, int | None] = {}
+    names, counts = [], {}
     for part in _listed(text):
         name, colon, count = part.partition(":")
-        if colon and not count.isdecimal():
-            raise ConfigError(
-                f"--planners {part}: expected a number of seeds behind the colon, as in {name}:3.",
-                setting="planners",
-            )
-        if name in named:
-            raise ConfigError(f"--planners {text}: {name} is named twice.", setting="planners")
-        named[name] = int(count) if colon else None
-    return named
+        names.append(name)
+        if colon:
+            if not count.isdecimal():
+                raise ConfigError(
+                    f"--planners {part}: expected a number of seeds behind the colon, as in "
+                    f"{name}:3.",
+                    setting="planners",
+                )
+            counts[name] = int(count)
+    return names, counts
 
 
 def first_seeds(count: int) -> tuple[int, ...]:
