@@ -316,9 +316,13 @@ def test_spaces_of_all_methods(script):
 
 
 def test_the_space_of_a_method_without_one_of_its_own(script, monkeypatch):
-    module, config = script("tune"), load_config("small")
+    module = script("tune")
+    optimiser = "viterbi.training.optimiser"
+    config = load_config(
+        "small", overrides={f"{optimiser}.learning_rate": 2e-3, f"{optimiser}.epochs": 80}
+    )
     monkeypatch.delitem(module.SPACES, "viterbi")
     space = module.space_of("viterbi", config)
-    assert space["viterbi.training.optimiser.learning_rate",] == module.Log(2.5e-4, 1.6e-2)
-    assert space["viterbi.training.optimiser.epochs",] == module.Log(40, 320)
+    assert space[f"{optimiser}.learning_rate",] == module.Log(2.5e-4, 1.6e-2)
+    assert space[f"{optimiser}.epochs",] == module.Log(40, 320)
     assert space["viterbi.input_dropout",] == module.DROPOUT

@@ -373,7 +373,10 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
                 "dropout": 0.0,
                 "training.optimiser.epochs": 10,
                 "training.optimiser.batch_size": 16,
+                "training.optimiser.learning_rate": 2e-3,
                 "training.stopping.every": 2,
+                "training.augmentation.noise": 0.0,
+                "training.augmentation.swap": 0.0,
             }.items()
         },
     )
