@@ -60,6 +60,17 @@ def test_numbers_are_those_of_the_results(folder, made):
     assert made.settings == dict(setting.split("=") for setting in CHEAP)
 
 
+def test_the_command_says_how_many_seeds_a_row_has(folder, made, tmp_path):
+    assert "--planners nearest,frequent --horizons 2,3 --seeds 2 " in made.commands[0]
+    results = json.loads((folder / "results.json").read_text())
+    results["cells"] = [
+        cell for cell in results["cells"] if (cell["row"], cell["seed"]) != ("frequent", 1)
+    ]
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    fewer = report_comparison(tmp_path).commands[0]
+    assert "--planners nearest,frequent:1 --horizons 2,3 --seeds 2 " in fewer
+
+
 def test_curves_of_all_trainings(folder, made):
     files = list(folder.glob("T*/seed*/trainings/*/metrics.jsonl"))
     assert len(made.curves) == len(files) > 0

@@ -171,7 +171,7 @@ def _cost(results: Results, row: Row) -> CostRow | None:
 def _command(results: Results) -> str:
     """The command that makes the comparison again, wherever its data set lies."""
     parts = ["cefito", "compare", "DATASET", "--planners"]
-    parts.append(",".join(row.name for row in results.rows))
+    parts.append(",".join(_with_seeds(results, row) for row in results.rows))
     parts += ["--horizons", ",".join(map(str, results.horizons))]
     parts += ["--seeds", str(len(results.seeds)), "--preset", results.preset]
     if results.selection != "held-out":
@@ -181,6 +181,17 @@ def _command(results: Results) -> str:
     for name, value in results.settings.items():
         parts += ["--set", f"{name}={value}"]
     return shlex.join([*parts, "--out", "COMPARISON"])
+
+
+def _with_seeds(results: Results, row: Row) -> str:
+    """A row as --planners takes it, with how many of the seeds it has where these are fewer."""
+    scored = {
+        results.seeds.index(cell.seed)
+        for horizon in results.horizons
+        for cell in results.scored(horizon, row.name)
+    }
+    count = max(scored, default=-1) + 1
+    return f"{row.name}:{count}" if 0 < count < len(results.seeds) else row.name
 
 
 def _report_command(folder: Path) -> str:
