@@ -33,7 +33,7 @@ from cefito.evaluation.score import evaluate_planner
 from cefito.evaluation.statistics import seed_interval
 from cefito.evaluation.study import Study, run_study
 from cefito.files import write_json
-from cefito.planners.run import open_run
+from cefito.planners.runs.run import open_run
 
 METRICS = ("success_rate", "mean_accuracy", "task_accuracy")
 MOST_DRAWS = 10_000

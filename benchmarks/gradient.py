@@ -35,7 +35,7 @@ from torch import Tensor
 from cefito.data import cut_windows
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, IncrementalField
-from cefito.planners.run import open_run
+from cefito.planners.runs.run import open_run
 from cefito.search import Chain, Effort, ExhaustiveSearch, GuidedSearch, Plans, Problem, Search
 from cefito.search.problem import Best, Watch
 from cefito.search.problem import ranks as ranks_of

@@ -37,7 +37,7 @@ from cefito.planners.base import Queries
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.chain.model import ChainModel
 from cefito.planners.networks import TrainingContext
-from cefito.planners.run import open_run
+from cefito.planners.runs.run import open_run
 from cefito.training.augmentation import Observations
 
 SHARES = {"chain alone": 0.0, "half of the scale": 0.5, "scale as learned": 1.0}

@@ -105,6 +105,22 @@ def test_imports_point_one_way(path):
     )
 
 
+# Inside `planners/`: methods and what they share know no run folders, and those not how people ask.
+FLOORS = {"runs": {"asking"}, "asking": set()}
+PLANNERS = [path for path in MODULES if path.relative_to(SOURCE).parts[0] == "planners"]
+
+
+@pytest.mark.parametrize("path", PLANNERS, ids=place)
+def test_planners_do_not_know_what_stands_above_them(path):
+    above = FLOORS.get(path.relative_to(SOURCE).parts[1], set(FLOORS))
+    wrong = [
+        f"{place(path)}, line {line}: imports cefito.{name}"
+        for line, name in imported(path)
+        if name.split(".")[0] == "planners" and set(name.split(".")[1:2]) & above
+    ]
+    assert not wrong, "; ".join(wrong)
+
+
 def test_the_order_has_no_circle():
     def reach(room: str, above: tuple[str, ...] = ()) -> None:
         assert room not in above, f"circle: {' → '.join((*above, room))}"

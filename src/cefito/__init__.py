@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
-    from cefito.planners.finetune import finetune
-    from cefito.planners.run import Run, open_run, train_run
+    from cefito.planners.runs.finetune import finetune
+    from cefito.planners.runs.run import Run, open_run, train_run
+    from cefito.planners.runs.several import train_runs
     from cefito.planners.settings import RunConfig, load_config
-    from cefito.planners.several import train_runs
     from cefito.search import (
         Constraints,
         ExhaustiveSearch,
@@ -45,20 +45,20 @@ _HOMES = {
     "PreparedDataset": "cefito.data",
     "Problem": "cefito.search",
     "Queries": "cefito.planners",
-    "Run": "cefito.planners.run",
+    "Run": "cefito.planners.runs.run",
     "RunConfig": "cefito.planners.settings",
     "TaskClassifier": "cefito.field",
     "Windows": "cefito.data",
     "cut_windows": "cefito.data",
     "evaluate_planner": "cefito.evaluation",
-    "finetune": "cefito.planners.finetune",
+    "finetune": "cefito.planners.runs.finetune",
     "load_config": "cefito.planners.settings",
     "make_search": "cefito.search",
     "open_dataset": "cefito.data",
-    "open_run": "cefito.planners.run",
+    "open_run": "cefito.planners.runs.run",
     "prepare": "cefito.data.sources.own",
-    "train_run": "cefito.planners.run",
-    "train_runs": "cefito.planners.several",
+    "train_run": "cefito.planners.runs.run",
+    "train_runs": "cefito.planners.runs.several",
 }
 
 __all__ = [

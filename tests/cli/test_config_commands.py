@@ -6,9 +6,9 @@ import tomllib
 import pytest
 
 from cefito.cli import main
-from cefito.planners.config_text import settings_text, settings_values
 from cefito.planners.registry import METHODS
-from cefito.planners.run_info import DatasetReference, RunInfo
+from cefito.planners.runs.config_text import settings_text, settings_values
+from cefito.planners.runs.info import DatasetReference, RunInfo
 from cefito.planners.settings import load_config, preset_names
 
 

@@ -13,7 +13,7 @@ from cefito.data import open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.sources.custom import prepare_custom
 from cefito.data.windows import cut_windows
-from cefito.planners.run import open_run
+from cefito.planners.runs.run import open_run
 from cefito.progress import silent
 from tiny_runs import TINY_RUN, as_arguments
 

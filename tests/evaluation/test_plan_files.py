@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cefito.planners.asking.answer import answer
+from cefito.planners.asking.query import query_from_video
 
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
@@ -24,9 +26,7 @@ from cefito.evaluation import (
     window_plans,
 )
 from cefito.evaluation.statistics import video_interval
-from cefito.planners.answer import answer
-from cefito.planners.query import query_from_video
-from cefito.planners.run import open_run, train_run
+from cefito.planners.runs.run import open_run, train_run
 from cefito.planners.settings import load_config
 from cefito.search.problem import Effort, Plans
 

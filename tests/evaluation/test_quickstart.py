@@ -9,7 +9,7 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation import quickstart
 from cefito.evaluation.quickstart import EXAMPLES, HORIZON, run_quickstart
-from cefito.planners.run import open_run
+from cefito.planners.runs.run import open_run
 from cefito.planners.settings import load_config
 from tiny_runs import TINY_RUN
 

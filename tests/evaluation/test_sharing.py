@@ -12,8 +12,9 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_run, pull_run, push_run
-from cefito.planners import Queries, bundle
-from cefito.planners.run import open_run, train_run
+from cefito.planners import Queries
+from cefito.planners.runs import bundle
+from cefito.planners.runs.run import open_run, train_run
 from cefito.planners.settings import load_config
 
 from .hub import serving

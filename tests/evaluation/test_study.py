@@ -25,7 +25,7 @@ from cefito.evaluation.tables import result_tables
 from cefito.executors import EXECUTORS, make_executor
 from cefito.planners.nearest import NearestPlanner
 from cefito.planners.registry import METHODS, Method, NoSettings
-from cefito.planners.run import open_run
+from cefito.planners.runs.run import open_run
 from cefito.training import trainer
 from tiny_runs import TINY_RUN
 

@@ -6,12 +6,12 @@ import base64
 
 import numpy as np
 import pytest
+from cefito.planners.asking.answer import answer
+from cefito.planners.asking.named import NamedConstraints
 
 from cefito.data import cut_windows
 from cefito.planners import Queries
-from cefito.planners.answer import answer
-from cefito.planners.named import NamedConstraints
-from cefito.planners.run import open_run
+from cefito.planners.runs.run import open_run
 from cefito.search.settings import search_settings
 
 

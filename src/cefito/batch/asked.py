@@ -16,11 +16,11 @@ from cefito.batch.rows import EXPECTED, Row, Source
 from cefito.batch.sources import open_table
 from cefito.data.names import find_task
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.planners.asking.named import Name, NamedConstraints
+from cefito.planners.asking.observations import Precision, check_width, query_from_features
+from cefito.planners.asking.query import query_from_files
 from cefito.planners.base import Queries
-from cefito.planners.named import Name, NamedConstraints
-from cefito.planners.observations import Precision, check_width, query_from_features
-from cefito.planners.query import query_from_files
-from cefito.planners.run import Run
+from cefito.planners.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.settings import Frozen
 
@@ -36,8 +36,8 @@ class Asked(Frozen):
         top_k: Plans a query.
         task: Id of the task of queries that name none; None to have it predicted.
         constraints: What plans must satisfy, besides what a query asks itself.
-        min_probability: As in `cefito.planners.answer.answer`.
-        seconds: As in `cefito.planners.observations.query_from_features`.
+        min_probability: As in `cefito.planners.asking.answer.answer`.
+        seconds: As in `cefito.planners.asking.observations.query_from_features`.
         precision: Likewise.
     """
 

@@ -35,8 +35,8 @@ from cefito.files import read_json, sha256, write_atomic, write_json
 from cefito.hashes import unsealed, value_digest, value_sealed
 from cefito.locks import locked
 from cefito.planners.base import check_min_probability, check_task_given, who
-from cefito.planners.manifest import MANIFEST, read_manifest
-from cefito.planners.run import Run
+from cefito.planners.runs.manifest import MANIFEST, read_manifest
+from cefito.planners.runs.run import Run
 from cefito.progress import Progress, silent
 from cefito.settings import Immutable, flattened
 

@@ -6,7 +6,7 @@ import json
 from typing import Any, Self
 
 from cefito.data.taxonomy import Taxonomy
-from cefito.planners.answer import Answer
+from cefito.planners.asking.answer import Answer
 from cefito.settings import Immutable
 
 __all__ = ["BadRow", "PlanRow", "plan_schema"]

@@ -12,9 +12,9 @@ from cefito.batch.asked import Asked, AskedQuery, asked_query
 from cefito.batch.plan_rows import BadRow, PlanRow
 from cefito.batch.rows import Row
 from cefito.errors import CefitoError, ConfigError
-from cefito.planners.answer import Answer, answer_of, asked_of, in_names
+from cefito.planners.asking.answer import Answer, answer_of, asked_of, in_names
 from cefito.planners.base import Queries
-from cefito.planners.run import Run
+from cefito.planners.runs.run import Run
 
 __all__ = ["Planned", "plan_rows"]
 

@@ -20,7 +20,7 @@ from cefito.batch.planning import plan_rows
 from cefito.batch.rows import PIECE, Source
 from cefito.files import write_bytes
 from cefito.hashes import unsealed, value_sealed
-from cefito.planners.run import Run, open_run
+from cefito.planners.runs.run import Run, open_run
 from cefito.search.settings import SearchConfig
 from cefito.settings import Immutable
 

@@ -19,8 +19,8 @@ from cefito.data.videos import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError
 from cefito.hashes import value_digest
-from cefito.planners.matching import match_dataset
-from cefito.planners.run import Run
+from cefito.planners.runs.matching import match_dataset
+from cefito.planners.runs.run import Run
 
 __all__ = ["TABLES", "open_source", "open_table"]
 

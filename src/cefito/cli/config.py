@@ -41,7 +41,7 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
-    from cefito.planners.config_text import settings_text, settings_values
+    from cefito.planners.runs.config_text import settings_text, settings_values
     from cefito.planners.settings import load_config
 
     changes, name = settings(set_), _dataset_name(dataset)
@@ -68,7 +68,7 @@ def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) 
             repeated.
         json: Print JSON instead of a table.
     """
-    from cefito.planners.config_text import compare_settings
+    from cefito.planners.runs.config_text import compare_settings
 
     found = compare_settings(run, preset, overrides=settings(set_))
     if json:

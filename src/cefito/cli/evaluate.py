@@ -74,7 +74,7 @@ def evaluate(
     from cefito.data.videos import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
     from cefito.planners.base import check_probabilities
-    from cefito.planners.run import open_run
+    from cefito.planners.runs.run import open_run
     from cefito.runtime import pick_device
 
     if split not in SPLITS:

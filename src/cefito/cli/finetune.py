@@ -49,8 +49,8 @@ def finetune(
             --set chain_training.optimiser.learning_rate=3e-4; may be repeated.
     """
     from cefito.data.prepared import open_dataset
-    from cefito.planners.finetune import finetune as finetuned
-    from cefito.planners.run import open_run
+    from cefito.planners.runs.finetune import finetune as finetuned
+    from cefito.planners.runs.run import open_run
     from cefito.progress import silent
     from cefito.runtime import pick_device
     from cefito.training.distributed import processes

@@ -48,7 +48,7 @@ def import_checkpoint(
         raise ConfigError(
             "--kind task-classifier takes --out alone: the run there knows tasks and actions."
         )
-    from cefito.planners.imported import import_classifier, import_field
+    from cefito.planners.runs.imported import import_classifier, import_field
     from cefito.planners.task_model import TaskModel
 
     if taxonomy is not None and action_text is not None:

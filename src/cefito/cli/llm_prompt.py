@@ -45,8 +45,8 @@ def llm_prompt(
     from cefito.evaluation.runs import SAMPLE_SEED
     from cefito.planners.base import Queries
     from cefito.planners.llm.preview import preview
-    from cefito.planners.matching import match_dataset
-    from cefito.planners.run import open_run
+    from cefito.planners.runs.matching import match_dataset
+    from cefito.planners.runs.run import open_run
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")

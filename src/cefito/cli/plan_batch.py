@@ -83,8 +83,8 @@ def plan_batch(
     from cefito.batch.asked import Asked
     from cefito.batch.batch import plan_batch
     from cefito.data.names import find_task
-    from cefito.planners.named import parse_constraints
-    from cefito.planners.run import open_run
+    from cefito.planners.asking.named import parse_constraints
+    from cefito.planners.runs.run import open_run
     from cefito.runtime import pick_device
 
     place = pick_device(device)

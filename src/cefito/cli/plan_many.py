@@ -13,9 +13,9 @@ from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.answer import Answer
-    from cefito.planners.named import NamedConstraints
-    from cefito.planners.run import Run
+    from cefito.planners.asking.answer import Answer
+    from cefito.planners.asking.named import NamedConstraints
+    from cefito.planners.runs.run import Run
 
 __all__ = ["plan_many"]
 
@@ -43,13 +43,13 @@ def plan_many(
         ids: Whether to show the ids of actions.
         task: Id of the task of queries that name none.
         constraints: Of all queries, besides their own.
-        asked: What else is asked of each, as `cefito.planners.answer.answer` takes it.
+        asked: What else is asked of each, as `cefito.planners.asking.answer.answer` takes it.
 
     Returns:
         The exit code.
     """
     from cefito.batch.asked import Asked, read_queries
-    from cefito.planners.answer import answer
+    from cefito.planners.asking.answer import answer
     from cefito.planners.base import check_task_given
 
     given = {name for name, value in vars(observe).items() if value is not None}

@@ -53,7 +53,7 @@ def report(
         json: Print the same numbers as JSON.
     """
     from cefito.data.videos import SPLITS
-    from cefito.planners.run import open_run
+    from cefito.planners.runs.run import open_run
     from cefito.report import check_target, report_comparison, report_run, save_report
     from cefito.report.of_comparison import RESULTS
     from cefito.runtime import pick_device

@@ -11,7 +11,7 @@ from cefito.data.windows import Selection
 from cefito.precision import Precision
 
 if TYPE_CHECKING:
-    from cefito.planners.run import Run
+    from cefito.planners.runs.run import Run
 
 __all__ = ["train"]
 
@@ -61,10 +61,10 @@ def train(
     """
     from cefito.data.prepared import name_and_fingerprint, open_dataset
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.run import finished_run
-    from cefito.planners.run_folders import folders_for
+    from cefito.planners.runs.folders import folders_for
+    from cefito.planners.runs.run import finished_run
+    from cefito.planners.runs.several import train_runs
     from cefito.planners.settings import load_config, precisions
-    from cefito.planners.several import train_runs
     from cefito.progress import silent
     from cefito.runtime import pick_device
     from cefito.training.distributed import processes

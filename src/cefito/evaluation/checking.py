@@ -13,10 +13,10 @@ from cefito.evaluation.records import CellFile, FailureFile
 from cefito.evaluation.results import read_results
 from cefito.files import read_json
 from cefito.hashes import file_digest
-from cefito.planners.manifest import MANIFEST, check_manifest
-from cefito.planners.run import Run, open_run
-from cefito.planners.run_folders import horizons_in
-from cefito.planners.run_info import RUN_FILE
+from cefito.planners.runs.folders import horizons_in
+from cefito.planners.runs.info import RUN_FILE
+from cefito.planners.runs.manifest import MANIFEST, check_manifest
+from cefito.planners.runs.run import Run, open_run
 from cefito.training.log import read_metrics
 
 __all__ = ["Checked", "check"]

@@ -22,7 +22,7 @@ from cefito.evaluation.study import Study, missing_cells
 from cefito.planners.base import Planner, Queries
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.run_info import RunInfo
+from cefito.planners.runs.info import RunInfo
 from cefito.progress import Progress, silent
 from cefito.runtime import pick_device
 from cefito.training.distributed import Processes

@@ -16,7 +16,7 @@ from cefito.evaluation.records import ScoredCell
 from cefito.evaluation.results import Results
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.evaluation.study import Study
-from cefito.planners.run import open_run
+from cefito.planners.runs.run import open_run
 from cefito.runtime import pick_device
 from cefito.search.problem import Plans
 

@@ -16,7 +16,7 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.record import Record
 from cefito.files import write_atomic, write_text
-from cefito.planners.answer import PlannedSequence, planned_sequences
+from cefito.planners.asking.answer import PlannedSequence, planned_sequences
 from cefito.search.problem import Plans
 
 __all__ = [

@@ -16,7 +16,7 @@ from cefito.evaluation.calibration import Answered, Calibration, calibration_hea
 from cefito.evaluation.record import Record
 from cefito.evaluation.replies import Replies
 from cefito.planners.base import Evidence
-from cefito.planners.matching import OtherDataset
+from cefito.planners.runs.matching import OtherDataset
 from cefito.search.settings import SearchConfig
 from cefito.training.trainer import TrainingResult
 

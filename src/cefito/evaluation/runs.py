@@ -21,8 +21,8 @@ from cefito.planners.base import (
     check_min_probability,
     check_task_given,
 )
-from cefito.planners.matching import match_dataset
-from cefito.planners.run import Run
+from cefito.planners.runs.matching import match_dataset
+from cefito.planners.runs.run import Run
 from cefito.progress import Progress, silent
 from cefito.runtime import return_memory
 from cefito.search.problem import Plans

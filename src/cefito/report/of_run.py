@@ -13,9 +13,9 @@ from cefito.evaluation.plan_files import WindowPlans, read_plans
 from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.results import DatasetName
 from cefito.evaluation.runs import evaluate_run, scores_name
-from cefito.planners.config_text import compare_settings
-from cefito.planners.matching import match_dataset
-from cefito.planners.run import Run, method_settings
+from cefito.planners.runs.config_text import compare_settings
+from cefito.planners.runs.matching import match_dataset
+from cefito.planners.runs.run import Run, method_settings
 from cefito.progress import Progress, silent
 from cefito.report.breakdowns import (
     TrainingSequences,

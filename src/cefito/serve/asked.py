@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from cefito.data.text import nfc
 from cefito.errors import CefitoError, ConfigError
-from cefito.planners.answer import Answer, answer_of, asked_of, in_names
+from cefito.planners.asking.answer import Answer, answer_of, asked_of, in_names
+from cefito.planners.asking.query import query_of_window
 from cefito.planners.base import Queries, check_min_probability, check_queries
-from cefito.planners.matching import DatasetName
-from cefito.planners.query import query_of_window
-from cefito.planners.run import Run
+from cefito.planners.runs.matching import DatasetName
+from cefito.planners.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.serve.engine import Job

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 from cefito.data.names import find_task
-from cefito.planners.run_info import versions
+from cefito.planners.runs.info import versions
 from cefito.search.registry import SEARCHES
 from cefito.serve.models import Served
 from cefito.serve.wire import (

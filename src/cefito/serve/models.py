@@ -13,10 +13,10 @@ import torch
 from cefito.data.prepared import open_dataset
 from cefito.data.text import nfc
 from cefito.errors import CefitoError, ConfigError, RunError
-from cefito.planners.matching import DatasetMatch, match_dataset
-from cefito.planners.observer import Recipe
-from cefito.planners.run import Run, open_run
-from cefito.planners.run_folders import horizons_in
+from cefito.planners.asking.observer import Recipe
+from cefito.planners.runs.folders import horizons_in
+from cefito.planners.runs.matching import DatasetMatch, match_dataset
+from cefito.planners.runs.run import Run, open_run
 from cefito.serve.problems import RefusedError
 
 __all__ = ["Models", "Served", "open_models"]

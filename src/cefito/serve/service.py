@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from cefito.errors import CefitoError
-from cefito.planners.answer import Answer
-from cefito.planners.observer import Recipe
+from cefito.planners.asking.answer import Answer
+from cefito.planners.asking.observer import Recipe
 from cefito.planners.queries import Queries
 from cefito.serve.asked import Asked, answered, job_of, prepare, solve
 from cefito.serve.door import request_id_of

@@ -28,7 +28,7 @@ import numpy as np
 from cefito.errors import CefitoError, DataError
 from cefito.executors.base import Done
 from cefito.executors.worker import work
-from cefito.planners.observer import Observer, Recipe
+from cefito.planners.asking.observer import Observer, Recipe
 from cefito.planners.queries import Queries
 from cefito.serve.problems import RefusedError
 

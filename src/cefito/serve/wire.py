@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from cefito.planners.named import NamedConstraints
+from cefito.planners.asking.named import NamedConstraints
 from cefito.search.registry import SEARCHES
 from cefito.serve.problems import Problem
 

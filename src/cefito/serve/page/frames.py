@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from cefito.data.text import nfc
 from cefito.errors import CefitoError
-from cefito.planners.matching import DatasetMatch
+from cefito.planners.runs.matching import DatasetMatch
 from cefito.report.frames import EACH, VideoFiles, find_video_files
 from cefito.serve.models import Models
 from cefito.serve.problems import RefusedError

@@ -10,7 +10,7 @@ from cefito.errors import RunError
 from cefito.planners.base import Planner
 
 if TYPE_CHECKING:
-    from cefito.planners.run_info import RunInfo
+    from cefito.planners.runs.info import RunInfo
 
 __all__ = ["check_fit"]
 

@@ -9,8 +9,8 @@ from cefito.data.sources.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.planners import BasePlanner, Queries
-from cefito.planners.answer import Answer, answer
-from cefito.planners.run import train_run
+from cefito.planners.asking.answer import Answer, answer
+from cefito.planners.runs.run import train_run
 from cefito.planners.settings import load_config
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cefito.errors import ConfigError, RunError
-from cefito.planners.manifest import MANIFEST, read_manifest
+from cefito.planners.runs.manifest import MANIFEST, read_manifest
 
 __all__ = ["CARD", "HUB", "fetched", "push_folder", "repository"]
 

@@ -9,10 +9,10 @@ from cefito.data.padding import pad_dataset
 from cefito.data.sources import prepare, read_common
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners import Queries
-from cefito.planners.answer import answer
-from cefito.planners.observations import joined
-from cefito.planners.query import query_from_features, query_from_files, query_from_video
-from cefito.planners.run import train_run
+from cefito.planners.asking.answer import answer
+from cefito.planners.asking.observations import joined
+from cefito.planners.asking.query import query_from_features, query_from_files, query_from_video
+from cefito.planners.runs.run import train_run
 from cefito.planners.settings import load_config
 
 WIDTH = 6

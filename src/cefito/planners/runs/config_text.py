@@ -13,7 +13,7 @@ from typing import Any
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import DataError
 from cefito.planners.registry import find_method
-from cefito.planners.run_info import RUN_FILE, RunInfo
+from cefito.planners.runs.info import RUN_FILE, RunInfo
 from cefito.planners.settings import PRESETS, RunConfig, load_config, run_config
 from cefito.settings import flattened
 

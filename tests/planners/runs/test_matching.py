@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from part_worlds import part_of
 
 from cefito.data import cut_windows
 from cefito.data.prepared import write_dataset
@@ -14,13 +13,14 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import DataError, RunError
 from cefito.evaluation.records import RunEvaluation
 from cefito.evaluation.runs import evaluate_run
-from cefito.planners.answer import answer
+from cefito.planners.asking.answer import answer
+from cefito.planners.asking.query import query_from_video
 from cefito.planners.base import Queries
-from cefito.planners.matching import DatasetName, match_dataset, named_dataset
-from cefito.planners.query import query_from_video
-from cefito.planners.run import open_run, train_run
+from cefito.planners.runs.matching import DatasetName, match_dataset, named_dataset
+from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.trained_videos import VIDEOS_FILE, trained_videos
 from cefito.planners.settings import load_config
-from cefito.planners.trained_videos import VIDEOS_FILE, trained_videos
+from part_worlds import part_of
 
 OLD = [0, 1, 2, 3]
 DIM = 8

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from cefito.encoders.video import VideoEncoder
-    from cefito.planners.run import Run
+    from cefito.planners.runs.run import Run
 
 __all__ = ["Observer", "Recipe"]
 

@@ -33,15 +33,15 @@ from cefito.files import read_json, write_json
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.notebook import Folded, card
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.bundle import local_folder
-from cefito.planners.fit_check import check_fit
-from cefito.planners.manifest import check_manifest, recorded
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.run_folders import chosen_run, horizons_in
-from cefito.planners.run_info import RUN_FILE, DatasetReference, RunInfo, versions
+from cefito.planners.runs.bundle import local_folder
+from cefito.planners.runs.fit_check import check_fit
+from cefito.planners.runs.folders import chosen_run, horizons_in
+from cefito.planners.runs.info import RUN_FILE, DatasetReference, RunInfo, versions
+from cefito.planners.runs.manifest import check_manifest, recorded
+from cefito.planners.runs.trained_videos import TrainedVideos
 from cefito.planners.settings import RunConfig, run_config
-from cefito.planners.trained_videos import TrainedVideos
 from cefito.precision import with_precision
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed
@@ -51,7 +51,7 @@ from cefito.training.distributed import Processes
 from cefito.training.tracking import check_tracker
 
 if TYPE_CHECKING:
-    from cefito.planners.finetune import Start
+    from cefito.planners.runs.finetune import Start
 
 __all__ = [
     "Run",
@@ -155,7 +155,7 @@ class Run:
     def dataset(self, path: Path | str | None = None) -> PreparedDataset:
         """The data set the run was trained on, from where it lay then, or any other at `path`.
 
-        Whether the run can be used on it, `cefito.planners.matching.match_dataset` says.
+        Whether the run can be used on it, `cefito.planners.runs.matching.match_dataset` says.
 
         Raises:
             RunError: No path is given, and it is not there any more or has changed since; or the
@@ -226,7 +226,7 @@ def train_run(
             end of its training.
         tracker: Who shows the metrics of the trainings: tensorboard, where it is installed, wandb,
             trackio, or none.
-        start: What a finetuning begins with; see `cefito.planners.finetune.finetune`.
+        start: What a finetuning begins with; see `cefito.planners.runs.finetune.finetune`.
 
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method or tracker.

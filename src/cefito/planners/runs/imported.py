@@ -36,8 +36,8 @@ from cefito.field.settings import ClassifierConfig
 from cefito.files import check_array, load_npy, new_folder, sha256
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.run import Run, open_run, write_run
-from cefito.planners.run_info import DatasetReference, RunInfo, versions
+from cefito.planners.runs.info import DatasetReference, RunInfo, versions
+from cefito.planners.runs.run import Run, open_run, write_run
 from cefito.planners.settings import RunConfig, load_config
 from cefito.planners.task_model import TaskModel
 from cefito.search.prior import NGramPrior

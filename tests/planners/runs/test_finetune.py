@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from part_worlds import part_of
 
 from cefito.data import cut_windows
 from cefito.data.simulation.observations import ObservationKnobs
@@ -16,10 +15,11 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.planners.base import Queries
-from cefito.planners.finetune import Start, finetune, finetuning_config
-from cefito.planners.run import open_run, train_run
+from cefito.planners.runs.finetune import Start, finetune, finetuning_config
+from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.trained_videos import trained_videos
 from cefito.planners.settings import load_config
-from cefito.planners.trained_videos import trained_videos
+from part_worlds import part_of
 
 OLD, NEW = [0, 1, 2, 3], [4, 3, 1]
 ADDED = 4  # the task of NEW that OLD lacks

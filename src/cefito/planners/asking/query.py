@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from cefito.data.text import nfc
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy
+from cefito.planners.asking.observations import check_width, query_from_features
+from cefito.planners.asking.observer import Recipe
 from cefito.planners.base import Queries
-from cefito.planners.matching import DatasetMatch, match_dataset
-from cefito.planners.observations import check_width, query_from_features
-from cefito.planners.observer import Recipe
-from cefito.planners.run import Run
+from cefito.planners.runs.matching import DatasetMatch, match_dataset
+from cefito.planners.runs.run import Run
 from cefito.progress import Progress, silent
 
 if TYPE_CHECKING:

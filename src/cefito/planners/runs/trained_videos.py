@@ -14,7 +14,7 @@ from cefito.files import read_json, write_json
 from cefito.settings import Immutable
 
 if TYPE_CHECKING:
-    from cefito.planners.run import Run
+    from cefito.planners.runs.run import Run
 
 __all__ = ["VIDEOS_FILE", "TrainedVideos", "trained_videos"]
 

@@ -20,8 +20,8 @@ from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.locks import LOCK_FILE, locked
 from cefito.planners import Queries
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.run import open_run, train_run
-from cefito.planners.run_info import RunInfo
+from cefito.planners.runs.info import RunInfo
+from cefito.planners.runs.run import open_run, train_run
 from cefito.planners.settings import load_config
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.training import trainer

@@ -20,7 +20,7 @@ from cefito.data.sources.assemble import PRECISIONS
 from cefito.data.sources.observing import observe
 from cefito.errors import ConfigError, RunError
 from cefito.planners.base import Queries
-from cefito.planners.run import Run
+from cefito.planners.runs.run import Run
 
 __all__ = ["Joined", "check_width", "joined", "query_from_features"]
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from cefito.data.names import find_task, in_words
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
+from cefito.planners.asking.named import NamedConstraints
+from cefito.planners.asking.observations import check_width
 from cefito.planners.base import (
     UNCONSTRAINED,
     Planner,
@@ -18,10 +20,8 @@ from cefito.planners.base import (
     check_min_probability,
     check_task_given,
 )
-from cefito.planners.matching import DatasetName
-from cefito.planners.named import NamedConstraints
-from cefito.planners.observations import check_width
-from cefito.planners.run import Run
+from cefito.planners.runs.matching import DatasetName
+from cefito.planners.runs.run import Run
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans

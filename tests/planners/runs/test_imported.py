@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from part_worlds import part_of
 from torch.nn import functional as F
 
 from cefito.data import Taxonomy
@@ -17,15 +16,16 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
 from cefito.planners import Queries
-from cefito.planners.answer import answer
-from cefito.planners.exported import export_classifier, export_field
-from cefito.planners.finetune import finetune
-from cefito.planners.imported import import_classifier, import_field
-from cefito.planners.run import open_run, train_run
+from cefito.planners.asking.answer import answer
+from cefito.planners.runs.exported import export_classifier, export_field
+from cefito.planners.runs.finetune import finetune
+from cefito.planners.runs.imported import import_classifier, import_field
+from cefito.planners.runs.run import open_run, train_run
 from cefito.planners.settings import load_config
 from cefito.search import Constraints
 from cefito.search.registry import SEARCHES
 from cefito.search.settings import search_settings
+from part_worlds import part_of
 
 D, HEADS, BLOCKS = 384, 6, 4
 E, K, TEXT, TASKS = 12, 8, 5, 3

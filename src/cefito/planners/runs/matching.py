@@ -18,12 +18,12 @@ from cefito.data.prepared import PreparedDataset, name_and_fingerprint
 from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
-from cefito.planners.run_info import observed_as
-from cefito.planners.trained_videos import trained_videos
+from cefito.planners.runs.info import observed_as
+from cefito.planners.runs.trained_videos import trained_videos
 from cefito.settings import Immutable
 
 if TYPE_CHECKING:
-    from cefito.planners.run import Run
+    from cefito.planners.runs.run import Run
 
 __all__ = [
     "DatasetMatch",

@@ -32,11 +32,11 @@ from cefito.data.windows import (
 from cefito.errors import ConfigError, DataError
 from cefito.files import sha256
 from cefito.planners.base import check_finetuning
-from cefito.planners.matching import check_observed
 from cefito.planners.registry import find_method
-from cefito.planners.run_info import DatasetReference, StartReference
+from cefito.planners.runs.info import DatasetReference, StartReference
+from cefito.planners.runs.matching import check_observed
+from cefito.planners.runs.trained_videos import TrainedVideos, trained_videos
 from cefito.planners.settings import RunConfig, precisions, run_config
-from cefito.planners.trained_videos import TrainedVideos, trained_videos
 from cefito.precision import with_precision
 from cefito.progress import Progress, silent
 from cefito.search.settings import SearchConfig
@@ -45,7 +45,7 @@ from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig
 
 if TYPE_CHECKING:
-    from cefito.planners.run import Run
+    from cefito.planners.runs.run import Run
 
 __all__ = ["Start", "finetune", "finetuning_config"]
 
@@ -96,7 +96,7 @@ def finetune(
         RunError: Observations are not what the run learned from, or the folder holds something
             else.
     """
-    from cefito.planners.run import train_run
+    from cefito.planners.runs.run import train_run
 
     check_finetuning(run.planner)
     config = finetuning_config(run, epochs=epochs, settings=settings or {})

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners.named import NamedConstraints, parse_constraints
+from cefito.planners.asking.named import NamedConstraints, parse_constraints
 from cefito.search.constraints import Constraints
 
 TAXONOMY = Taxonomy.from_dict(

@@ -8,13 +8,13 @@ import pytest
 
 from cefito.data.sources.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.planners.query import (
+from cefito.planners.asking.query import (
     query_from_files,
     query_from_pictures,
     query_from_video,
     query_from_video_file,
 )
-from cefito.planners.run import train_run
+from cefito.planners.runs.run import train_run
 from cefito.planners.settings import load_config
 
 

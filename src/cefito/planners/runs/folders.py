@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from cefito.errors import RunError
-from cefito.planners.run_info import RUN_FILE
+from cefito.planners.runs.info import RUN_FILE
 
 __all__ = ["chosen_run", "folders_for", "horizons_in"]
 

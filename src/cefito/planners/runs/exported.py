@@ -21,8 +21,8 @@ from cefito.field.classifier import TaskClassifier
 from cefito.field.energy import EnergyField
 from cefito.files import write_atomic
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.imported import authors_field, classifier_shapes, field_shapes
-from cefito.planners.run import Run
+from cefito.planners.runs.imported import authors_field, classifier_shapes, field_shapes
+from cefito.planners.runs.run import Run
 
 __all__ = ["export_classifier", "export_field"]
 

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from cefito.encoders.cache import default_cache
 from cefito.errors import DataError, RunError
 from cefito.files import new_folder, sha256, write_atomic
-from cefito.planners.hub import HUB, fetched
-from cefito.planners.manifest import MANIFEST, check_manifest
-from cefito.planners.run_info import RUN_FILE
+from cefito.planners.runs.hub import HUB, fetched
+from cefito.planners.runs.info import RUN_FILE
+from cefito.planners.runs.manifest import MANIFEST, check_manifest
 
 __all__ = ["MAX_BYTES", "local_folder", "pack", "unpack"]
 
