@@ -44,7 +44,7 @@ from cefito.evaluation.rows import find_rows
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.study import Study, run_study
 from cefito.files import read_json, write_json
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.precision import capability
 from cefito.runtime import pick_device

@@ -36,7 +36,7 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video
 from cefito.field.joint import incremental_field, make_field
 from cefito.planners import CefitoPlanner, Queries
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.precision import capability
 from cefito.runtime import generator_for, pick_device

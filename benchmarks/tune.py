@@ -38,7 +38,7 @@ from cefito.evaluation.score import evaluate_planner
 from cefito.files import read_json, write_json
 from cefito.locks import locked
 from cefito.planners.registry import METHODS, find_method
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import RunConfig, load_config
 from cefito.runtime import pick_device
 from cefito.settings import flattened

@@ -24,7 +24,7 @@ from cefito.cli.volume import VOLUMES, split_volume
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.evaluation.rows import ROWS
 from cefito.planners.registry import METHODS
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.search.constraints import Constraints
 from cefito.search.registry import SEARCHES

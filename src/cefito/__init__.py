@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
     from cefito.planners.runs.finetune import finetune
-    from cefito.planners.runs.run import Run, open_run, train_run
+    from cefito.planners.runs.run import Run, open_run
     from cefito.planners.runs.several import train_runs
+    from cefito.planners.runs.train import train_run
     from cefito.planners.settings import RunConfig, load_config
     from cefito.search import (
         Constraints,
@@ -57,7 +58,7 @@ _HOMES = {
     "open_dataset": "cefito.data",
     "open_run": "cefito.planners.runs.run",
     "prepare": "cefito.data.sources.own",
-    "train_run": "cefito.planners.runs.run",
+    "train_run": "cefito.planners.runs.train",
     "train_runs": "cefito.planners.runs.several",
 }
 

@@ -8,7 +8,7 @@ from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.evaluation.rows import find_rows
 from cefito.evaluation.study import Study, run_study
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 
 

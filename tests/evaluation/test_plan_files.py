@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cefito.planners.asking.answer import answer
-from cefito.planners.asking.query import query_from_video
 
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
@@ -26,7 +24,10 @@ from cefito.evaluation import (
     window_plans,
 )
 from cefito.evaluation.statistics import video_interval
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.asking.answer import answer
+from cefito.planners.asking.query import query_from_video
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.search.problem import Effort, Plans
 

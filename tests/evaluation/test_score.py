@@ -16,7 +16,8 @@ from cefito.evaluation.calibration import calibration
 from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
 from cefito.evaluation.score import successes
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.search.problem import Effort, Plans
 from cefito.search.settings import search_settings

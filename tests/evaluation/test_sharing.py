@@ -14,7 +14,8 @@ from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_run, pull_run, push_run
 from cefito.planners import Queries
 from cefito.planners.runs import bundle
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 
 from .hub import serving

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from cefito.planners.asking.answer import answer
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.methods import abilities_of
 from cefito.files import load_tensors, read_json, write_json, write_tensors
+from cefito.planners.asking.answer import answer
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
@@ -34,7 +34,8 @@ from cefito.planners.base import (
 )
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import METHODS, Method, find_method
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans

@@ -15,7 +15,7 @@ from cefito.files import load_tensors, read_json, write_json
 from cefito.planners import networks
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import METHODS, find_method
-from cefito.planners.runs.run import finished_run, train_run
+from cefito.planners.runs.train import finished_run, train_run
 from cefito.planners.settings import load_config, precisions
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes

@@ -18,7 +18,7 @@ from cefito.data.sources import prepare, read_table
 from cefito.data.video_folder import video_folder
 from cefito.encoders.thumbnails import thumbnail, thumbnails
 from cefito.errors import ConfigError
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.frames import EACH, TOTAL, find_video_files, with_frames

@@ -13,7 +13,8 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_run, read_plans
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.report import check_target, rendered, report_run, save_report
 from cefito.report.breakdowns import TrainingSequences, confusion, energy_gap, gallery

@@ -44,7 +44,8 @@ from cefito.evaluation.study import Study, run_study
 from cefito.files import load_tensors, write_tensors
 from cefito.hashes import SEAL
 from cefito.planners import Queries
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.training import trainer
 

@@ -8,7 +8,7 @@ import pytest
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.planners import Queries
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.search import Constraints
 from cefito.search.auto import AutoSearch

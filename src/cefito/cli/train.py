@@ -62,8 +62,8 @@ def train(
     from cefito.data.prepared import name_and_fingerprint, open_dataset
     from cefito.data.taxonomy import Taxonomy
     from cefito.planners.runs.folders import folders_for
-    from cefito.planners.runs.run import finished_run
     from cefito.planners.runs.several import train_runs
+    from cefito.planners.runs.train import finished_run
     from cefito.planners.settings import load_config, precisions
     from cefito.progress import silent
     from cefito.runtime import pick_device

@@ -23,7 +23,8 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.files import read_json
 from cefito.planners.registry import find_method
-from cefito.planners.runs.run import Run, train_run
+from cefito.planners.runs.run import Run
+from cefito.planners.runs.train import train_run
 from cefito.precision import determining
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import pick_device

@@ -17,7 +17,8 @@ from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.runs.run import Run, train_run
+from cefito.planners.runs.run import Run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import RunConfig, load_config
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans

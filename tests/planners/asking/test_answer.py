@@ -10,7 +10,7 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.planners import BasePlanner, Queries
 from cefito.planners.asking.answer import Answer, answer
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans

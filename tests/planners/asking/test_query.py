@@ -14,7 +14,7 @@ from cefito.planners.asking.query import (
     query_from_video,
     query_from_video_file,
 )
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 
 

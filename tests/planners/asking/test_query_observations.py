@@ -12,7 +12,7 @@ from cefito.planners import Queries
 from cefito.planners.asking.answer import answer
 from cefito.planners.asking.observations import joined
 from cefito.planners.asking.query import query_from_features, query_from_files, query_from_video
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 
 WIDTH = 6

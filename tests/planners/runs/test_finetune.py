@@ -15,8 +15,10 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.planners.base import Queries
-from cefito.planners.runs.finetune import Start, finetune, finetuning_config
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.finetune import finetune, finetuning_config
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.start import Start
+from cefito.planners.runs.train import train_run
 from cefito.planners.runs.trained_videos import trained_videos
 from cefito.planners.settings import load_config
 from part_worlds import part_of
@@ -125,8 +127,8 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
     assert info.windows["train"] == len(cut_windows(new, horizon=3, split="train"))
     assert [result.epochs for result in info.training.values()] == [4, 4]
     assert "started_from" not in json.loads((chain.folder / "run.json").read_text())
-    seen = trained_videos(further)
-    assert {*trained_videos(chain).train} < {*seen.train}
+    seen = trained_videos(further.folder, further.info)
+    assert {*trained_videos(chain.folder, chain.info).train} < {*seen.train}
 
 
 def test_finetuning_learns_the_new_task_better_than_as_many_epochs_from_scratch(
@@ -361,7 +363,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
     )
     more = part_of(world, tmp_path / "more", tasks=tasks, rename=training)
     run = train_run(old, tmp_path / "run", config=SMALL, horizon=3, seed=0, method="nearest")
-    before = trained_videos(run)
+    before = trained_videos(run.folder, run.info)
     train, val = Start.make(run, more, None).windows(more, horizon=3, selection="held-out")
     ids = [
         {more.videos[video].video_id for video in windows.video.tolist()}

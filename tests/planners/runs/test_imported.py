@@ -20,7 +20,8 @@ from cefito.planners.asking.answer import answer
 from cefito.planners.runs.exported import export_classifier, export_field
 from cefito.planners.runs.finetune import finetune
 from cefito.planners.runs.imported import import_classifier, import_field
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.search import Constraints
 from cefito.search.registry import SEARCHES

@@ -8,7 +8,8 @@ import pytest
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.planners.runs.manifest import MANIFEST, check_manifest, recorded
-from cefito.planners.runs.run import open_run, train_run, write_run
+from cefito.planners.runs.run import open_run, write_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 
 

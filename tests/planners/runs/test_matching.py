@@ -17,7 +17,8 @@ from cefito.planners.asking.answer import answer
 from cefito.planners.asking.query import query_from_video
 from cefito.planners.base import Queries
 from cefito.planners.runs.matching import DatasetName, match_dataset, named_dataset
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.runs.trained_videos import VIDEOS_FILE, trained_videos
 from cefito.planners.settings import load_config
 from part_worlds import part_of
@@ -238,15 +239,15 @@ def test_videos_that_the_run_was_trained_on(run, old, world, tmp_path, caplog):
 
 
 def test_runs_of_earlier_versions_do_not_list_their_videos(run, tmp_path):
-    listed = trained_videos(run)
+    listed = trained_videos(run.folder, run.info)
     (run.folder / VIDEOS_FILE).unlink()
-    assert trained_videos(run) == listed
+    assert trained_videos(run.folder, run.info) == listed
     place = run.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
     gone = replace(run, info=run.info.model_copy(update={"dataset": place}))
-    assert trained_videos(gone) is None
+    assert trained_videos(gone.folder, gone.info) is None
     (run.folder / VIDEOS_FILE).write_text('{"train": 3}')
     with pytest.raises(RunError, match=r"videos\.json: does not list the videos"):
-        trained_videos(run)
+        trained_videos(run.folder, run.info)
 
 
 def test_planning_for_a_video_of_another_data_set(run, world, tmp_path, caplog):

@@ -21,7 +21,8 @@ from cefito.locks import LOCK_FILE, locked
 from cefito.planners import Queries
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.runs.info import RunInfo
-from cefito.planners.runs.run import open_run, train_run
+from cefito.planners.runs.run import open_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.training import trainer

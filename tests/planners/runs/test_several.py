@@ -8,7 +8,7 @@ from cefito import open_run, train_runs
 from cefito.data.sources.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.planners.runs.folders import folders_for, horizons_in
-from cefito.planners.runs.run import train_run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.progress import silent
 

@@ -15,7 +15,8 @@ from cefito.data import PreparedDataset
 from cefito.data.sources import prepare, read_table
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
-from cefito.planners.runs.run import Run, train_run
+from cefito.planners.runs.run import Run
+from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.serve.settings import ServiceSettings
 from drawn import draw_greys

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +19,9 @@ from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
 from cefito.planners.runs.info import observed_as
+from cefito.planners.runs.run import Run
 from cefito.planners.runs.trained_videos import trained_videos
 from cefito.settings import Immutable
-
-if TYPE_CHECKING:
-    from cefito.planners.runs.run import Run
 
 __all__ = [
     "DatasetMatch",
@@ -127,7 +125,8 @@ class DatasetMatch:
         return windows, other
 
     def _other(self, windows: Windows, left_out: LeftOut) -> OtherDataset:
-        trained, seen = self.run.info.dataset, trained_videos(self.run)
+        run = self.run
+        trained, seen = run.info.dataset, trained_videos(run.folder, run.info)
         videos, counts = np.unique(windows.video, return_counts=True)
         known = None
         if seen is not None:

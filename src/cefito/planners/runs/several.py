@@ -14,7 +14,8 @@ from cefito.errors import ConfigError
 from cefito.planners.registry import find_method
 from cefito.planners.runs.folders import folders_for
 from cefito.planners.runs.info import RUN_FILE, RunInfo
-from cefito.planners.runs.run import Run, check_run_folder, new_info, train_run
+from cefito.planners.runs.run import Run
+from cefito.planners.runs.train import check_run_folder, new_info, train_run
 from cefito.planners.settings import RunConfig
 from cefito.progress import Advance, Progress, silent
 from cefito.runtime import check_seed

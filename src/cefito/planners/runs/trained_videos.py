@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -11,10 +11,8 @@ from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.windows import Windows, fitting_windows
 from cefito.errors import DataError, RunError
 from cefito.files import read_json, write_json
+from cefito.planners.runs.info import RunInfo
 from cefito.settings import Immutable
-
-if TYPE_CHECKING:
-    from cefito.planners.runs.run import Run
 
 __all__ = ["VIDEOS_FILE", "TrainedVideos", "trained_videos"]
 
@@ -49,16 +47,20 @@ class TrainedVideos(Immutable):
         write_json(folder / VIDEOS_FILE, self.model_dump(mode="json"))
 
 
-def trained_videos(run: Run) -> TrainedVideos | None:
+def trained_videos(folder: Path, info: RunInfo) -> TrainedVideos | None:
     """The videos that a run has seen, as far as that is known.
 
     Runs of earlier versions do not say; theirs are those of their data set, where that still lies
     where it lay. Imported weights say nothing.
 
+    Args:
+        folder: The run folder.
+        info: Its record.
+
     Raises:
         RunError: The file of the run is damaged.
     """
-    path = run.folder / VIDEOS_FILE
+    path = folder / VIDEOS_FILE
     if path.exists():
         value: Any = read_json(path, "Train the run again.", RunError)
         try:
@@ -68,14 +70,14 @@ def trained_videos(run: Run) -> TrainedVideos | None:
                 f"{path}: does not list the videos of a run. Train the run again, or remove the "
                 "file."
             ) from problem
-    known = run.info.dataset
-    if not known.fingerprint or run.info.selection is None:
+    known = info.dataset
+    if not known.fingerprint or info.selection is None:
         return None
     try:
         dataset = open_dataset(known.path)
         if dataset.fingerprint != known.fingerprint:
             return None
-        train, val = fitting_windows(dataset, horizon=run.horizon, selection=run.info.selection)
+        train, val = fitting_windows(dataset, horizon=info.horizon, selection=info.selection)
     except DataError:
         return None
     return TrainedVideos.of(dataset, train, val)
