@@ -35,7 +35,7 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import successes
 from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.runs.run import open_run
 from cefito.planners.runs.train import train_run

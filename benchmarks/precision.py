@@ -23,7 +23,7 @@ from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.planners.cefito.field_fit import fit_field
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.precision import capability
 from cefito.runtime import pick_device

@@ -36,7 +36,7 @@ from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.chain.model import ChainModel
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.runs.run import open_run
 from cefito.training.augmentation import Observations
 

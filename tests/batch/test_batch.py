@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cefito.planners.asking.answer import answer
-from cefito.planners.asking.observations import query_from_features
 
 from cefito.batch.asked import Asked
 from cefito.batch.batch import plan_batch
@@ -16,6 +14,8 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.executors import EXECUTORS, Failed, Killed, make_executor
 from cefito.files import write_bytes
+from cefito.planners.asking.answer import answer
+from cefito.planners.asking.observations import query_from_features
 from cefito.planners.base import Queries
 from cefito.planners.runs.run import open_run
 

@@ -32,7 +32,7 @@ from cefito.planners.base import (
     check_finetuning,
     check_queries,
 )
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.registry import METHODS, Method, find_method
 from cefito.planners.runs.run import open_run
 from cefito.planners.runs.train import train_run

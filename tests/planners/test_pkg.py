@@ -13,7 +13,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.field.settings import ProposalConfig
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.planners.proposal_model import ProposalModel

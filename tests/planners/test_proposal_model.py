@@ -14,7 +14,7 @@ from cefito.errors import RunError
 from cefito.field.settings import ProposalConfig
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.settings import load_config
 from cefito.training.settings import OptimiserConfig, TrainingConfig

@@ -12,8 +12,8 @@ from cefito.errors import RunError
 from cefito.evaluation import evaluate_planner
 from cefito.field.settings import ClassifierConfig
 from cefito.planners import FrequentPlanner, NearestPlanner, Queries, TaskModel
+from cefito.planners.context import TrainingContext
 from cefito.planners.nearest import _BLOCK
-from cefito.planners.networks import TrainingContext
 from cefito.planners.task_model import ClassifierSettings
 from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig
 

@@ -12,8 +12,7 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.files import load_tensors, read_json, write_json
-from cefito.planners import networks
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.registry import METHODS, find_method
 from cefito.planners.runs.train import finished_run, train_run
 from cefito.planners.settings import load_config, precisions
@@ -149,7 +148,10 @@ def test_a_killed_training_in_bfloat16_goes_on_to_the_same_weights(windows, worl
 
 def keys_of(monkeypatch, training: TrainingConfig, device="cpu") -> str:
     seen = {}
-    monkeypatch.setattr(networks, "train", lambda loss, **given: seen.update(given))  # noqa: ARG005
+    monkeypatch.setattr(
+        "cefito.planners.context.train",
+        lambda loss, **given: seen.update(given),  # noqa: ARG005
+    )
     TrainingContext(key="data", device=device).train(
         "net", None, training, seed=3, settings=[HORIZON, training.model_dump()]
     )
@@ -174,7 +176,7 @@ def test_recomputing_is_no_other_training(monkeypatch):
 
 def test_auto_is_what_the_processor_gives(monkeypatch):
     for given in ("float32", "bfloat16"):
-        monkeypatch.setattr(networks, "resolve", lambda *_, given=given: given)
+        monkeypatch.setattr("cefito.planners.context.resolve", lambda *_, given=given: given)
         auto = keys_of(monkeypatch, TrainingConfig())
         assert auto == keys_of(monkeypatch, TrainingConfig(precision=given))
 

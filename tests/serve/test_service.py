@@ -6,11 +6,11 @@ import base64
 
 import numpy as np
 import pytest
-from cefito.planners.asking.answer import answer
-from cefito.planners.asking.named import NamedConstraints
 
 from cefito.data import cut_windows
 from cefito.planners import Queries
+from cefito.planners.asking.answer import answer
+from cefito.planners.asking.named import NamedConstraints
 from cefito.planners.runs.run import open_run
 from cefito.search.settings import search_settings
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cefito.planners.asking.observer import Recipe
 
+from cefito.planners.asking.observer import Recipe
 from cefito.planners.queries import Queries
 from cefito.serve import uploads
 from cefito.serve.problems import RefusedError

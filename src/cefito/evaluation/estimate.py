@@ -20,7 +20,7 @@ from cefito.evaluation.cells import Cell, scored_windows
 from cefito.evaluation.metrics import TOP_K
 from cefito.evaluation.study import Study, missing_cells
 from cefito.planners.base import Planner, Queries
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.runs.info import RunInfo
 from cefito.progress import Progress, silent

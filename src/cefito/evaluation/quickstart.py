@@ -15,7 +15,7 @@ from cefito.evaluation.figures import EnergyCurve, draw_energies, draw_training
 from cefito.evaluation.score import Evaluation, evaluate_planner
 from cefito.files import write_json
 from cefito.planners.base import Queries
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.runs.run import Run
 from cefito.planners.runs.train import train_run

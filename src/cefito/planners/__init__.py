@@ -2,10 +2,10 @@
 
 from cefito.planners.base import Abilities, BasePlanner, Description, Fitted, Planner, Queries
 from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.context import TrainingContext
 from cefito.planners.frequent import FrequentPlanner
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.nearest import NearestPlanner
-from cefito.planners.networks import TrainingContext
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.pdpp.planner import PdppPlanner
 from cefito.planners.pkg.planner import PkgPlanner

@@ -27,7 +27,7 @@ from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig
 
 if TYPE_CHECKING:
-    from cefito.planners.networks import TrainingContext
+    from cefito.planners.context import TrainingContext
     from cefito.training.trainer import TrainingResult
 
 __all__ = [

@@ -21,7 +21,7 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans

@@ -17,12 +17,8 @@ from cefito.data.windows import Windows
 from cefito.field.proposal import ProposalNetwork
 from cefito.field.settings import ProposalConfig
 from cefito.planners.base import Queries
-from cefito.planners.networks import (
-    TrainedNetwork,
-    TrainingContext,
-    finite_outputs,
-    train_network,
-)
+from cefito.planners.context import TrainingContext
+from cefito.planners.networks import TrainedNetwork, finite_outputs, train_network
 from cefito.runtime import Stream
 from cefito.training.proposal_loss import ProposalLoss
 from cefito.training.settings import TrainingConfig

@@ -15,9 +15,9 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import TaskClassifier, TaskNetwork
 from cefito.field.settings import ClassifierConfig
 from cefito.planners.base import Queries, Shape
+from cefito.planners.context import TrainingContext
 from cefito.planners.networks import (
     TrainedNetwork,
-    TrainingContext,
     copy_learned,
     finite_outputs,
     learned,

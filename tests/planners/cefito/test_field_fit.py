@@ -15,7 +15,7 @@ from cefito.files import load_tensors, write_tensors
 from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.field_fit import FIELD, part_seed
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.search import Constraints
 from cefito.search.settings import search_settings

@@ -24,7 +24,7 @@ from cefito.planners.cefito.posterior import COMPARED
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.cefito.weights import OBJECTIVES, Weights
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config, preset_names
 from cefito.progress import silent
 from cefito.search import Constraints, ExhaustiveSearch, Problem

@@ -19,7 +19,7 @@ from cefito.planners.chain.model import ChainModel, task_costs
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.settings import ChainConfig, ChainSettings
 from cefito.planners.chain.states import TaskStates
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 
 TINY = {

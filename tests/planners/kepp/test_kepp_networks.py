@@ -9,6 +9,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss, end_weights
 from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.settings import DiffusionConfig
@@ -20,7 +21,6 @@ from cefito.planners.kepp.networks import (
     check_kepp_horizon,
 )
 from cefito.planners.kepp.settings import KeppConfig, PlanConfig
-from cefito.planners.networks import TrainingContext
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig

@@ -13,12 +13,12 @@ from cefito.data.windows import Windows, video_folds
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.kepp.fitting import out_of_fold_walks, walk_graph
 from cefito.planners.kepp.networks import PlanModel, StepModel
 from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
-from cefito.planners.networks import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.search.problem import Effort
 

@@ -14,9 +14,9 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.replies import Replies, replies_title
 from cefito.planners import Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.llm.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.llm.settings import LlmSettings
-from cefito.planners.networks import TrainingContext
 from cefito.planners.registry import METHODS
 from cefito.planners.settings import load_config
 from language_model import MODEL, Told, answered, stand
@@ -225,7 +225,7 @@ def test_nothing_is_asked_while_fitting(world, language_model):
 
 def test_without_a_model_nothing_is_trained(world, monkeypatch):
     monkeypatch.setattr(
-        "cefito.planners.networks.train", lambda *_, **__: pytest.fail("training was begun")
+        "cefito.planners.context.train", lambda *_, **__: pytest.fail("training was begun")
     )
     with pytest.raises(ConfigError, match="no language model is named"):
         LlmEndsPlanner.fit(world["train"], world["val"], settings=settings(model=""), seed=0)

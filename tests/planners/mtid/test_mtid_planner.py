@@ -10,12 +10,12 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.rows import find_rows
 from cefito.planners.base import Fitted, Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.mtid.network import MtidNetwork, gradient_weights
 from cefito.planners.mtid.planner import MtidModel, MtidPlanner
 from cefito.planners.mtid.settings import MtidSettings
 from cefito.planners.mtid.tasks import MtidTaskModel
-from cefito.planners.networks import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.planners.task_model import TaskModel
 from cefito.runtime import generator_for

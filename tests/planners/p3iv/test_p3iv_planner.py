@@ -15,7 +15,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.evaluation.rows import find_rows
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.p3iv.decoding import best_sequences, greedy
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.p3iv.settings import P3ivSettings

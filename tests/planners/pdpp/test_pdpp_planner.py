@@ -16,9 +16,9 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss, end_weights
 from cefito.planners.diffusion.model import best_plans
-from cefito.planners.networks import TrainingContext
 from cefito.planners.pdpp.network import PdppNetwork
 from cefito.planners.pdpp.planner import PdppModel, PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings

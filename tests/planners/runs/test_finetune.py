@@ -166,7 +166,7 @@ def untrained(run, dataset, config, monkeypatch):
     monkeypatch.setattr("cefito.training.trainer._Training._step", lambda *_: {"loss": 0.0})
     start = Start.make(run, dataset, None)
     train, val = start.windows(dataset, horizon=3, selection="held-out")
-    from cefito.planners.networks import TrainingContext
+    from cefito.planners.context import TrainingContext
     from cefito.planners.registry import find_method
 
     settings = config.settings(find_method(run.method).settings)

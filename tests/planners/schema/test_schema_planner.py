@@ -12,8 +12,8 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.rows import find_rows
 from cefito.planners.base import Fitted, Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.descriptions import EndMeans, template_vectors
-from cefito.planners.networks import TrainingContext
 from cefito.planners.schema import described as described_module
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork

@@ -16,8 +16,8 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.graph import transition_counts
-from cefito.planners.networks import TrainingContext
 from cefito.planners.settings import load_config, run_config
 from cefito.planners.transitions import k_best
 from cefito.planners.viterbi.layer import log_marginals, transition_probabilities

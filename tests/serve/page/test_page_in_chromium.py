@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+
+from browsing import chromium, faults
 from cefito.planners.asking.answer import answer
 from cefito.planners.asking.named import NamedConstraints
 from cefito.planners.asking.query import query_from_video
-
-from browsing import chromium, faults
 from cefito.report.mistakes import missing_steps, step_kinds
 from cefito.serve.app import create_app
 

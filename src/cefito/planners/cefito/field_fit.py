@@ -19,7 +19,8 @@ from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems, warn_guided
-from cefito.planners.networks import TrainingContext, copy_learned
+from cefito.planners.context import TrainingContext
+from cefito.planners.networks import copy_learned
 from cefito.runtime import Stream, derived_seed, generator_for
 from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss

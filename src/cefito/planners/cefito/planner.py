@@ -48,7 +48,7 @@ from cefito.planners.cefito.posterior import COMPARED, Posterior
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
 from cefito.planners.chain.model import ChainEvidence, ChainModel
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints

@@ -23,7 +23,8 @@ from cefito.planners.chain.loss import ChainLoss
 from cefito.planners.chain.network import ChainNetwork
 from cefito.planners.chain.settings import ChainConfig, ChainSettings, ChainTrainingConfig
 from cefito.planners.chain.states import TaskStates, smoothed_transitions
-from cefito.planners.networks import TrainingContext, finite_outputs, train_network
+from cefito.planners.context import TrainingContext
+from cefito.planners.networks import finite_outputs, train_network
 from cefito.runtime import Stream, derived_seed
 from cefito.search.chain import Chain
 from cefito.training.checkpoint import load_weights

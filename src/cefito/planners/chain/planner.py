@@ -27,7 +27,7 @@ from cefito.planners.base import (
 from cefito.planners.chain.inference import SequenceScores
 from cefito.planners.chain.model import ChainModel, task_costs
 from cefito.planners.chain.settings import ChainSettings
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans, Problem

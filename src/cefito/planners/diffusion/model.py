@@ -13,14 +13,10 @@ from torch import Tensor
 from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.planners.base import Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork
-from cefito.planners.networks import (
-    TrainedNetwork,
-    TrainingContext,
-    finite_outputs,
-    train_network,
-)
+from cefito.planners.networks import TrainedNetwork, finite_outputs, train_network
 from cefito.runtime import Stream
 from cefito.search.chain import Chain
 from cefito.search.problem import Effort, Plans

@@ -22,6 +22,7 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.model import (
     DiffusionModel,
     best_plans,
@@ -29,7 +30,7 @@ from cefito.planners.diffusion.model import (
     saved_sizes,
 )
 from cefito.planners.diffusion.network import DiffusionNetwork
-from cefito.planners.networks import NetworkPlanner, TrainingContext, learned
+from cefito.planners.networks import NetworkPlanner, learned
 from cefito.planners.task_model import TaskModel, TaskPredictor
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows, video_folds
 from cefito.planners.base import Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.kepp.networks import StepModel
 from cefito.planners.kepp.settings import KeppConfig
 from cefito.planners.kepp.walks import WalkGraph
-from cefito.planners.networks import TrainingContext
 from cefito.planners.transitions import counted_transitions
 from cefito.training.trainer import TrainingResult
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.planners.base import Queries
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import end_weights
 from cefito.planners.diffusion.matrix import Block, Layout
 from cefito.planners.diffusion.model import DiffusionModel, saved_sizes
@@ -28,7 +29,6 @@ from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_hor
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.kepp.settings import KeppConfig
 from cefito.planners.kepp.walks import walk_block
-from cefito.planners.networks import TrainingContext
 from cefito.runtime import Stream
 from cefito.training.trainer import TrainingResult
 

@@ -28,6 +28,7 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.model import best_plans
 from cefito.planners.diffusion.network import BLOCK
 from cefito.planners.kepp.fitting import out_of_fold_walks, walk_graph
@@ -40,7 +41,7 @@ from cefito.planners.kepp.networks import (
 )
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.kepp.walks import WalkGraph
-from cefito.planners.networks import NetworkPlanner, TrainingContext, learned
+from cefito.planners.networks import NetworkPlanner, learned
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Effort, Plans

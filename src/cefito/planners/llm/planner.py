@@ -27,6 +27,7 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
+from cefito.planners.context import TrainingContext
 from cefito.planners.graph import transition_probabilities
 from cefito.planners.llm.asking import Asked, ask_all
 from cefito.planners.llm.prompt import PROMPT, Names, Request, first_request
@@ -34,7 +35,6 @@ from cefito.planners.llm.server import Server, check_asking
 from cefito.planners.llm.settings import LlmConfig, LlmSettings
 from cefito.planners.llm.sight import Ranked, Sight, likeliest, listed_successors
 from cefito.planners.nearest import NearestPlanner
-from cefito.planners.networks import TrainingContext
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.task_model import TaskModel
 from cefito.progress import Progress, silent

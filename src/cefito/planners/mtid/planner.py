@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Shape
+from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.planner import TaskDiffusionModel, TaskDiffusionPlanner
 from cefito.planners.mtid.network import (
     MtidNetwork,
@@ -26,7 +27,6 @@ from cefito.planners.mtid.network import (
 )
 from cefito.planners.mtid.settings import MtidConfig, MtidSettings
 from cefito.planners.mtid.tasks import MtidTaskModel
-from cefito.planners.networks import TrainingContext
 from cefito.planners.task_model import TaskPredictor
 from cefito.runtime import Stream
 from cefito.training.trainer import TrainingResult

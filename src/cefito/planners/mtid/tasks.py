@@ -16,8 +16,9 @@ from cefito.data.windows import Windows
 from cefito.field.classifier import TaskNetwork
 from cefito.field.predictor import Dropout, normalise
 from cefito.planners.base import Shape
+from cefito.planners.context import TrainingContext
 from cefito.planners.mtid.settings import MtidClassifierConfig
-from cefito.planners.networks import TrainingContext, learned, train_network
+from cefito.planners.networks import learned, train_network
 from cefito.planners.post_norm import PostNormLayer
 from cefito.planners.task_model import TaskPredictor
 from cefito.runtime import Stream

@@ -30,10 +30,10 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
+from cefito.planners.context import TrainingContext
 from cefito.planners.networks import (
     NetworkPlanner,
     TrainedNetwork,
-    TrainingContext,
     finite_outputs,
     learned,
     train_network,

@@ -22,8 +22,8 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
+from cefito.planners.context import TrainingContext
 from cefito.planners.graph import cheapest_paths, transition_costs, transition_counts
-from cefito.planners.networks import TrainingContext
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.planners.proposal_model import ProposalModel
 from cefito.progress import Progress, silent

@@ -24,7 +24,7 @@ from cefito.errors import CefitoError, DataError, RunError
 from cefito.files import read_json, write_json
 from cefito.notebook import Folded, card
 from cefito.planners.base import Planner
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.runs.bundle import local_folder
 from cefito.planners.runs.fit_check import check_fit

@@ -19,7 +19,7 @@ from cefito.data.windows import (
 from cefito.errors import CefitoError, RunError
 from cefito.locks import LOCK_FILE, is_leftover, locked
 from cefito.planners.base import Fitted, Planner
-from cefito.planners.networks import TrainingContext
+from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.runs.info import RUN_FILE, DatasetReference, RunInfo, versions
 from cefito.planners.runs.run import Run, method_settings, open_run, write_run

@@ -15,14 +15,9 @@ from torch import Tensor
 
 from cefito.data.windows import Windows
 from cefito.planners.base import Queries, Shape
+from cefito.planners.context import TrainingContext
 from cefito.planners.descriptions import EndMeans
-from cefito.planners.networks import (
-    TrainedNetwork,
-    TrainingContext,
-    finite_outputs,
-    learned,
-    train_network,
-)
+from cefito.planners.networks import TrainedNetwork, finite_outputs, learned, train_network
 from cefito.planners.schema.described import (
     PUBLISHED_WIDTH,
     SIZES,

@@ -25,7 +25,8 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
-from cefito.planners.networks import NetworkPlanner, TrainingContext
+from cefito.planners.context import TrainingContext
+from cefito.planners.networks import NetworkPlanner
 from cefito.planners.schema.model import SchemaModel
 from cefito.planners.schema.settings import Described, SchemaConfig, SchemaSettings
 from cefito.planners.transitions import decode, log_guarded

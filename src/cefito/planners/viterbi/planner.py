@@ -27,11 +27,11 @@ from cefito.planners.base import (
     Vocabulary,
     check_queries,
 )
+from cefito.planners.context import TrainingContext
 from cefito.planners.graph import transition_counts
 from cefito.planners.networks import (
     NetworkPlanner,
     TrainedNetwork,
-    TrainingContext,
     finite_outputs,
     learned,
     train_network,
