@@ -25,18 +25,21 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig
+from cefito.settings import Frozen
 
 if TYPE_CHECKING:
     from cefito.planners.context import TrainingContext
     from cefito.training.trainer import TrainingResult
 
 __all__ = [
+    "METHODS",
     "Abilities",
     "BasePlanner",
     "Description",
     "Evidence",
     "Fitted",
     "LanguageModel",
+    "Method",
     "Planner",
     "Queries",
     "Shape",
@@ -52,6 +55,23 @@ __all__ = [
 ]
 
 UNCONSTRAINED = Constraints()
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to plan.
+
+    Attributes:
+        planner: Class of its planners.
+        settings: Class of its settings; each field is a section of the presets.
+    """
+
+    planner: type[Planner]
+    settings: type[Frozen]
+
+
+METHODS: dict[str, Method] = {}
+"""All methods by their names. `registry` enters them; here they are for messages that name some."""
 
 
 class Planner(Protocol):
@@ -378,7 +398,5 @@ def who(ability: str, verb: str = "can") -> str:
         ability: A field of `Abilities`.
         verb: What they do with it.
     """
-    from cefito.planners.registry import METHODS
-
     names = [name for name, method in METHODS.items() if getattr(method.planner.abilities, ability)]
     return f"of the methods only {', '.join(names)} {verb}" if names else f"no method {verb}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from cefito.errors import ConfigError
-from cefito.planners.base import Planner
+from cefito.planners.base import METHODS, Method
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.chain.planner import ChainPlanner
@@ -38,24 +37,11 @@ from cefito.settings import Frozen
 __all__ = ["METHODS", "Method", "find_method"]
 
 
-@dataclass(frozen=True)
-class Method:
-    """A way to plan.
-
-    Attributes:
-        planner: Class of its planners.
-        settings: Class of its settings; each field is a section of the presets.
-    """
-
-    planner: type[Planner]
-    settings: type[Frozen]
-
-
 class NoSettings(Frozen):
     """Of methods that have none."""
 
 
-METHODS: dict[str, Method] = {
+METHODS |= {
     "cefito": Method(CefitoPlanner, CefitoSettings),
     "chain": Method(ChainPlanner, ChainSettings),
     "viterbi": Method(ViterbiPlanner, ViterbiSettings),
@@ -73,7 +59,6 @@ METHODS: dict[str, Method] = {
     "nearest": Method(NearestPlanner, NoSettings),
     "frequent": Method(FrequentPlanner, ClassifierSettings),
 }
-"""All methods. New ones are added here only."""
 
 
 def find_method(name: Any) -> Method:
