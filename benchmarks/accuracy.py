@@ -37,9 +37,9 @@ from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
 from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
 from cefito.runtime import pick_device
 from cefito.search.settings import SearchConfig
 from cefito.training.log import read_metrics

@@ -35,9 +35,9 @@ from cefito.data.prepared import open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.files import sha256, write_json
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
 
 EPOCHS = {
     "training.optimiser.epochs": 2,

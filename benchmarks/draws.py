@@ -27,13 +27,13 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
-from cefito.evaluation.cells import read_cell
-from cefito.evaluation.rows import find_rows
 from cefito.evaluation.score import evaluate_planner
 from cefito.evaluation.statistics import seed_interval
-from cefito.evaluation.study import Study, run_study
 from cefito.files import write_json
-from cefito.planners.runs.run import open_run
+from cefito.runs.run import open_run
+from cefito.study.study import Study, run_study
+from cefito.study.trials import read_cell
+from cefito.study.variants import find_rows
 
 METRICS = ("success_rate", "mean_accuracy", "task_accuracy")
 MOST_DRAWS = 10_000

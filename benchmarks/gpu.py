@@ -39,15 +39,15 @@ from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.simulation.simulate import simulate
 from cefito.data.simulation.world import write_world
 from cefito.errors import RunError
-from cefito.evaluation.results import gather
-from cefito.evaluation.rows import find_rows
 from cefito.evaluation.runs import evaluate_run
-from cefito.evaluation.study import Study, run_study
 from cefito.files import read_json, write_json
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.precision import capability
+from cefito.runs.train import train_run
 from cefito.runtime import pick_device
+from cefito.study.results import gather
+from cefito.study.study import Study, run_study
+from cefito.study.variants import find_rows
 
 HERE = Path(__file__).parent
 TOY = {  # sizes at which every part takes seconds

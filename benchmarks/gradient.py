@@ -10,7 +10,7 @@ as well. The search is therefore no part of the library; this script repeats the
 The objective is the energy alone and the task is the true one, so that only the search is judged;
 queries are validation windows. Each search runs with the prior over sequences as guide and without
 any guide. "hits" is the share of queries whose energy is the lowest that any of the searches found,
-"gap" the mean distance from it. Token forwards are those of `Effort`: a token forward and back
+"gap" the mean distance from it. Token forwards are those of `SearchCost`: a token forward and back
 counts threefold. Where a search of everything is affordable, add --exhaustive.
 
     python benchmarks/gradient.py RUN --queries 48 > benchmarks/results/NAME.json
@@ -35,8 +35,16 @@ from torch import Tensor
 from cefito.data import cut_windows
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, IncrementalField
-from cefito.planners.runs.run import open_run
-from cefito.search import Chain, Effort, ExhaustiveSearch, GuidedSearch, Plans, Problem, Search
+from cefito.runs.run import open_run
+from cefito.search import (
+    ExhaustiveSearch,
+    GuidedSearch,
+    Plans,
+    Problem,
+    Search,
+    SearchCost,
+    StepCosts,
+)
 from cefito.search.problem import Best, Watch
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
@@ -233,7 +241,9 @@ class GradientSearch:
         values = energies(query, np.concatenate(wanted))
         found = []
         for row, (space, part) in enumerate(zip(spaces, wanted, strict=True)):
-            effort = Effort(int(energies.tokens[row]) + descent.tokens, int(energies.leaves[row]))
+            effort = SearchCost(
+                int(energies.tokens[row]) + descent.tokens, int(energies.leaves[row])
+            )
             found.append(_best(space, part, torch.from_numpy(values[query == row]), top_k, effort))
         if self.refinements and not watch.stop():
             found = self._refined(field, spaces, found, mixtures, top_k, watch)
@@ -435,13 +445,13 @@ def _expected(tables: Sequence[Tensor], mixture: Tensor) -> Tensor | float:
     return total
 
 
-def _unary(costs: NDArray[np.float64], size: int) -> Chain:
+def _unary(costs: NDArray[np.float64], size: int) -> StepCosts:
     """A chain of costs [T, A or more] of single steps."""
-    return Chain(costs=tuple(costs[:, :size]))
+    return StepCosts(costs=tuple(costs[:, :size]))
 
 
 def _best(
-    space: Space, sequences: NDArray[np.int64], energies: Tensor, top_k: int, effort: Effort
+    space: Space, sequences: NDArray[np.int64], energies: Tensor, top_k: int, effort: SearchCost
 ) -> Plans:
     best = Best(top_k)
     best.add(

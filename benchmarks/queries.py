@@ -34,11 +34,11 @@ from cefito.data import cut_windows, open_dataset, write_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video
-from cefito.field.joint import incremental_field, make_field
+from cefito.field.composite_field import incremental_field, make_field
 from cefito.planners import CefitoPlanner, Queries
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.precision import capability
+from cefito.runs.train import train_run
 from cefito.runtime import generator_for, pick_device
 from cefito.search.settings import search_settings
 

@@ -31,13 +31,13 @@ from torch.nn import functional as F
 from cefito.cli.console import talk
 from cefito.data import Windows, cut_windows, open_dataset
 from cefito.data.windows import video_folds
-from cefito.field.joint import JointField
+from cefito.field.composite_field import CompositeField
 from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.chain.model import ChainModel
 from cefito.planners.context import TrainingContext
-from cefito.planners.runs.run import open_run
+from cefito.planners.crf.model import ChainModel
+from cefito.runs.run import open_run
 from cefito.training.augmentation import Observations
 
 SHARES = {"chain alone": 0.0, "half of the scale": 0.5, "scale as learned": 1.0}
@@ -114,7 +114,7 @@ def out_of_fold(
     return torch.from_numpy(actions), torch.from_numpy(finite).float(), torch.from_numpy(truth)
 
 
-def energies(field: JointField, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
+def energies(field: CompositeField, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
     """Energies [B, k] of candidates [B, k, T]."""
     batch, count, _ = actions.shape
     initial, goal = (part.repeat_interleave(count, dim=0) for part in (initial, goal))
@@ -123,7 +123,7 @@ def energies(field: JointField, initial: Tensor, goal: Tensor, actions: Tensor) 
 
 
 def judged(
-    field: JointField, val: Windows, found: Candidates, scale: float
+    field: CompositeField, val: Windows, found: Candidates, scale: float
 ) -> dict[str, dict[str, float]]:
     """Scores of validation windows with no, half and all of the energy."""
     field.eval()
@@ -155,7 +155,7 @@ def judged(
 
 
 def fit(
-    field: JointField,
+    field: CompositeField,
     train: Windows,
     val: Windows,
     given: argparse.Namespace,
@@ -222,7 +222,7 @@ def main() -> None:
         cut_windows(dataset, horizon=planner.horizon, split=split) for split in ("train", "val")
     )
     field = planner.field
-    assert isinstance(field, JointField)
+    assert isinstance(field, CompositeField)
     mean = torch.from_numpy(np.concatenate([train.initial, train.goal]).mean(axis=0))
     for number, part in enumerate(field.parts.values()):
         part.reset(torch.Generator().manual_seed(given.seed + 1000 * number), mean=mean)

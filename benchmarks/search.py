@@ -33,9 +33,9 @@ from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.field import EnergyField, IncrementalField
 from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.weights import PAPER, Weights
-from cefito.planners.runs.run import open_run
 from cefito.planners.settings import load_config
 from cefito.precision import capability
+from cefito.runs.run import open_run
 from cefito.runtime import generator_for, pick_device
 from cefito.search import (
     BeamSearch,

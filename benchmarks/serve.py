@@ -32,7 +32,7 @@ import numpy as np
 from cefito.cli.console import talk
 from cefito.data import cut_windows
 from cefito.files import write_json
-from cefito.planners.runs.run import Run, open_run
+from cefito.runs.run import Run, open_run
 
 START = "import sys; from cefito.cli import main; sys.exit(main())"
 

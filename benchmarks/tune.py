@@ -38,8 +38,8 @@ from cefito.evaluation.score import evaluate_planner
 from cefito.files import read_json, write_json
 from cefito.locks import locked
 from cefito.planners.registry import METHODS, find_method
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import RunConfig, load_config
+from cefito.runs.train import train_run
 from cefito.runtime import pick_device
 from cefito.settings import flattened
 from draws import cut_down, draw

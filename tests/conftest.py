@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from cefito.data import Annotations, PreparedDataset, read_annotations
-from cefito.data.sources.custom import prepare_custom
+from cefito.data.readers.custom import prepare_custom
 from cefito.hashes import file_digest
 from language_model import Stand, stand
 

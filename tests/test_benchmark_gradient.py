@@ -12,7 +12,7 @@ import torch
 
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig
-from cefito.search import Chain, Constraints, ExhaustiveSearch, Objective, Problem, Watch
+from cefito.search import Constraints, ExhaustiveSearch, Objective, Problem, StepCosts, Watch
 from cefito.search.space import Space
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gradient.py"
@@ -60,11 +60,11 @@ def problems(count: int, **settings: object) -> list[Problem]:
     ]
 
 
-def chain(seed: int, horizon: int = 3, size: int = 4, *, forbid: float = 0.0) -> Chain:
+def chain(seed: int, horizon: int = 3, size: int = 4, *, forbid: float = 0.0) -> StepCosts:
     """Random costs that depend on up to two earlier actions; some transitions forbidden."""
     generator = np.random.default_rng(seed)
     costs = [generator.uniform(0, 2, (size,) * min(step + 1, 3)) for step in range(horizon)]
-    return Chain(
+    return StepCosts(
         costs=tuple(
             np.where(generator.random(cost.shape) < forbid, np.inf, cost) if cost.ndim > 1 else cost
             for cost in costs
@@ -234,7 +234,7 @@ def test_dead_ends_are_masked():
     costs = [np.zeros(4), np.zeros((4, 4)), np.zeros((4, 4))]
     costs[2][3] = np.inf  # nothing follows place 3 at the second step
     costs[1][2, :3] = np.inf  # so that nothing follows place 2 at the first
-    (one,) = problems(1, objective=Objective(chain=Chain(costs=tuple(costs))))
+    (one,) = problems(1, objective=Objective(chain=StepCosts(costs=tuple(costs))))
     assert gradient._possible(Space(one, 3)).tolist() == [
         [True, True, False, True],
         [True, True, True, False],

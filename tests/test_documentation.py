@@ -20,14 +20,14 @@ import pytest
 from cyclopts import CycloptsError
 
 from cefito.cli import build_app
-from cefito.cli.volume import VOLUMES, split_volume
+from cefito.cli.verbosity import VOLUMES, split_volume
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.evaluation.rows import ROWS
 from cefito.planners.registry import METHODS
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
 from cefito.search.registry import SEARCHES
+from cefito.study.variants import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

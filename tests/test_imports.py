@@ -1,6 +1,7 @@
 """Imports point one way.
 
-cli, serve, report → evaluation → planners → training, search → field → data
+cli → serve → report → study, batch → evaluation → inference → runs → planners → training, search →
+field → data
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ GROUND = (
 # For each room the rooms that it may use, besides itself and the ground.
 _LEARNED = {"field", "data"}
 _METHODS = {"training", "search", "encoders"} | _LEARNED
-_FRONT = {"batch", "evaluation", "planners", "executors"} | _METHODS
+_PLANNERS = {"planners"} | _METHODS
+_RUNS = {"runs"} | _PLANNERS
+_FRONT = {"inference", "evaluation", "study", "batch", "executors"} | _RUNS
 ROOMS: dict[str, set[str]] = {
     "encoders": set(),
     "executors": set(),
@@ -39,9 +42,12 @@ ROOMS: dict[str, set[str]] = {
     "field": {"data"},
     "search": set(),  # knows nothing of networks, nor of data sets
     "training": _LEARNED,
-    "planners": _METHODS,
-    "batch": {"planners", "executors"} | _METHODS,
-    "evaluation": {"planners", "executors"} | _METHODS,
+    "planners": _METHODS,  # knows no run folders
+    "runs": _PLANNERS,
+    "inference": _RUNS,
+    "evaluation": {"inference"} | _RUNS,
+    "study": {"inference", "evaluation", "executors"} | _RUNS,
+    "batch": {"inference", "executors"} | _RUNS,
     "report": _FRONT,
     "serve": {"report"} | _FRONT,
     "cli": {"report", "serve"} | _FRONT,
@@ -103,22 +109,6 @@ def test_imports_point_one_way(path):
     assert not wrong, (
         f"{'; '.join(wrong)}; {room} may use {', '.join(sorted(allowed)) or 'nothing'}"
     )
-
-
-# Inside `planners/`: methods and what they share know no run folders, and those not how people ask.
-FLOORS = {"runs": {"asking"}, "asking": set()}
-PLANNERS = [path for path in MODULES if path.relative_to(SOURCE).parts[0] == "planners"]
-
-
-@pytest.mark.parametrize("path", PLANNERS, ids=place)
-def test_planners_do_not_know_what_stands_above_them(path):
-    above = FLOORS.get(path.relative_to(SOURCE).parts[1], set(FLOORS))
-    wrong = [
-        f"{place(path)}, line {line}: imports cefito.{name}"
-        for line, name in imported(path)
-        if name.split(".")[0] == "planners" and set(name.split(".")[1:2]) & above
-    ]
-    assert not wrong, "; ".join(wrong)
 
 
 def test_the_order_has_no_circle():

@@ -2,16 +2,16 @@ import pytest
 from pydantic import Field, ValidationError, field_validator
 
 from cefito.errors import ConfigError
-from cefito.settings import Frozen, changed, preset_names, preset_values, validated
+from cefito.settings import Settings, changed, preset_names, preset_values, validated
 
 
-class Oven(Frozen):
+class Oven(Settings):
     degrees: float = 180.0
     racks: tuple[int, ...] = (1, 3)
     doors: int = Field(1, ge=1)
 
 
-class Kitchen(Frozen):
+class Kitchen(Settings):
     name: str
     oven: Oven = Oven()
 

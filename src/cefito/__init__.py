@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cefito import progress
     from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
-    from cefito.data.sources.own import prepare
+    from cefito.data.readers.own import prepare
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
-    from cefito.planners.runs.finetune import finetune
-    from cefito.planners.runs.run import Run, open_run
-    from cefito.planners.runs.several import train_runs
-    from cefito.planners.runs.train import train_run
     from cefito.planners.settings import RunConfig, load_config
+    from cefito.runs.finetune import finetune
+    from cefito.runs.multi_horizon import train_runs
+    from cefito.runs.run import Run, open_run
+    from cefito.runs.train import train_run
     from cefito.search import (
         Constraints,
         ExhaustiveSearch,
@@ -46,20 +46,20 @@ _HOMES = {
     "PreparedDataset": "cefito.data",
     "Problem": "cefito.search",
     "Queries": "cefito.planners",
-    "Run": "cefito.planners.runs.run",
+    "Run": "cefito.runs.run",
     "RunConfig": "cefito.planners.settings",
     "TaskClassifier": "cefito.field",
     "Windows": "cefito.data",
     "cut_windows": "cefito.data",
     "evaluate_planner": "cefito.evaluation",
-    "finetune": "cefito.planners.runs.finetune",
+    "finetune": "cefito.runs.finetune",
     "load_config": "cefito.planners.settings",
     "make_search": "cefito.search",
     "open_dataset": "cefito.data",
-    "open_run": "cefito.planners.runs.run",
-    "prepare": "cefito.data.sources.own",
-    "train_run": "cefito.planners.runs.train",
-    "train_runs": "cefito.planners.runs.several",
+    "open_run": "cefito.runs.run",
+    "prepare": "cefito.data.readers.own",
+    "train_run": "cefito.runs.train",
+    "train_runs": "cefito.runs.multi_horizon",
 }
 
 __all__ = [

@@ -21,8 +21,8 @@ from cefito.errors import ConfigError
 __all__ = [
     "LARGEST",
     "MAX_WEIGHTS",
-    "Frozen",
-    "Immutable",
+    "AnySettings",
+    "Record",
     "changed",
     "check_weights",
     "flattened",
@@ -39,16 +39,16 @@ MAX_WEIGHTS = 64 << 30
 _SUGGESTED = 4  # most settings that are named where one is unknown
 
 
-class Immutable(BaseModel):
+class Record(BaseModel):
     """Base of all records: immutable; unknown keys and numbers that are none are refused.
 
-    What is read from JSON is validated strictly, which `Frozen` does not stand.
+    What is read from JSON is validated strictly, which `AnySettings` does not stand.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Frozen(Immutable):
+class Settings(Record):
     """Base of all settings: immutable; unknown keys and numbers that are none are refused.
 
     A value is what it is written as: `true` and 3.7 are no whole numbers, 1 is no truth value, and
@@ -103,10 +103,10 @@ def check_weights(count: float, what: str) -> None:
         )
 
 
-Settings = TypeVar("Settings", bound=Frozen)
+AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
-def validated(kind: type[Settings], values: Mapping[str, Any], *, place: str) -> Settings:
+def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str) -> AnySettings:
     """Settings of some kind from plain values.
 
     Args:

@@ -7,9 +7,9 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
 
 STEPS = ("boil", "pour", "stir", "drink")
 EACH, WIDTH = 4, 5  # seconds of a step, numbers a second

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from cefito.batch.asked import Asked
 from cefito.batch.batch import plan_batch
+from cefito.batch.query_rows import Asked
 from cefito.errors import CefitoError
-from cefito.planners.nearest import NearestPlanner
+from cefito.planners.simple.nearest import NearestPlanner
 
 from .conftest import observed
 from .test_batch import read

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.batch.asked import Asked
 from cefito.batch.batch import plan_batch
+from cefito.batch.query_rows import Asked
 from cefito.batch.rows import PIECE
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.executors import EXECUTORS, Failed, Killed, make_executor
 from cefito.files import write_bytes
-from cefito.planners.asking.answer import answer
-from cefito.planners.asking.observations import query_from_features
+from cefito.inference.answer import answer
+from cefito.inference.observations import query_from_features
 from cefito.planners.base import Queries
-from cefito.planners.runs.run import open_run
+from cefito.runs.run import open_run
 
 from .conftest import observed
 

@@ -6,10 +6,10 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.evaluation.rows import find_rows
-from cefito.evaluation.study import Study, run_study
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.train import train_run
+from cefito.study.study import Study, run_study
+from cefito.study.variants import find_rows
 
 
 @pytest.fixture(scope="module")

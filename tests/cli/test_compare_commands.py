@@ -12,11 +12,11 @@ from cefito.cli.reproduce import _duration
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.evaluation.records import FailedCell
-from cefito.evaluation.reproduce import EXPERIMENTS
-from cefito.evaluation.results import read_results
-from cefito.evaluation.rows import ROWS
 from cefito.planners import registry
-from cefito.planners.nearest import NearestPlanner
+from cefito.planners.simple.nearest import NearestPlanner
+from cefito.study.reproduce import EXPERIMENTS
+from cefito.study.results import read_results
+from cefito.study.variants import ROWS
 from tiny_runs import as_arguments
 
 SETTINGS = {"classifier.hidden": [8, 16, 8], "classifier_training.optimiser.epochs": 2}
@@ -181,7 +181,7 @@ def test_compare_refuses(argv, message, world, tmp_path, refused):
 
 def test_compare_all(world, tmp_path, capsys, monkeypatch):
     kept = ("nearest", "frequent", "pkg-oracle-ends", "viterbi-unaligned", "llm-ends")
-    monkeypatch.setattr("cefito.evaluation.rows.ROWS", {name: ROWS[name] for name in kept})
+    monkeypatch.setattr("cefito.study.variants.ROWS", {name: ROWS[name] for name in kept})
     given = ("--planners", "all", "--horizons", "2", "--seeds", 1, "--json", *TINY)
     captured = call(capsys, "compare", world.folder, "--out", tmp_path, *given)
     cells = json.loads(captured.out)["cells"]

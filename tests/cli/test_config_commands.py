@@ -7,9 +7,9 @@ import pytest
 
 from cefito.cli import main
 from cefito.planners.registry import METHODS
-from cefito.planners.runs.config_text import settings_text, settings_values
-from cefito.planners.runs.info import DatasetReference, RunInfo
 from cefito.planners.settings import load_config, preset_names
+from cefito.runs.info import DatasetReference, RunInfo
+from cefito.runs.settings_export import settings_text, settings_values
 
 
 def call(capsys, *argv):

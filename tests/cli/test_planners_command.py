@@ -1,9 +1,9 @@
 import json
 
 from cefito.cli import main
-from cefito.evaluation.methods import listed_methods
-from cefito.evaluation.rows import ROWS
 from cefito.planners.registry import METHODS
+from cefito.study.methods import listed_methods
+from cefito.study.variants import ROWS
 
 
 def test_methods_and_rows_as_tables(capsys):

@@ -4,8 +4,8 @@ import pytest
 
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.train import train_run
 
 
 @pytest.fixture(scope="module")

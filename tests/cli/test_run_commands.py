@@ -10,11 +10,11 @@ import pytest
 
 from cefito.cli import main
 from cefito.data import open_dataset
+from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.sources.custom import prepare_custom
 from cefito.data.windows import cut_windows
-from cefito.planners.runs.run import open_run
 from cefito.progress import silent
+from cefito.runs.run import open_run
 from tiny_runs import TINY_RUN, as_arguments
 
 TINY = as_arguments(TINY_RUN)

@@ -15,7 +15,7 @@ import pytest
 from cefito.cli import main
 from cefito.cli.search_options import SearchOptions
 from cefito.errors import ConfigError
-from cefito.planners.runs.run import Run, open_run
+from cefito.runs.run import Run, open_run
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.registry import SEARCHES
 from cefito.search.settings import SearchConfig

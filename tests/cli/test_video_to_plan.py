@@ -17,7 +17,7 @@ import torch
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.sources.observing import observed_rows
+from cefito.data.readers.observing import observed_rows
 from cefito.encoders.s3d import S3D
 from tiny_runs import as_arguments
 

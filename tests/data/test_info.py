@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cefito.data.info import describe
-from cefito.data.sources.custom import prepare_custom
+from cefito.data.readers.custom import prepare_custom
 from cefito.errors import DataError
 
 

@@ -17,8 +17,8 @@ from cefito.data import (
     Video,
     cut_windows,
 )
+from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.sources.custom import prepare_custom
 from cefito.data.videos import SPLITS
 from cefito.data.windows import (
     HELD_OUT_SHARE,

@@ -12,8 +12,8 @@ from cefito.evaluation.calibration import (
     calibration,
     searched_mass,
 )
-from cefito.evaluation.figures import draw_reliability
-from cefito.search.problem import Effort, Plans
+from cefito.search.problem import Plans, SearchCost
+from cefito.study.figures import draw_reliability
 
 
 def plans(probabilities, mass=None):
@@ -22,7 +22,7 @@ def plans(probabilities, mass=None):
         np.zeros((count, 2), np.int64),
         np.zeros(count),
         np.zeros(count),
-        Effort(0, 0),
+        SearchCost(0, 0),
         exact=True,
         probabilities=None if probabilities is None else np.array(probabilities),
         searched_mass=mass,

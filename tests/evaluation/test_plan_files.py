@@ -24,12 +24,12 @@ from cefito.evaluation import (
     window_plans,
 )
 from cefito.evaluation.statistics import video_interval
-from cefito.planners.asking.answer import answer
-from cefito.planners.asking.query import query_from_video
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
+from cefito.inference.answer import answer
+from cefito.inference.query import query_from_video
 from cefito.planners.settings import load_config
-from cefito.search.problem import Effort, Plans
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from cefito.search.problem import Plans, SearchCost
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def plans_of(sequences, tasks=None):
         actions=np.array(sequences, dtype=np.int64).reshape(count, 3),
         energies=np.arange(count, dtype=float),
         scores=np.arange(count, dtype=float),
-        evaluated=Effort(token_forwards=0, leaves=0),
+        evaluated=SearchCost(token_forwards=0, leaves=0),
         exact=True,
         tasks=None if tasks is None else np.array(tasks),
     )

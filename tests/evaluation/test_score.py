@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.data.sources.custom import prepare_custom
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
@@ -16,10 +16,10 @@ from cefito.evaluation.calibration import calibration
 from cefito.evaluation.records import Evaluation, RunEvaluation
 from cefito.evaluation.runs import changed_search, evaluate_run
 from cefito.evaluation.score import successes
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
-from cefito.search.problem import Effort, Plans
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from cefito.search.problem import Plans, SearchCost
 from cefito.search.settings import search_settings
 from tiny_runs import TINY_RUN
 
@@ -80,7 +80,7 @@ class Says:
                 actions=plan[:top_k],
                 energies=np.arange(len(plan[:top_k]), dtype=float),
                 scores=np.arange(len(plan[:top_k]), dtype=float),
-                evaluated=Effort(token_forwards=10 * row, leaves=row),
+                evaluated=SearchCost(token_forwards=10 * row, leaves=row),
                 exact=self.exact or row > 0,
             )
             for row, plan in enumerate(self.plans)

@@ -13,10 +13,10 @@ from cefito.errors import ConfigError, RunError
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.sharing import export_run, pull_run, push_run
 from cefito.planners import Queries
-from cefito.planners.runs import bundle
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs import bundle
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
 
 from .hub import serving
 

@@ -2,15 +2,15 @@ import pytest
 import torch
 
 from cefito.field import (
+    CompositeField,
     EnergyField,
     FieldConfig,
     IncrementalField,
     IncrementalJoint,
-    JointField,
     incremental_field,
     make_field,
 )
-from cefito.field.joint import PartName, named_parts, parameter_count, part_names
+from cefito.field.composite_field import PartName, named_parts, parameter_count, part_names
 
 
 def make(seed=0, **settings):
@@ -95,7 +95,7 @@ def test_tensors_come_back():
 
 def test_sizes_are_those_of_every_part():
     made, alone = make(directions="both", members=2), make()
-    assert isinstance(made, JointField)
+    assert isinstance(made, CompositeField)
     assert made.horizon == 3
     assert made.predictor.action_count == 6
     assert parameter_count(made) == 4 * parameter_count(alone)

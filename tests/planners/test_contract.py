@@ -18,9 +18,8 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation.methods import abilities_of
 from cefito.files import load_tensors, read_json, write_json, write_tensors
-from cefito.planners.asking.answer import answer
+from cefito.inference.answer import answer
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
@@ -34,13 +33,14 @@ from cefito.planners.base import (
 )
 from cefito.planners.context import TrainingContext
 from cefito.planners.registry import METHODS, Method, find_method
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Effort, Plans
+from cefito.search.problem import Plans, SearchCost
 from cefito.search.settings import search_settings
-from cefito.settings import Frozen
+from cefito.settings import Settings
+from cefito.study.methods import abilities_of
 from cefito.training.trainer import TrainingResult
 from language_model import SETTINGS as STAND_IN
 
@@ -53,11 +53,11 @@ CONSTRAINTS = Constraints(forbidden=(0,), no_repeats=True)
 QUICK = {".optimiser.epochs": 2, ".stopping.windows": 10, ".fitting_windows": 10}
 
 
-class ToyConfig(Frozen):
+class ToyConfig(Settings):
     width: int = 5
 
 
-class ToySettings(Frozen):
+class ToySettings(Settings):
     toy: ToyConfig = ToyConfig()
 
 
@@ -93,7 +93,7 @@ class ToyPlanner(BasePlanner):
         check_queries(self, queries, top_k, constraints)
         energies = -np.log([count for _, count in self.counts[:top_k]])
         actions = np.array([actions for actions, _ in self.counts[:top_k]])
-        plans = Plans(actions, energies, energies, Effort(0, len(self.counts)), exact=True)
+        plans = Plans(actions, energies, energies, SearchCost(0, len(self.counts)), exact=True)
         return [plans] * len(queries)
 
 

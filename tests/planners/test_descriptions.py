@@ -10,7 +10,7 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.errors import DataError
-from cefito.planners.descriptions import (
+from cefito.planners.shared.descriptions import (
     EndMeans,
     name_vectors,
     read_descriptions,

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from cefito.data import cut_windows
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
-from cefito.planners.graph import (
+from cefito.planners.shared.graph import (
     cheapest_paths,
     likeliest_walks,
     transition_costs,
     transition_counts,
     transition_probabilities,
 )
-from cefito.search.chain import Chain
+from cefito.search.step_costs import StepCosts
 
 
 def windows_of(actions: list[list[int]], action_count: int) -> Windows:
@@ -154,7 +154,7 @@ def test_exact_paths_are_those_of_a_chain(seed, horizon, count):
     )
     fixed = np.full((2, 6), np.inf)
     fixed[[0, 1], ends] = 0
-    chain = Chain(costs=(fixed[0], *[costs] * (horizon - 2), costs + fixed[1]))
+    chain = StepCosts(costs=(fixed[0], *[costs] * (horizon - 2), costs + fixed[1]))
     expected = chain.cheapest(count)
     paths, spent = cheapest_paths(
         costs, first=int(ends[0]), last=int(ends[1]), horizon=horizon, count=count

@@ -16,8 +16,8 @@ from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.pkg.planner import PkgBeamPlanner, PkgPlanner
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
-from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.settings import load_config
+from cefito.planners.shared.proposal_model import ProposalModel
 from cefito.training.settings import OptimiserConfig, TrainingConfig
 
 HORIZON = 4

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cefito.planners.post_norm import PostNormLayer, dropping
+from cefito.planners.shared.post_norm import PostNormLayer, dropping
 from cefito.runtime import generator_for
 
 

@@ -15,8 +15,8 @@ from cefito.field.settings import ProposalConfig
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
-from cefito.planners.proposal_model import ProposalModel
 from cefito.planners.settings import load_config
+from cefito.planners.shared.proposal_model import ProposalModel
 from cefito.training.settings import OptimiserConfig, TrainingConfig
 from cefito.training.trainer import TrainingResult
 

@@ -13,8 +13,8 @@ from cefito.evaluation import evaluate_planner
 from cefito.field.settings import ClassifierConfig
 from cefito.planners import FrequentPlanner, NearestPlanner, Queries, TaskModel
 from cefito.planners.context import TrainingContext
-from cefito.planners.nearest import _BLOCK
-from cefito.planners.task_model import ClassifierSettings
+from cefito.planners.shared.task_model import ClassifierSettings
+from cefito.planners.simple.nearest import _BLOCK
 from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig
 
 TASKS, ACTIONS = 3, 5

@@ -11,12 +11,12 @@ import pytest
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
+from cefito.inference.answer import answer
 from cefito.planners import Queries
-from cefito.planners.asking.answer import answer
 from cefito.planners.registry import METHODS
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
 from cefito.search import Constraints
 from cefito.search.registry import SEARCHES
 from cefito.search.settings import search_settings

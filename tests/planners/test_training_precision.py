@@ -14,8 +14,8 @@ from cefito.errors import RunError
 from cefito.files import load_tensors, read_json, write_json
 from cefito.planners.context import TrainingContext
 from cefito.planners.registry import METHODS, find_method
-from cefito.planners.runs.train import finished_run, train_run
 from cefito.planners.settings import load_config, precisions
+from cefito.runs.train import finished_run, train_run
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
-from cefito.planners.graph import transition_counts
-from cefito.planners.transitions import counted_transitions, decode, log_guarded
-from cefito.search.problem import Effort
+from cefito.planners.shared.graph import transition_counts
+from cefito.planners.shared.transitions import counted_transitions, decode, log_guarded
+from cefito.search.problem import SearchCost
 
 
 def generator(seed):
@@ -48,7 +48,7 @@ def test_the_best_sequences_are_those_of_all(horizon, size, seed, smoothing, cou
     counts[torch.rand(size, generator=generator(seed + 2)) < 0.3] = 0
     best = decode(emissions, log_guarded(counts.numpy(), smoothing=smoothing), count)
     assert best.possible.all()
-    for row, plans in enumerate(best.plans(Effort(1, 0))):
+    for row, plans in enumerate(best.plans(SearchCost(1, 0))):
         expected = best_by_hand(emissions[row], counts, smoothing, count)
         assert plans.exact
         assert [tuple(actions) for actions in plans.actions.tolist()] == [
@@ -79,7 +79,7 @@ def test_no_sequence_is_possible():
     emissions = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.5, 0.5], [1.0, 0.0]]]).log()
     best = decode(emissions, log_guarded(counts), 3)
     assert best.possible.tolist() == [False, True]
-    impossible, possible = best.plans(Effort(1, 0))
+    impossible, possible = best.plans(SearchCost(1, 0))
     assert impossible.actions.tolist() == [[0, 0]]
     np.testing.assert_allclose(impossible.energies, [-np.log(1e-10)])
     assert not impossible.exact
@@ -88,7 +88,7 @@ def test_no_sequence_is_possible():
     given = decode(emissions, log_guarded(counts), 1, substitutes=torch.full((2, 2), -7.0).double())
     np.testing.assert_allclose(given.sums[:, 0], [-7, -np.log(2)])
     nothing = decode(torch.full((1, 2, 2), -torch.inf), None, 1)
-    assert np.isfinite(nothing.plans(Effort(1, 0))[0].energies).all()
+    assert np.isfinite(nothing.plans(SearchCost(1, 0))[0].energies).all()
 
 
 @pytest.fixture(scope="module")

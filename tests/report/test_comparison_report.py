@@ -11,8 +11,8 @@ from browsing import check_file
 from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
-from cefito.evaluation.results import read_results
 from cefito.report import ComparisonReport, rendered, report_comparison, save_report
+from cefito.study.results import read_results
 
 CHEAP = ("classifier.hidden=[8,16,8]", "classifier_training.optimiser.epochs=2")
 

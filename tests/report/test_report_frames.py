@@ -14,14 +14,14 @@ from cefito.cli import main
 from cefito.data import open_dataset
 from cefito.data.action_text import with_action_text
 from cefito.data.padding import pad_dataset
-from cefito.data.sources import prepare, read_table
+from cefito.data.readers import prepare, read_table
 from cefito.data.video_folder import video_folder
 from cefito.encoders.thumbnails import thumbnail, thumbnails
 from cefito.errors import ConfigError
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.report import rendered, report_run, save_report
 from cefito.report.frames import EACH, TOTAL, find_video_files, with_frames
+from cefito.runs.train import train_run
 from drawn import draw_greys, grey_of, read_grey
 
 pytest.importorskip("av")

@@ -13,12 +13,12 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows, fitting_windows
 from cefito.errors import ConfigError
 from cefito.evaluation import evaluate_run, read_plans
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
 from cefito.report import check_target, rendered, report_run, save_report
 from cefito.report.breakdowns import TrainingSequences, confusion, energy_gap, gallery
-from cefito.report.content import RunReport
+from cefito.report.schema import RunReport
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
 
 NAMES = "{http://www.w3.org/1999/xhtml}"
 TINY = {

@@ -42,8 +42,8 @@ CALL = [sys.executable, "-c", "import sys; from cefito.cli import main; sys.exit
 def made(folder: Path, videos: int) -> tuple[Path, Path]:
     """A run and its world, with so many test videos."""
     from cefito.data.simulation.world import WorldKnobs, write_world
-    from cefito.planners.runs.train import train_run
     from cefito.planners.settings import load_config
+    from cefito.runs.train import train_run
 
     world = write_world(folder / "world", knobs=WorldKnobs(train=24, val=8, test=videos, dim=8))
     config = load_config("small", dataset="synthetic", horizon=3, overrides=SETTINGS)

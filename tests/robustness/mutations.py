@@ -38,15 +38,15 @@ from cefito.data.prepared import open_dataset
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError
-from cefito.evaluation.results import gather
-from cefito.evaluation.rows import find_rows
-from cefito.evaluation.study import Study, run_study
 from cefito.files import load_tensors, write_tensors
 from cefito.hashes import SEAL
 from cefito.planners import Queries
-from cefito.planners.runs.run import open_run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from cefito.study.results import gather
+from cefito.study.study import Study, run_study
+from cefito.study.variants import find_rows
 from cefito.training import trainer
 
 METHODS = ("cefito", "frequent", "nearest", "chain", "pkg", "viterbi", "pdpp", "kepp", "schema")

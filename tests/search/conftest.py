@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from cefito.search import Chain, Constraints, Objective, Plans, Problem, Watch
+from cefito.search import Constraints, Objective, Plans, Problem, StepCosts, Watch
 
 Ids = tuple[int, ...]
 
@@ -195,7 +195,7 @@ def satisfies(sequence: Ids, constraints: Constraints) -> bool:
     return not constraints.no_repeats or len(set(sequence)) == len(sequence)
 
 
-def chain_cost(chain: Chain, places: Ids) -> float:
+def chain_cost(chain: StepCosts, places: Ids) -> float:
     """The meaning of a chain, step by step."""
     return sum(
         float(cost[places[step + 1 - cost.ndim : step + 1]])
@@ -239,7 +239,7 @@ def assert_consistent(plans: Plans, all_of_them: Sequence[tuple[float, Ids, floa
 
 
 @st.composite
-def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int = 4) -> Chain:
+def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int = 4) -> StepCosts:
     """Chains of all orders with whole numbers as costs, a fifth of them infinite if wanted.
 
     Sums of whole numbers are exact.
@@ -250,7 +250,7 @@ def chains(draw, horizon: int, size: int, *, infinite: bool = False, most: int =
         shape = (size,) * draw(st.integers(1, min(step + 1, 3)))
         cost = generator.integers(0, most + 1, shape).astype(np.float64)
         costs.append(np.where(generator.random(shape) < 0.2, np.inf, cost) if infinite else cost)
-    return Chain(costs=tuple(costs))
+    return StepCosts(costs=tuple(costs))
 
 
 @st.composite

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.search import BeamSearch, Chain, Constraints, Objective
+from cefito.search import BeamSearch, Constraints, Objective, StepCosts
 
 from .conftest import (
     DummyField,
@@ -115,7 +115,7 @@ def test_diversity_grows_with_the_place_among_siblings():
 
 
 def test_prefixes_are_completed_by_the_guide():
-    guide = Chain(
+    guide = StepCosts(
         costs=(np.zeros(2), np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [1.0, 0.0]]))
     )
     dummy = DummyField(3, lambda *_: 0.0)
@@ -129,7 +129,7 @@ def test_constraints_are_respected_by_completions():
         0,
         [1, 2, 3],
         constraints=Constraints(pinned=((2, 3),), no_repeats=True),
-        guide=Chain(costs=(np.zeros(3), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0]))),
+        guide=StepCosts(costs=(np.zeros(3), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 2.0]))),
     )
     dummy = DummyField(3, scrambled)
     (plans,) = BeamSearch(width=1).search(dummy, [one], 9)
@@ -138,12 +138,12 @@ def test_constraints_are_respected_by_completions():
 
 def test_a_prefix_that_the_guide_cannot_complete_stays_behind():
     """Both first actions are allowed, but the cheap one leads the guide astray."""
-    chain = Chain(costs=(np.zeros(2), np.array([[np.inf, 3.0], [0.0, 0.0]])))
+    chain = StepCosts(costs=(np.zeros(2), np.array([[np.inf, 3.0], [0.0, 0.0]])))
     one = problem(
         0,
         [0, 1],
         objective=Objective(chain=chain),
-        guide=Chain(costs=(np.zeros(2), np.array([0.0, 5.0]))),
+        guide=StepCosts(costs=(np.zeros(2), np.array([0.0, 5.0]))),
     )
     for width in (1, 2):
         (plans,) = BeamSearch(width=width).search(DummyField(2, lambda *_: 0.0), [one], 9)

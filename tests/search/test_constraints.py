@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
+from cefito.search.step_costs import StepCosts
 
 from .conftest import satisfies
 
@@ -161,7 +161,7 @@ def test_chain_finds_the_cheapest_valid_sequences(case, count, seed):
     if not expected:
         return
     generator = np.random.default_rng(seed)
-    chain = Chain(
+    chain = StepCosts(
         costs=tuple(generator.random((len(actions),) * min(step + 1, 2)) for step in range(horizon))
     )
     costs = chain.cost(np.array(expected))

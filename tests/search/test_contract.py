@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.search import SEARCHES, Constraints, Plans, Problem, SearchConfig, make_search
-from cefito.search.problem import Best, Effort, Search, Watch
+from cefito.search.problem import Best, Search, SearchCost, Watch
 from cefito.search.registry import SearchEntry
 from cefito.search.settings import search_settings
 from cefito.search.space import Space, compiled
@@ -71,7 +71,7 @@ class ToySearch:
             energies = field.energy(initial, goal, actions)
             best = Best(top_k)
             best.add(energies, torch.from_numpy(ranks), space.scores(energies, sequences[ranks]))
-            effort = Effort(len(ranks) * (2 * field.horizon + 1), len(ranks))
+            effort = SearchCost(len(ranks) * (2 * field.horizon + 1), len(ranks))
             found.append(best.plans(space.problem, field.horizon, effort, exact=False))
             watch.advance(1)
         return found

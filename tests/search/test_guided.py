@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.search import Chain, Constraints, GuidedSearch, Objective
+from cefito.search import Constraints, GuidedSearch, Objective, StepCosts
 
 from .conftest import (
     DummyField,
@@ -21,9 +21,9 @@ from .conftest import (
 )
 
 
-def costly(costs: list[list[float]]) -> Chain:
+def costly(costs: list[list[float]]) -> StepCosts:
     """A guide of single steps."""
-    return Chain(costs=tuple(np.array(row, dtype=np.float64) for row in costs))
+    return StepCosts(costs=tuple(np.array(row, dtype=np.float64) for row in costs))
 
 
 @settings(deadline=None, max_examples=150)
@@ -81,7 +81,7 @@ def test_unrefined_is_the_guide_rescored(data, horizon, size, proposals):
         return
     dummy = DummyField(horizon, scrambled)
     (plans,) = GuidedSearch(proposals=proposals, refinements=0).search(dummy, [one], proposals)
-    guide = one.guide or one.objective.chain or Chain.free(horizon, size)
+    guide = one.guide or one.objective.chain or StepCosts.free(horizon, size)
     costs = {
         sequence: chain_cost(guide, tuple(action - 3 for action in sequence))
         for sequence in allowed
@@ -156,7 +156,7 @@ def test_combinations_reach_what_single_changes_and_swaps_do_not():
 
 def test_combinations_are_estimated_under_the_whole_objective():
     """Ones are better all together; twos have the lowest energy, a quarter of which counts."""
-    chain = Chain(
+    chain = StepCosts(
         costs=(
             np.array([0.0, 3.0, 10.0]),
             *[np.array([[0.0, 2.5, 10.0], [2.5, 0.0, 10.0], [10.0] * 3])] * 3,

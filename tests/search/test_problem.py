@@ -10,15 +10,15 @@ from cefito.errors import ConfigError
 from cefito.search import (
     AutoSearch,
     BeamSearch,
-    Chain,
     Constraints,
-    Effort,
     ExhaustiveSearch,
     GuidedSearch,
     NaiveSearch,
     Objective,
     Plans,
     Problem,
+    SearchCost,
+    StepCosts,
     Watch,
 )
 from cefito.search.problem import Best, places, ranks
@@ -68,7 +68,7 @@ def test_best_is_a_stable_sort_however_it_is_fed(energies, scores, top_k, cuts, 
             torch.tensor(part),
             None if scores is None else torch.tensor(scores, dtype=torch.float64)[part],
         )
-    plans = best.plans(problem(0, (2, 5, 7)), 2, Effort(token_forwards=4, leaves=9), exact=True)
+    plans = best.plans(problem(0, (2, 5, 7)), 2, SearchCost(token_forwards=4, leaves=9), exact=True)
     sequences = list(itertools.product([2, 5, 7], repeat=2))
     by = energies if scores is None else scores
     expected = sorted(range(9), key=lambda rank: (by[rank], rank))[:top_k]
@@ -76,7 +76,7 @@ def test_best_is_a_stable_sort_however_it_is_fed(energies, scores, top_k, cuts, 
     assert plans.energies.tolist() == [energies[rank] for rank in expected]
     assert plans.scores.tolist() == [by[rank] for rank in expected]
     assert len(plans) == len(best) == min(top_k, 9)
-    assert plans.evaluated == Effort(token_forwards=4, leaves=9)
+    assert plans.evaluated == SearchCost(token_forwards=4, leaves=9)
     assert plans.exact == plans.finite == np.isfinite(energies).all()
     assert plans.tasks is None
 
@@ -85,24 +85,24 @@ def test_energies_that_are_no_numbers_come_last():
     """A field that diverged in training has plans all the same, and bad validation scores."""
     best = Best(2)
     best.add(torch.tensor([torch.nan, 3.0, torch.nan, 1.0]), torch.arange(4))
-    assert best.plans(problem(0, (0, 1)), 2, Effort(0, 4), exact=True).actions.tolist() == [
+    assert best.plans(problem(0, (0, 1)), 2, SearchCost(0, 4), exact=True).actions.tolist() == [
         [1, 1],
         [0, 1],
     ]
     for scores in (None, torch.full((4,), torch.nan, dtype=torch.float64)):
         best = Best(2)
         best.add(torch.full((4,), torch.nan), torch.arange(4), scores)
-        plans = best.plans(problem(0, (0, 1)), 2, Effort(0, 4), exact=True)
+        plans = best.plans(problem(0, (0, 1)), 2, SearchCost(0, 4), exact=True)
         assert plans.actions.tolist() == [[0, 0], [0, 1]]
         assert plans.energies.tolist() == plans.scores.tolist() == [np.inf, np.inf]
 
 
 def test_types_of_plans():
     best = Best(3)
-    empty = best.plans(problem(0, (4, 9)), 3, Effort(0, 0), exact=False)
+    empty = best.plans(problem(0, (4, 9)), 3, SearchCost(0, 0), exact=False)
     assert empty.actions.shape == (0, 3)
     best.add(torch.tensor([2.0, 1.0]), torch.arange(2))
-    plans = best.plans(problem(0, (4, 9)), 1, Effort(0, 2), exact=False)
+    plans = best.plans(problem(0, (4, 9)), 1, SearchCost(0, 2), exact=False)
     assert isinstance(plans, Plans)
     assert plans.actions.dtype == np.int64
     assert plans.energies.dtype == plans.scores.dtype == np.float64
@@ -130,15 +130,15 @@ def test_objective():
             other,
             Objective(temperature=2),
             Objective(offset=1),
-            Objective(chain=Chain.free(1, 2)),
+            Objective(chain=StepCosts.free(1, 2)),
         )
     )
 
 
 def test_efforts_add_up():
-    assert Effort(token_forwards=3, leaves=1) + Effort(token_forwards=4, leaves=5) == Effort(
-        token_forwards=7, leaves=6
-    )
+    assert SearchCost(token_forwards=3, leaves=1) + SearchCost(
+        token_forwards=4, leaves=5
+    ) == SearchCost(token_forwards=7, leaves=6)
 
 
 @every_search
@@ -219,8 +219,8 @@ BAD = {
     "no actions": problem(0, []),
     "unsorted": problem(0, [2, 1]),
     "repeated": problem(0, [1, 1]),
-    "a chain of another size": problem(0, [1, 2], objective=Objective(chain=Chain.free(3, 3))),
-    "a guide of another horizon": problem(0, [1, 2], guide=Chain.free(2, 2)),
+    "a chain of another size": problem(0, [1, 2], objective=Objective(chain=StepCosts.free(3, 3))),
+    "a guide of another horizon": problem(0, [1, 2], guide=StepCosts.free(2, 2)),
     "temperature zero": problem(0, [1, 2], objective=Objective(temperature=0)),
     "contradicting constraints": problem(
         0, [1, 2], constraints=Constraints(required=(1,), forbidden=(1,))
@@ -229,7 +229,8 @@ BAD = {
         0,
         [1, 2],
         objective=Objective(
-            chain=Chain.free(3, 2) + Chain(costs=(np.full(2, np.inf), np.zeros(2), np.zeros(2)))
+            chain=StepCosts.free(3, 2)
+            + StepCosts(costs=(np.full(2, np.inf), np.zeros(2), np.zeros(2)))
         ),
     ),
 }

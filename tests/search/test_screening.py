@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.field import EnergyField, FieldConfig, IncrementalField
-from cefito.search import Chain, Constraints, ExhaustiveSearch, GuidedSearch, Objective, Problem
+from cefito.search import Constraints, ExhaustiveSearch, GuidedSearch, Objective, Problem, StepCosts
 from cefito.search import exhaustive as module
 
 from .conftest import DummyField, Impatient, chains, everything, listed, problem, problems_of
@@ -144,7 +144,7 @@ def test_screening_of_other_objectives(kind):
     costs = [generator.random((6,) * min(step + 1, 3)) for step in range(4)]
     if kind == "infinite costs":
         costs = [np.where(generator.random(cost.shape) < 0.3, np.inf, cost) for cost in costs]
-    chain = None if kind == "constraints" else Chain(costs=tuple(costs))
+    chain = None if kind == "constraints" else StepCosts(costs=tuple(costs))
     constraints = (
         Constraints(required=(3,), forbidden=(0,)) if kind == "constraints" else Constraints()
     )

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
-from cefito.search import Chain, Constraints, Objective, Problem
+from cefito.search import Constraints, Objective, Problem, StepCosts
 from cefito.search.space import Space, compiled
 
 from .conftest import chain_cost, everything, problem, problems_of
 
-FORBIDDING = Chain(costs=(np.array([0.0, np.inf, 0.0]), np.array([[0.0, 1.0, np.inf]] * 3)))
+FORBIDDING = StepCosts(costs=(np.array([0.0, np.inf, 0.0]), np.array([[0.0, 1.0, np.inf]] * 3)))
 
 
 def allowed_places(one: Problem, horizon: int) -> list[tuple[int, ...]]:
@@ -78,7 +78,7 @@ def test_what_is_allowed(data, horizon, actions):
 
 
 def test_guide_defaults():
-    chain, own = Chain(costs=(np.array([1.0, 0.0]),)), Chain(costs=(np.array([0.0, 3.0]),))
+    chain, own = StepCosts(costs=(np.array([1.0, 0.0]),)), StepCosts(costs=(np.array([0.0, 3.0]),))
     assert Space(problem(0, [1, 2]), 1).guide.costs[0].tolist() == [0, 0]
     assert Space(problem(0, [1, 2], objective=Objective(chain=chain)), 1).guide is chain
     assert Space(problem(0, [1, 2], objective=Objective(chain=chain), guide=own), 1).guide is own
@@ -97,15 +97,15 @@ def test_guide_defaults():
         (problem(0, [1, 2], objective=Objective(temperature=-1)), "temperature -1"),
         (problem(0, [1, 2], objective=Objective(temperature=float("nan"))), "temperature nan"),
         (
-            problem(0, [1, 2], objective=Objective(chain=Chain.free(2, 3))),
+            problem(0, [1, 2], objective=Objective(chain=StepCosts.free(2, 3))),
             "objective's chain is for 3 actions and 2 steps",
         ),
         (
-            problem(0, [1, 2], objective=Objective(chain=Chain.free(3, 2))),
+            problem(0, [1, 2], objective=Objective(chain=StepCosts.free(3, 2))),
             "objective's chain is for 2 actions and 3 steps",
         ),
         (
-            problem(0, [1, 2], guide=Chain.free(2, 1)),
+            problem(0, [1, 2], guide=StepCosts.free(2, 1)),
             "guide's chain is for 1 actions and 2 steps; expected 2 and 2",
         ),
         (
@@ -114,7 +114,9 @@ def test_guide_defaults():
         ),
         (
             problem(
-                0, [1, 2], objective=Objective(chain=Chain(costs=(np.full(2, np.inf), np.zeros(2))))
+                0,
+                [1, 2],
+                objective=Objective(chain=StepCosts(costs=(np.full(2, np.inf), np.zeros(2)))),
             ),
             "has a finite cost",
         ),

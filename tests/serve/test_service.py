@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from cefito.data import cut_windows
+from cefito.inference.answer import answer
+from cefito.inference.named_constraints import NamedConstraints
 from cefito.planners import Queries
-from cefito.planners.asking.answer import answer
-from cefito.planners.asking.named import NamedConstraints
-from cefito.planners.runs.run import open_run
+from cefito.runs.run import open_run
 from cefito.search.settings import search_settings
 
 

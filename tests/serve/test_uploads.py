@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.planners.asking.observer import Recipe
+from cefito.inference.observer import Recipe
 from cefito.planners.queries import Queries
 from cefito.serve import uploads
-from cefito.serve.problems import RefusedError
+from cefito.serve.problems import ProblemError
 from cefito.serve.uploads import Decoder, EncodingProcess, PicturePair, Span, as_queries, kept
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
@@ -60,7 +60,7 @@ def test_videos_are_known_by_their_first_bytes(head):
 def test_other_formats_are_not_decoded(name, data):
     files = {"goal": BytesIO(PNG), name: BytesIO(data)}
     before = set(Path(uploads.tempfile.gettempdir()).glob("cefito-*"))
-    with pytest.raises(RefusedError, match="expected") as refusal, kept(files):
+    with pytest.raises(ProblemError, match="expected") as refusal, kept(files):
         pytest.fail("was taken")
     assert refusal.value.field == name
     assert set(Path(uploads.tempfile.gettempdir()).glob("cefito-*")) <= before
@@ -92,12 +92,12 @@ def test_a_decoder_that_hangs_or_ends_is_replaced():
         with pytest.raises(RuntimeError, match="a defect"):
             process("fail")
         assert process("three") == ("THREE", first)
-        with pytest.raises(RefusedError, match="brought the decoder to its end"):
+        with pytest.raises(ProblemError, match="brought the decoder to its end"):
             process("crash")
         said, second = process("four")
         assert second != first
         began = time.monotonic()
-        with pytest.raises(RefusedError, match="within 1 seconds"):
+        with pytest.raises(ProblemError, match="within 1 seconds"):
             process("hang")
         assert time.monotonic() - began < 20
         assert process("five")[1] not in (first, second)
@@ -107,7 +107,7 @@ def test_a_decoder_that_hangs_or_ends_is_replaced():
 
 def test_what_it_says_names_no_files():
     paths = {"initial": Path("/tmp/cefito-1/initial"), "goal": Path("/tmp/cefito-1/goal")}
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ProblemError) as refusal:
         as_queries("/tmp/cefito-1/initial: is damaged. Make it again.", paths)
     assert refusal.value.detail == "'initial': is damaged. Make it again."
 

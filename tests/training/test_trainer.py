@@ -534,7 +534,7 @@ from pathlib import Path
 import torch
 from torch.utils.tensorboard import SummaryWriter
 from cefito.data import open_dataset
-from cefito.planners.runs.train import train_run
+from cefito.runs.train import train_run
 from cefito.planners.settings import load_config
 
 torch.optim.AdamW([torch.zeros(1)])

@@ -23,9 +23,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cefito.batch.asked import PLAIN, Asked
 from cefito.batch.parquet import pyarrow_of
 from cefito.batch.plan_rows import plan_schema
+from cefito.batch.query_rows import PLAIN, Asked
 from cefito.batch.rows import PIECE
 from cefito.batch.shards import ShardPlanner, Shards, Sums
 from cefito.batch.sources import open_source
@@ -35,10 +35,10 @@ from cefito.files import read_json, sha256, write_atomic, write_json
 from cefito.hashes import unsealed, value_digest, value_sealed
 from cefito.locks import locked
 from cefito.planners.base import check_min_probability, check_task_given, who
-from cefito.planners.runs.manifest import MANIFEST, read_manifest
-from cefito.planners.runs.run import Run
 from cefito.progress import Progress, silent
-from cefito.settings import Immutable, flattened
+from cefito.runs.manifest import MANIFEST, read_manifest
+from cefito.runs.run import Run
+from cefito.settings import Record, flattened
 
 __all__ = ["PLAN_FILES", "Batch", "BatchRecord", "plan_batch"]
 
@@ -50,7 +50,7 @@ _ROWS = 8192  # of Parquet that are written together
 _INFO = "batch.json"
 
 
-class BatchRecord(Immutable):
+class BatchRecord(Record):
     """What is kept of a finished batch.
 
     Attributes:

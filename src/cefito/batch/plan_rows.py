@@ -6,13 +6,13 @@ import json
 from typing import Any, Self
 
 from cefito.data.taxonomy import Taxonomy
-from cefito.planners.asking.answer import Answer
-from cefito.settings import Immutable
+from cefito.inference.answer import Answer
+from cefito.settings import Record
 
 __all__ = ["BadRow", "PlanRow", "plan_schema"]
 
 
-class _Written(Immutable):
+class _Written(Record):
     """A row of a file."""
 
     def to_line(self) -> str:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cefito.batch.asked import Asked, AskedQuery, asked_query
 from cefito.batch.plan_rows import BadRow, PlanRow
+from cefito.batch.query_rows import Asked, QueryRow, asked_query
 from cefito.batch.rows import Row
 from cefito.errors import CefitoError, ConfigError
-from cefito.planners.asking.answer import Answer, answer_of, asked_of, in_names
+from cefito.inference.answer import Answer, answer_of, asked_of, in_names
 from cefito.planners.base import Queries
-from cefito.planners.runs.run import Run
+from cefito.runs.run import Run
 
 __all__ = ["Planned", "plan_rows"]
 
@@ -43,7 +43,7 @@ def plan_rows(run: Run, rows: Iterable[Row], folder: Path, asked: Asked) -> Plan
         folder: From where files that they name are found.
         asked: What is asked of all.
     """
-    made: list[tuple[Row, AskedQuery | str]] = []  # or why there is no query
+    made: list[tuple[Row, QueryRow | str]] = []  # or why there is no query
     files: list[Path] = []
     for row in rows:
         try:
@@ -55,7 +55,7 @@ def plan_rows(run: Run, rows: Iterable[Row], folder: Path, asked: Asked) -> Plan
         else:
             made.append((row, query))
             files += query.files
-    queries = [query for _, query in made if isinstance(query, AskedQuery)]
+    queries = [query for _, query in made if isinstance(query, QueryRow)]
     found = dict(zip(map(id, queries), _planned(run, queries, asked), strict=True))
     plans: list[PlanRow] = []
     bad: list[BadRow] = []
@@ -73,7 +73,7 @@ def plan_rows(run: Run, rows: Iterable[Row], folder: Path, asked: Asked) -> Plan
     return Planned(plans, bad, files)
 
 
-def _planned(run: Run, queries: Sequence[AskedQuery], asked: Asked) -> list[Answer | str]:
+def _planned(run: Run, queries: Sequence[QueryRow], asked: Asked) -> list[Answer | str]:
     """The answer to each query, or why there is none.
 
     Those that ask for the same are planned together.
@@ -93,7 +93,7 @@ def _planned(run: Run, queries: Sequence[AskedQuery], asked: Asked) -> list[Answ
     return [found[number] for number in range(len(queries))]
 
 
-def _alone(run: Run, query: AskedQuery, asked: Asked) -> Answer | str:
+def _alone(run: Run, query: QueryRow, asked: Asked) -> Answer | str:
     """The answer to a query that stood beside one which could not be planned, if not itself."""
     try:
         (answer,) = _answers(run, [query], asked)
@@ -104,7 +104,7 @@ def _alone(run: Run, query: AskedQuery, asked: Asked) -> Answer | str:
     return answer
 
 
-def _answers(run: Run, queries: Sequence[AskedQuery], asked: Asked) -> list[Answer]:
+def _answers(run: Run, queries: Sequence[QueryRow], asked: Asked) -> list[Answer]:
     tasks = [query.task for query in queries if query.task is not None]
     together, constraints = asked_of(
         run,

@@ -15,19 +15,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cefito.batch.asked import Asked
 from cefito.batch.planning import plan_rows
+from cefito.batch.query_rows import Asked
 from cefito.batch.rows import PIECE, Source
 from cefito.files import write_bytes
 from cefito.hashes import unsealed, value_sealed
-from cefito.planners.runs.run import Run, open_run
+from cefito.runs.run import Run, open_run
 from cefito.search.settings import SearchConfig
-from cefito.settings import Immutable
+from cefito.settings import Record
 
 __all__ = ["ShardPlanner", "Shards", "Sums"]
 
 
-class Sums(Immutable):
+class Sums(Record):
     """How many there are of what a batch gives.
 
     Attributes:
@@ -48,7 +48,7 @@ class Sums(Immutable):
         )
 
 
-class _Seal(Immutable):
+class _Seal(Record):
     """The last line of a shard.
 
     Attributes:

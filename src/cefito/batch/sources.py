@@ -14,13 +14,13 @@ from safetensors import SafetensorError, safe_open
 from cefito.batch.parquet import ParquetTable
 from cefito.batch.rows import Row, Source
 from cefito.batch.text_tables import open_csv, open_jsonl
-from cefito.data.sources.archives import open_features
+from cefito.data.readers.archives import open_features
 from cefito.data.videos import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError
 from cefito.hashes import value_digest
-from cefito.planners.runs.matching import match_dataset
-from cefito.planners.runs.run import Run
+from cefito.runs.matching import match_dataset
+from cefito.runs.run import Run
 
 __all__ = ["TABLES", "open_source", "open_table"]
 

@@ -85,7 +85,7 @@ def build_app() -> App:
     """The command-line application, without any command's module imported."""
     from cyclopts import App, Parameter
 
-    from cefito.cli.numbers import convert_option
+    from cefito.cli.converters import convert_option
 
     app = App(
         name="cefito",
@@ -114,27 +114,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         act on, 1 for one that only the machine or the program is to blame for, 130 when
         interrupted, 128 and the signal's number when ended by one.
     """
-    from cefito.cli import guard
-    from cefito.cli.volume import at_volume, split_volume
+    from cefito.cli import console_errors
+    from cefito.cli.verbosity import at_volume, split_volume
 
     given = sys.argv[1:] if argv is None else list(argv)
-    guard.open_streams()
+    console_errors.open_streams()
     kept = [part for part in given if part != TRACEBACK]
     traced = len(kept) < len(given)
     if any("\0" in part for part in kept):
         return _fail("an argument holds a NUL character, which no name can have.", 2, None)
     try:
-        with guard.ending_signals():
+        with console_errors.ending_signals():
             kept, chosen = split_volume(kept)
             with at_volume(chosen):
                 return _run(kept)
     except KeyboardInterrupt as problem:
         return _fail("interrupted", 130, problem if traced else None)
-    except guard.Ended as problem:
+    except console_errors.Ended as problem:
         return _fail(f"ended by {problem.signal.name}", 128 + problem.signal, None)
     except BrokenPipeError:
         # the reader of stdout has gone, as with `| head`; nothing more can be said there
-        guard.silence_stdout()
+        console_errors.silence_stdout()
         return 141
     except Exception as problem:
         message, code = _explained(problem, kept)
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     """Call the command; its exit code."""
-    from cefito.cli import guard
+    from cefito.cli import console_errors
 
     result = build_app()(argv, exit_on_error=False, print_error=False)
     try:
@@ -151,7 +151,7 @@ def _run(argv: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as problem:
-        guard.silence_stdout()
+        console_errors.silence_stdout()
         raise OSError(problem.errno, problem.strerror, "standard output") from problem
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
@@ -159,22 +159,22 @@ def _run(argv: list[str]) -> int:
 def _explained(problem: Exception, argv: Sequence[str]) -> tuple[str, int]:
     from cyclopts import CycloptsError
 
-    from cefito.cli import guard
+    from cefito.cli import console_errors
 
     if isinstance(problem, CycloptsError):
         return f"{problem} (see --help)", 2
     if isinstance(problem, CefitoError):
-        from cefito.cli.remedy import with_option
+        from cefito.cli.error_options import with_option
 
         return with_option(problem, build_app(), argv), 2
-    return guard.explained(problem)
+    return console_errors.explained(problem)
 
 
 def _fail(message: str, code: int, problem: BaseException | None) -> int:
     """Say what is wrong, with where it came from if that was asked for."""
-    from cefito.cli import guard
+    from cefito.cli import console_errors
 
     if problem is not None:
-        guard.show_traceback(problem)
-    sys.stderr.write(f"error: {guard.printable(guard.one_line(message))}\n")
+        console_errors.show_traceback(problem)
+    sys.stderr.write(f"error: {console_errors.printable(console_errors.one_line(message))}\n")
     return code

@@ -19,7 +19,7 @@ def check(path: Path, /, *, json: Flag = False) -> None:
         path: Folder of a prepared data set, a run folder, or the folder of a comparison.
         json: Print JSON instead of a table.
     """
-    from cefito.evaluation.checking import check as run
+    from cefito.study.checking import check as run
 
     with log_warnings():
         found = run(path)

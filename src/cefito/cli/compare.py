@@ -13,7 +13,7 @@ from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cefito.evaluation.results import Results
+    from cefito.study.results import Results
 
 MOST_SEEDS = 10_000
 """Most seeds of a comparison: each is a training of every planner at every horizon."""
@@ -76,9 +76,9 @@ def compare(
         json: Print the results as JSON instead of tables.
     """
     from cefito.data.prepared import open_dataset
-    from cefito.evaluation.results import gather
-    from cefito.evaluation.rows import ALL, find_rows
-    from cefito.evaluation.study import Study, run_study
+    from cefito.study.results import gather
+    from cefito.study.study import Study, run_study
+    from cefito.study.variants import ALL, find_rows
 
     changes = settings(set_)
     names, counts = _planners(planners)
@@ -144,11 +144,11 @@ def finish(
 
 
 def _write(results: Results, out: Path, against: str | None, *, published: str) -> None:
-    from cefito.evaluation.csv_table import to_csv
-    from cefito.evaluation.rendering import latex, markdown
-    from cefito.evaluation.results import write_results
-    from cefito.evaluation.tables import result_tables
     from cefito.files import write_text
+    from cefito.study.csv_table import to_csv
+    from cefito.study.rendering import latex, markdown
+    from cefito.study.results import write_results
+    from cefito.study.tables import result_tables
 
     write_results(results, out / "results.json")
     tables = result_tables(results, against=against, published=published)
@@ -159,7 +159,7 @@ def _write(results: Results, out: Path, against: str | None, *, published: str) 
 
 def _show(results: Results, against: str | None, *, published: str) -> None:
     from cefito.cli.console import table
-    from cefito.evaluation.tables import result_tables
+    from cefito.study.tables import result_tables
 
     marks = {0: "", 1: " ¹", 2: " ²"}
     for shown in result_tables(results, against=against, published=published):
@@ -175,7 +175,7 @@ def _show(results: Results, against: str | None, *, published: str) -> None:
 
 def _asks(preset: str, changes: Mapping[str, str]) -> bool:
     """Whether a language model is named."""
-    from cefito.planners.llm.settings import LlmSettings
+    from cefito.planners.language_model.settings import LlmSettings
     from cefito.planners.settings import load_config
 
     return bool(load_config(preset, overrides=changes).settings(LlmSettings).llm.model)

@@ -41,8 +41,8 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
-    from cefito.planners.runs.config_text import settings_text, settings_values
     from cefito.planners.settings import load_config
+    from cefito.runs.settings_export import settings_text, settings_values
 
     changes, name = settings(set_), _dataset_name(dataset)
     if json:
@@ -68,7 +68,7 @@ def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) 
             repeated.
         json: Print JSON instead of a table.
     """
-    from cefito.planners.runs.config_text import compare_settings
+    from cefito.runs.settings_export import compare_settings
 
     found = compare_settings(run, preset, overrides=settings(set_))
     if json:

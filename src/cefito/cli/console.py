@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cefito.cli.guard import printable
-from cefito.cli.volume import Volume, volume
+from cefito.cli.console_errors import printable
+from cefito.cli.verbosity import Volume, volume
 from cefito.progress import Advance, bar, silent
 
 if TYPE_CHECKING:

@@ -87,9 +87,9 @@ def list_(
     """
     from cefito.data.listing import annotations_of, list_actions, list_tasks, list_videos
     from cefito.data.names import find_task
-    from cefito.planners.runs.folders import horizons_in
-    from cefito.planners.runs.info import RUN_FILE
-    from cefito.planners.runs.run import taxonomy_of_run
+    from cefito.runs.folders import horizons_in
+    from cefito.runs.info import RUN_FILE
+    from cefito.runs.run import taxonomy_of_run
 
     of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
     annotations = None if of_run else annotations_of(path)

@@ -74,7 +74,7 @@ def evaluate(
     from cefito.data.videos import SPLITS
     from cefito.evaluation.runs import changed_search, evaluate_run
     from cefito.planners.base import check_probabilities
-    from cefito.planners.runs.run import open_run
+    from cefito.runs.run import open_run
     from cefito.runtime import pick_device
 
     if split not in SPLITS:
@@ -101,7 +101,7 @@ def evaluate(
             talk("error: interrupted; no scores were kept", urgent=True)
             return 130
     if reliability is not None and scores.calibration is not None:
-        from cefito.evaluation.figures import draw_reliability
+        from cefito.study.figures import draw_reliability
 
         with log_warnings():
             draw_reliability(scores.calibration, reliability, title=_title(scores))

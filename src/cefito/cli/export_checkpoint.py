@@ -29,8 +29,8 @@ def export_checkpoint(
             checkpoint holds them.
         classifier: Write the run's task classifier here as a checkpoint of its own (.pth).
     """
-    from cefito.planners.runs.exported import export_classifier, export_field
-    from cefito.planners.runs.run import open_run
+    from cefito.runs.exported import export_classifier, export_field
+    from cefito.runs.run import open_run
 
     opened = open_run(run)
     export_field(opened, out, action_text=action_text)

@@ -49,9 +49,9 @@ def finetune(
             --set chain_training.optimiser.learning_rate=3e-4; may be repeated.
     """
     from cefito.data.prepared import open_dataset
-    from cefito.planners.runs.finetune import finetune as finetuned
-    from cefito.planners.runs.run import open_run
     from cefito.progress import silent
+    from cefito.runs.finetune import finetune as finetuned
+    from cefito.runs.run import open_run
     from cefito.runtime import pick_device
     from cefito.training.distributed import processes
 

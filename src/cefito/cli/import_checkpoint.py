@@ -48,8 +48,8 @@ def import_checkpoint(
         raise ConfigError(
             "--kind task-classifier takes --out alone: the run there knows tasks and actions."
         )
-    from cefito.planners.runs.imported import import_classifier, import_field
-    from cefito.planners.task_model import TaskModel
+    from cefito.planners.shared.task_model import TaskModel
+    from cefito.runs.imported import import_classifier, import_field
 
     if taxonomy is not None and action_text is not None:
         run = import_field(

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from cefito.cli.console import log_warnings, print_json, talk
-from cefito.cli.guard import printable
+from cefito.cli.console_errors import printable
 from cefito.cli.options import Flag
 from cefito.errors import ConfigError
 
@@ -44,9 +44,9 @@ def llm_prompt(
     from cefito.data.videos import SPLITS
     from cefito.evaluation.runs import SAMPLE_SEED
     from cefito.planners.base import Queries
-    from cefito.planners.llm.preview import preview
-    from cefito.planners.runs.matching import match_dataset
-    from cefito.planners.runs.run import open_run
+    from cefito.planners.language_model.preview import preview
+    from cefito.runs.matching import match_dataset
+    from cefito.runs.run import open_run
 
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cefito.planners.base import Queries
-    from cefito.planners.runs.run import Run
+    from cefito.runs.run import Run
 
 __all__ = ["NOT_OBSERVED", "ObserveOptions", "find_query"]
 
@@ -74,11 +74,11 @@ def find_query(
 
     Raises:
         ConfigError: Options that do not go together, or as the functions of
-            `cefito.planners.asking.query`.
+            `cefito.inference.query`.
         DataError: A file cannot be read.
         RunError: The data set is gone, or the encoder's weights are missing.
     """
-    from cefito.planners.asking.query import query_from_files, query_from_video
+    from cefito.inference.query import query_from_files, query_from_video
 
     if observe:
         if initial is not None or goal is not None or from_step:
@@ -101,7 +101,7 @@ def _observed(
     run: Run, video: str | None, options: ObserveOptions, device: torch.device
 ) -> Queries:
     """The query of features, of a video file or of two pictures."""
-    from cefito.planners.asking.query import query_from_pictures, query_from_video_file
+    from cefito.inference.query import query_from_pictures, query_from_video_file
 
     start, end = options.start, options.end
     before, after = options.initial_image, options.goal_image
@@ -137,7 +137,7 @@ def _observed(
 
 def _from_features(run: Run, video: str | None, options: ObserveOptions) -> Queries:
     """The query of two moments of a file of features."""
-    from cefito.planners.asking.query import query_from_features
+    from cefito.inference.query import query_from_features
 
     others = (video, options.initial_image, options.goal_image, options.encoder, options.weights)
     if any(value is not None for value in others):

@@ -14,7 +14,7 @@ from cefito.cli.search_options import AS_TRAINED, SearchOptions
 
 if TYPE_CHECKING:
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.asking.answer import Answer, ReplyAnswer
+    from cefito.inference.answer import Answer, ReplyAnswer
 
 __all__ = ["plan"]
 
@@ -83,10 +83,10 @@ def plan(
     """
     from cefito.cli.plan_many import plan_many
     from cefito.data.names import find_task
-    from cefito.planners.asking.answer import answer
-    from cefito.planners.asking.named import parse_constraints
-    from cefito.planners.runs.matching import named_dataset
-    from cefito.planners.runs.run import open_run
+    from cefito.inference.answer import answer
+    from cefito.inference.named_constraints import parse_constraints
+    from cefito.runs.matching import named_dataset
+    from cefito.runs.run import open_run
     from cefito.runtime import pick_device
 
     place = pick_device(device)

@@ -80,11 +80,11 @@ def plan_batch(
         device: auto, cpu or cuda.
         json: Print what was done as JSON.
     """
-    from cefito.batch.asked import Asked
     from cefito.batch.batch import plan_batch
+    from cefito.batch.query_rows import Asked
     from cefito.data.names import find_task
-    from cefito.planners.asking.named import parse_constraints
-    from cefito.planners.runs.run import open_run
+    from cefito.inference.named_constraints import parse_constraints
+    from cefito.runs.run import open_run
     from cefito.runtime import pick_device
 
     place = pick_device(device)

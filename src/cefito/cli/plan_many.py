@@ -13,9 +13,9 @@ from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.asking.answer import Answer
-    from cefito.planners.asking.named import NamedConstraints
-    from cefito.planners.runs.run import Run
+    from cefito.inference.answer import Answer
+    from cefito.inference.named_constraints import NamedConstraints
+    from cefito.runs.run import Run
 
 __all__ = ["plan_many"]
 
@@ -36,20 +36,20 @@ def plan_many(
 
     Args:
         run: The run.
-        path: The list, as `cefito.batch.asked.read_queries` takes it.
+        path: The list, as `cefito.batch.query_rows.read_queries` takes it.
         observe: Of these only `seconds` and `precision` go with a list.
         alone: Whether no option of a single query was given.
         json: Print the answers as JSON, one a line, instead of a table of the best plans.
         ids: Whether to show the ids of actions.
         task: Id of the task of queries that name none.
         constraints: Of all queries, besides their own.
-        asked: What else is asked of each, as `cefito.planners.asking.answer.answer` takes it.
+        asked: What else is asked of each, as `cefito.inference.answer.answer` takes it.
 
     Returns:
         The exit code.
     """
-    from cefito.batch.asked import Asked, read_queries
-    from cefito.planners.asking.answer import answer
+    from cefito.batch.query_rows import Asked, read_queries
+    from cefito.inference.answer import answer
     from cefito.planners.base import check_task_given
 
     given = {name for name, value in vars(observe).items() if value is not None}

@@ -8,8 +8,8 @@ from cefito.cli.console import print_json, table
 from cefito.cli.options import Flag
 
 if TYPE_CHECKING:
-    from cefito.evaluation.methods import ListedMethod
-    from cefito.evaluation.rows import Row
+    from cefito.study.methods import ListedMethod
+    from cefito.study.variants import PlannerVariant
 
 __all__ = ["planners"]
 
@@ -24,7 +24,7 @@ def planners(*, json: Flag = False) -> None:
     Args:
         json: Print JSON instead of tables.
     """
-    from cefito.evaluation.methods import listed_methods
+    from cefito.study.methods import listed_methods
 
     methods = listed_methods()
     if json:
@@ -60,7 +60,7 @@ def _cells(method: ListedMethod) -> tuple[str, ...]:
     )
 
 
-def _kind(row: Row) -> str:
+def _kind(row: PlannerVariant) -> str:
     """Why "all" leaves a row out; empty where it does not."""
     if row.oracle:
         return "oracle"

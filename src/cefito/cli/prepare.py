@@ -15,7 +15,7 @@ from cefito.cli.options import Flag, Several, pairs
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cefito.data.sources import Source
+    from cefito.data.readers import Source
 
 __all__ = ["app"]
 
@@ -85,9 +85,9 @@ def custom(
         observed: How steps are observed.
         encoder: What encodes videos.
     """
-    from cefito.data.sources import prepare_custom, read_common, read_table
-    from cefito.data.sources.merges import read_merges
-    from cefito.data.sources.table import MERGING
+    from cefito.data.readers import prepare_custom, read_common, read_table
+    from cefito.data.readers.merges import read_merges
+    from cefito.data.readers.table import MERGING
 
     columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
     if columns and source.is_dir():
@@ -118,7 +118,7 @@ def custom(
 
 
 def _suggest(source: Source, target: Path) -> None:
-    from cefito.data.sources.merges import suggest_merges, write_merges
+    from cefito.data.readers.merges import suggest_merges, write_merges
 
     found = suggest_merges(source.annotations)
     write_merges(target, found)
@@ -218,7 +218,7 @@ def captaincook4d(
         observed: How steps are observed.
         encoder: What encodes videos.
     """
-    from cefito.data.sources import read_captaincook4d
+    from cefito.data.readers import read_captaincook4d
 
     _prepare(lambda: read_captaincook4d(annotations, split), out, observed, encoder)
 
@@ -231,7 +231,7 @@ def _benchmark(
     observed: Observed,
     encoder: EncoderOptions,
 ) -> None:
-    from cefito.data.sources import read_benchmark
+    from cefito.data.readers import read_benchmark
 
     _prepare(lambda: read_benchmark(name, annotations, taxonomy=taxonomy), out, observed, encoder)
 
@@ -245,7 +245,7 @@ def _prepare(
     read: Callable[[], Source], out: Path, observed: Observed, encoder: EncoderOptions
 ) -> list[str]:
     """Prepare a data set, print what was left out, and return the notes."""
-    from cefito.data.sources import prepare, summary_rows
+    from cefito.data.readers import prepare, summary_rows
 
     if observed.features is None and observed.videos is None:
         raise ConfigError(

@@ -20,7 +20,7 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
         out: New folder for data set, run and pictures.
         seed: Seed of world and training.
     """
-    from cefito.evaluation.quickstart import run_quickstart
+    from cefito.study.quickstart import run_quickstart
 
     started = time.monotonic()
     with log_warnings():

@@ -53,9 +53,9 @@ def report(
         json: Print the same numbers as JSON.
     """
     from cefito.data.videos import SPLITS
-    from cefito.planners.runs.run import open_run
     from cefito.report import check_target, report_comparison, report_run, save_report
-    from cefito.report.of_comparison import RESULTS
+    from cefito.report.comparison_report import RESULTS
+    from cefito.runs.run import open_run
     from cefito.runtime import pick_device
 
     if out is None and not json:

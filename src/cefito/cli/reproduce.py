@@ -56,10 +56,10 @@ def reproduce(
         json: Print the results as JSON instead of tables.
     """
     from cefito.data.prepared import open_dataset
-    from cefito.evaluation.estimate import estimate_seconds
-    from cefito.evaluation.reproduce import draw_experiment, experiment_study, find_experiment
-    from cefito.evaluation.results import gather
-    from cefito.evaluation.study import Study, check_study, missing_cells, run_study
+    from cefito.study.estimate import estimate_seconds
+    from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
+    from cefito.study.results import gather
+    from cefito.study.study import Study, check_study, missing_cells, run_study
 
     experiment, opened = find_experiment(table), open_dataset(dataset)
     study = experiment_study(

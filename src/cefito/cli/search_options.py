@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from cefito.search.settings import SearchConfig, search_settings
 
 if TYPE_CHECKING:
-    from cefito.planners.runs.run import Run
+    from cefito.runs.run import Run
 
 __all__ = ["AS_TRAINED", "SearchOptions", "option_of"]
 

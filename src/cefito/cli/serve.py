@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from cefito.cli.console import talk
 from cefito.cli.options import Flag
-from cefito.cli.volume import Volume, volume
+from cefito.cli.verbosity import Volume, volume
 from cefito.errors import ConfigError
 
 __all__ = ["serve"]

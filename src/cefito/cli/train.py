@@ -11,7 +11,7 @@ from cefito.data.windows import Selection
 from cefito.precision import Precision
 
 if TYPE_CHECKING:
-    from cefito.planners.runs.run import Run
+    from cefito.runs.run import Run
 
 __all__ = ["train"]
 
@@ -61,11 +61,11 @@ def train(
     """
     from cefito.data.prepared import name_and_fingerprint, open_dataset
     from cefito.data.taxonomy import Taxonomy
-    from cefito.planners.runs.folders import folders_for
-    from cefito.planners.runs.several import train_runs
-    from cefito.planners.runs.train import finished_run
     from cefito.planners.settings import load_config, precisions
     from cefito.progress import silent
+    from cefito.runs.folders import folders_for
+    from cefito.runs.multi_horizon import train_runs
+    from cefito.runs.train import finished_run
     from cefito.runtime import pick_device
     from cefito.training.distributed import processes
 

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from cefito.data.prepared import open_dataset
-from cefito.data.sources.custom import ACTION_TEXT_FILE, FEATURES_FILE
+from cefito.data.readers.custom import ACTION_TEXT_FILE, FEATURES_FILE
 from cefito.data.videos import SPLITS, Annotations, Video, read_annotations
 from cefito.data.windows import count_windows, split_videos
 from cefito.files import load_npy, load_npz

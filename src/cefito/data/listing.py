@@ -9,7 +9,7 @@ from typing import Literal
 from cefito.data.prepared import open_dataset
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import Annotations, read_annotations
-from cefito.settings import Immutable
+from cefito.settings import Record
 
 __all__ = [
     "ActionRow",
@@ -25,7 +25,7 @@ __all__ = [
 Listed = Literal["tasks", "actions", "videos"]
 
 
-class TaskRow(Immutable):
+class TaskRow(Record):
     """One task.
 
     Attributes:
@@ -41,7 +41,7 @@ class TaskRow(Immutable):
     videos: int | None
 
 
-class ActionRow(Immutable):
+class ActionRow(Record):
     """One action.
 
     Attributes:
@@ -57,7 +57,7 @@ class ActionRow(Immutable):
     steps: int | None
 
 
-class VideoRow(Immutable):
+class VideoRow(Record):
     """One video.
 
     Attributes:

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.evaluation.metrics import TOP_K, MetricSums, metric_name
-from cefito.evaluation.record import Record
+from cefito.evaluation.record import FileRecord
 from cefito.evaluation.statistics import DRAWS, LEVEL, video_interval
 from cefito.search.problem import Plans
 
 __all__ = ["TaskScores", "VideoIntervals", "task_scores", "video_intervals"]
 
 
-class VideoIntervals(Record):
+class VideoIntervals(FileRecord):
     """Confidence intervals of metrics, with videos resampled.
 
     Windows of one video overlap and are not independent, so that whole videos are drawn (percentile
@@ -40,7 +40,7 @@ class VideoIntervals(Record):
     high: dict[str, float | list[float]]
 
 
-class TaskScores(Record):
+class TaskScores(FileRecord):
     """The metrics on the windows of one task.
 
     Attributes:

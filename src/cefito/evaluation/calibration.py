@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cefito.evaluation.record import Record
+from cefito.evaluation.record import FileRecord
 from cefito.search.problem import Plans
 
 __all__ = [
@@ -41,7 +41,7 @@ def calibration_heads() -> dict[str, str]:
     return dict(_HEADS)
 
 
-class Reliability(Record):
+class Reliability(FileRecord):
     """Windows by ascending probability, in bins of as many windows.
 
     Attributes:
@@ -55,7 +55,7 @@ class Reliability(Record):
     success: list[float]
 
 
-class RiskCoverage(Record):
+class RiskCoverage(FileRecord):
     """What answering only the surest windows would mean.
 
     Attributes:
@@ -69,7 +69,7 @@ class RiskCoverage(Record):
     min_probability: list[float]
 
 
-class Calibration(Record):
+class Calibration(FileRecord):
     """How far probabilities of best plans can be trusted.
 
     Attributes:
@@ -95,7 +95,7 @@ class Calibration(Record):
     risk_coverage: RiskCoverage
 
 
-class Answered(Record):
+class Answered(FileRecord):
     """What answering only where the best plan is probable enough means.
 
     Attributes:

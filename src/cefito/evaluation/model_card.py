@@ -14,7 +14,7 @@ from cefito.errors import RunError
 from cefito.evaluation.calibration import calibration_heads
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import RunEvaluation
-from cefito.planners.runs.run import Run, method_settings
+from cefito.runs.run import Run, method_settings
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["kept_scores", "model_card"]

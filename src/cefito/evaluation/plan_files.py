@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.record import Record
+from cefito.evaluation.record import FileRecord
 from cefito.files import write_atomic, write_text
-from cefito.planners.asking.answer import PlannedSequence, planned_sequences
+from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.search.problem import Plans
 
 __all__ = [
@@ -33,7 +33,7 @@ PLAN_FILES = (".jsonl", ".parquet")
 _PARQUET = "Parquet needs pyarrow, which is not installed. Run pip install cefito[table], or save"
 
 
-class WindowPlans(Record):
+class WindowPlans(FileRecord):
     """What was planned for one window, beside the truth.
 
     Attributes:

@@ -11,12 +11,12 @@ from pydantic import SerializerFunctionWrapHandler, ValidationError, model_seria
 from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.hashes import unsealed, value_sealed
-from cefito.settings import Immutable
+from cefito.settings import Record
 
-__all__ = ["Record"]
+__all__ = ["FileRecord"]
 
 
-class Record(Immutable):
+class FileRecord(Record):
     """Something that is kept in a JSON file, alone or as a part.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Records of scores, as they lie in JSON files: of a planner, of a run, of a study's cells.
 
-Every file is read by `Record.read` and written by `Record.write`; a field that is unknown, missing
-or of another kind is refused, with the name of the file.
+`FileRecord` reads and writes every file; an unknown or missing field, or one of another kind, is
+refused with the name of the file.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pydantic import model_validator
 from cefito.data.windows import Selection
 from cefito.evaluation.breakdown import TaskScores, VideoIntervals
 from cefito.evaluation.calibration import Answered, Calibration, calibration_heads
-from cefito.evaluation.record import Record
+from cefito.evaluation.record import FileRecord
 from cefito.evaluation.replies import Replies
 from cefito.planners.base import Evidence
-from cefito.planners.runs.matching import OtherDataset
+from cefito.runs.matching import OtherDataset
 from cefito.search.settings import SearchConfig
 from cefito.training.trainer import TrainingResult
 
@@ -26,14 +26,14 @@ __all__ = [
     "Evaluation",
     "FailedCell",
     "FailureFile",
-    "Record",
+    "FileRecord",
     "RunEvaluation",
     "ScoredCell",
     "TasksWithoutTraining",
 ]
 
 
-class Evaluation(Record):
+class Evaluation(FileRecord):
     """How a planner did on some windows.
 
     Attributes:
@@ -108,7 +108,7 @@ class Evaluation(Record):
         return values
 
 
-class TasksWithoutTraining(Record):
+class TasksWithoutTraining(FileRecord):
     """Tasks that had no training window.
 
     Attributes:
@@ -172,7 +172,7 @@ class RunEvaluation(Evaluation):
     other_dataset: OtherDataset | None = None
 
 
-class _Place(Record):
+class _Place(FileRecord):
     """Which cell of a study it is.
 
     Attributes:

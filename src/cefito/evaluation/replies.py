@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from cefito.evaluation.record import Record
+from cefito.evaluation.record import FileRecord
 from cefito.search.problem import Plans
 
 __all__ = ["Replies", "replies_title", "summarised_replies"]
 
 
-class Replies(Record):
+class Replies(FileRecord):
     """The answers to some queries.
 
     Attributes:

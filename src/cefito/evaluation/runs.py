@@ -21,9 +21,9 @@ from cefito.planners.base import (
     check_min_probability,
     check_task_given,
 )
-from cefito.planners.runs.matching import match_dataset
-from cefito.planners.runs.run import Run
 from cefito.progress import Progress, silent
+from cefito.runs.matching import match_dataset
+from cefito.runs.run import Run
 from cefito.runtime import return_memory
 from cefito.search.problem import Plans
 from cefito.search.settings import changed_settings

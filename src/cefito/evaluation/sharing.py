@@ -12,10 +12,10 @@ from pathlib import Path
 from cefito.errors import RunError
 from cefito.evaluation.model_card import kept_scores, model_card
 from cefito.files import new_folder, write_text
-from cefito.planners.runs.bundle import pack
-from cefito.planners.runs.hub import CARD, fetched, push_folder, repository
-from cefito.planners.runs.manifest import MANIFEST, read_manifest
-from cefito.planners.runs.run import Run, open_run, write_run
+from cefito.runs.bundle import pack
+from cefito.runs.hub import CARD, fetched, push_folder, repository
+from cefito.runs.manifest import MANIFEST, read_manifest
+from cefito.runs.run import Run, open_run, write_run
 
 __all__ = ["export_run", "pull_run", "push_run"]
 

@@ -2,24 +2,29 @@
 
 The energy of the sequence is the distance of that prediction from the observed goal (paper, Sec.
 3.2). `EnergyField` evaluates whole sequences; `IncrementalField` walks the tree of prefixes, so
-that sequences that begin alike share work. A `JointField` adds up several of them: one that reads
-sequences from their end, and members trained from other seeds.
+that sequences that begin alike share work. A `CompositeField` adds up several of them: one that
+reads sequences from their end, and members trained from other seeds.
 """
 
 from cefito.field.classifier import TaskClassifier
+from cefito.field.composite_field import (
+    CompositeField,
+    IncrementalJoint,
+    incremental_field,
+    make_field,
+)
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
-from cefito.field.joint import IncrementalJoint, JointField, incremental_field, make_field
 from cefito.field.predictor import Predictor
 from cefito.field.settings import ClassifierConfig, FieldConfig
 
 __all__ = [
     "ClassifierConfig",
+    "CompositeField",
     "EnergyField",
     "FieldConfig",
     "IncrementalField",
     "IncrementalJoint",
-    "JointField",
     "Predictor",
     "TaskClassifier",
     "incremental_field",

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cefito.field.children import Children, Levels, Prefixes
 from cefito.field.energy import EnergyField
-from cefito.field.reach import GoalReach
+from cefito.field.reduced_distance import ReducedDistance
 from cefito.precision import capability
 
 __all__ = ["IncrementalField"]
@@ -41,7 +41,7 @@ class IncrementalField:
         self.horizon = field.horizon
         self._dtype = dtype
         self._children = Children(field.predictor, dtype=dtype)
-        self._reach = GoalReach(field.predictor)
+        self._reach = ReducedDistance(field.predictor)
 
     @property
     def device(self) -> torch.device:

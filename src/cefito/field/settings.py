@@ -8,12 +8,12 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from cefito.field.distances import DISTANCES
-from cefito.settings import Frozen, check_weights
+from cefito.settings import Settings, check_weights
 
 __all__ = ["ClassifierConfig", "FieldConfig", "ProposalConfig", "with_epsilon"]
 
 
-class FieldConfig(Frozen):
+class FieldConfig(Settings):
     """The predictor and the distance (paper, Sec. 3.2 and Supp. B).
 
     Attributes:
@@ -95,7 +95,7 @@ def with_epsilon(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "field": {**field, "observation_epsilon": 1e-6}}
 
 
-class ClassifierConfig(Frozen):
+class ClassifierConfig(Settings):
     """The task classifier, a four-layer MLP on both observations (paper, Sec. 3.3).
 
     Attributes:
@@ -119,7 +119,7 @@ class ClassifierConfig(Frozen):
         return self
 
 
-class ProposalConfig(Frozen):
+class ProposalConfig(Settings):
     """The step model, which guesses each step's action from both observations.
 
     It is not in the paper.

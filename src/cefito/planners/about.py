@@ -14,7 +14,7 @@ from cefito.planners.base import Shape
 from cefito.planners.registry import Method, find_method
 from cefito.planners.settings import load_config
 
-__all__ = ["ABOUT", "PUBLISHED", "About", "Paper", "about", "needs_of", "published_sizes"]
+__all__ = ["ABOUT", "PUBLISHED", "MethodInfo", "Paper", "about", "needs_of", "published_sizes"]
 
 CLASSIFIER = "task classifier"
 DESCRIPTIONS = "descriptions of states"
@@ -51,7 +51,7 @@ class Paper:
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class MethodInfo:
     """A method in the words of people.
 
     Attributes:
@@ -77,8 +77,8 @@ _PLANLLM = Paper(
     "2412.19139",
 )
 
-ABOUT: dict[str, About] = {
-    "cefito": About(
+ABOUT: dict[str, MethodInfo] = {
+    "cefito": MethodInfo(
         title="CEFITO",
         line="searches sequences of low energy, by what a field says of goal and actions",
         paper=Paper(
@@ -88,18 +88,18 @@ ABOUT: dict[str, About] = {
         ),
         uses=(TEXT,),
     ),
-    "chain": About(
+    "chain": MethodInfo(
         title="chain",
         line="scores whole sequences of all tasks exactly; a part of CEFITO by itself",
     ),
-    "viterbi": About(
+    "viterbi": MethodInfo(
         title="ViterbiPlanNet",
         line="emissions of a network, decoded through a differentiable Viterbi layer",
         paper=_VITERBIPLANNET,
         needs=(GRAPH,),
         uses=(DESCRIPTIONS,),
     ),
-    "pdpp": About(
+    "pdpp": MethodInfo(
         title="PDPP",
         line="diffusion over the matrix of task, actions and observations",
         paper=Paper(
@@ -108,19 +108,19 @@ ABOUT: dict[str, About] = {
             "2303.14676",
         ),
     ),
-    "pkg": About(
+    "pkg": MethodInfo(
         title="PKG, exact",
         line="the likeliest walk between a recognised first and last action",
         paper=_VITERBIPLANNET,
         needs=(GRAPH,),
     ),
-    "pkg-beam": About(
+    "pkg-beam": MethodInfo(
         title="PKG, beam search",
         line="the same, searched by beam as in the published baseline",
         paper=_VITERBIPLANNET,
         needs=(GRAPH,),
     ),
-    "schema": About(
+    "schema": MethodInfo(
         title="SCHEMA",
         line="decodes states, then actions, looking at descriptions of states",
         paper=Paper(
@@ -131,7 +131,7 @@ ABOUT: dict[str, About] = {
         needs=(GRAPH,),
         uses=(DESCRIPTIONS,),
     ),
-    "kepp": About(
+    "kepp": MethodInfo(
         title="KEPP",
         line="diffusion, told walks of the graph between two actions that it predicts first",
         paper=Paper(
@@ -142,7 +142,7 @@ ABOUT: dict[str, About] = {
         ),
         needs=(GRAPH,),
     ),
-    "mtid": About(
+    "mtid": MethodInfo(
         title="MTID",
         line="PDPP's diffusion, told latents interpolated between the two observations",
         paper=Paper(
@@ -152,21 +152,21 @@ ABOUT: dict[str, About] = {
         ),
         needs=(CLASSIFIER,),
     ),
-    "planllm": About(
+    "planllm": MethodInfo(
         title="PlanLLM-style",
         line="SCHEMA with a query transformer; start and goal are all that it sees",
         paper=_PLANLLM,
         needs=(GRAPH,),
         uses=(DESCRIPTIONS,),
     ),
-    "planllm-leaky": About(
+    "planllm-leaky": MethodInfo(
         title="PlanLLM-style, leaky",
         line="the same, shown the true states between the steps as published: an oracle",
         paper=_PLANLLM,
         needs=(GRAPH,),
         uses=(DESCRIPTIONS,),
     ),
-    "p3iv": About(
+    "p3iv": MethodInfo(
         title="P3IV",
         line="a transformer with noise that decodes all steps at once, then Viterbi",
         paper=Paper(
@@ -178,18 +178,20 @@ ABOUT: dict[str, About] = {
         needs=(GRAPH,),
         uses=(TEXT,),
     ),
-    "llm-ends": About(
+    "llm-ends": MethodInfo(
         title="language model, recognised ends",
         line="fills in the steps between a recognised first and last action",
         needs=(GRAPH,),
     ),
-    "llm-ranked": About(
+    "llm-ranked": MethodInfo(
         title="language model, ranked ends",
         line="chooses all steps, told candidates of task and ends with their probabilities",
         needs=(GRAPH,),
     ),
-    "nearest": About(title="nearest window", line="the training window of nearest observations"),
-    "frequent": About(
+    "nearest": MethodInfo(
+        title="nearest window", line="the training window of nearest observations"
+    ),
+    "frequent": MethodInfo(
         title="most frequent window",
         line="the training window that the predicted task shows most often",
     ),
@@ -197,9 +199,9 @@ ABOUT: dict[str, About] = {
 """All that is said of methods, by their names. What is said of new ones is added here only."""
 
 
-def about(name: str) -> About:
+def about(name: str) -> MethodInfo:
     """What is said of a method; where nothing is, its name."""
-    return ABOUT.get(name, About(title=name, line=""))
+    return ABOUT.get(name, MethodInfo(title=name, line=""))
 
 
 def needs_of(name: str) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig
-from cefito.settings import Frozen
+from cefito.settings import Settings
 
 if TYPE_CHECKING:
     from cefito.planners.context import TrainingContext
@@ -67,7 +67,7 @@ class Method:
     """
 
     planner: type[Planner]
-    settings: type[Frozen]
+    settings: type[Settings]
 
 
 METHODS: dict[str, Method] = {}

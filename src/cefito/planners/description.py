@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cefito.search.settings import SearchConfig
-from cefito.settings import Immutable
+from cefito.settings import Record
 
 __all__ = ["Abilities", "Description", "Evidence", "LanguageModel", "Shape", "Vocabulary"]
 
@@ -35,7 +35,7 @@ class Abilities:
     finetuning: bool = False
 
 
-class Evidence(Immutable):
+class Evidence(Record):
     """What validation windows say of the energy, beside all other terms of the objective.
 
     Attributes:
@@ -59,7 +59,7 @@ class Evidence(Immutable):
     windows: int
 
 
-class LanguageModel(Immutable):
+class LanguageModel(Record):
     """A language model that a planner asks.
 
     Attributes:
@@ -71,7 +71,7 @@ class LanguageModel(Immutable):
     prompt: int
 
 
-class Description(Immutable):
+class Description(Record):
     """What a planner is made of, for records and tables.
 
     Attributes:

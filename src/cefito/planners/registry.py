@@ -8,16 +8,14 @@ from cefito.errors import ConfigError
 from cefito.planners.base import METHODS, Method
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.chain.planner import ChainPlanner
-from cefito.planners.chain.settings import ChainSettings
-from cefito.planners.frequent import FrequentPlanner
+from cefito.planners.crf.planner import ChainPlanner
+from cefito.planners.crf.settings import ChainSettings
 from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppSettings
-from cefito.planners.llm.planner import LlmEndsPlanner, LlmRankedPlanner
-from cefito.planners.llm.settings import LlmSettings
+from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
+from cefito.planners.language_model.settings import LlmSettings
 from cefito.planners.mtid.planner import MtidPlanner
 from cefito.planners.mtid.settings import MtidSettings
-from cefito.planners.nearest import NearestPlanner
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.p3iv.settings import P3ivSettings
 from cefito.planners.pdpp.planner import PdppPlanner
@@ -29,15 +27,17 @@ from cefito.planners.planllm.planner import PlanLlmPlanner
 from cefito.planners.planllm.settings import PlanLlmSettings
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaSettings
-from cefito.planners.task_model import ClassifierSettings
+from cefito.planners.shared.task_model import ClassifierSettings
+from cefito.planners.simple.frequent import FrequentPlanner
+from cefito.planners.simple.nearest import NearestPlanner
 from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiSettings
-from cefito.settings import Frozen
+from cefito.settings import Settings
 
 __all__ = ["METHODS", "Method", "find_method"]
 
 
-class NoSettings(Frozen):
+class NoSettings(Settings):
     """Of methods that have none."""
 
 

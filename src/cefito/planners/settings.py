@@ -13,16 +13,16 @@ from pydantic import create_model
 from cefito.errors import ConfigError
 from cefito.planners.registry import METHODS
 from cefito.precision import Precision
-from cefito.settings import Frozen, changed, preset_values, setting_names, validated
+from cefito.settings import Settings, changed, preset_values, setting_names, validated
 from cefito.settings import preset_names as names_in
 
 __all__ = ["RunConfig", "load_config", "precisions", "preset_names", "run_config"]
 
 PRESETS = resources.files("cefito.planners.presets")
-Sections = TypeVar("Sections", bound=Frozen)
+Sections = TypeVar("Sections", bound=Settings)
 
 
-class RunConfig(Frozen):
+class RunConfig(Settings):
     """All settings of a run: a section for each part of each registered method.
 
     Sections of one name are shared by all methods that read them (the task classifier's, say).
@@ -74,7 +74,7 @@ def _all_settings() -> type[RunConfig]:
 
 
 @cache
-def _with_sections(kinds: tuple[type[Frozen], ...]) -> type[RunConfig]:
+def _with_sections(kinds: tuple[type[Settings], ...]) -> type[RunConfig]:
     """The class that has the sections of all these settings; the same for the same ones."""
     sections: dict[str, Any] = {}
     for kind in kinds:

@@ -4,10 +4,10 @@ A report is first a record with every number (`RunReport`, `ComparisonReport`), 
 the page is rendered from that record alone.
 """
 
-from cefito.report.content import ComparisonReport, RunReport
-from cefito.report.of_comparison import report_comparison
-from cefito.report.of_run import report_run
+from cefito.report.comparison_report import report_comparison
 from cefito.report.page import check_target, rendered, save_report
+from cefito.report.run_report import report_run
+from cefito.report.schema import ComparisonReport, RunReport
 
 __all__ = [
     "ComparisonReport",

@@ -11,7 +11,8 @@ import numpy as np
 from cefito.data.windows import Windows
 from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.statistics import video_interval
-from cefito.report.content import (
+from cefito.report.mistakes import missing_steps, plan_kinds, step_kinds
+from cefito.report.schema import (
     Confusion,
     EnergyGap,
     GalleryPlan,
@@ -19,7 +20,6 @@ from cefito.report.content import (
     Group,
     TaskPair,
 )
-from cefito.report.mistakes import missing_steps, plan_kinds, step_kinds
 
 __all__ = [
     "GALLERY_SEED",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cefito.report.content import LossCurve
+from cefito.report.schema import LossCurve
 from cefito.training.log import read_metrics
 
 __all__ = ["loss_curves"]

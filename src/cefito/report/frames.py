@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cefito.data.prepared import PreparedDataset
-from cefito.data.sources.archives import FeatureError
-from cefito.data.sources.folder import FileFolder
+from cefito.data.readers.archives import FeatureError
+from cefito.data.readers.folder import FileFolder
 from cefito.data.video_folder import video_folder
 from cefito.errors import ConfigError, DataError
 from cefito.progress import Progress, silent
-from cefito.report.content import GalleryFrames, GalleryQuery
+from cefito.report.schema import GalleryFrames, GalleryQuery
 
 __all__ = ["EACH", "TOTAL", "VideoFiles", "find_video_files", "with_frames"]
 

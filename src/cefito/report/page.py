@@ -18,8 +18,8 @@ from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import RunEvaluation
 from cefito.files import write_text
 from cefito.report import charts
-from cefito.report.content import ComparisonReport, CostRow, LossCurve, RunReport
 from cefito.report.mistakes import KINDS
+from cefito.report.schema import ComparisonReport, CostRow, LossCurve, RunReport
 
 __all__ = ["check_target", "rendered", "save_report"]
 

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cefito.search.auto import AutoSearch
     from cefito.search.beam import BeamSearch
-    from cefito.search.chain import Chain
     from cefito.search.constraints import Constraints
     from cefito.search.exhaustive import ExhaustiveSearch
     from cefito.search.guided import GuidedSearch
     from cefito.search.naive import NaiveSearch
     from cefito.search.prior import NGramPrior
     from cefito.search.problem import (
-        Effort,
         Field,
         IncrementalEnergies,
         Objective,
         Plans,
         Problem,
         Search,
+        SearchCost,
         Watch,
     )
     from cefito.search.registry import SEARCHES, make_search
     from cefito.search.settings import SearchConfig
+    from cefito.search.step_costs import StepCosts
 
 _HOMES = {
     "AutoSearch": "cefito.search.auto",
     "BeamSearch": "cefito.search.beam",
-    "Chain": "cefito.search.chain",
+    "StepCosts": "cefito.search.step_costs",
     "Constraints": "cefito.search.constraints",
-    "Effort": "cefito.search.problem",
+    "SearchCost": "cefito.search.problem",
     "ExhaustiveSearch": "cefito.search.exhaustive",
     "Field": "cefito.search.problem",
     "GuidedSearch": "cefito.search.guided",
@@ -56,9 +56,7 @@ __all__ = [
     "SEARCHES",
     "AutoSearch",
     "BeamSearch",
-    "Chain",
     "Constraints",
-    "Effort",
     "ExhaustiveSearch",
     "Field",
     "GuidedSearch",
@@ -70,6 +68,8 @@ __all__ = [
     "Problem",
     "Search",
     "SearchConfig",
+    "SearchCost",
+    "StepCosts",
     "Watch",
     "make_search",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cefito.errors import ConfigError
+from cefito.search.component import Searchable, parts_of
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
-from cefito.search.parts import Searchable, parts_of
 from cefito.search.problem import Plans, Problem, Search, Watch
 from cefito.search.space import Space, compiled
 

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.search.chain import Chain
-from cefito.search.parts import Searchable
-from cefito.search.problem import Best, Effort, Plans, Problem, Watch
+from cefito.search.component import Searchable
+from cefito.search.problem import Best, Plans, Problem, SearchCost, Watch
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
+from cefito.search.step_costs import StepCosts
 
 __all__ = ["BeamSearch"]
 
@@ -94,7 +94,7 @@ class BeamSearch:
                 # comes after all those whose completion is allowed.
                 standing = np.where(allowed, seen.scores(rank), np.inf)
                 prefixes = prefixes[self._kept(standing, parents)]
-        effort = Effort(token_forwards=int(energies.tokens[0]), leaves=int(energies.leaves[0]))
+        effort = SearchCost(token_forwards=int(energies.tokens[0]), leaves=int(energies.leaves[0]))
         return best.plans(space.problem, field.horizon, effort, exact=exact)
 
     def _kept(self, scores: NDArray[np.float64], parents: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -124,11 +124,11 @@ class _Seen:
         return np.array([self._score.get(rank, np.inf) for rank in ranks.tolist()])
 
 
-def _within(space: Space) -> Chain:
+def _within(space: Space) -> StepCosts:
     """The guide, made infinite where the objective's chain is."""
     chain = space.objective.chain
     if space.free or chain is None:
         return space.guide
-    return space.guide + Chain(
+    return space.guide + StepCosts(
         costs=tuple(np.where(np.isinf(cost), np.inf, 0.0) for cost in chain.costs)
     )

@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.errors import ConfigError
-from cefito.search.joined import JoinedWalk
-from cefito.search.leaves import Leaves
-from cefito.search.parts import Searchable, parts_of
+from cefito.search.component import Searchable, parts_of
+from cefito.search.composite_search import JoinedWalk
 from cefito.search.problem import (
-    Effort,
     IncrementalEnergies,
     Plans,
     Problem,
+    SearchCost,
     Watch,
     places,
     working_bytes,
 )
+from cefito.search.result_heap import Leaves
 from cefito.search.screening import (
     KEPT,
     Screened,
@@ -127,7 +127,9 @@ class ExhaustiveSearch:
         rescore(queries, energies)
         answers = []
         for index, query in enumerate(queries):
-            effort = Effort(int(tokens[index] + energies.tokens[index]), int(leaves.count[index]))
+            effort = SearchCost(
+                int(tokens[index] + energies.tokens[index]), int(leaves.count[index])
+            )
             if not query.complete and not stopped:
                 # Too many leaves within the margin: once more in full precision. The same leaves
                 # are counted once, the tokens of both.

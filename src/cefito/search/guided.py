@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.search.chain import Chain
-from cefito.search.parts import Searchable
-from cefito.search.problem import Best, Effort, Plans, Problem, Watch, places
+from cefito.search.component import Searchable
+from cefito.search.problem import Best, Plans, Problem, SearchCost, Watch, places
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.screening import Screened, Screening, coarse_of, rescore, screens
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
+from cefito.search.step_costs import StepCosts
 
 __all__ = ["GuidedSearch"]
 
@@ -138,7 +138,7 @@ class GuidedSearch:
             one.plans(
                 climb.space.problem,
                 field.horizon,
-                Effort(int(spent), int(leaves)),
+                SearchCost(int(spent), int(leaves)),
                 exact=climb.exact,
             )
             for climb, one, spent, leaves in zip(climbs, best, tokens, energies.leaves, strict=True)
@@ -164,7 +164,10 @@ class _Climb:
     def _propose(self, proposals: int) -> None:
         """Begin with the guide's cheapest sequences."""
         space = self.space
-        guide, allowed = space.guide, space.objective.chain or Chain.free(space.horizon, space.size)
+        guide, allowed = (
+            space.guide,
+            space.objective.chain or StepCosts.free(space.horizon, space.size),
+        )
         cheapest = space.cheapest(guide, proposals)
         if not len(cheapest.costs):  # the guide forbids all that is allowed: go by the costs alone
             guide, cheapest = allowed, space.cheapest(allowed, proposals)
@@ -244,7 +247,7 @@ class _Climb:
         sequences = sequences[first[[rank not in self.energy for rank in ranks.tolist()]]]
         return sequences if self.space.free else sequences[self.space.allows(sequences)]
 
-    def _estimate(self, rank: int) -> Chain:
+    def _estimate(self, rank: int) -> StepCosts:
         """The objective, with energies estimated to first order from single changes of a sequence.
 
         The energy of several changes is taken to differ from the sequence's by the sum of what each
@@ -265,7 +268,7 @@ class _Climb:
             # infinite where the field diverged, and ∞ − ∞ is no cost
             base = min(self.energy[rank], np.finfo(np.float64).max)
             costs.append((energies - base) / self.space.objective.temperature)
-        estimate, chain = Chain(costs=tuple(costs)), self.space.objective.chain
+        estimate, chain = StepCosts(costs=tuple(costs)), self.space.objective.chain
         return estimate if chain is None else estimate + chain
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from cefito.search.problem import Best, Effort, Field, Plans, Problem, Watch, places
+from cefito.search.problem import Best, Field, Plans, Problem, SearchCost, Watch, places
 from cefito.search.space import Space, compiled
 
 __all__ = ["NaiveSearch"]
@@ -59,5 +59,5 @@ class NaiveSearch:
             watch.advance(min(self.batch, total - first) / total)
         else:
             first = total
-        effort = Effort(token_forwards=leaves * (2 * horizon + 1), leaves=leaves)
+        effort = SearchCost(token_forwards=leaves * (2 * horizon + 1), leaves=leaves)
         return best.plans(problem, horizon, effort, exact=first == total)

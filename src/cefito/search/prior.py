@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.errors import ConfigError
-from cefito.search.chain import Chain
 from cefito.search.ngrams import START, Ids, Levels, Reals, Strengths, Tally
 from cefito.search.smoothing import (
     DEFAULT_ORDER,
@@ -23,6 +22,7 @@ from cefito.search.smoothing import (
     check_choices,
     chosen_smoothing,
 )
+from cefito.search.step_costs import StepCosts
 
 __all__ = ["NGramPrior"]
 
@@ -212,7 +212,7 @@ class NGramPrior:
         result[usable] = self._levels.log_probability(sequences[usable], tasks[usable])
         return result
 
-    def chain(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> Chain:
+    def chain(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> StepCosts:
         """−log p of sequences of one task.
 
         The tables of the last tasks asked for are kept, as far as `TABLES_KEPT_MIB` goes; steps
@@ -243,7 +243,7 @@ class NGramPrior:
                 if room < 0 or kept > TABLES_KEPT:
                     self._tables.pop(key, None)
             self._tables[task, ids] = tables
-        return Chain(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
+        return StepCosts(costs=tuple(tables[min(step, 2)] for step in range(horizon)))
 
     def table_bytes(self, size: int) -> int:
         """Memory of the tables of a task with so many actions, about."""
@@ -251,7 +251,7 @@ class NGramPrior:
 
     def pruned(
         self, task: int, horizon: int, extra: int, actions: tuple[int, ...] | None = None
-    ) -> Chain:
+    ) -> StepCosts:
         """Zero cost for the likely transitions, infinite for all others.
 
         Likely after an action are those that followed it in a training window of the task, and the
@@ -274,12 +274,12 @@ class NGramPrior:
         row = self.actions_of(task, actions)
         ids, levels = np.array(row, dtype=np.int64), self._levels_of(task, row)
         if not levels.tally("", task):
-            return Chain.free(horizon, len(ids))
+            return StepCosts.free(horizon, len(ids))
         levels = replace(levels, order=min(self.order, 2))
         pairs = np.broadcast_to(levels.step(1, task, [ids[:, None], ids]), (len(ids), len(ids)))
         start = _kept(levels.tally("ca", task, START, ids) > 0, levels.step(0, task, [ids]), extra)
         later = _kept(levels.tally("ca", task, ids[:, None], ids) > 0, pairs, extra)
-        return Chain(costs=(start, *[later] * (horizon - 1)))
+        return StepCosts(costs=(start, *[later] * (horizon - 1)))
 
     def actions_of(self, task: int, actions: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """The action ids that the axes of a chain of this task stand for.

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.notebook import Folded, card
-from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
+from cefito.search.step_costs import StepCosts
 
 if TYPE_CHECKING:
     from cefito.search.space import Space
 
 __all__ = [
     "Best",
-    "Effort",
     "Field",
     "IncrementalEnergies",
     "Objective",
@@ -28,6 +27,7 @@ __all__ = [
     "Problem",
     "Reply",
     "Search",
+    "SearchCost",
     "Watch",
     "places",
     "ranks",
@@ -123,7 +123,7 @@ class Objective:
     """
 
     temperature: float = 1.0
-    chain: Chain | None = None
+    chain: StepCosts | None = None
     offset: float = 0.0
 
     @property
@@ -158,7 +158,7 @@ class Problem:
     actions: tuple[int, ...]
     constraints: Constraints = Constraints()
     objective: Objective = Objective()
-    guide: Chain | None = None
+    guide: StepCosts | None = None
 
     def __repr__(self) -> str:
         size, asked = len(self.actions), self.constraints.summary() or "nothing"
@@ -166,7 +166,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchCost:
     """What a search cost.
 
     Attributes:
@@ -178,8 +178,8 @@ class Effort:
     token_forwards: int
     leaves: int
 
-    def __add__(self, other: Effort) -> Effort:
-        return Effort(self.token_forwards + other.token_forwards, self.leaves + other.leaves)
+    def __add__(self, other: SearchCost) -> SearchCost:
+        return SearchCost(self.token_forwards + other.token_forwards, self.leaves + other.leaves)
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Plans:
     actions: NDArray[np.int64]
     energies: NDArray[np.float64]
     scores: NDArray[np.float64]
-    evaluated: Effort
+    evaluated: SearchCost
     exact: bool
     tasks: NDArray[np.int64] | None = None
     searched: int = 1
@@ -362,7 +362,7 @@ class Best:
         order = order[scores[order].argsort(stable=True)][: self.top_k]
         self.scores, self.energies, self.ranks = scores[order], energies[order], ranks[order]
 
-    def plans(self, problem: Problem, horizon: int, effort: Effort, *, exact: bool) -> Plans:
+    def plans(self, problem: Problem, horizon: int, effort: SearchCost, *, exact: bool) -> Plans:
         """Decode the ranks into action ids."""
         chosen = places(self.ranks.numpy(), len(problem.actions), horizon)
         return Plans(

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.search.parts import Part, Searchable, Whole, parts_of
+from cefito.search.component import Part, Searchable, Whole, parts_of
 from cefito.search.problem import Best, Field, places
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cefito.search.parts import Part, Searchable, parts_of, root_of
+from cefito.search.component import Part, Searchable, parts_of, root_of
 from cefito.search.problem import working_bytes
 from cefito.search.space import Space, observations
 

@@ -7,12 +7,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from cefito.errors import ConfigError
-from cefito.settings import Frozen, validated
+from cefito.settings import Settings, validated
 
 __all__ = ["SearchConfig", "changed_settings", "search_settings"]
 
 
-class SearchConfig(Frozen):
+class SearchConfig(Settings):
     """How plans are searched.
 
     Attributes:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cefito.errors import ConfigError
-from cefito.search.chain import Chain, Cheapest
 from cefito.search.feasible import Feasible
 from cefito.search.problem import Problem
+from cefito.search.step_costs import Cheapest, StepCosts
 
 __all__ = ["Space", "compiled", "observations"]
 
@@ -68,16 +68,16 @@ class Space:
         forbidding = self.objective.chain is not None and not self.objective.chain.finite
         self._ahead = self.objective.chain.to_go() if forbidding and self.objective.chain else None
         self.free = self.feasible is None and not forbidding
-        if forbidding and not len(self.cheapest(Chain.free(horizon, self.size), 1).costs):
+        if forbidding and not len(self.cheapest(StepCosts.free(horizon, self.size), 1).costs):
             raise ConfigError(
                 "no sequence of the allowed actions satisfies the constraints and has a finite "
                 "cost. Allow more transitions or drop a constraint."
             )
 
     @property
-    def guide(self) -> Chain:
+    def guide(self) -> StepCosts:
         """Where to look first."""
-        return self.problem.guide or self.objective.chain or Chain.free(self.horizon, self.size)
+        return self.problem.guide or self.objective.chain or StepCosts.free(self.horizon, self.size)
 
     def children(self, prefixes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which actions may follow prefixes [n, t], as [n, A]."""
@@ -99,7 +99,7 @@ class Space:
             allowed &= np.isfinite(self.objective.chain.cost(sequences))
         return allowed
 
-    def cheapest(self, guide: Chain, count: int) -> Cheapest:
+    def cheapest(self, guide: StepCosts, count: int) -> Cheapest:
         """The `count` allowed sequences that are cheapest under a guide."""
         return guide.cheapest(count, None if self.free else self.children)
 

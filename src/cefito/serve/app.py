@@ -20,14 +20,12 @@ from cefito.errors import CefitoError
 from cefito.runtime import pick_device
 from cefito.serve import docs
 from cefito.serve.describe import described, videos_of
-from cefito.serve.door import Door, problem_bytes, request_id_of
 from cefito.serve.metrics import CONTENT_TYPE_LATEST, Metrics
+from cefito.serve.middleware import RequestMiddleware, problem_bytes, request_id_of
 from cefito.serve.models import open_models
 from cefito.serve.page.routes import page_router
-from cefito.serve.problems import MEDIA_TYPE, Problem, RefusedError, of_error
-from cefito.serve.service import Service, first_error
-from cefito.serve.settings import ServiceSettings
-from cefito.serve.wire import (
+from cefito.serve.problems import MEDIA_TYPE, Problem, ProblemError, of_error
+from cefito.serve.schemas import (
     BatchAnswer,
     BatchRequest,
     Health,
@@ -37,6 +35,8 @@ from cefito.serve.wire import (
     UploadRequest,
     VideosAnswer,
 )
+from cefito.serve.service import Service, first_error
+from cefito.serve.settings import ServiceSettings
 
 __all__ = ["create_app"]
 
@@ -94,7 +94,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.state.service = service
     limits, token = settings.limits, settings.token
     app.add_middleware(
-        Door,
+        RequestMiddleware,
         metrics=metrics,
         body_bytes=int(limits.body_mib * 2**20),
         upload_bytes=int(limits.upload_mib * 2**20),
@@ -127,7 +127,7 @@ _SEARCHING = _responses(400, 403, 408, 413, 422, 429, 503, 504)
 def _handle_errors(app: FastAPI, service: Service) -> None:
     """Have every error answered by a problem document."""
 
-    def answer(request: Request, refused: RefusedError) -> Response:
+    def answer(request: Request, refused: ProblemError) -> Response:
         return Response(
             problem_bytes(refused, request_id_of(request.scope)),
             status_code=refused.status,
@@ -136,7 +136,7 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
         )
 
     async def refused(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, RefusedError)
+        assert isinstance(problem, ProblemError)
         return answer(request, problem)
 
     async def of_library(request: Request, problem: Exception) -> Response:
@@ -146,41 +146,41 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
     async def invalid(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, RequestValidationError)
         detail, field = first_error(problem.errors())
-        return answer(request, RefusedError(422, "invalid", detail, field=field))
+        return answer(request, ProblemError(422, "invalid", detail, field=field))
 
     async def by_status(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, HTTPException)
         limits, upload = service.limits, request.url.path == UPLOAD
         most = int((limits.upload_mib if upload else limits.body_mib) * 2**20)
         refused = {
-            400: RefusedError(
+            400: ProblemError(
                 400, "invalid", "the body cannot be read as what it says that it is."
             ),
-            404: RefusedError(
+            404: ProblemError(
                 404, "not-found", "there is nothing here. GET /docs shows what there is."
             ),
-            405: RefusedError(
+            405: ProblemError(
                 405, "not-found", "not by this method. GET /docs shows what there is."
             ),
-            408: RefusedError(
+            408: ProblemError(
                 408,
                 "slow",
                 f"the body did not arrive within {limits.receive_seconds:g} seconds. Send it "
                 "faster, or less.",
             ),
-            413: RefusedError(
+            413: ProblemError(
                 413,
                 "too-large",
                 f"the body is larger than {most:,} bytes. Send less at a time.",
                 numbers={"limit": most},
             ),
         }.get(
-            problem.status_code, RefusedError(problem.status_code, "invalid", str(problem.detail))
+            problem.status_code, ProblemError(problem.status_code, "invalid", str(problem.detail))
         )
         refused.headers.update(problem.headers or {})
         return answer(request, refused)
 
-    app.add_exception_handler(RefusedError, refused)
+    app.add_exception_handler(ProblemError, refused)
     app.add_exception_handler(CefitoError, of_library)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, by_status)
@@ -213,7 +213,7 @@ def _add_plans(app: FastAPI, service: Service) -> None:
         """The best plans between two uploaded pictures, or two moments of an uploaded video."""
         service.check_upload()
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-            raise RefusedError(
+            raise ProblemError(
                 422, "invalid", "expected multipart/form-data. GET /docs shows its parts."
             )
         async with request.form(
@@ -231,7 +231,7 @@ def _read_form(
     texts = {name: part for name, part in form.items() if isinstance(part, str)}
     strange = set(texts) - set(_FIELDS)
     if strange or set(files) not in ({"initial", "goal"}, {"video"}):
-        raise RefusedError(
+        raise ProblemError(
             422,
             "invalid",
             "expected the files 'initial' and 'goal', or 'video' with 'start' and 'end', and "
@@ -241,10 +241,10 @@ def _read_form(
         body = UploadRequest.model_validate_json(texts.get("request", "{}"))
     except ValidationError as problem:
         detail, field = first_error(problem.errors(include_input=False, include_url=False))
-        raise RefusedError(422, "invalid", detail, field=field) from problem
+        raise ProblemError(422, "invalid", detail, field=field) from problem
     if "video" not in files:
         if "start" in texts or "end" in texts:
-            raise RefusedError(422, "invalid", "'start' and 'end' are for a video. Leave them out.")
+            raise ProblemError(422, "invalid", "'start' and 'end' are for a video. Leave them out.")
         return body, files, None
     return body, files, (_seconds(texts, "start"), _seconds(texts, "end"))
 
@@ -255,7 +255,7 @@ def _seconds(texts: dict[str, str], name: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1e6:
-        raise RefusedError(
+        raise ProblemError(
             422, "invalid", f"'{name}': expected a second of the video, such as 12.5.", field=name
         )
     return value
@@ -321,7 +321,7 @@ def _add_watching(app: FastAPI, service: Service) -> None:
     async def ready() -> Health:
         """That it takes requests."""
         if not service.engine.open:
-            raise RefusedError(
+            raise ProblemError(
                 503,
                 "not-ready",
                 "the service takes no requests now.",

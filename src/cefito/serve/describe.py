@@ -6,10 +6,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 from cefito.data.names import find_task
-from cefito.planners.runs.info import versions
+from cefito.runs.info import versions
 from cefito.search.registry import SEARCHES
 from cefito.serve.models import Served
-from cefito.serve.wire import (
+from cefito.serve.schemas import (
     LimitsOfModel,
     ModelAnswer,
     Named,

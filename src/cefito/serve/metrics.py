@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.types import Scope
 
-from cefito.serve.engine import Engine, Job
+from cefito.serve.scheduler import Engine, Job
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 

@@ -13,11 +13,11 @@ import torch
 from cefito.data.prepared import open_dataset
 from cefito.data.text import nfc
 from cefito.errors import CefitoError, ConfigError, RunError
-from cefito.planners.asking.observer import Recipe
-from cefito.planners.runs.folders import horizons_in
-from cefito.planners.runs.matching import DatasetMatch, match_dataset
-from cefito.planners.runs.run import Run, open_run
-from cefito.serve.problems import RefusedError
+from cefito.inference.observer import Recipe
+from cefito.runs.folders import horizons_in
+from cefito.runs.matching import DatasetMatch, match_dataset
+from cefito.runs.run import Run, open_run
+from cefito.serve.problems import ProblemError
 
 __all__ = ["Models", "Served", "open_models"]
 
@@ -73,7 +73,7 @@ class Models:
         """The one run of a name and a horizon, each of which may be left out.
 
         Raises:
-            RefusedError: None fits, or several do.
+            ProblemError: None fits, or several do.
         """
         fitting = [
             served
@@ -91,11 +91,11 @@ class Models:
         if not fitting:
             known = [served for served in self.runs if name in (None, served.name)]
             field = "horizon" if known and horizon is not None else "run"
-            raise RefusedError(
+            raise ProblemError(
                 422, "invalid", f"no run fits {asked}; there are {listed}. Name one.", field=field
             )
         field = "horizon" if len({served.name for served in fitting}) == 1 else "run"
-        raise RefusedError(
+        raise ProblemError(
             422,
             "invalid",
             f"{len(fitting)} runs fit{f' {asked}' if asked else ''}; there are {listed}. Say which "

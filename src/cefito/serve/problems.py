@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cefito.errors import CefitoError
 
-__all__ = ["MEDIA_TYPE", "Problem", "RefusedError", "of_error"]
+__all__ = ["MEDIA_TYPE", "Problem", "ProblemError", "of_error"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -54,7 +54,7 @@ class Problem(BaseModel):
     field: str | None = None
 
 
-class RefusedError(Exception):
+class ProblemError(Exception):
     """A request that is answered by a problem.
 
     Attributes:
@@ -111,7 +111,7 @@ _TITLES = {
 }
 
 
-def of_error(problem: CefitoError, names: Mapping[str, str] | None = None) -> RefusedError:
+def of_error(problem: CefitoError, names: Mapping[str, str] | None = None) -> ProblemError:
     """An error of the library as a refusal.
 
     Args:
@@ -124,4 +124,4 @@ def of_error(problem: CefitoError, names: Mapping[str, str] | None = None) -> Re
     for command, call in _CALLS.items():
         detail = detail.replace(command, call)
     setting = problem.setting
-    return RefusedError(422, "invalid", detail, field=_FIELDS.get(setting, setting) or None)
+    return ProblemError(422, "invalid", detail, field=_FIELDS.get(setting, setting) or None)

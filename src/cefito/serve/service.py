@@ -18,15 +18,16 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from cefito.errors import CefitoError
-from cefito.planners.asking.answer import Answer
-from cefito.planners.asking.observer import Recipe
+from cefito.inference.answer import Answer
+from cefito.inference.observer import Recipe
 from cefito.planners.queries import Queries
-from cefito.serve.asked import Asked, answered, job_of, prepare, solve
-from cefito.serve.door import request_id_of
-from cefito.serve.engine import BusyError, ClosedError, Engine, ExpiredError, Job
 from cefito.serve.metrics import Metrics
+from cefito.serve.middleware import request_id_of
 from cefito.serve.models import Models, Served
-from cefito.serve.problems import Problem, RefusedError, of_error
+from cefito.serve.problems import Problem, ProblemError, of_error
+from cefito.serve.requests import PreparedRequest, answered, job_of, prepare, solve
+from cefito.serve.scheduler import BusyError, ClosedError, Engine, ExpiredError, Job
+from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadRequest
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import (
     Decoder,
@@ -36,7 +37,6 @@ from cefito.serve.uploads import (
     as_queries,
     kept,
 )
-from cefito.serve.wire import PlanAnswer, PlanRequest, UploadRequest
 
 __all__ = ["Service", "first_error"]
 
@@ -88,7 +88,7 @@ class Service:
         """The answer to one query.
 
         Raises:
-            RefusedError: Why there is none.
+            ProblemError: Why there is none.
         """
         asked = await self._aside(lambda: prepare(self.models, self.limits, body))
         return await self._searched(request, asked, body.deadline_seconds)
@@ -97,10 +97,10 @@ class Service:
         """An answer or a problem for each query.
 
         Raises:
-            RefusedError: There are too many, or the queue has no room for them.
+            ProblemError: There are too many, or the queue has no room for them.
         """
         if len(queries) > self.limits.queries:
-            raise RefusedError(
+            raise ProblemError(
                 422,
                 "invalid",
                 f"{len(queries)} queries: at most {self.limits.queries} are taken in one batch. "
@@ -109,9 +109,9 @@ class Service:
                 numbers={"limit": self.limits.queries},
             )
         read = await self._aside(lambda: [self._read(value) for value in queries])
-        jobs: list[Job | RefusedError] = []
+        jobs: list[Job | ProblemError] = []
         for one in read:
-            if isinstance(one, RefusedError):
+            if isinstance(one, ProblemError):
                 jobs.append(one)
                 continue
             asked, seconds = one
@@ -123,11 +123,11 @@ class Service:
         try:
             for job in jobs:
                 try:
-                    if isinstance(job, RefusedError):
+                    if isinstance(job, ProblemError):
                         raise job
                     answer = await self._awaited(request, job)
                     found.append(self._sent(request, job, answer))
-                except RefusedError as problem:
+                except ProblemError as problem:
                     found.append(
                         Problem.model_validate(problem.document(request_id_of(request.scope)))
                     )
@@ -152,12 +152,12 @@ class Service:
             span: The two moments in seconds, of a video.
 
         Raises:
-            RefusedError: Why there is none.
+            ProblemError: Why there is none.
         """
         served = self.models.find(body.run, body.horizon)
         encoding = self._encoder_for(served, pictures=span is None)
         if self._uploads >= self.limits.uploads:
-            raise RefusedError(
+            raise ProblemError(
                 429,
                 "busy",
                 f"{self._uploads} uploads wait to be encoded. Try again in a moment.",
@@ -188,10 +188,10 @@ class Service:
         """Refuse uploads where nothing encodes them, before they are read.
 
         Raises:
-            RefusedError: There is no encoder.
+            ProblemError: There is no encoder.
         """
         if self.encoding is None:
-            raise RefusedError(
+            raise ProblemError(
                 422,
                 "no-encoder",
                 "this service has no encoder for uploads. Send observations, or ask its operator "
@@ -202,19 +202,21 @@ class Service:
         """Done off the event loop, only so many at a time."""
         return await anyio.to_thread.run_sync(work, limiter=self._preparing)
 
-    def _read(self, value: Any) -> tuple[Asked, float | None] | RefusedError:
+    def _read(self, value: Any) -> tuple[PreparedRequest, float | None] | ProblemError:
         """One query of a batch."""
         try:
             body = PlanRequest.model_validate(value)
         except ValidationError as problem:
             detail, field = first_error(problem.errors(include_input=False, include_url=False))
-            return RefusedError(422, "invalid", detail, field=field)
+            return ProblemError(422, "invalid", detail, field=field)
         try:
             return prepare(self.models, self.limits, body), body.deadline_seconds
-        except RefusedError as problem:
+        except ProblemError as problem:
             return problem
 
-    async def _searched(self, request: Request, asked: Asked, seconds: float | None) -> PlanAnswer:
+    async def _searched(
+        self, request: Request, asked: PreparedRequest, seconds: float | None
+    ) -> PlanAnswer:
         job = job_of(asked, self.limits, self._deadline(request, seconds))
         self._submit([job])
         try:
@@ -237,7 +239,7 @@ class Service:
             seconds = min(60, max(1, math.ceil(problem.seconds)))
             for job in jobs:
                 self._count(job, "busy")
-            raise RefusedError(
+            raise ProblemError(
                 429,
                 "busy",
                 f"{self.engine.waiting} searches wait, and there is room for {self.limits.queue}. "
@@ -260,7 +262,7 @@ class Service:
             job.abandoned = True
             if gone.done():
                 self._count(job, "cancelled")
-                raise RefusedError(499, "gone", "the client has gone.")
+                raise ProblemError(499, "gone", "the client has gone.")
             self._count(job, "expired")
             raise _expired()
         finally:
@@ -290,7 +292,7 @@ class Service:
         return answer
 
     def _sent(self, request: Request, job: Job, answer: Answer) -> PlanAnswer:
-        asked: Asked = job.work
+        asked: PreparedRequest = job.work
         state = request.scope["state"]
         state.setdefault("noted", {}).update(run=asked.served.name, horizon=asked.run.horizon)
         return answered(
@@ -298,7 +300,7 @@ class Service:
         )
 
     def _count(self, job: Job, outcome: str, tokens: int = 0) -> None:
-        asked: Asked = job.work
+        asked: PreparedRequest = job.work
         self.metrics.searched(asked.served.name, asked.run.horizon, outcome, job=job, tokens=tokens)
 
     def _encoding(self) -> EncodingProcess | None:
@@ -322,7 +324,7 @@ class Service:
         if served.pictures if pictures else served.video:
             return self.encoding
         remedy = "a video and its two times" if served.video else "observations"
-        raise RefusedError(
+        raise ProblemError(
             422,
             "no-encoder",
             f"the encoder of the run {served.title} takes no "
@@ -346,8 +348,8 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _expired() -> RefusedError:
-    return RefusedError(
+def _expired() -> ProblemError:
+    return ProblemError(
         504,
         "deadline",
         "no plan was found before the deadline. Allow more seconds, search with 'guided', or "
@@ -356,8 +358,8 @@ def _expired() -> RefusedError:
     )
 
 
-def _closing() -> RefusedError:
-    return RefusedError(
+def _closing() -> ProblemError:
+    return ProblemError(
         503,
         "not-ready",
         "the service is ending. Ask another one, or this one when it has begun anew.",

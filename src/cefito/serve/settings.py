@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr, model_validator
 
 from cefito.errors import ConfigError
-from cefito.settings import Frozen
+from cefito.settings import Settings
 
 __all__ = ["TOKEN_VARIABLE", "Limits", "ServiceSettings", "read_token"]
 
@@ -17,7 +17,7 @@ TOKEN_VARIABLE = "CEFITO_TOKEN"
 SHORTEST_TOKEN = 16
 
 
-class Limits(Frozen):
+class Limits(Settings):
     """How much is done at a time, and for one request.
 
     Attributes:
@@ -74,7 +74,7 @@ class Limits(Frozen):
         return self
 
 
-class ServiceSettings(Frozen):
+class ServiceSettings(Settings):
     """A service.
 
     Attributes:

@@ -28,15 +28,15 @@ import numpy as np
 from cefito.errors import CefitoError, DataError
 from cefito.executors.base import Done
 from cefito.executors.worker import work
-from cefito.planners.asking.observer import Observer, Recipe
+from cefito.inference.observer import Observer, Recipe
 from cefito.planners.queries import Queries
-from cefito.serve.problems import RefusedError
+from cefito.serve.problems import ProblemError
 
 __all__ = ["Decoder", "EncodingProcess", "PicturePair", "Span", "as_queries", "kept"]
 
 _START_SECONDS = 180.0  # for a process to load torch and the encoder's packages
 _HEAD = 16
-_NOT_STARTED = RefusedError(
+_NOT_STARTED = ProblemError(
     503,
     "not-ready",
     "the encoder could not be started. Try again later.",
@@ -162,7 +162,7 @@ class EncodingProcess:
         """What the function gives.
 
         Raises:
-            RefusedError: It took too long, or its process ended.
+            ProblemError: It took too long, or its process ended.
         """
         return self._thread.submit(self._asked, asked).result()
 
@@ -183,7 +183,7 @@ class EncodingProcess:
         try:
             connection.send_bytes(ForkingPickler.dumps(asked))
             if not connection.poll(self._seconds):
-                raise RefusedError(
+                raise ProblemError(
                     422,
                     "upload",
                     f"the upload could not be encoded within {self._seconds:g} seconds. Send a "
@@ -192,13 +192,13 @@ class EncodingProcess:
             outcome = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError) as problem:
             self._end()
-            raise RefusedError(
+            raise ProblemError(
                 422,
                 "upload",
                 "the upload brought the decoder to its end; it is damaged. Convert it and send it "
                 "again.",
             ) from problem
-        except RefusedError:
+        except ProblemError:
             self._end()
             raise
         if isinstance(outcome, Done):
@@ -252,7 +252,7 @@ def kept(files: Mapping[str, IO[bytes]]) -> Iterator[dict[str, Path]]:
         files: What was uploaded: "initial" and "goal", which are pictures, or "video".
 
     Raises:
-        RefusedError: A file of another format than those that are decoded.
+        ProblemError: A file of another format than those that are decoded.
     """
     with tempfile.TemporaryDirectory(prefix="cefito-") as folder:
         paths = {}
@@ -264,7 +264,7 @@ def kept(files: Mapping[str, IO[bytes]]) -> Iterator[dict[str, Path]]:
             )
             if not fits:
                 what = "empty" if not head else "of another format"
-                raise RefusedError(
+                raise ProblemError(
                     422, "upload", f"'{name}' is {what}; expected {formats}.", field=name
                 )
             paths[name] = Path(folder) / name
@@ -293,10 +293,10 @@ def as_queries(found: Queries | str, paths: Mapping[str, Path]) -> Queries:
     """What the process gave, checked.
 
     Raises:
-        RefusedError: It gave a reason instead.
+        ProblemError: It gave a reason instead.
     """
     if isinstance(found, Queries):
         return Queries(initial=np.asarray(found.initial), goal=np.asarray(found.goal))
     for name, path in paths.items():
         found = found.replace(str(path), f"'{name}'")
-    raise RefusedError(422, "upload", found)
+    raise ProblemError(422, "upload", found)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.settings import Immutable
+from cefito.settings import Record
 
 __all__ = [
     "TrainingState",
@@ -81,7 +81,7 @@ def save_checkpoint(
     write_tensors(path, tensors, metadata={"state": json.dumps({**counters, "digest": digest})})
 
 
-class _Counters(Immutable):
+class _Counters(Record):
     """What stands in a checkpoint's metadata: the plain part of a `TrainingState`.
 
     Checkpoints of earlier versions have no digest.

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from cefito.errors import SamplingError
-from cefito.settings import Frozen
+from cefito.settings import Settings
 
 __all__ = ["ActionSets", "NegativeSampler", "NegativesConfig", "check_negatives"]
 
@@ -38,7 +38,7 @@ FEW = 256
 _LISTED = 1 << 20  # so many can be listed
 
 
-class NegativesConfig(Frozen):
+class NegativesConfig(Settings):
     """How many negatives of which kind.
 
     Attributes:

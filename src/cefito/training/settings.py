@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from cefito.precision import Precision
-from cefito.settings import Frozen
+from cefito.settings import Settings
 from cefito.training.negatives import NegativesConfig
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-class OptimiserConfig(Frozen):
+class OptimiserConfig(Settings):
     """AdamW.
 
     Attributes:
@@ -53,7 +53,7 @@ class OptimiserConfig(Frozen):
     clip: float = Field(0.0, ge=0)
 
 
-class EmaConfig(Frozen):
+class EmaConfig(Settings):
     """Exponential moving average of the weights; where it is on, the average is kept.
 
     Validation then sees the averaged weights, too.
@@ -69,7 +69,7 @@ class EmaConfig(Frozen):
     warmup: int = Field(400, ge=0)
 
 
-class StoppingConfig(Frozen):
+class StoppingConfig(Settings):
     """Early stopping and the choice of the best epoch, both on the validation split.
 
     Attributes:
@@ -87,7 +87,7 @@ class StoppingConfig(Frozen):
     candidates: int = Field(20_000, ge=1)
 
 
-class AugmentationConfig(Frozen):
+class AugmentationConfig(Settings):
     """Changes of the observations in training (paper: none).
 
     Attributes:
@@ -104,7 +104,7 @@ class AugmentationConfig(Frozen):
     swap: float = Field(0.0, ge=0, le=1)
 
 
-class TrainingConfig(Frozen):
+class TrainingConfig(Settings):
     """How a network is trained.
 
     Attributes:
@@ -119,7 +119,7 @@ class TrainingConfig(Frozen):
     precision: Precision = "auto"
 
 
-class MarginConfig(Frozen):
+class MarginConfig(Settings):
     """Adaptive margins (paper, Eq. 3).
 
     Attributes:
@@ -133,7 +133,7 @@ class MarginConfig(Frozen):
     order: float = Field(0.0, ge=0, le=1)
 
 
-class LossConfig(Frozen):
+class LossConfig(Settings):
     """The contrastive loss.
 
     Attributes:
@@ -151,7 +151,7 @@ class LossConfig(Frozen):
     margin: MarginConfig = MarginConfig()
 
 
-class AuxiliaryConfig(Frozen):
+class AuxiliaryConfig(Settings):
     """Auxiliary action reconstruction (paper, Sec. 3.2 and Supp. A).
 
     Attributes:

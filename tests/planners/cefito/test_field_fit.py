@@ -9,8 +9,8 @@ import torch
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
-from cefito.field import EnergyField, JointField
-from cefito.field.joint import PartName
+from cefito.field import CompositeField, EnergyField
+from cefito.field.composite_field import PartName
 from cefito.files import load_tensors, write_tensors
 from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.field_fit import FIELD, part_seed
@@ -105,7 +105,7 @@ def test_every_part_is_trained_by_itself(fitted, folder):
 
 def test_the_first_part_is_the_field_of_one_direction(fitted, alone):
     joint, plain = fitted.planner.field, alone.field
-    assert isinstance(joint, JointField)
+    assert isinstance(joint, CompositeField)
     assert isinstance(plain, EnergyField)
     for name, value in plain.state_dict().items():
         assert torch.equal(value, joint.state_dict()[name])

@@ -18,11 +18,11 @@ from cefito.planners.cefito.hypotheses import (
     no_plans,
 )
 from cefito.planners.cefito.weights import NOTHING_FITTED, PAPER, ObjectiveFit, Weights
-from cefito.planners.chain.model import ChainModel
-from cefito.planners.chain.network import ChainNetwork
-from cefito.planners.chain.settings import ChainConfig
-from cefito.planners.chain.states import TaskStates
-from cefito.search import Constraints, Effort, NGramPrior, Plans
+from cefito.planners.crf.model import ChainModel
+from cefito.planners.crf.network import ChainNetwork
+from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.crf.states import TaskStates
+from cefito.search import Constraints, NGramPrior, Plans, SearchCost
 from cefito.search.space import Space
 
 ACTIONS = ((0, 2, 5), (1, 2, 3, 4), (0, 4))
@@ -272,7 +272,7 @@ def test_constraints_go_into_every_problem():
     assert [problem.constraints for problem in problems] == [constraints] * 4
 
 
-SMALL = Effort(3, 2)
+SMALL = SearchCost(3, 2)
 
 
 def plans(*rows, effort=SMALL, exact=True):
@@ -294,7 +294,7 @@ def hypothesis(task):
 def test_merging():
     found = [
         (hypothesis(7), plans((1, (0, 3)), (2, (0, 1)), (5, (2, 2)))),
-        (hypothesis(3), plans((0.5, (2, 2)), (2, (0, 0)), (3, (0, 3)), effort=Effort(10, 20))),
+        (hypothesis(3), plans((0.5, (2, 2)), (2, (0, 0)), (3, (0, 3)), effort=SearchCost(10, 20))),
     ]
     best = merged(found, 10)
     # by score, then ids; each once
@@ -302,7 +302,7 @@ def test_merging():
     assert best.scores.tolist() == [0.5, 1, 2, 2]
     assert best.energies.tolist() == [1, 1.5, 2.5, 2.5]
     assert best.tasks.tolist() == [3, 7, 3, 7]
-    assert best.evaluated == Effort(13, 22)
+    assert best.evaluated == SearchCost(13, 22)
     assert best.exact
     assert best.searched == 2
     assert merged(found, 3).actions.tolist() == [[2, 2], [0, 3], [0, 0]]
@@ -327,7 +327,7 @@ def test_no_plans():
     nothing = no_plans(4)
     assert nothing.actions.shape == (0, 4)
     assert len(nothing) == len(nothing.energies) == len(nothing.scores) == len(nothing.tasks) == 0
-    assert (nothing.evaluated, nothing.exact, nothing.searched) == (Effort(0, 0), False, 0)
+    assert (nothing.evaluated, nothing.exact, nothing.searched) == (SearchCost(0, 0), False, 0)
 
 
 def test_making_problems_changes_nothing():

@@ -10,15 +10,15 @@ import torch
 from cefito.planners.cefito.hypotheses import Hypothesis, merged
 from cefito.planners.cefito.posterior import Posterior
 from cefito.planners.cefito.weights import Weights
-from cefito.planners.chain.inference import SequenceScores
-from cefito.planners.chain.model import ChainEvidence
-from cefito.planners.chain.states import TaskStates
-from cefito.search.problem import Effort, Plans
+from cefito.planners.crf.inference import SequenceScores
+from cefito.planners.crf.model import ChainEvidence
+from cefito.planners.crf.states import TaskStates
+from cefito.search.problem import Plans, SearchCost
 
 HORIZON, QUERIES = 3, 2
 ACTIONS = ((0, 1, 2), (2, 3), (), (4,))  # of each task; the third has none
 EVERY = tuple(range(len(ACTIONS)))
-EFFORT = Effort(0, 0)
+EFFORT = SearchCost(0, 0)
 
 
 def evidence(seed=0):

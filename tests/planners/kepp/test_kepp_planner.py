@@ -20,7 +20,7 @@ from cefito.planners.kepp.networks import PlanModel, StepModel
 from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.settings import load_config
-from cefito.search.problem import Effort
+from cefito.search.problem import SearchCost
 
 TINY = {
     f"kepp.{network}.{key}": value
@@ -226,7 +226,7 @@ def test_plans_are_those_of_the_parts(world, training, planner):
         np.testing.assert_allclose(
             plan.energies, -table[np.arange(3), plan.actions].astype(float).sum(axis=1)
         )
-        assert plan.evaluated == Effort(token_forwards=3 * 8, leaves=0)
+        assert plan.evaluated == SearchCost(token_forwards=3 * 8, leaves=0)
         assert not plan.exact
     right = [
         (plan.actions[0] == actions).all() for plan, actions in zip(plans, val.actions, strict=True)
@@ -256,7 +256,7 @@ def test_without_graph_and_ends(world, graphless):
     size = graphless.model.network.action_count
     assert not given[..., : 2 * size].any()
     (plan,) = graphless.plan(queries.subset([0]), 2)
-    assert plan.evaluated == Effort(token_forwards=3 * 4, leaves=0)
+    assert plan.evaluated == SearchCost(token_forwards=3 * 4, leaves=0)
 
 
 def test_names_say_what_is_not_as_it_is_by_default(planner, graphless):

@@ -8,7 +8,6 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.rows import find_rows
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
@@ -17,8 +16,9 @@ from cefito.planners.mtid.planner import MtidModel, MtidPlanner
 from cefito.planners.mtid.settings import MtidSettings
 from cefito.planners.mtid.tasks import MtidTaskModel
 from cefito.planners.settings import load_config
-from cefito.planners.task_model import TaskModel
+from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import generator_for
+from cefito.study.variants import find_rows
 from cefito.training.distributed import Processes
 
 TINY = {

@@ -10,11 +10,11 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import DataError
-from cefito.planners.descriptions import name_vectors
 from cefito.planners.p3iv.loss import FACTOR, P3ivLoss, diversity
 from cefito.planners.p3iv.names import language_vectors
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.planners.shared.descriptions import name_vectors
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 

@@ -12,7 +12,6 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.rows import find_rows
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
@@ -20,6 +19,7 @@ from cefito.planners.p3iv.decoding import best_sequences, greedy
 from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.p3iv.settings import P3ivSettings
 from cefito.planners.settings import load_config
+from cefito.study.variants import find_rows
 
 TINY = {
     "rows": 2,

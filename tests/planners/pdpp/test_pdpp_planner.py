@@ -23,9 +23,9 @@ from cefito.planners.pdpp.network import PdppNetwork
 from cefito.planners.pdpp.planner import PdppModel, PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 from cefito.planners.settings import load_config
-from cefito.planners.task_model import TaskModel
+from cefito.planners.shared.task_model import TaskModel
 from cefito.runtime import generator_for
-from cefito.search.problem import Effort
+from cefito.search.problem import SearchCost
 from cefito.training.distributed import Processes
 
 TINY = {
@@ -304,7 +304,7 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     scores = np.random.default_rng(seed).standard_normal((horizon, actions))
     scores = np.round(scores) if ties else scores
-    best = best_plans(scores, top_k, Effort(0, 0))
+    best = best_plans(scores, top_k, SearchCost(0, 0))
     every = sorted(
         (-sum(scores[step, action] for step, action in enumerate(row)), row)
         for row in itertools.product(range(actions), repeat=horizon)
@@ -318,7 +318,7 @@ def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
 
 def test_many_actions_are_no_burden():
     scores = np.random.default_rng(0).standard_normal((6, 778))
-    best = best_plans(scores, 50, Effort(0, 0))
+    best = best_plans(scores, 50, SearchCost(0, 0))
     np.testing.assert_array_equal(best.actions[0], scores.argmax(axis=1))
     assert len(np.unique(best.actions, axis=0)) == len(best) == 50
     assert (np.diff(best.energies) >= 0).all()
@@ -335,7 +335,7 @@ def test_plans(world, training, planner):
             plan.energies, -table[np.arange(3), plan.actions].astype(float).sum(axis=1)
         )
         assert plan.actions.shape == (5, 3)
-        assert plan.evaluated == Effort(token_forwards=3 * 4, leaves=0)
+        assert plan.evaluated == SearchCost(token_forwards=3 * 4, leaves=0)
         assert not plan.exact
     success = np.mean(
         [

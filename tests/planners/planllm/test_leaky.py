@@ -10,10 +10,7 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import joined_windows, reversed_windows, with_between
 from cefito.errors import ConfigError, DataError
-from cefito.evaluation.results import gather
-from cefito.evaluation.rows import ROWS, find_rows
 from cefito.evaluation.score import evaluate_planner
-from cefito.evaluation.study import Study, run_study
 from cefito.planners.base import Queries
 from cefito.planners.planllm.leaky import LeakyPlanner
 from cefito.planners.planllm.planner import PlanLlmPlanner
@@ -21,6 +18,9 @@ from cefito.planners.planllm.settings import PlanLlmSettings
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaSettings
 from cefito.planners.settings import load_config
+from cefito.study.results import gather
+from cefito.study.study import Study, run_study
+from cefito.study.variants import ROWS, find_rows
 
 TINY = {
     f"{section}.{name}": value

@@ -13,7 +13,6 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.evaluation.rows import find_rows
 from cefito.planners.base import Queries
 from cefito.planners.planllm.layers import Exchange, QueryTransformer
 from cefito.planners.planllm.loss import PlanLlmLoss
@@ -25,6 +24,7 @@ from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.settings import SchemaConfig
 from cefito.planners.settings import load_config
 from cefito.runtime import generator_for
+from cefito.study.variants import find_rows
 from cefito.training.distributed import Processes
 
 PARTS = {"hidden": 12, "width": 8, "heads": 2, "feedforward": 10, "descriptions": "free"}

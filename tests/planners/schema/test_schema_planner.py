@@ -10,18 +10,18 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.evaluation.rows import find_rows
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
-from cefito.planners.descriptions import EndMeans, template_vectors
 from cefito.planners.schema import described as described_module
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaConfig, SchemaSettings
 from cefito.planners.settings import load_config
-from cefito.planners.transitions import counted_transitions
+from cefito.planners.shared.descriptions import EndMeans, template_vectors
+from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for
+from cefito.study.variants import find_rows
 from cefito.training.distributed import Processes
 
 TINY = {

@@ -3,8 +3,8 @@ import pytest
 
 from cefito.data.taxonomy import Action, Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners.descriptions import name_vectors
 from cefito.planners.settings import load_config
+from cefito.planners.shared.descriptions import name_vectors
 from cefito.planners.viterbi.descriptions import fixed_descriptions
 from cefito.planners.viterbi.settings import ViterbiConfig
 

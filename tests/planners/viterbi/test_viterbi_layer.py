@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cefito.planners import transitions as shared
-from cefito.planners.transitions import k_best
+from cefito.planners.shared import transitions as shared
+from cefito.planners.shared.transitions import k_best
 from cefito.planners.viterbi.layer import decode, log_marginals, transition_probabilities
-from cefito.search.chain import Chain
+from cefito.search.step_costs import StepCosts
 
 SMALL = {
     "batch": st.integers(0, 3),
@@ -227,7 +227,7 @@ def test_the_best_sequences_are_those_of_a_chain(horizon, size, count):
             -emissions[row, step].numpy() - (transitions.numpy() if step else 0)
             for step in range(horizon)
         )
-        expected = Chain(costs=costs).cheapest(count)
+        expected = StepCosts(costs=costs).cheapest(count)
         kept = sums[row] > -torch.inf
         np.testing.assert_array_equal(result[row][kept].numpy(), expected.sequences)
         np.testing.assert_allclose(-sums[row][kept].numpy(), expected.costs)
@@ -258,7 +258,7 @@ def test_a_large_vocabulary():
     marginals = log_marginals(emissions, transition_probabilities(counts, clamped=True))[0]
     raw = transition_probabilities(counts, clamped=False).log()
     costs = tuple((-marginals[step] - (raw if step else 0)).numpy() for step in range(4))
-    expected = Chain(costs=costs).cheapest(3)
+    expected = StepCosts(costs=costs).cheapest(3)
     np.testing.assert_array_equal(best.sequences[0].numpy(), expected.sequences)
     np.testing.assert_allclose(-best.sums[0].numpy(), expected.costs)
 

@@ -17,9 +17,9 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
-from cefito.planners.graph import transition_counts
 from cefito.planners.settings import load_config, run_config
-from cefito.planners.transitions import k_best
+from cefito.planners.shared.graph import transition_counts
+from cefito.planners.shared.transitions import k_best
 from cefito.planners.viterbi.layer import log_marginals, transition_probabilities
 from cefito.planners.viterbi.loss import ViterbiLoss
 from cefito.planners.viterbi.network import ViterbiNetwork

@@ -12,12 +12,12 @@ pytest.importorskip("av")
 pytest.importorskip("transformers")
 
 from cefito.data import PreparedDataset
-from cefito.data.sources import prepare, read_table
+from cefito.data.readers import prepare, read_table
 from cefito.encoders.extraction import extract_videos
 from cefito.encoders.video import open_encoder
-from cefito.planners.runs.run import Run
-from cefito.planners.runs.train import train_run
 from cefito.planners.settings import load_config
+from cefito.runs.run import Run
+from cefito.runs.train import train_run
 from cefito.serve.settings import ServiceSettings
 from drawn import draw_greys
 from tiny_models import tiny_dinov2

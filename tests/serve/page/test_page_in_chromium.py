@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from browsing import chromium, faults
-from cefito.planners.asking.answer import answer
-from cefito.planners.asking.named import NamedConstraints
-from cefito.planners.asking.query import query_from_video
+from cefito.inference.answer import answer
+from cefito.inference.named_constraints import NamedConstraints
+from cefito.inference.query import query_from_video
 from cefito.report.mistakes import missing_steps, step_kinds
 from cefito.serve.app import create_app
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.data.prepared import check_action_text, write_dataset
+from cefito.data.readers.source import read_folder
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.simulation.probe import run_probe
-from cefito.data.sources.source import read_folder
 from cefito.data.videos import Annotations
 from cefito.errors import ConfigError, DataError
 from cefito.files import load_npy, sha256

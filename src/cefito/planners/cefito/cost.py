@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cefito.planners.cefito.posterior import COMPARED
 from cefito.search.constraints import Constraints
-from cefito.search.effort import choices
-from cefito.search.effort import most_operations as of_problem
+from cefito.search.cost_bound import choices
+from cefito.search.cost_bound import most_operations as of_problem
 from cefito.search.problem import Search
 
 if TYPE_CHECKING:

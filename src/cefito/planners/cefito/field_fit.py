@@ -12,15 +12,21 @@ from torch import Tensor
 from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows, reversed_windows
 from cefito.errors import ConfigError
+from cefito.field.composite_field import (
+    CompositeField,
+    PartName,
+    make_field,
+    named_parts,
+    parameter_count,
+)
 from cefito.field.energy import EnergyField
-from cefito.field.joint import JointField, PartName, make_field, named_parts, parameter_count
 from cefito.field.predictor import normalise
 from cefito.field.settings import FieldConfig
 from cefito.planners.base import Shape
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems, warn_guided
 from cefito.planners.context import TrainingContext
-from cefito.planners.networks import copy_learned
+from cefito.planners.network import copy_learned
 from cefito.runtime import Stream, derived_seed, generator_for
 from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
@@ -39,8 +45,8 @@ def fit_field(
     settings: CefitoSettings,
     seed: int,
     context: TrainingContext,
-    start: EnergyField | JointField | None = None,
-) -> tuple[EnergyField | JointField, dict[str, TrainingResult]]:
+    start: EnergyField | CompositeField | None = None,
+) -> tuple[EnergyField | CompositeField, dict[str, TrainingResult]]:
     """Train all parts of the field, one after the other.
 
     Each keeps the epoch whose plans for validation windows are best by its own energy. A part's
@@ -185,7 +191,7 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
     return None if text is None else torch.from_numpy(text.astype(np.float32))
 
 
-def further_vectors(windows: Windows, start: EnergyField | JointField) -> Tensor | None:
+def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Tensor | None:
     """Frozen vectors of the actions that a field knows, and of new ones behind them, [K, W].
 
     None where the field learned them. Of mean observations, those that further windows show of

@@ -20,15 +20,15 @@ from pydantic import ConfigDict, Field, ValidationError
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy, is_id
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
-from cefito.field.joint import incremental_field, make_field
+from cefito.field.composite_field import incremental_field, make_field
 from cefito.field.settings import with_epsilon
 from cefito.files import load_tensors, read_json, write_json, write_tensors
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import OBJECTIVES, Evidence, ObjectiveFit, Weights
-from cefito.planners.chain.model import ChainModel
-from cefito.planners.task_model import TaskModel
+from cefito.planners.crf.model import ChainModel
+from cefito.planners.shared.task_model import TaskModel
 from cefito.search.prior import NGramPrior
-from cefito.settings import Immutable, validated
+from cefito.settings import Record, validated
 from cefito.training.checkpoint import load_weights
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write_planner(planner: CefitoPlanner, folder: Path) -> None:
     )
 
 
-class _Sizes(Immutable):
+class _Sizes(Record):
     """The entries of `planner.json` that no other class checks."""
 
     model_config = ConfigDict(extra="ignore")

@@ -19,8 +19,8 @@ from cefito.data.windows import Windows, video_folds
 from cefito.planners.base import Queries
 from cefito.planners.cefito.logistic import Comparison, choose_terms, fit_weights
 from cefito.planners.cefito.weights import NOTHING_FITTED, Evidence, ObjectiveFit, Weights
-from cefito.planners.chain.model import ChainModel
-from cefito.planners.confidence import confident_temperature
+from cefito.planners.crf.model import ChainModel
+from cefito.planners.shared.confidence import confident_temperature
 from cefito.progress import Advance, Progress, silent
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Field

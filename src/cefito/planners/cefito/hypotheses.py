@@ -15,12 +15,12 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
 from cefito.planners.base import UNCONSTRAINED, Queries
 from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
-from cefito.search.chain import Chain
 from cefito.search.constraints import Constraints
 from cefito.search.feasible import Feasible
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Effort, Objective, Plans, Problem
+from cefito.search.problem import Objective, Plans, Problem, SearchCost
 from cefito.search.space import Space
+from cefito.search.step_costs import StepCosts
 
 __all__ = [
     "Hypotheses",
@@ -59,7 +59,7 @@ class SequenceEvidence(Protocol):
     def log_tasks(self) -> NDArray[np.float64]:
         """Log-probability of each task, summed over its sequences, [N, C]."""
 
-    def costs(self, query: int, task: int) -> Chain:
+    def costs(self, query: int, task: int) -> StepCosts:
         """−log q(sequence | task, observations), over the places of the task's actions."""
 
 
@@ -162,7 +162,7 @@ class Hypotheses:
                 others; None allows all.
         """
         guide_weights = self.fitted.guide if weights.chain else _PRIOR
-        priors: dict[int, Chain] = {}  # large, and the same for all queries of a task
+        priors: dict[int, StepCosts] = {}  # large, and the same for all queries of a task
         problems = []
         for hypothesis in hypotheses:
             actions = self.space.actions[hypothesis.task]
@@ -211,7 +211,7 @@ def merged(found: Sequence[tuple[Hypothesis, Plans]], top_k: int) -> Plans:
         if len(kept) < top_k and (sequence := tuple(actions[row].tolist())) not in seen:
             seen.add(sequence)
             kept.append(row)
-    effort = sum((plans.evaluated for _, plans in found), Effort(0, 0))
+    effort = sum((plans.evaluated for _, plans in found), SearchCost(0, 0))
     return Plans(
         actions=actions[kept],
         energies=energies[kept],
@@ -231,7 +231,7 @@ def no_plans(horizon: int) -> Plans:
         actions=np.zeros((0, horizon), dtype=np.int64),
         energies=nothing,
         scores=nothing,
-        evaluated=Effort(0, 0),
+        evaluated=SearchCost(0, 0),
         exact=False,
         tasks=np.zeros(0, dtype=np.int64),
         searched=0,
@@ -239,13 +239,13 @@ def no_plans(horizon: int) -> Plans:
     )
 
 
-def _weighted(prior: Chain, likely: Chain, weights: Weights) -> Chain:
+def _weighted(prior: StepCosts, likely: StepCosts, weights: Weights) -> StepCosts:
     parts = [
         chain * weight
         for chain, weight in ((prior, weights.prior), (likely, weights.chain))
         if weight
     ]
-    return sum(parts[1:], parts[0]) if parts else Chain.free(prior.horizon, prior.size)
+    return sum(parts[1:], parts[0]) if parts else StepCosts.free(prior.horizon, prior.size)
 
 
 class TaskSpaces:

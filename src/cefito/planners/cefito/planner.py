@@ -14,9 +14,14 @@ from numpy.typing import NDArray
 from cefito.data.action_space import ActionSpace, action_space, extended_space
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
+from cefito.field.composite_field import (
+    CompositeField,
+    IncrementalJoint,
+    incremental_field,
+    parameter_count,
+)
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
-from cefito.field.joint import IncrementalJoint, JointField, incremental_field, parameter_count
 from cefito.planners.base import (
     UNCONSTRAINED,
     Abilities,
@@ -29,7 +34,6 @@ from cefito.planners.base import (
     check_queries,
     described,
 )
-from cefito.planners.cefito.absent import NoTaskModel, NothingLikely, check_settings
 from cefito.planners.cefito.field_fit import (
     FIELD,
     field_size,
@@ -44,15 +48,16 @@ from cefito.planners.cefito.hypotheses import (
     merged,
     no_plans,
 )
+from cefito.planners.cefito.null_models import NoTaskModel, UniformSequenceModel, check_settings
 from cefito.planners.cefito.posterior import COMPARED, Posterior
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import NOTHING_FITTED, ObjectiveFit, Weights
-from cefito.planners.chain.model import ChainEvidence, ChainModel
 from cefito.planners.context import TrainingContext
-from cefito.planners.task_model import TaskModel
+from cefito.planners.crf.model import ChainEvidence, ChainModel
+from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
-from cefito.search.likely import LikelySearch
+from cefito.search.k_best import KBestSearch
 from cefito.search.prior import NGramPrior
 from cefito.search.problem import Plans, Search, Watch
 from cefito.search.registry import make_search
@@ -297,7 +302,7 @@ class CefitoPlanner:
         return tuple(network for network in (self.task_model, self.chain) if network is not None)
 
     @property
-    def field(self) -> EnergyField | JointField:
+    def field(self) -> EnergyField | CompositeField:
         """The trained energy field."""
         return self.incremental.field
 
@@ -308,7 +313,7 @@ class CefitoPlanner:
         return Hypotheses(
             space=self.space,
             prior=self.prior,
-            sequences=self.chain or NothingLikely(self.space, self.horizon),
+            sequences=self.chain or UniformSequenceModel(self.space, self.horizon),
             task_model=None if by_chain else self.task_model or NoTaskModel(),
             fitted=self.fitted,
         )
@@ -515,7 +520,7 @@ class CefitoPlanner:
         """
         if self.weights.energy:
             return make_search(self.settings.search)
-        return LikelySearch(memory_mib=self.settings.search.memory_mib)
+        return KBestSearch(memory_mib=self.settings.search.memory_mib)
 
     def _together(self, hypotheses: Sequence[Hypothesis]) -> int:
         """How many of these, ordered by task, are searched together."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cefito.planners.cefito.hypotheses import Hypothesis
 from cefito.planners.cefito.weights import Weights
-from cefito.planners.chain.model import ChainEvidence
+from cefito.planners.crf.model import ChainEvidence
 from cefito.search.problem import Plans
 
 __all__ = ["COMPARED", "Posterior"]

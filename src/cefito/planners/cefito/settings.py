@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cefito.field.settings import FieldConfig
-from cefito.planners.chain.settings import ChainSettings
-from cefito.planners.task_model import ClassifierSettings
+from cefito.planners.crf.settings import ChainSettings
+from cefito.planners.shared.task_model import ClassifierSettings
 from cefito.search.settings import SearchConfig
 from cefito.training.settings import FieldTrainingConfig
 

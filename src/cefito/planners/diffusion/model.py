@@ -16,10 +16,10 @@ from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork
-from cefito.planners.networks import TrainedNetwork, finite_outputs, train_network
+from cefito.planners.network import TrainedNetwork, finite_outputs, train_network
 from cefito.runtime import Stream
-from cefito.search.chain import Chain
-from cefito.search.problem import Effort, Plans
+from cefito.search.problem import Plans, SearchCost
+from cefito.search.step_costs import StepCosts
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["DiffusionModel", "SavedSizes", "best_plans", "check_tasks", "saved_sizes"]
@@ -148,14 +148,14 @@ def check_tasks(tasks: NDArray[np.int64], count: int) -> None:
         raise RunError(f"task {unknown[0]}: unknown. This run knows the tasks 0 to {count - 1}.")
 
 
-def best_plans(scores: NDArray[np.float64], top_k: int, effort: Effort) -> Plans:
+def best_plans(scores: NDArray[np.float64], top_k: int, effort: SearchCost) -> Plans:
     """The sequences of the highest sums of scores [T, K], ties by action ids.
 
     Minus infinity forbids. Only the `top_k` best actions of a step can occur: for any other, each
     of these in its place would give a better sequence.
     """
     kept = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :top_k], axis=1)
-    chain = Chain(costs=tuple(-np.take_along_axis(scores, kept, axis=1)))
+    chain = StepCosts(costs=tuple(-np.take_along_axis(scores, kept, axis=1)))
     best = chain.cheapest(top_k)
     actions = kept[np.arange(len(kept)), best.sequences]
     return Plans(

@@ -30,11 +30,11 @@ from cefito.planners.diffusion.model import (
     saved_sizes,
 )
 from cefito.planners.diffusion.network import DiffusionNetwork
-from cefito.planners.networks import NetworkPlanner, learned
-from cefito.planners.task_model import TaskModel, TaskPredictor
+from cefito.planners.network import NetworkPlanner, learned
+from cefito.planners.shared.task_model import TaskModel, TaskPredictor
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Effort, Plans
+from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["TaskDiffusionModel", "TaskDiffusionPlanner"]
@@ -288,5 +288,5 @@ class TaskDiffusionPlanner(NetworkPlanner):
         check_tasks(tasks, self.model.network.task_count)
         scores = self.model.scores(queries, tasks).astype(np.float64)
         forwards = self.horizon * self.model.network.config.sampling
-        effort = Effort(token_forwards=forwards, leaves=0)
+        effort = SearchCost(token_forwards=forwards, leaves=0)
         return [best_plans(query_scores, top_k, effort) for query_scores in scores]

@@ -6,13 +6,13 @@ from typing import Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from cefito.settings import Frozen, check_weights
+from cefito.settings import Settings, check_weights
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["DiffusionConfig"]
 
 
-class DiffusionConfig(Frozen):
+class DiffusionConfig(Settings):
     """Matrices over time, denoised by a temporal U-Net; the defaults are those of PDPP.
 
     Attributes:

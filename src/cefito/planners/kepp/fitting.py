@@ -19,7 +19,7 @@ from cefito.planners.context import TrainingContext
 from cefito.planners.kepp.networks import StepModel
 from cefito.planners.kepp.settings import KeppConfig
 from cefito.planners.kepp.walks import WalkGraph
-from cefito.planners.transitions import counted_transitions
+from cefito.planners.shared.transitions import counted_transitions
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["out_of_fold_walks", "walk_graph"]

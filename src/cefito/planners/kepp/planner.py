@@ -41,10 +41,10 @@ from cefito.planners.kepp.networks import (
 )
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
 from cefito.planners.kepp.walks import WalkGraph
-from cefito.planners.networks import NetworkPlanner, learned
+from cefito.planners.network import NetworkPlanner, learned
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Effort, Plans
+from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["KeppPlanner", "WalkSource"]
@@ -248,7 +248,7 @@ class KeppPlanner(NetworkPlanner):
         """
         check_queries(self, queries, top_k, constraints)
         sampling = self.config.plan.sampling + (self.config.step.sampling if self.source else 0)
-        effort = Effort(token_forwards=self.horizon * sampling, leaves=0)
+        effort = SearchCost(token_forwards=self.horizon * sampling, leaves=0)
         return [
             best_plans(scores, top_k, effort)
             for block in queries.blocks(BLOCK)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.settings import Frozen
+from cefito.settings import Settings
 
 __all__ = ["KeppConfig", "KeppSettings", "Knowledge", "PlanConfig"]
 
@@ -28,7 +28,7 @@ class PlanConfig(DiffusionConfig):
     ends: float = Field(5.0, gt=0)
 
 
-class KeppConfig(Frozen):
+class KeppConfig(Settings):
     """KEPP: a plan network denoises plans that have walks of a graph between predicted ends beside.
 
     Attributes:
@@ -58,7 +58,7 @@ class KeppConfig(Frozen):
     plan: PlanConfig = PlanConfig()
 
 
-class KeppSettings(Frozen):
+class KeppSettings(Settings):
     """The sections that KEPP reads."""
 
     kepp: KeppConfig = KeppConfig()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cefito.planners.graph import likeliest_walks, transition_probabilities
+from cefito.planners.shared.graph import likeliest_walks, transition_probabilities
 
 __all__ = ["WalkGraph", "walk_block"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.planners.post_norm import PostNormLayer, dropping
+from cefito.planners.shared.post_norm import PostNormLayer, dropping
 
 __all__ = ["Interpolation", "LatentAttention"]
 

@@ -27,7 +27,7 @@ from cefito.planners.mtid.network import (
 )
 from cefito.planners.mtid.settings import MtidConfig, MtidSettings
 from cefito.planners.mtid.tasks import MtidTaskModel
-from cefito.planners.task_model import TaskPredictor
+from cefito.planners.shared.task_model import TaskPredictor
 from cefito.runtime import Stream
 from cefito.training.trainer import TrainingResult
 

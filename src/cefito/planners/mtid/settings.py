@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.task_model import ClassifierSettings
-from cefito.settings import Frozen, check_weights
+from cefito.planners.shared.task_model import ClassifierSettings
+from cefito.settings import Settings, check_weights
 from cefito.training.settings import (
     ClassifierTrainingConfig,
     EmaConfig,
@@ -73,7 +73,7 @@ class MtidConfig(DiffusionConfig):
         return self
 
 
-class MtidClassifierConfig(Frozen):
+class MtidClassifierConfig(Settings):
     """MTID's own task classifier, a transformer over the two observations.
 
     Attributes:

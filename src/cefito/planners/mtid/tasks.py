@@ -18,9 +18,9 @@ from cefito.field.predictor import Dropout, normalise
 from cefito.planners.base import Shape
 from cefito.planners.context import TrainingContext
 from cefito.planners.mtid.settings import MtidClassifierConfig
-from cefito.planners.networks import learned, train_network
-from cefito.planners.post_norm import PostNormLayer
-from cefito.planners.task_model import TaskPredictor
+from cefito.planners.network import learned, train_network
+from cefito.planners.shared.post_norm import PostNormLayer
+from cefito.planners.shared.task_model import TaskPredictor
 from cefito.runtime import Stream
 from cefito.training.classifier_loss import ClassifierLoss
 from cefito.training.trainer import TrainingResult

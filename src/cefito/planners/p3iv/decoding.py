@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cefito.planners.graph import transition_probabilities
-from cefito.planners.transitions import Decoded, decode, log_guarded
+from cefito.planners.shared.graph import transition_probabilities
+from cefito.planners.shared.transitions import Decoded, decode, log_guarded
 
 __all__ = ["best_sequences", "greedy"]
 

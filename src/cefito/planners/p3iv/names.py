@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.errors import DataError
-from cefito.planners.descriptions import name_vectors
 from cefito.planners.p3iv.settings import Language, P3ivConfig
+from cefito.planners.shared.descriptions import name_vectors
 
 __all__ = ["language_vectors"]
 

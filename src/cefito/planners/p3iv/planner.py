@@ -31,7 +31,7 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.context import TrainingContext
-from cefito.planners.networks import (
+from cefito.planners.network import (
     NetworkPlanner,
     TrainedNetwork,
     finite_outputs,
@@ -43,11 +43,11 @@ from cefito.planners.p3iv.loss import P3ivLoss
 from cefito.planners.p3iv.names import language_vectors
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.settings import Language, P3ivConfig, P3ivSettings
-from cefito.planners.transitions import counted_transitions
+from cefito.planners.shared.transitions import counted_transitions
 from cefito.progress import Progress, silent
 from cefito.runtime import Stream
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Effort, Plans
+from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["P3ivModel", "P3ivPlanner"]
@@ -269,7 +269,7 @@ class P3ivPlanner(NetworkPlanner):
         emissions = self.model.emissions(queries)
         best = best_sequences(emissions, network.counts, top_k, config.decoding)
         tokens = config.passes * (self.horizon + 1)
-        return best.plans(Effort(token_forwards=tokens, leaves=0))
+        return best.plans(SearchCost(token_forwards=tokens, leaves=0))
 
 
 def _build(config: P3ivConfig, tensors: Mapping[str, Tensor]) -> P3ivNetwork:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from cefito.settings import Frozen, check_weights
+from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["Language", "P3ivConfig", "P3ivSettings"]
@@ -15,7 +15,7 @@ Language = Literal["text", "names", "none"]
 """What decoded states are drawn to: text vectors of the action names, hashes of these, nothing."""
 
 
-class P3ivConfig(Frozen):
+class P3ivConfig(Settings):
     """P3IV (Zhao et al., CVPR 2022): weakly supervised planning with a probabilistic decoder.
 
     Attributes:
@@ -124,7 +124,7 @@ class P3ivConfig(Frozen):
         return self.samples if self.noise or self.test_dropout else 1
 
 
-class P3ivSettings(Frozen):
+class P3ivSettings(Settings):
     """The sections that P3IV reads."""
 
     p3iv: P3ivConfig = P3ivConfig()

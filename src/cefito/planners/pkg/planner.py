@@ -23,12 +23,12 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.context import TrainingContext
-from cefito.planners.graph import cheapest_paths, transition_costs, transition_counts
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
-from cefito.planners.proposal_model import ProposalModel
+from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
+from cefito.planners.shared.proposal_model import ProposalModel
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Effort, Plans
+from cefito.search.problem import Plans, SearchCost
 
 __all__ = ["PkgBeamPlanner", "PkgPlanner"]
 
@@ -229,7 +229,7 @@ class PkgPlanner(BasePlanner):
             actions=paths,
             energies=costs,
             scores=costs,
-            evaluated=Effort(0, len(paths)),
+            evaluated=SearchCost(0, len(paths)),
             exact=self.exact,
         )
 

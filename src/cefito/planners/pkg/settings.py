@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from cefito.field.settings import ProposalConfig
-from cefito.settings import Frozen
+from cefito.settings import Settings
 from cefito.training.settings import (
     AugmentationConfig,
     EmaConfig,
@@ -17,7 +17,7 @@ from cefito.training.settings import (
 __all__ = ["PkgConfig", "PkgSettings"]
 
 
-class PkgConfig(Frozen):
+class PkgConfig(Settings):
     """Procedural knowledge graph: the likeliest path between a predicted first and last action.
 
     Attributes:
@@ -40,7 +40,7 @@ class PkgConfig(Frozen):
     width: int = Field(10, ge=1)
 
 
-class PkgSettings(Frozen):
+class PkgSettings(Settings):
     """The sections that PKG reads."""
 
     pkg: PkgConfig = PkgConfig()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from cefito.planners.schema.settings import SchemaConfig
-from cefito.settings import Frozen, check_weights
+from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["PlanLlmConfig", "PlanLlmSettings"]
@@ -63,7 +63,7 @@ class PlanLlmConfig(SchemaConfig):
         return self
 
 
-class PlanLlmSettings(Frozen):
+class PlanLlmSettings(Settings):
     """The sections that PlanLLM-style planning reads."""
 
     planllm: PlanLlmConfig = PlanLlmConfig()

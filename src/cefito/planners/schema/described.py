@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from cefito.data.taxonomy import Taxonomy
 from cefito.encoders.cache import CachedText
 from cefito.encoders.text import PretrainedText
-from cefito.planners.descriptions import name_vectors, read_descriptions, template_vectors
 from cefito.planners.schema.settings import SchemaConfig
+from cefito.planners.shared.descriptions import name_vectors, read_descriptions, template_vectors
 
 __all__ = ["PUBLISHED_WIDTH", "SIZES", "fixed_descriptions", "vectors_digest"]
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cefito.data.windows import Windows
-from cefito.planners.descriptions import EndMeans
 from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
-from cefito.planners.transitions import decode, log_guarded
+from cefito.planners.shared.descriptions import EndMeans
+from cefito.planners.shared.transitions import decode, log_guarded
 from cefito.training.augmentation import Observations
 from cefito.training.distributed import Processes
 from cefito.training.trainer import Term

@@ -16,8 +16,7 @@ from torch import Tensor
 from cefito.data.windows import Windows
 from cefito.planners.base import Queries, Shape
 from cefito.planners.context import TrainingContext
-from cefito.planners.descriptions import EndMeans
-from cefito.planners.networks import TrainedNetwork, finite_outputs, learned, train_network
+from cefito.planners.network import TrainedNetwork, finite_outputs, learned, train_network
 from cefito.planners.schema.described import (
     PUBLISHED_WIDTH,
     SIZES,
@@ -27,7 +26,8 @@ from cefito.planners.schema.described import (
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import BLOCK, Encoded, SchemaNetwork
 from cefito.planners.schema.settings import SchemaConfig
-from cefito.planners.transitions import counted_transitions
+from cefito.planners.shared.descriptions import EndMeans
+from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import Stream
 from cefito.training.trainer import TrainingResult
 

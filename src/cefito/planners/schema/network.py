@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.field.predictor import Dropout, normalise, positions
-from cefito.planners.descriptions import DESCRIPTIONS
 from cefito.planners.schema.decoder import Drop, Keys, SharedMemoryDecoder, nothing_dropped
 from cefito.planners.schema.settings import SchemaConfig
+from cefito.planners.shared.descriptions import DESCRIPTIONS
 
 __all__ = ["BLOCK", "Encoded", "Memory", "Outputs", "SchemaNetwork"]
 

@@ -26,14 +26,14 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.context import TrainingContext
-from cefito.planners.networks import NetworkPlanner
+from cefito.planners.network import NetworkPlanner
 from cefito.planners.schema.model import SchemaModel
 from cefito.planners.schema.settings import Described, SchemaConfig, SchemaSettings
-from cefito.planners.transitions import decode, log_guarded
+from cefito.planners.shared.transitions import decode, log_guarded
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Effort, Plans
-from cefito.settings import Frozen
+from cefito.search.problem import Plans, SearchCost
+from cefito.settings import Settings
 
 __all__ = ["KINDS", "SchemaPlanner"]
 
@@ -70,7 +70,7 @@ class SchemaPlanner(NetworkPlanner):
     smoothing: float
 
     @classmethod
-    def config_of(cls, settings: Frozen) -> SchemaConfig:
+    def config_of(cls, settings: Settings) -> SchemaConfig:
         """The settings of the network among the method's."""
         config: SchemaConfig = getattr(settings, cls.model_class.section)
         return config
@@ -164,7 +164,7 @@ class SchemaPlanner(NetworkPlanner):
         if not len(queries):
             return []
         best = decode(self.model.emissions(queries), self._transitions, top_k)
-        return best.plans(Effort(token_forwards=3 * self.horizon + 2, leaves=0))
+        return best.plans(SearchCost(token_forwards=3 * self.horizon + 2, leaves=0))
 
     @property
     def _transitions(self) -> Tensor:

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
-from cefito.planners.transitions import TransitionSource
-from cefito.settings import Frozen, check_weights
+from cefito.planners.shared.transitions import TransitionSource
+from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["Described", "SchemaConfig", "SchemaSettings"]
@@ -15,7 +15,7 @@ __all__ = ["Described", "SchemaConfig", "SchemaSettings"]
 Described = Literal["file", "templates", "observations", "names", "free", "none"]
 
 
-class SchemaConfig(Frozen):
+class SchemaConfig(Settings):
     """SCHEMA: the states between are decoded first, then the actions, over described states.
 
     Attributes:
@@ -107,7 +107,7 @@ class SchemaConfig(Frozen):
         return "file"
 
 
-class SchemaSettings(Frozen):
+class SchemaSettings(Settings):
     """The sections that SCHEMA reads; pydantic has the name `schema` for itself."""
 
     schema_model: SchemaConfig = SchemaConfig()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cefito.data.taxonomy import Taxonomy
 from cefito.files import sha256
-from cefito.planners.descriptions import name_vectors, read_descriptions
+from cefito.planners.shared.descriptions import name_vectors, read_descriptions
 from cefito.planners.viterbi.settings import ViterbiConfig
 
 __all__ = ["fixed_descriptions"]

@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cefito.planners.transitions import Decoded
-from cefito.planners.transitions import decode as over_transitions
+from cefito.planners.shared.transitions import Decoded
+from cefito.planners.shared.transitions import decode as over_transitions
 
 __all__ = ["Decoding", "decode", "log_marginals", "transition_probabilities"]
 

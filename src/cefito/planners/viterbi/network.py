@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.field.predictor import normalise
-from cefito.planners.post_norm import PostNormLayer, dropping
+from cefito.planners.shared.post_norm import PostNormLayer, dropping
 from cefito.planners.viterbi.settings import ViterbiConfig
 
 __all__ = ["Outputs", "ViterbiNetwork"]

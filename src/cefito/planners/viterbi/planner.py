@@ -28,14 +28,14 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.context import TrainingContext
-from cefito.planners.graph import transition_counts
-from cefito.planners.networks import (
+from cefito.planners.network import (
     NetworkPlanner,
     TrainedNetwork,
     finite_outputs,
     learned,
     train_network,
 )
+from cefito.planners.shared.graph import transition_counts
 from cefito.planners.viterbi.descriptions import fixed_descriptions
 from cefito.planners.viterbi.layer import Decoding, decode
 from cefito.planners.viterbi.loss import ViterbiLoss
@@ -44,7 +44,7 @@ from cefito.planners.viterbi.settings import Alignment, ViterbiConfig, ViterbiSe
 from cefito.progress import Progress, silent
 from cefito.runtime import Stream, derived_seed
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Effort, Plans
+from cefito.search.problem import Plans, SearchCost
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["ViterbiModel", "ViterbiPlanner"]
@@ -307,7 +307,7 @@ class ViterbiPlanner(NetworkPlanner):
         check_queries(self, queries, top_k, constraints)
         emissions = finite_outputs(self.model.outputs(queries).emissions, self.model.title)
         best = decode(emissions, self.model.network.counts, top_k, self.decoding)
-        return best.plans(Effort(token_forwards=2, leaves=0))
+        return best.plans(SearchCost(token_forwards=2, leaves=0))
 
 
 def _file(member: int) -> str:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from cefito.settings import Frozen, check_weights
+from cefito.settings import Settings, check_weights
 from cefito.training.settings import OptimiserConfig, StoppingConfig, TrainingConfig
 
 __all__ = ["Alignment", "ViterbiConfig", "ViterbiSettings"]
@@ -14,7 +14,7 @@ __all__ = ["Alignment", "ViterbiConfig", "ViterbiSettings"]
 Alignment = Literal["file", "names", "free", "none"]
 
 
-class ViterbiConfig(Frozen):
+class ViterbiConfig(Settings):
     """ViterbiPlanNet (arXiv 2603.04265): emissions decoded by a differentiable Viterbi layer.
 
     Attributes:
@@ -97,7 +97,7 @@ class ViterbiConfig(Frozen):
         return "free" if self.descriptions == "free" else "file"
 
 
-class ViterbiSettings(Frozen):
+class ViterbiSettings(Settings):
     """The sections that ViterbiPlanNet reads."""
 
     viterbi: ViterbiConfig = ViterbiConfig()

@@ -9,10 +9,10 @@ import anyio.to_thread
 
 from cefito.data.text import nfc
 from cefito.errors import CefitoError
-from cefito.planners.runs.matching import DatasetMatch
 from cefito.report.frames import EACH, VideoFiles, find_video_files
+from cefito.runs.matching import DatasetMatch
 from cefito.serve.models import Models
-from cefito.serve.problems import RefusedError
+from cefito.serve.problems import ProblemError
 
 __all__ = ["Frames"]
 
@@ -61,7 +61,7 @@ class Frames:
     ) -> bytes | None:
         try:
             served = self._models.find(run, horizon)
-        except RefusedError:
+        except ProblemError:
             return None
         for match, index in served.videos.get(nfc(video), ()):
             if match.dataset.name == dataset:

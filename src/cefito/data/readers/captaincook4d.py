@@ -1,0 +1,164 @@
+"""CaptainCook4D: its complete step annotations and a split of its recordings.
+
+Annotations are {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description",
+"start_time", "end_time", "has_errors"}]}}; a step whose two times are negative was not performed
+and is left out. The split is {"train": [recordings], "val": […], "test": […]}. Steps stand in the
+order of their start times. Features are rows a second of any model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cefito.data.readers.source import Source, check_repeats, make_step
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import nfc
+from cefito.data.videos import SPLITS, Annotations, Video
+from cefito.errors import DataError
+from cefito.files import read_json
+
+__all__ = ["read_captaincook4d"]
+
+_SHAPE = (
+    'Expected {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description", '
+    '"start_time", "end_time"}]}}.'
+)
+_SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
+
+
+def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
+    """Read the step annotations and the split.
+
+    Recordings that stand in no split are left out, and counted in a note.
+
+    Raises:
+        DataError: Missing or malformed files, a recording in two splits.
+    """
+    annotations = Path(annotations)
+    split = Path(split)
+    value = read_json(annotations, _SHAPE)
+    if not isinstance(value, dict) or not value:
+        raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")
+    split_of = _split(split)
+    entries = {
+        nfc(recording): _entry(entry, f"{annotations}, recording '{recording}'")
+        for recording, entry in value.items()
+    }
+    taxonomy, actions, tasks = _taxonomy(entries)
+    videos, errors = [], 0
+    for recording, (activity, _, steps) in entries.items():
+        if recording not in split_of:
+            continue
+        made = []
+        for number, (step, _, start, end) in enumerate(steps):
+            if start < 0 and end < 0:
+                continue
+            place = f"{annotations}, recording '{recording}', step {number} (counted from 0)"
+            made.append(make_step(start, end, actions[step], place=place))
+        errors += len(steps) - len(made)
+        videos.append(
+            Video(
+                video_id=recording,
+                split=split_of[recording],
+                task=tasks[activity],
+                steps=tuple(made),
+            )
+        )
+    if not videos:
+        raise DataError(
+            f"{split}: names none of the {len(entries)} recordings in {annotations.name}. "
+            f"{_SPLIT_SHAPE}"
+        )
+    found = Annotations(taxonomy=taxonomy, videos=tuple(videos))
+    repeats = check_repeats(found, lambda _: str(annotations))
+    in_order = tuple(
+        replace(video, steps=tuple(sorted(video.steps, key=lambda step: (step.start, step.end))))
+        for video in videos
+    )
+    notes = (
+        [f"{errors} steps have negative times, so were not performed, and are left out."]
+        if errors
+        else []
+    )
+    if len(videos) < len(entries):
+        notes.append(f"{len(entries) - len(videos)} recordings stand in no split and are left out.")
+    return Source(
+        annotations=replace(found, videos=in_order),
+        form="CaptainCook4D's step annotations",
+        files=(annotations, split),
+        names={},
+        notes=(*notes, *repeats),
+    )
+
+
+_Entry = tuple[int, str, list[tuple[int, str, float, float]]]
+
+
+def _entry(entry: Any, place: str) -> _Entry:
+    try:
+        steps = [
+            (
+                int(step["step_id"]),
+                nfc(str(step["description"])).strip(),
+                float(step["start_time"]),
+                float(step["end_time"]),
+            )
+            for step in entry["steps"]
+        ]
+        return int(entry["activity_id"]), nfc(str(entry["activity_name"])).strip(), steps
+    except (KeyError, TypeError, ValueError) as problem:
+        raise DataError(f"{place}: not a recording ({problem!r}). {_SHAPE}") from problem
+
+
+def _taxonomy(entries: dict[str, _Entry]) -> tuple[Taxonomy, dict[int, int], dict[int, int]]:
+    """The vocabulary, and the ids in it of the published step and activity ids.
+
+    Steps of a recipe stand together.
+    """
+    names: dict[int, str] = {}
+    activities: dict[int, str] = {}
+    owned: dict[int, set[int]] = defaultdict(set)
+    for activity, activity_name, steps in entries.values():
+        activities.setdefault(activity, activity_name)
+        for step, name, _, _ in steps:
+            names.setdefault(step, name)
+            owned[activity].add(step)
+    order = dict.fromkeys(
+        step for activity in sorted(activities) for step in sorted(owned[activity])
+    )
+    actions = {step: number for number, step in enumerate(order)}
+    tasks = {activity: number for number, activity in enumerate(sorted(activities))}
+    taxonomy = Taxonomy(
+        dataset="captaincook4d",
+        actions=tuple(Action(id=number, name=names[step]) for step, number in actions.items()),
+        tasks=tuple(
+            Task(
+                id=number,
+                name=activities[activity],
+                actions=tuple(sorted(actions[step] for step in owned[activity])),
+            )
+            for activity, number in tasks.items()
+        ),
+    )
+    return taxonomy, actions, tasks
+
+
+def _split(path: Path) -> dict[str, str]:
+    value = read_json(path, _SPLIT_SHAPE)
+    found: dict[str, str] = {}
+    for split in SPLITS:
+        members = value.get(split, []) if isinstance(value, dict) else None
+        if not isinstance(members, list):
+            raise DataError(f"{path}: not a split of recordings. {_SPLIT_SHAPE}")
+        for recording in (nfc(str(member)) for member in members):
+            if found.setdefault(recording, split) != split:
+                raise DataError(
+                    f"{path}: recording '{recording}' is both in {found[recording]} and in "
+                    f"{split}. Keep it in one."
+                )
+    if not found:
+        raise DataError(f"{path}: names no recordings. {_SPLIT_SHAPE}")
+    return found

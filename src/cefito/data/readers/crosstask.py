@@ -1,0 +1,193 @@
+"""CrossTask as released.
+
+That is `tasks_primary.txt`, `annotations/TASK_VIDEO.csv`, and `videos_val.csv` with the test
+videos.
+
+Actions belong to one task each, in the order of the file (133 of them); actions of equal names
+share an id in the second vocabulary (105).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+from cefito.arrays import check_regular
+from cefito.data.readers.source import (
+    UNPUBLISHED,
+    Source,
+    check_repeats,
+    draw_split,
+    make_step,
+)
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import nfc
+from cefito.data.videos import Annotations, Video
+from cefito.errors import DataError
+
+__all__ = ["find_release", "read_release"]
+
+TASKS, SPLIT = "tasks_primary.txt", "videos_val.csv"
+_BLOCKS = (
+    "Expected blocks of five lines: task id, title, address, number of steps, names of the steps "
+    "with commas between."
+)
+
+
+def find_release(folder: Path) -> Path | None:
+    """The folder with `tasks_primary.txt`, this one or one in it; None where there is none."""
+    for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
+        if (place / TASKS).is_file():
+            return place
+    return None
+
+
+def read_release(folder: Path) -> Source:
+    """Read CrossTask's release.
+
+    Videos of `videos_val.csv` are test, the others train; without that file 30 % of each task are
+    drawn for test. Annotations of tasks that are not primary are passed over. A video annotated for
+    two tasks becomes two, TASK_VIDEO each. Steps that stand twice are kept, as published
+    windows hold them.
+
+    Raises:
+        DataError: Something is missing or malformed; the message names file and line.
+    """
+    taxonomy, places = _tasks(folder / TASKS)
+    place = folder / "annotations"
+    if not place.is_dir():
+        raise DataError(
+            f"{place}: no such folder. Expected TASK_VIDEO.csv files in it, as CrossTask's "
+            "release has."
+        )
+    held = _test_videos(folder / SPLIT)
+    videos: list[Video] = []
+    names: dict[str, tuple[str, ...]] = {}
+    members = [path for path in sorted(place.glob("*_*.csv")) if path.stem.split("_")[0] in places]
+    tasks_of = Counter(nfc(path.stem).partition("_")[2] for path in members)
+    for path in members:
+        source_id, _, found_id = nfc(path.stem).partition("_")
+        task = places[source_id]
+        video = found_id if tasks_of[found_id] == 1 else nfc(path.stem)
+        names[video] = (nfc(path.stem), found_id)
+        split = "test" if held is not None and (source_id, found_id) in held else "train"
+        actions = taxonomy.tasks[task].actions
+        steps = tuple(
+            make_step(start, end, actions[number - 1], place=line)
+            for number, start, end, line in _steps(path, len(actions))
+        )
+        videos.append(Video(video_id=video, split=split, task=task, steps=steps))
+    if not videos:
+        raise DataError(
+            f"{place}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. Unpack "
+            "the release again."
+        )
+    notes = (
+        (UNPUBLISHED,)
+        if held is not None
+        else (
+            f"{SPLIT} is not there: 30 % of the videos of each task were drawn for test.",
+            UNPUBLISHED,
+        )
+    )
+    annotations = Annotations(
+        taxonomy=taxonomy, videos=tuple(videos) if held is not None else draw_split(videos)
+    )
+    return Source(
+        annotations=annotations,
+        form="CrossTask's release",
+        files=(folder / TASKS, *((folder / SPLIT,) if held is not None else ())),
+        names=names,
+        notes=(*check_repeats(annotations, lambda _: str(place)), *notes),
+    )
+
+
+def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
+    lines = [line.strip() for line in _text(path).splitlines()]
+    blocks: list[list[tuple[int, str]]] = [[]]
+    for number, line in enumerate(lines, start=1):
+        if line:
+            blocks[-1].append((number, line))
+        elif blocks[-1]:
+            blocks.append([])
+    tasks: list[Task] = []
+    names: list[str] = []
+    places: dict[str, int] = {}
+    for block in filter(None, blocks):
+        number = block[0][0]
+        if len(block) != 5 or not block[3][1].isdecimal():
+            raise DataError(f"{path}, line {number}: not a task. {_BLOCKS}")
+        steps = [name.strip() for name in block[4][1].split(",")]
+        if len(steps) != int(block[3][1]) or not all(steps):
+            raise DataError(
+                f"{path}, line {block[4][0]}: {len(steps)} names of steps where {block[3][1]} are "
+                f"announced. {_BLOCKS}"
+            )
+        if block[0][1] in places:
+            raise DataError(
+                f"{path}, line {number}: task {block[0][1]} stands there already. Remove one of "
+                "them."
+            )
+        places[block[0][1]] = len(tasks)
+        tasks.append(
+            Task(
+                id=len(tasks),
+                name=block[1][1],
+                actions=tuple(range(len(names), len(names) + len(steps))),
+            )
+        )
+        names += steps
+    if not tasks:
+        raise DataError(f"{path}: holds no tasks. {_BLOCKS}")
+    shared = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    taxonomy = Taxonomy(
+        dataset="crosstask",
+        tasks=tuple(tasks),
+        actions=_actions(names),
+        shared=_actions(list(shared)),
+        to_shared=tuple(shared[name] for name in names),
+    )
+    return taxonomy, places
+
+
+def _actions(names: list[str]) -> tuple[Action, ...]:
+    return tuple(Action(id=number, name=name) for number, name in enumerate(names))
+
+
+def _test_videos(path: Path) -> set[tuple[str, str]] | None:
+    if not path.is_file():
+        return None
+    rows = [row for row in csv.reader(_text(path).splitlines()) if row]
+    for number, row in enumerate(rows, start=1):
+        if len(row) < 2:
+            raise DataError(
+                f"{path}, line {number}: {','.join(row)!r}; expected task,video,address."
+            )
+    return {(row[0].strip(), row[1].strip()) for row in rows}
+
+
+def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
+    found = []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
+            raise DataError(
+                f"{place}: {line.strip()!r}; expected step,start,end with a step from 1 to "
+                f"{count}. Mend or remove the line."
+            )
+        found.append((int(cells[0]), cells[1], cells[2], place))
+    return found
+
+
+def _text(path: Path) -> str:
+    check_regular(path, "Expected text of CrossTask's release.")
+    try:
+        return nfc(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataError(
+            f"{path}: cannot be read ({problem}). Expected text of CrossTask's release."
+        ) from problem

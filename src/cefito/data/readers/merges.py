@@ -1,0 +1,320 @@
+"""Names that mean the same made one: suggested as a table to look through, and applied.
+
+A map of merges is a CSV file with the columns kind (task or step), from and to, one name a line;
+other columns are passed over.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cefito.data.readers.csv_file import read_csv
+from cefito.data.readers.name_similarity import names_alike
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import folded, nfc
+from cefito.data.videos import Annotations
+from cefito.errors import DataError
+from cefito.files import write_text
+
+__all__ = [
+    "Merges",
+    "Suggestion",
+    "apply_merges",
+    "equal_names",
+    "read_merges",
+    "suggest_merges",
+    "write_merges",
+]
+
+_COLUMNS = ("kind", "from", "to")
+_SHAPE = "Expected the columns kind (task or step), from and to."
+
+
+@dataclass(frozen=True)
+class Merges:
+    """What names become.
+
+    Attributes:
+        path: The file in which they stand.
+        tasks: New names of tasks by the old ones.
+        steps: New names of steps by the old ones.
+    """
+
+    path: Path
+    tasks: Mapping[str, str]
+    steps: Mapping[str, str]
+
+    def check_known(self, tasks: Iterable[str], steps: Iterable[str]) -> None:
+        """Refuse names that the annotations do not have.
+
+        Raises:
+            DataError: A name to be replaced is none of these.
+        """
+        for kind, wanted, known in (
+            ("task", self.tasks, dict.fromkeys(tasks)),
+            ("step", self.steps, dict.fromkeys(steps)),
+        ):
+            for name in wanted:
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, n=1)
+                    raise DataError(
+                        f"{self.path}: the annotations have no {kind} '{name}'"
+                        f"{f'; did you mean {near[0]!r}' if near else ''}. Mend or remove the "
+                        "line.",
+                        setting="merge",
+                    )
+
+    def note(self) -> str:
+        """What was done, in a sentence."""
+        return (
+            f"{self.path.name}: {len(self.tasks)} names of tasks and {len(self.steps)} of steps "
+            "were replaced."
+        )
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Two names that may mean the same.
+
+    Attributes:
+        kind: "task" or "step".
+        old: The rarer one.
+        new: The one that would stand for both.
+        old_count: Videos of the task, or occurrences of the step, under the rarer name.
+        new_count: The same under the other name.
+        why: What they differ in.
+    """
+
+    kind: str
+    old: str
+    new: str
+    old_count: int
+    new_count: int
+    why: str
+
+
+def suggest_merges(annotations: Annotations) -> list[Suggestion]:
+    """Names that differ by little, each with the commonest of those that are near it.
+
+    Of equally common ones the first stays. A name that several actions of a task have is suggested
+    to become itself, which makes these one.
+    """
+    taxonomy = annotations.taxonomy
+    counts = {
+        "task": Counter(taxonomy.tasks[video.task].name for video in annotations.videos),
+        "step": Counter(
+            taxonomy.actions[step.action].name
+            for video in annotations.videos
+            for step in video.steps
+        ),
+    }
+    order = {
+        "task": {task.name: -task.id for task in reversed(taxonomy.tasks)},
+        "step": {action.name: -action.id for action in reversed(taxonomy.actions)},
+    }
+    found: dict[tuple[str, str], str] = {}
+    for kind, *pair in names_alike(taxonomy):
+
+        def rank(name: str, kind: str = kind) -> tuple[int, int]:
+            return counts[kind][name], order[kind][name]
+
+        old, new = sorted(pair, key=rank)
+        known = found.get((kind, old))
+        if known is None or rank(new) > rank(known):
+            found[kind, old] = new
+    for name in equal_names(taxonomy):
+        found.setdefault(("step", name), name)
+    return [
+        Suggestion(
+            kind=kind,
+            old=old,
+            new=new,
+            old_count=counts[kind][old],
+            new_count=counts[kind][new],
+            why=_why(old, new),
+        )
+        for (kind, old), new in found.items()
+    ]
+
+
+def _why(old: str, new: str) -> str:
+    if old == new:
+        return "one name, several actions of a task"
+    return "case, spaces or punctuation" if folded(old) == folded(new) else "a few letters"
+
+
+def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
+    """Names that several actions of one task have, with the ids of these, a tuple a task."""
+    found: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for task in taxonomy.tasks:
+        ids: dict[str, list[int]] = defaultdict(list)
+        for action in task.actions:
+            ids[taxonomy.actions[action].name].append(action)
+        for name, members in ids.items():
+            if len(members) > 1:
+                found[name].append(tuple(members))
+    return found
+
+
+def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
+    """Write suggestions as a map of merges.
+
+    Raises:
+        DataError: The file exists already or cannot be written.
+    """
+    if path.exists():
+        raise DataError(
+            f"{path}: exists already. Choose another file or remove it first.",
+            setting="suggest_merges",
+        )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*_COLUMNS, "from_count", "to_count", "why"])
+    for entry in suggestions:
+        writer.writerow(
+            [entry.kind, entry.old, entry.new, entry.old_count, entry.new_count, entry.why]
+        )
+    write_text(path, text.getvalue())
+
+
+def read_merges(path: Path) -> Merges:
+    """Read a map of merges; where a new name is to be replaced itself, the last one counts.
+
+    Raises:
+        DataError: Malformed, a name that is to become two, or names in a circle; the message names
+            the line.
+    """
+    maps: dict[str, dict[str, str]] = {"task": {}, "step": {}}
+    places: dict[tuple[str, str], str] = {}
+    for place, row in read_csv(path, _SHAPE):
+        missing = [column for column in _COLUMNS if column not in row]
+        if missing:
+            raise DataError(f"{path}: has no column '{missing[0]}'. {_SHAPE}", setting="merge")
+        cells = {column: " ".join(nfc(row[column] or "").split()) for column in _COLUMNS}
+        kind = cells["kind"].casefold()
+        if kind not in maps or not cells["from"] or not cells["to"]:
+            raise DataError(
+                f"{place}: merges {cells['kind']!r} {cells['from']!r} into {cells['to']!r}; "
+                "expected task or step, and two names. Mend or remove the line.",
+                setting="merge",
+            )
+        before = places.setdefault((kind, cells["from"]), place)
+        if maps[kind].setdefault(cells["from"], cells["to"]) != cells["to"]:
+            raise DataError(
+                f"{place}: {kind} '{cells['from']}' becomes '{maps[kind][cells['from']]}' in "
+                f"{before.rpartition(', ')[2]}. Keep one of them.",
+                setting="merge",
+            )
+    tasks, steps = (
+        {name: _last(name, entries, kind, path) for name in entries}
+        for kind, entries in maps.items()
+    )
+    return Merges(path=path, tasks=tasks, steps=steps)
+
+
+def _last(name: str, entries: Mapping[str, str], kind: str, path: Path) -> str:
+    """What a name becomes once all lines were followed."""
+    way = [name]
+    while (following := entries.get(way[-1], way[-1])) != way[-1]:
+        if following in way:
+            circle = " → ".join(f"'{each}'" for each in (*way, following))
+            raise DataError(
+                f"{path}: names of {kind}s are merged in a circle, {circle}. Remove one of these "
+                "lines.",
+                setting="merge",
+            )
+        way.append(following)
+    return way[-1]
+
+
+def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations, tuple[int, ...]]:
+    """Annotations whose tasks and actions are renamed and, where names become equal, made one.
+
+    Where several actions had one name before, because each belongs to its task, only actions that
+    share a task are made one.
+
+    Args:
+        annotations: As they were read.
+        merges: New names; an action that is to keep its name is made one with those of its name.
+
+    Returns:
+        The annotations, renumbered without gaps in the order of before; and for each of its actions
+        the old id of the one that stands for it, if possible one that had the name before.
+
+    Raises:
+        DataError: The annotations do not have a name that is to be replaced.
+    """
+    taxonomy = annotations.taxonomy
+    task_names = [task.name for task in taxonomy.tasks]
+    action_names = [action.name for action in taxonomy.actions]
+    merges.check_known(task_names, action_names)
+    task_groups = _groups(task_names, merges.tasks, [{0} for _ in task_names])
+    task_of = {old: new for new, group in enumerate(task_groups) for old in group}
+    owners = [
+        {task_of[task.id] for task in taxonomy.tasks if action.id in task.actions}
+        for action in taxonomy.actions
+    ]
+    groups = _groups(action_names, merges.steps, owners)
+    action_of = {old: new for new, group in enumerate(groups) for old in group}
+    kept = tuple(group[0] for group in groups)
+    tasks = tuple(
+        Task(
+            id=number,
+            name=merges.tasks.get(task_names[group[0]], task_names[group[0]]),
+            actions=tuple(
+                sorted({action_of[old] for task in group for old in taxonomy.tasks[task].actions})
+            ),
+        )
+        for number, group in enumerate(task_groups)
+    )
+    actions = tuple(
+        Action(id=number, name=merges.steps.get(action_names[old], action_names[old]))
+        for number, old in enumerate(kept)
+    )
+    shared = taxonomy.to_shared
+    merged = replace(
+        taxonomy,
+        tasks=tasks,
+        actions=actions,
+        to_shared=None if shared is None else tuple(shared[old] for old in kept),
+    )
+    videos = tuple(
+        replace(
+            video,
+            task=task_of[video.task],
+            steps=tuple(replace(step, action=action_of[step.action]) for step in video.steps),
+        )
+        for video in annotations.videos
+    )
+    return Annotations(taxonomy=merged, videos=videos), kept
+
+
+def _groups(
+    names: list[str], renamed: Mapping[str, str], owners: list[set[int]]
+) -> list[list[int]]:
+    """Entries that become one, in the order of their first ids; each begins with what stays."""
+    unique = len(set(names)) == len(names)
+    members: dict[str, list[int]] = defaultdict(list)
+    for number, name in enumerate(names):
+        members[renamed.get(name, name)].append(number)
+    found: list[list[int]] = []
+    for new, numbers in members.items():
+        if not any(names[number] in renamed for number in numbers):
+            found += [[number] for number in numbers]
+            continue
+        groups: list[tuple[list[int], set[int]]] = []
+        for number in numbers:
+            near = [group for group in groups if unique or group[1] & owners[number]]
+            joined = [number, *(each for group in near for each in group[0])]
+            groups = [group for group in groups if group not in near]
+            groups.append((joined, owners[number].union(*(group[1] for group in near))))
+        found += [
+            sorted(group, key=lambda number: (names[number] != new, number)) for group, _ in groups
+        ]
+    return sorted(found, key=min)

@@ -1,0 +1,236 @@
+"""Your own annotations as one table, CSV or Parquet.
+
+Each line is a step, with columns video, task, step, start, end, and split.
+
+Actions and taxonomy are derived from the names: equal names are one action, and a task owns the
+actions that occur in it. Steps of a video are put in the order of their start times. Names that
+differ by little are pointed out, and merged only where a map of merges says so (`merges`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cefito.arrays import check_regular
+from cefito.data.readers.csv_file import read_csv
+from cefito.data.readers.merges import Merges
+from cefito.data.readers.name_similarity import names_alike
+from cefito.data.readers.source import Source, draw_split, make_step
+from cefito.data.readers.times import decimal_sign, seconds
+from cefito.data.taxonomy import Action, Task, Taxonomy
+from cefito.data.text import folded, nfc
+from cefito.data.videos import SPLITS, Annotations, Step, Video
+from cefito.errors import DataError
+
+__all__ = ["COLUMNS", "MERGING", "read_table"]
+
+COLUMNS = ("video", "task", "step", "start", "end")
+_SHAPE = (
+    "Expected the columns video, task, step, start, end (seconds) and, if you like, split (train, "
+    "val or test)."
+)
+MERGING = "Names that mean the same can also be merged by a map of names."
+"""Said where names differ by little."""
+_SHOWN = 10  # pairs of names that are pointed out one by one
+
+
+def read_table(
+    path: Path | str, *, columns: Mapping[str, str] | None = None, merges: Merges | None = None
+) -> Source:
+    """Read a table of steps.
+
+    Times are seconds, or minutes or hours before them ("1:02:03.5"), with a point or a comma.
+    Without a column split 30 % of the videos of each task are drawn for test, by a fixed seed.
+
+    Args:
+        path: CSV (comma, semicolon or tab) or Parquet, a line a step.
+        columns: What the table calls video, task, step, start, end or split, where it calls them
+            otherwise.
+        merges: Names to be replaced.
+
+    Raises:
+        DataError: A column is missing, a cell is malformed, a line stands twice, a video has two
+            tasks or splits; the message names the line.
+    """
+    path = Path(path)
+    rows = list(_rows(path, dict(columns or {})))
+    if not rows:
+        raise DataError(f"{path}: holds no steps. {_SHAPE}")
+    if merges is not None:
+        merges.check_known((row["task"] for _, row in rows), (row["step"] for _, row in rows))
+        for _, row in rows:
+            row["task"] = merges.tasks.get(row["task"], row["task"])
+            row["step"] = merges.steps.get(row["step"], row["step"])
+    tasks = {
+        name: number for number, name in enumerate(dict.fromkeys(row["task"] for _, row in rows))
+    }
+    actions = {
+        name: number for number, name in enumerate(dict.fromkeys(row["step"] for _, row in rows))
+    }
+    facts: dict[str, tuple[str, str]] = {}
+    steps: dict[str, dict[Step, str]] = defaultdict(dict)
+    owned: dict[str, set[int]] = defaultdict(set)
+    times = _Times()
+    for place, row in rows:
+        fact = (row["task"], row["split"])
+        if facts.setdefault(row["video"], fact) != fact:
+            remedy = _or_merge(fact[0], facts[row["video"]][0])
+            raise DataError(
+                f"{place}: video '{row['video']}' has task '{fact[0]}', split '{fact[1]}' here, "
+                f"but task '{facts[row['video']][0]}', split '{facts[row['video']][1]}' before. "
+                f"Mend the line{remedy}.",
+                setting="merge" if remedy else "",
+            )
+        step = times.step(row["start"], row["end"], actions[row["step"]], place)
+        earlier = steps[row["video"]].setdefault(step, place)
+        if earlier != place:
+            raise DataError(
+                f"{place}: repeats {earlier.rpartition(', ')[2]}: step '{row['step']}' of video "
+                f"'{row['video']}' from {row['start']} to {row['end']}. Remove one of them."
+            )
+        owned[row["task"]].add(step.action)
+    taxonomy = Taxonomy(
+        dataset=nfc(path.stem),
+        actions=tuple(Action(id=number, name=name) for name, number in actions.items()),
+        tasks=tuple(
+            Task(id=number, name=name, actions=tuple(sorted(owned[name])))
+            for name, number in tasks.items()
+        ),
+    )
+    videos = tuple(
+        Video(
+            video_id=video,
+            split=split or "train",
+            task=tasks[task],
+            steps=tuple(sorted(steps[video], key=lambda step: (step.start, step.end))),
+        )
+        for video, (task, split) in facts.items()
+    )
+    notes = [*([merges.note()] if merges is not None else []), *_alike(taxonomy)]
+    if not rows[0][1]["split"]:
+        videos = draw_split(videos)
+        notes.append("The table has no split: 30 % of the videos of each task were drawn for test.")
+    return Source(
+        annotations=Annotations(taxonomy=taxonomy, videos=videos),
+        form="table of steps",
+        files=(path,),
+        names={video: (video, Path(video).stem) for video in facts},
+        notes=tuple(notes),
+    )
+
+
+def _or_merge(task: str, other: str) -> str:
+    """What else can be done where tasks differ in how they are written."""
+    if task == other or folded(task) != folded(other):
+        return ""
+    return f", or give a map of names with the line task,{task},{other}"
+
+
+class _Times:
+    """The times of one table, which write decimals in one way."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+
+    def step(self, start: str, end: str, action: int, place: str) -> Step:
+        try:
+            step = make_step(seconds(start), seconds(end), action, place=place)
+        except ValueError as problem:
+            raise DataError(
+                f"{place}: runs from {start!r} to {end!r}; expected seconds (43.27 or 43,27), or "
+                "hours, minutes and seconds (1:02:03.5). Mend or remove the step."
+            ) from problem
+        for text in (start, end):
+            if sign := decimal_sign(text):
+                self._first.setdefault(sign, place)
+        if len(self._first) == 2:
+            (_, first), (other, _) = self._first.items()
+            raise DataError(
+                f"{place}: has a time with a decimal {'comma' if other == ',' else 'point'}, but "
+                f"{first.rpartition(', ')[2]} one with the other sign, so that it may stand for "
+                "thousands. Write all times alike."
+            )
+        return step
+
+
+def _alike(taxonomy: Taxonomy) -> Iterator[str]:
+    """Notes on names that differ by little."""
+    found = names_alike(taxonomy)
+    for kind, one, other in found[:_SHOWN]:
+        yield (
+            f"{kind} names that differ by little: '{one}' and '{other}'. If they mean the same, "
+            "write them alike."
+        )
+    if len(found) > _SHOWN:
+        yield f"There are {len(found) - _SHOWN} more pairs of names that differ by little."
+    if found:
+        yield MERGING
+
+
+def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each line with its place, all cells as trimmed text.
+
+    `split` is empty where there is no such column.
+    """
+    unknown = [column for column in columns if column not in (*COLUMNS, "split")]
+    if unknown:
+        raise DataError(
+            f"column '{unknown[0]}': there is none of this name to fill. {_SHAPE}",
+            setting="column",
+        )
+    lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else read_csv(path, _SHAPE)
+    theirs = {column: columns.get(column, column).strip().casefold() for column in COLUMNS}
+    for place, row in lines:
+        wanted = dict(theirs)
+        if "split" in columns or "split" in row:
+            wanted["split"] = columns.get("split", "split").strip().casefold()
+        for column, name in wanted.items():
+            if name not in row:
+                raise DataError(_no_column(path, column, name, list(row)), setting="column")
+        cells = {
+            column: "" if row[name] is None else " ".join(nfc(str(row[name])).split())
+            for column, name in wanted.items()
+        }
+        empty = [column for column, cell in cells.items() if not cell]
+        if empty:
+            raise DataError(f"{place}: '{empty[0]}' is empty. Fill it in or remove the line.")
+        split = cells.setdefault("split", "")
+        if split.casefold() not in ("", *SPLITS):
+            raise DataError(
+                f"{place}: split is '{split}'; expected one of {', '.join(SPLITS)}. Mend the line."
+            )
+        cells["split"] = split.casefold()
+        yield place, cells
+
+
+def _no_column(path: Path, column: str, name: str, found: list[str]) -> str:
+    listed = ", ".join(f"'{each}'" for each in found if each)
+    return (
+        f"{path}: has no column '{name}', only {listed}. Rename one, or say which is meant, as in "
+        f"{column}=NAME. {_SHAPE}"
+    )
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as problem:
+        raise DataError(
+            f"{path}: reading Parquet needs pyarrow, which is not installed. Run pip install "
+            "cefito[table], or save the table as CSV."
+        ) from problem
+    check_regular(path, _SHAPE)
+    try:
+        table = parquet.read_table(path)
+    except (OSError, pyarrow.ArrowException) as problem:
+        raise DataError(f"{path}: cannot be read as Parquet ({problem}). {_SHAPE}") from problem
+    names = [column.strip().casefold() for column in table.column_names]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise DataError(f"{path}: has two columns '{twice[0]}'. Rename or remove one of them.")
+    for number, row in enumerate(table.rename_columns(names).to_pylist()):
+        yield f"{path}, row {number} (counted from 0)", row

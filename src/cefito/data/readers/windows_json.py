@@ -1,0 +1,265 @@
+"""The window files of the unified protocol and of PDPP.
+
+They hold every window of T steps written out; from these the videos are put together again.
+
+A file is a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], …],
+"task_id"}, "instruction_len"}. NIV has no "vid"; there the name of the feature file is the video's.
+Action ids are those of the taxonomy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cefito.data.readers.folder import feature_name
+from cefito.data.readers.source import Source, check_repeats, make_step, padded
+from cefito.data.taxonomy import Action, Task, Taxonomy, is_id
+from cefito.data.text import nfc
+from cefito.data.videos import Annotations, Step, Video
+from cefito.errors import DataError
+
+__all__ = ["is_windows", "join_windows", "read_windows"]
+
+_SHAPE = (
+    'Expected a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], '
+    '…], "task_id"}, "instruction_len"}.'
+)
+
+
+@dataclass(frozen=True)
+class _Window:
+    place: str
+    task: int
+    task_name: str
+    names: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+def is_windows(value: Any) -> bool:
+    """Whether parsed JSON looks like a window file."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and isinstance(value[0], dict)
+        and isinstance(value[0].get("id"), dict)
+        and "legal_range" in value[0]["id"]
+    )
+
+
+def read_windows(
+    files: Sequence[tuple[Path, Any]], *, dataset: str, taxonomy: Taxonomy | None
+) -> Source:
+    """Put the videos of window files together.
+
+    Args:
+        files: Paths and parsed contents; the split is read from the word train, val or test in the
+            file's name. Files of several horizons may be given; the shortest windows of a video say
+            what its steps are, the others must fit.
+        dataset: Name of the data set, where there is no taxonomy.
+        taxonomy: The vocabulary; without one, actions are called by their numbers and a task owns
+            the actions that occur in it.
+
+    Raises:
+        DataError: A window is malformed, windows of a video do not overlap into one sequence, or a
+            video stands in two splits; the message names file and window.
+    """
+    windows: dict[str, list[_Window]] = defaultdict(list)
+    split_of: dict[str, tuple[str, Path]] = {}
+    for path, content in files:
+        split = _split(path)
+        for number, entry in enumerate(content):
+            video, window = _window(entry, f"{path}, window {number} (counted from 0)")
+            earlier, where = split_of.setdefault(video, (split, path))
+            if earlier != split:
+                raise DataError(
+                    f"{path}: video '{video}' is in {split} here but in {earlier} in {where.name}. "
+                    "Give window files of one protocol only."
+                )
+            windows[video].append(window)
+    notes: tuple[str, ...] = ()
+    if taxonomy is None:
+        taxonomy = _taxonomy(windows, dataset)
+        notes = ("Window files hold no names of actions; give a taxonomy.json to have them.",)
+    videos = []
+    for video, members in windows.items():
+        steps = _video_steps(video, members)
+        task = _task(members, taxonomy, video)
+        _check_actions(steps, task, taxonomy, members[0].place)
+        videos.append(Video(video_id=video, split=split_of[video][0], task=task, steps=steps))
+    annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
+    places = [members[0].place for members in windows.values()]
+    notes += check_repeats(annotations, places.__getitem__)
+    return Source(
+        annotations=annotations,
+        form="window files of the unified protocol",
+        files=tuple(path for path, _ in files),
+        notes=notes,
+        names={
+            video: tuple(dict.fromkeys(name for window in members for name in window.names))
+            for video, members in windows.items()
+        },
+    )
+
+
+def join_windows(windows: Sequence[Sequence[Step]]) -> tuple[Step, ...] | None:
+    """The sequence of which these are all runs of one length; None where that is not certain.
+
+    Windows in the order of the video are joined as they stand; otherwise each is put behind the one
+    on whose last steps it begins.
+    """
+    joined = _chain(windows)
+    if joined is not None:
+        return joined
+    after = {tuple(window[:-1]): window for window in windows}
+    ends = {tuple(window[1:]) for window in windows}
+    first = [window for window in windows if tuple(window[:-1]) not in ends]
+    if len(after) < len(windows) or len(first) != 1:
+        return None
+    order = [first[0]]
+    while len(order) < len(windows):
+        follower = after.get(tuple(order[-1][1:]))
+        if follower is None:
+            return None
+        order.append(follower)
+    return _chain(order)
+
+
+def _chain(windows: Sequence[Sequence[Step]]) -> tuple[Step, ...] | None:
+    steps = list(windows[0])
+    for window in windows[1:]:
+        overlap = len(window) - 1
+        if steps[len(steps) - overlap :] != list(window[:-1]):
+            return None
+        steps.append(window[-1])
+    return tuple(steps)
+
+
+def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
+    by_length: dict[int, list[_Window]] = defaultdict(list)
+    for window in members:
+        by_length[len(window.steps)].append(window)
+    shortest = by_length[min(by_length)]
+    steps = join_windows([window.steps for window in shortest])
+    if steps is None:
+        _check_repeats(shortest)
+        raise DataError(
+            f"{shortest[0].place}: the {len(shortest)} windows of video '{video}' with "
+            f"{len(shortest[0].steps)} steps each do not overlap into one sequence, each beginning "
+            "one step later. Give complete files, of one protocol and one vocabulary, without "
+            "padding."
+        )
+    for length, longer in by_length.items():
+        runs = {steps[first : first + length] for first in range(len(steps) - length + 1)}
+        for window in longer:
+            if window.steps not in runs:
+                raise DataError(
+                    f"{window.place}: its {length} steps of video '{video}' do not follow each "
+                    f"other in the windows of {len(shortest[0].steps)} steps. Give files of one "
+                    "protocol and one vocabulary."
+                )
+    return steps
+
+
+def _check_repeats(windows: Sequence[_Window]) -> None:
+    """Refuse windows that stand twice."""
+    seen: dict[tuple[Step, ...], str] = {}
+    for window in windows:
+        earlier = seen.setdefault(window.steps, window.place)
+        if earlier != window.place:
+            raise DataError(
+                f"{window.place}: is the same as {earlier.rpartition('/')[2]}, which its video "
+                "does not explain. Remove one of them."
+            )
+
+
+def _split(path: Path) -> str:
+    found = [split for split in ("train", "val", "test") if split in path.name.lower()]
+    if len(found) != 1:
+        raise DataError(
+            f"{path}: its name says {' and '.join(found) or 'no split'}; expected one of train, "
+            "val or test in the name of a window file. Rename it."
+        )
+    return found[0]
+
+
+def _window(entry: Any, place: str) -> tuple[str, _Window]:
+    try:
+        value = entry["id"]
+        steps = tuple(
+            make_step(start, end, _id(action, "action", place), place=f"{place}, step {number}")
+            for number, (start, end, action) in enumerate(value["legal_range"])
+        )
+        feature = value.get("feature")
+        name = value.get("vid") or (feature_name(feature) if isinstance(feature, str) else None)
+        task = _id(value["task_id"], "task", place)
+        task_name = nfc(str(value.get("task", ""))).strip()
+        length = entry.get("instruction_len", len(steps))
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise DataError(f"{place}: not a window ({problem!r}). {_SHAPE}") from problem
+    if not isinstance(name, str) or not name:
+        raise DataError(
+            f"{place}: has neither 'vid' nor 'feature', so its video is not known. {_SHAPE}"
+        )
+    if not steps or length != len(steps):
+        raise DataError(
+            f"{place}: has {len(steps)} steps, 'instruction_len' says {length}. {_SHAPE}"
+        )
+    names = (feature, name) if isinstance(feature, str) and feature else (name,)
+    return nfc(name), _Window(place=place, task=task, task_name=task_name, names=names, steps=steps)
+
+
+def _id(value: Any, kind: str, place: str) -> int:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise DataError(f"{place}: {kind} id {value!r}; expected a number. {_SHAPE}")
+    return value
+
+
+def _taxonomy(windows: dict[str, list[_Window]], dataset: str) -> Taxonomy:
+    owned: dict[int, set[int]] = defaultdict(set)
+    task_names: dict[int, str] = {}
+    place = ""
+    for members in windows.values():
+        place = place or members[0].place
+        for window in members:
+            owned[window.task].update(step.action for step in window.steps)
+            task_names[window.task] = window.task_name or f"task {window.task}"
+    actions = padded(
+        {action: f"action {action}" for members in owned.values() for action in members},
+        kind="action",
+        place=place,
+    )
+    tasks = padded(task_names, kind="task", place=place)
+    return Taxonomy(
+        dataset=dataset,
+        actions=tuple(Action(id=number, name=name) for number, name in enumerate(actions)),
+        tasks=tuple(
+            Task(id=number, name=name, actions=tuple(sorted(owned.get(number, ()))))
+            for number, name in enumerate(tasks)
+        ),
+    )
+
+
+def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:
+    found = {window.task for window in members}
+    if len(found) != 1 or not is_id(members[0].task, len(taxonomy.tasks)):
+        raise DataError(
+            f"{members[0].place}: video '{video}' has task ids {sorted(found)}; expected one from "
+            f"0 to {len(taxonomy.tasks) - 1}, as in the taxonomy. Give the taxonomy of these files."
+        )
+    return members[0].task
+
+
+def _check_actions(steps: Sequence[Step], task: int, taxonomy: Taxonomy, place: str) -> None:
+    for step in steps:
+        if step.action not in taxonomy.tasks[task].actions:
+            raise DataError(
+                f"{place}: action {step.action} is not among those that the taxonomy lists for "
+                f"task {task} ('{taxonomy.tasks[task].name}'). Give the taxonomy of these files "
+                "(CrossTask has two, of 133 and of 105 actions)."
+            )

@@ -1,0 +1,330 @@
+"""Scores of all sequences of all tasks, and everything exact that follows from them.
+
+p(task, a_1..a_T | observations) is in proportion to exp(Σ_t emissions[t, a_t] + Σ_t
+transitions[a_t, a_t+1]): a conditional random field on a linear chain (Lafferty et al., 2001). Sums
+over all sequences are taken by forward and backward recursions, task by task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.planners.crf.states import TaskStates
+from cefito.planners.shared.confidence import confident_temperature
+
+__all__ = ["SequenceScores", "average", "fit_confidence", "fit_temperature"]
+
+_CHUNK = 2**22  # numbers of the largest intermediate array of decoding
+
+
+@dataclass(frozen=True)
+class SequenceScores:
+    """Scores of all sequences of B queries, and everything exact that follows from them.
+
+    Attributes:
+        states: The states.
+        emissions: Score of each state at each step [B, T, S]; −∞ forbids.
+        transitions: Score of each transition within a task, from axis 1 to axis 2, [C, A, A]; −∞
+            forbids. Places without a state do not matter.
+    """
+
+    states: TaskStates
+    emissions: Tensor
+    transitions: Tensor
+
+    def __len__(self) -> int:
+        return len(self.emissions)
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return self.emissions.shape[1]
+
+    def heated(self, temperature: float) -> SequenceScores:
+        """The chain whose probabilities are those of this one to the power of 1 / temperature.
+
+        Normalised again.
+        """
+        return SequenceScores(
+            self.states, self.emissions / temperature, self.transitions / temperature
+        )
+
+    def rows(self, index: Tensor | slice) -> SequenceScores:
+        """The chain of some queries."""
+        return SequenceScores(self.states, self.emissions[index], self.transitions)
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Scores of sequences, not normalised.
+
+        Args:
+            states: Of each query n sequences of states, [B, n, T] or, one each, [B, T]. A sequence
+                with −1, or with states of several tasks, is impossible.
+
+        Returns:
+            [B, n] or [B]; −∞ where impossible.
+        """
+        single = states.ndim == 2
+        rows = states[:, None] if single else states
+        known = rows.clamp_min(0)
+        steps = torch.arange(self.horizon, device=states.device)
+        queries = torch.arange(len(self), device=states.device)[:, None, None]
+        total = self.emissions[queries, steps, known].sum(dim=2)
+        task, place = self.states.tasks[known], self.states.place[known]
+        total = total + self.transitions[task[..., :-1], place[..., :-1], place[..., 1:]].sum(dim=2)
+        possible = (rows >= 0).all(dim=2) & (task == task[..., :1]).all(dim=2)
+        total = torch.where(possible, total, -torch.inf)
+        return total[:, 0] if single else total
+
+    def log_task_sums(self) -> Tensor:
+        """Logarithm of the sum of exp(score) over the sequences of each task [B, C]."""
+        mix = _Mix(self.transitions, self.states)
+        padded = self.states.padded(self.emissions)
+        reached = padded[:, 0]
+        for step in range(1, self.horizon):
+            reached = mix.forward(reached) + padded[:, step]
+        return _log_sum(reached)
+
+    def log_partition(self) -> Tensor:
+        """Logarithm of the sum of exp(score) over all sequences of all tasks [B]."""
+        return _log_sum(self.log_task_sums())
+
+    def log_tasks(self) -> Tensor:
+        """Log-probability of each task, whatever its sequence, [B, C]."""
+        sums = self.log_task_sums()
+        return sums - _log_sum(sums)[:, None]
+
+    def log_probabilities(self, states: Tensor) -> Tensor:
+        """Log-probabilities of (task, sequence) among those of all tasks.
+
+        Arguments and shape as in `scores`.
+        """
+        total = self.log_partition()
+        return self.scores(states) - (total if states.ndim == 2 else total[:, None])
+
+    def log_sequence_probabilities(self, sequences: Tensor) -> Tensor:
+        """Log-probabilities of action sequences, whichever task they are of.
+
+        Args:
+            sequences: Action ids [B, T].
+
+        Returns:
+            [B].
+        """
+        tasks = torch.arange(self.states.task_count, device=sequences.device)
+        states = self.states.find(tasks[None], sequences[:, None].expand(-1, len(tasks), -1))
+        return _log_sum(self.scores(states)) - self.log_partition()
+
+    def log_marginals(self) -> Tensor:
+        """Log-probability of each state at each step, given everything, [B, T, S].
+
+        Each step's exponentials sum to one.
+        """
+        mix = _Mix(self.transitions, self.states)
+        padded = self.states.padded(self.emissions)
+        before, after = [padded[:, 0]], [torch.zeros_like(padded[:, 0])]
+        for step in range(1, self.horizon):
+            before.append(mix.forward(before[-1]) + padded[:, step])
+        for step in range(self.horizon - 1, 0, -1):
+            after.insert(0, mix.backward(after[0] + padded[:, step]))
+        joint = torch.stack(before, dim=1) + torch.stack(after, dim=1)
+        return self.states.flat(joint - _log_sum(joint.flatten(2))[..., None, None])
+
+    def best(self, count: int, tasks: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The sequences of the highest scores, exactly; ties in the order of states.
+
+        A prefix is ranked by its score plus the highest score of what can follow it, which some
+        sequence attains. So at most `count` prefixes of a length can begin the best `count`
+        sequences, and no more are kept.
+
+        Args:
+            count: Sequences a query.
+            tasks: Task ids [B] to which the queries are restricted; None for all tasks at once.
+
+        Returns:
+            States, int64 [B, count, T], best first, and scores [B, count]; −∞ (and meaningless
+            states) where there are fewer. Fewer columns come back where fewer are possible at all.
+        """
+        numbers = (
+            self.states.grid.numel() * self.states.grid.shape[1] + count * self.states.grid.shape[1]
+        )
+        size = max(1, _CHUNK // numbers)
+        parts = [
+            _best(
+                self.rows(slice(first, first + size)),
+                count,
+                None if tasks is None else tasks[first : first + size],
+            )
+            for first in range(0, len(self), size)
+        ]
+        if not parts:
+            return self.emissions.new_zeros(0, 0, self.horizon).long(), self.emissions.new_zeros(
+                0, 0
+            )
+        states, scores = zip(*parts, strict=True)
+        return torch.cat(states), torch.cat(scores)
+
+
+class _Mix:
+    """Transitions as factors of sums: one small matrix a task."""
+
+    def __init__(self, transitions: Tensor, states: TaskStates) -> None:
+        real = states.grid < len(states)
+        logs = transitions.masked_fill(~(real[:, :, None] & real[:, None, :]), -torch.inf)
+        highest = logs.detach().amax(dim=(1, 2), keepdim=True)
+        self.highest = highest.masked_fill(highest == -torch.inf, 0.0)
+        self.factors = (logs - self.highest).exp()
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Log Σ_a exp(values[a] + transitions[a, b]) for each b: [B, C, A] → [B, C, A]."""
+        return self._mixed(values, self.factors)
+
+    def backward(self, values: Tensor) -> Tensor:
+        """Log Σ_b exp(transitions[a, b] + values[b]) for each a: [B, C, A] → [B, C, A]."""
+        return self._mixed(values, self.factors.mT)
+
+    def _mixed(self, values: Tensor, factors: Tensor) -> Tensor:
+        top = values.detach().amax(dim=2, keepdim=True)
+        top = top.masked_fill(top == -torch.inf, 0.0)
+        with torch.autocast(values.device.type, enabled=False):
+            sums = torch.bmm((values - top).exp().transpose(0, 1), factors).transpose(0, 1)
+        # what cannot be reached is −∞, and its gradient zero: the clamp stands before the logarithm
+        logs = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + top + self.highest[:, 0]
+        return torch.where(sums > 0, logs, -torch.inf)
+
+
+def _log_sum(values: Tensor) -> Tensor:
+    """Log Σ exp over the last axis; −∞, with no gradient, where all are −∞."""
+    top = values.detach().amax(dim=-1, keepdim=True)
+    top = top.masked_fill(top == -torch.inf, 0.0)
+    sums = (values - top).exp().sum(dim=-1)
+    logs = sums.clamp_min(torch.finfo(sums.dtype).tiny).log() + top[..., 0]
+    return torch.where(sums > 0, logs, -torch.inf)
+
+
+def _best(chain: SequenceScores, count: int, tasks: Tensor | None) -> tuple[Tensor, Tensor]:
+    states, transitions = chain.states, chain.transitions
+    padded = states.padded(chain.emissions)  # [B, T, C, A]
+    if tasks is not None:
+        others = torch.arange(states.task_count, device=tasks.device) != tasks[:, None]
+        padded = padded.masked_fill(others[:, None, :, None], -torch.inf)
+    batch, horizon, _, width = padded.shape
+    ahead = [torch.zeros_like(padded[:, 0])]  # the highest score of all that follows each state
+    for step in range(horizon - 1, 0, -1):
+        after = (padded[:, step] + ahead[0])[:, :, None, :]
+        ahead.insert(0, (transitions + after).amax(dim=3))
+    own = padded[:, 0].flatten(1)
+    chosen = _top(own + ahead[0].flatten(1), count)
+    score = own.gather(1, chosen)
+    task, places = chosen // width, (chosen % width)[:, :, None]
+    queries = torch.arange(batch, device=own.device)[:, None]
+    for step in range(1, horizon):
+        longer = (
+            score[:, :, None] + transitions[task, places[:, :, -1]] + padded[queries, step, task]
+        )
+        chosen = _top((longer + ahead[step][queries, task]).flatten(1), count)
+        above = chosen // width
+        score, task = longer.flatten(1).gather(1, chosen), task.gather(1, above)
+        kept = places.gather(1, above[:, :, None].expand(-1, -1, step))
+        places = torch.cat([kept, (chosen % width)[:, :, None]], dim=2)
+    return states.grid[task[:, :, None], places].clamp_max(len(states) - 1), score
+
+
+def _top(values: Tensor, count: int) -> Tensor:
+    """Places of the highest values of each row, best first, ties in order."""
+    if count == 1:
+        return values.argmax(dim=1, keepdim=True)
+    return values.argsort(dim=1, descending=True, stable=True)[:, :count]
+
+
+def average(chains: Sequence[SequenceScores]) -> SequenceScores:
+    """The chain of the mean scores of several members over the same states."""
+    return SequenceScores(
+        chains[0].states,
+        torch.stack([chain.emissions for chain in chains]).mean(dim=0),
+        torch.stack([chain.transitions for chain in chains]).mean(dim=0),
+    )
+
+
+def fit_temperature(
+    chain: SequenceScores, states: Tensor, *, lowest: float = 0.25, highest: float = 8.0
+) -> float:
+    """The temperature under which true sequences are likeliest.
+
+    The negative log-likelihood is convex in one over the temperature; found by golden-section
+    search. Sequences that are impossible say nothing; without any others the temperature is 1.
+
+    Args:
+        chain: Of validation queries.
+        states: True states [B, T].
+        lowest: Least temperature.
+        highest: Greatest.
+    """
+    possible = (states >= 0).all(dim=1)
+    if not bool(possible.any()):
+        return 1.0
+    chain, states = chain.rows(possible), states[possible]
+
+    def loss(inverse: float) -> float:
+        return float(-chain.heated(1 / inverse).log_probabilities(states).double().mean())
+
+    low, high, ratio = 1 / highest, 1 / lowest, (5**0.5 - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    values = loss(left), loss(right)
+    for _ in range(40):
+        if values[0] <= values[1]:
+            high, right = right, left
+            left = high - ratio * (high - low)
+            values = loss(left), values[0]
+        else:
+            low, left = left, right
+            right = low + ratio * (high - low)
+            values = values[1], loss(right)
+        if high - low < 1e-4:
+            break
+    return 2 / (low + high)
+
+
+def fit_confidence(
+    chain: SequenceScores,
+    states: Tensor,
+    actions: Tensor,
+    *,
+    videos: int,
+    lowest: float = 0.25,
+    highest: float = 8.0,
+) -> float:
+    """The temperature under which the probability of the best sequence says how often it is right.
+
+    `fit_temperature` makes likely what is far from the best sequence too, and the best one seems
+    less sure than it is. Here the temperature is what `confident_temperature` finds, shrunk towards
+    that of `fit_temperature`.
+
+    Args:
+        chain: Of validation queries.
+        states: True states [B, T].
+        actions: True actions [B, T].
+        videos: Number of videos that the queries come from.
+        lowest: Least temperature.
+        highest: Greatest.
+    """
+    best, scores = chain.best(1)
+    right = (chain.states.actions[best[:, 0]] == actions).all(dim=1)
+
+    def sure(temperature: float) -> NDArray[np.float64]:
+        total = chain.heated(temperature).log_partition().double()
+        return np.asarray((scores[:, 0].double() / temperature - total).exp().cpu().numpy())
+
+    return confident_temperature(
+        sure,
+        right.cpu().numpy(),
+        videos=videos,
+        centre=fit_temperature(chain, states, lowest=lowest, highest=highest),
+        lowest=lowest,
+        highest=highest,
+    )

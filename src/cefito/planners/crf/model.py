@@ -1,0 +1,306 @@
+"""Trained chains: members whose scores are averaged and calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.data.action_space import ActionSpace
+from cefito.data.windows import Windows
+from cefito.errors import RunError
+from cefito.files import load_tensors, write_tensors
+from cefito.planners.base import Queries
+from cefito.planners.context import TrainingContext
+from cefito.planners.crf.inference import SequenceScores, average, fit_confidence
+from cefito.planners.crf.loss import ChainLoss
+from cefito.planners.crf.network import ChainNetwork
+from cefito.planners.crf.settings import ChainConfig, ChainSettings, ChainTrainingConfig
+from cefito.planners.crf.states import TaskStates, smoothed_transitions
+from cefito.planners.network import finite_outputs, train_network
+from cefito.runtime import Stream, derived_seed
+from cefito.search.step_costs import StepCosts
+from cefito.training.checkpoint import load_weights
+from cefito.training.trainer import TrainingResult
+
+__all__ = ["ChainEvidence", "ChainModel", "task_costs"]
+
+_BLOCK = 512  # queries scored at once
+
+
+@dataclass(frozen=True)
+class ChainModel:
+    """Chains over the actions of all tasks, trained as whole sequences.
+
+    Attributes:
+        networks: The members.
+        temperature: Divides their mean scores; fitted so that the best sequence's probability says
+            how often it is right on validation windows.
+    """
+
+    title: ClassVar[str] = "chain"
+    file: ClassVar[str] = "chain.safetensors"
+    networks: tuple[ChainNetwork, ...]
+    temperature: float
+
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
+        *,
+        space: ActionSpace,
+        settings: ChainSettings,
+        seed: int,
+        context: TrainingContext,
+        start: Self | None = None,
+    ) -> tuple[Self, dict[str, TrainingResult]]:
+        """Train all members, one after the other, and calibrate their mean.
+
+        Args:
+            train: Training windows.
+            val: Validation windows.
+            space: Actions of each task.
+            settings: The network and how it is trained.
+            seed: Seed of the first member, from which those of the others follow.
+            context: Where it is trained; checkpoints and metrics go into `chain/`, `chain-1/` and
+                so on of its folder.
+            start: A chain over a part of these states, to begin with; of the same settings.
+        """
+        config, training = settings.chain, settings.chain_training
+        states = TaskStates.make(space.actions, len(train.taxonomy.actions))
+        counted = smoothed_transitions(states, train.actions, train.tasks, config.smoothing)
+        networks, results = [], {}
+        for member in range(config.members):
+            suffix = f"-{member}" if member else ""
+            network = ChainNetwork(
+                config=config,
+                states=states,
+                observation_dim=train.initial.shape[1],
+                horizon=train.horizon,
+                transitions=counted,
+            )
+            results[cls.title + suffix] = train_network(
+                network,
+                partial(_loss, train=train, val=val, training=training),
+                name=cls.title + suffix,
+                training=training,
+                stream=Stream.CHAIN,
+                seed=derived_seed(seed, Stream.CHAIN, member) if member else seed,
+                settings=[
+                    train.horizon,
+                    config.model_dump(exclude={"members"}),
+                    training.model_dump(),
+                    space.actions,
+                ],
+                context=context.part(f"chain{suffix}"),
+                centre=config.centre,
+                begin=None if start is None else partial(_begin, learned=start.networks[member]),
+            )
+            networks.append(network)
+        return cls._calibrated(tuple(networks), val), results
+
+    @classmethod
+    def _calibrated(cls, networks: tuple[ChainNetwork, ...], val: Windows) -> Self:
+        """Members with the temperature that fits validation windows."""
+        model = cls(networks, 1.0)
+        scores = model.scores(Queries.from_windows(val))
+        tasks, actions = (
+            torch.from_numpy(part).to(model.device) for part in (val.tasks, val.actions)
+        )
+        temperature = fit_confidence(
+            scores, scores.states.find(tasks, actions), actions, videos=len(set(val.video.tolist()))
+        )
+        return cls(networks, temperature)
+
+    @classmethod
+    def load(cls, folder: Path, *, config: ChainConfig, device: torch.device | str = "cpu") -> Self:
+        """The members that were saved in a folder.
+
+        Raises:
+            RunError: Missing or damaged file, or weights of another configuration.
+        """
+        path, remedy = folder / cls.file, "Train the run again."
+        tensors, metadata = load_tensors(path, "pt", remedy, RunError)
+        try:
+            temperature = float(metadata["temperature"])
+            parts: list[dict[str, Tensor]] = [{} for _ in range(config.members)]
+            for name, tensor in tensors.items():
+                member, _, own = name.partition(".")
+                parts[int(member)][own] = tensor
+            networks = [_build(config, part) for part in parts]
+            if not 0 < temperature < float("inf"):
+                raise ValueError("no temperature")
+        except (KeyError, IndexError, ValueError, RuntimeError, ZeroDivisionError) as problem:
+            raise RunError(f"{path}: holds no {cls.title}. {remedy}") from problem
+        for network, part in zip(networks, parts, strict=True):
+            load_weights(network, part, str(path), copy=False)
+        return cls(tuple(network.to(device).eval() for network in networks), temperature)
+
+    def save(self, folder: Path) -> None:
+        """Write all members into one file."""
+        tensors = {
+            f"{member}.{name}": tensor
+            for member, network in enumerate(self.networks)
+            for name, tensor in network.state_dict().items()
+        }
+        # one entry alone: several are written in an order that differs from file to file
+        write_tensors(folder / self.file, tensors, {"temperature": repr(self.temperature)})
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self.networks[0].mean.device
+
+    @property
+    def parameters(self) -> int:
+        """Learned numbers of all members."""
+        return sum(tensor.numel() for network in self.networks for tensor in network.parameters())
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return self.networks[0].horizon
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.networks[0].observation_dim
+
+    @property
+    def states(self) -> TaskStates:
+        """The states, alike for all members."""
+        return self.networks[0].states
+
+    @torch.inference_mode()
+    def scores(self, queries: Queries) -> SequenceScores:
+        """Calibrated scores of all sequences of all tasks for each query.
+
+        Raises:
+            RunError: Observations of another dimension.
+        """
+        if queries.initial.shape[1] != self.observation_dim:
+            raise RunError(
+                f"observations have {queries.initial.shape[1]} features; this run was trained on "
+                f"{self.observation_dim}."
+            )
+        blocks = []  # averaged one by one, so that the members' scores are not all held at once
+        for block in queries.blocks(_BLOCK) or [queries]:
+            initial, goal = (
+                torch.from_numpy(part).to(self.device) for part in (block.initial, block.goal)
+            )
+            blocks.append(average([network(initial, goal).scores for network in self.networks]))
+        emissions = torch.cat([scores.emissions for scores in blocks])
+        finite_outputs(emissions, self.title)
+        scores = SequenceScores(blocks[0].states, emissions, blocks[0].transitions)
+        return scores.heated(self.temperature)
+
+    @torch.inference_mode()
+    def evidence(self, queries: Queries) -> ChainEvidence:
+        """What it says of queries, for the problems of their tasks."""
+        scores = self.scores(queries)
+        return ChainEvidence(scores, scores.log_task_sums().double().cpu().numpy())
+
+    def log_tasks(self, queries: Queries) -> NDArray[np.float64]:
+        """Log-probability of each task, whatever its sequence, [N, C]."""
+        return self.evidence(queries).log_tasks()
+
+
+def task_costs(scores: SequenceScores, row: int, task: int) -> StepCosts:
+    """Costs of one task's sequences for one query, over the places of the task's actions ascending.
+
+    The costs of a sequence add up to minus its score, not normalised.
+
+    Args:
+        scores: Scores of queries.
+        row: Number of the query.
+        task: The task.
+    """
+    states = scores.states
+    members = states.grid[task][states.grid[task] < len(states)]
+    count = len(members)
+    emissions = scores.emissions[row][:, members].double().cpu().numpy()
+    transitions = scores.transitions[task, :count, :count].double().cpu().numpy()
+    return StepCosts(
+        costs=tuple(
+            -emissions[step] if step == 0 else -(emissions[step][None] + transitions)
+            for step in range(scores.horizon)
+        )
+    )
+
+
+def _loss(
+    network: ChainNetwork, *, train: Windows, val: Windows, training: ChainTrainingConfig
+) -> ChainLoss:
+    return ChainLoss(network=network, train=train, val=val, config=training)
+
+
+def _begin(network: ChainNetwork, *, learned: ChainNetwork) -> None:
+    network.take_over(learned)
+
+
+def _build(config: ChainConfig, tensors: Mapping[str, Tensor]) -> ChainNetwork:
+    """A chain for weights of its sizes, which it has yet to be given."""
+    states = TaskStates.of(tensors["states_lookup"])
+    horizon, rest = divmod(len(tensors["emission.bias"]), len(states))
+    if rest or not horizon:
+        raise ValueError("emissions do not fit the states")
+    with torch.device("meta"):  # no memory beside that of the weights that it gets
+        return ChainNetwork(
+            config=config,
+            states=states,
+            observation_dim=tensors["encoder.weight"].shape[1],
+            horizon=horizon,
+        )
+
+
+@dataclass(frozen=True)
+class ChainEvidence:
+    """What a chain says of some queries.
+
+    Attributes:
+        scores: Scores of all sequences.
+        sums: Logarithm of the sum of exp(score) over the sequences of each task [N, C].
+    """
+
+    scores: SequenceScores
+    sums: NDArray[np.float64]
+
+    def log_tasks(self) -> NDArray[np.float64]:
+        """Log-probability of each task, whatever its sequence, [N, C]."""
+        return np.asarray(self.sums - np.logaddexp.reduce(self.sums, axis=1, keepdims=True))
+
+    def log_power_sums(self, power: float) -> NDArray[np.float64]:
+        """Log Σ q(sequence | task, observations)^power over the sequences of each task [N, C].
+
+        −∞ for tasks without sequences.
+        """
+        sums = self.scores.heated(1 / power).log_task_sums().double().cpu().numpy()
+        known = np.isfinite(self.sums)
+        return np.where(known, sums - power * np.where(known, self.sums, 0.0), -np.inf)
+
+    def log_sequences(
+        self, query: int, tasks: NDArray[np.int64], sequences: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Log q(sequence | task, observations) of action sequences [n, T] of tasks [n], as [n]."""
+        states = self.scores.states.find(
+            *(
+                torch.from_numpy(part).to(self.scores.emissions.device)
+                for part in (tasks, sequences)
+            )
+        )
+        (found,) = self.scores.rows(slice(query, query + 1)).scores(states[None])
+        return np.asarray(found.double().cpu().numpy() - self.sums[query, tasks])
+
+    def costs(self, query: int, task: int) -> StepCosts:
+        """−log q(sequence | task, observations), over the places of the task's actions."""
+        chain = task_costs(self.scores, query, task)
+        first, *rest = chain.costs
+        return StepCosts(costs=(first + self.sums[query, task], *rest))

@@ -1,0 +1,301 @@
+"""The chain as a planner: the likeliest sequences over all tasks at once, without a field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.data.action_space import action_space, extended_space
+from cefito.data.windows import Windows
+from cefito.errors import ConfigError
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    Abilities,
+    BasePlanner,
+    Fitted,
+    Queries,
+    Vocabulary,
+    check_queries,
+)
+from cefito.planners.context import TrainingContext
+from cefito.planners.crf.inference import SequenceScores
+from cefito.planners.crf.model import ChainModel, task_costs
+from cefito.planners.crf.settings import ChainSettings
+from cefito.progress import Progress, silent
+from cefito.search.constraints import Constraints
+from cefito.search.problem import Plans, Problem, SearchCost
+from cefito.search.space import Space
+
+__all__ = ["ChainPlanner"]
+
+_TOGETHER = 512  # queries whose scores are held at once
+_COMPARED = 64  # sequences of each task that plans are weighed against under constraints
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChainPlanner(BasePlanner):
+    """Plans the sequences of the likeliest (task, sequence) pairs under a chain, exactly.
+
+    A sequence that several tasks allow is listed once, with the likeliest of them. Energies and
+    scores are minus the logarithm of the pair's probability among all pairs, or among those of the
+    task where that is given, whatever constraints allow. So are its probabilities; but under
+    constraints they are shares among those of the allowed pairs that were listed, 64 a task or
+    more.
+
+    Attributes:
+        model: The trained chain.
+    """
+
+    abilities: ClassVar[Abilities] = Abilities(
+        constraints=True, probabilities=True, finetuning=True
+    )
+    name = "chain"
+    model: ChainModel
+
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: ChainSettings,
+        seed: int,
+        context: TrainingContext = TrainingContext(),
+    ) -> Fitted[Self]:
+        """Train the chain over the actions that training windows show of each task.
+
+        Raises:
+            RunError: A checkpoint in the folder belongs to another training.
+        """
+        model, trainings = ChainModel.fit(
+            train,
+            val,
+            space=action_space(train, "training"),
+            settings=settings,
+            seed=seed,
+            context=context,
+        )
+        return Fitted(cls(model), trainings)
+
+    def refit(
+        self,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: ChainSettings,
+        seed: int,
+        context: TrainingContext = TrainingContext(),
+    ) -> Fitted[Self]:
+        """A planner that begins with this one's chain and is trained on further windows.
+
+        Raises:
+            RunError: A checkpoint in the folder belongs to another training.
+        """
+        model, trainings = ChainModel.fit(
+            train,
+            val,
+            space=extended_space(self.model.states.by_task(), train, "training"),
+            settings=settings,
+            seed=seed,
+            context=context,
+            start=self.model,
+        )
+        return Fitted(type(self)(model), trainings)
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path | str,
+        *,
+        settings: ChainSettings,
+        context: TrainingContext = TrainingContext(),
+    ) -> Self:
+        """The planner that was saved in a folder.
+
+        Raises:
+            RunError: Missing or damaged file, or weights of another configuration.
+        """
+        folder = Path(folder)
+        return cls(ChainModel.load(folder, config=settings.chain, device=context.device))
+
+    def save(self, folder: Path | str) -> None:
+        """Write the chain."""
+        folder = Path(folder)
+        self.model.save(folder)
+
+    @property
+    def horizon(self) -> int:
+        """T."""
+        return self.model.horizon
+
+    @property
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.model.observation_dim
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(*self.model.states.lookup.shape)
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Those of all members."""
+        return {ChainModel.title: self.model.parameters}
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
+        """The likeliest task, whatever its sequence, [N], or the given ones."""
+        if queries.tasks is not None:
+            return queries.tasks
+        return np.asarray(self.model.log_tasks(queries).argmax(axis=1), dtype=np.int64)
+
+    @torch.inference_mode()
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,  # noqa: ARG002
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> list[Plans]:
+        """The likeliest sequences of each query.
+
+        Raises:
+            ConfigError: `top_k` below 1, or no sequence of any task satisfies the constraints.
+            RunError: Observations of another dimension.
+            DataError: Tasks that there are not.
+        """
+        check_queries(self, queries, top_k, constraints)
+        queries.check_tasks(self.model.states.task_count)
+        return [
+            plans
+            for block in queries.blocks(_TOGETHER)
+            for plans in self._planned(block, top_k, constraints)
+        ]
+
+    def _planned(self, queries: Queries, top_k: int, constraints: Constraints) -> list[Plans]:
+        """The likeliest sequences of some queries, few enough for the scores of all states."""
+        scores = self.model.scores(queries)
+        states, tasks = scores.states, None
+        if queries.tasks is not None:
+            tasks = torch.from_numpy(queries.tasks).to(self.model.device)
+        sums = scores.log_task_sums()
+        total = sums.logsumexp(dim=1) if tasks is None else sums.gather(1, tasks[:, None])[:, 0]
+        if constraints:
+            return [
+                self._constrained(scores, sums[row], float(own), queries, row, top_k, constraints)
+                for row, own in enumerate(total)
+            ]
+        of_tasks = np.exp((sums - total[:, None]).double().cpu().numpy()).clip(max=1)
+        if tasks is not None:
+            of_tasks = np.ones_like(of_tasks)
+        searched, pairs = states.task_count if tasks is None else 1, top_k
+        while True:
+            best, values = scores.best(pairs, tasks)
+            logs = (values - total[:, None]).double().cpu().numpy()
+            actions, task = (part[best].cpu().numpy() for part in (states.actions, states.tasks))
+            kept = np.isfinite(logs)
+            found = [
+                _plans(
+                    actions[row, own],
+                    logs[row, own],
+                    task[row, own, 0],
+                    searched,
+                    top_k,
+                    of_tasks[row],
+                )
+                for row, own in enumerate(kept)
+            ]
+            more = kept.sum(axis=1) == pairs  # further pairs may bring further sequences
+            if all(len(plans) == top_k for plans, left in zip(found, more, strict=True) if left):
+                return found
+            pairs *= 2
+
+    def _constrained(
+        self,
+        scores: SequenceScores,
+        sums: Tensor,
+        total: float,
+        queries: Queries,
+        row: int,
+        top_k: int,
+        constraints: Constraints,
+    ) -> Plans:
+        """The likeliest allowed sequences of one query, task by task, the likeliest task first.
+
+        Args:
+            scores: Scores of all queries.
+            sums: Logarithm of the sum of exp(score) over the sequences of each task [C].
+            total: That over all sequences that probabilities are shares of.
+            queries: All queries.
+            row: Number of the query.
+            top_k: Plans wanted.
+            constraints: What every plan must satisfy.
+        """
+        states, refusals = scores.states, []
+        ranked = sums.argsort(descending=True, stable=True).tolist()
+        tasks = ranked if queries.tasks is None else [int(queries.tasks[row])]
+        parts, exact = [], True
+        for task in tasks:
+            members = states.grid[task][states.grid[task] < len(states)]
+            actions = tuple(states.actions[members].tolist())
+            if not actions:
+                continue
+            costs = task_costs(scores, row, task)
+            problem = Problem(
+                initial=queries.initial[row],
+                goal=queries.goal[row],
+                actions=actions,
+                constraints=constraints,
+                guide=costs,
+            )
+            try:
+                cheapest = Space(problem, self.horizon).cheapest(costs, max(top_k, _COMPARED))
+            except ConfigError as refusal:
+                refusals.append(refusal)
+                continue
+            exact &= cheapest.complete
+            sequences = np.asarray(actions)[cheapest.sequences]
+            parts.append((sequences, -cheapest.costs - total, np.full(len(sequences), task)))
+        if not parts:
+            raise refusals[0]
+        sequences, logs, found = (np.concatenate(part) for part in zip(*parts, strict=True))
+        order = np.lexsort((*sequences.T[::-1], found, -logs))
+        of_tasks = np.exp((sums - total).double().cpu().numpy()).clip(max=1)
+        if queries.tasks is not None:
+            of_tasks = np.ones_like(of_tasks)
+        plans = _plans(sequences[order], logs[order], found[order], len(tasks), top_k, of_tasks)
+        shares = np.exp(-plans.scores - np.logaddexp.reduce(logs))
+        return replace(plans, exact=exact, probabilities=shares, searched_mass=None)
+
+
+def _plans(
+    actions: NDArray[np.int64],
+    logs: NDArray[np.float64],
+    tasks: NDArray[np.int64],
+    searched: int,
+    top_k: int,
+    of_tasks: NDArray[np.float64],
+) -> Plans:
+    """Plans of pairs, likeliest first, each sequence once."""
+    first = np.sort(np.unique(actions, axis=0, return_index=True)[1])[:top_k]
+    return Plans(
+        actions=actions[first],
+        energies=-logs[first],
+        scores=-logs[first],
+        evaluated=SearchCost(token_forwards=2, leaves=0),
+        exact=True,
+        tasks=tasks[first],
+        searched=searched,
+        probabilities=np.exp(logs[first]),
+        task_probabilities=of_tasks[tasks[first]],
+        searched_mass=1.0,
+    )

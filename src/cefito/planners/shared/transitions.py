@@ -1,0 +1,227 @@
+"""Decoding over transitions: the exact best sequences under scores of steps and what follows what.
+
+Emissions say how well each action fits each step, transitions how often one action follows another
+in training. The best sequences maximise the product of both (Viterbi), computed as a sum of
+logarithms, so that nothing underflows.
+
+A row of transition counts can be empty: an action after which no training video goes on. Divided by
+its sum it would be 0/0, and in published code such a row spoils every score that it meets. Here it
+is uniform: nothing is known of what follows, so it prefers nothing. Some sequence is then always
+possible where emissions are positive, for every row allows a next action.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.data.windows import Windows
+from cefito.planners.shared.graph import transition_counts, transition_probabilities
+from cefito.search.problem import Plans, SearchCost
+
+__all__ = ["Decoded", "TransitionSource", "counted_transitions", "decode", "k_best", "log_guarded"]
+
+TransitionSource = Literal["videos", "windows"]
+
+_FLOOR = math.log(1e-10)  # of what is impossible, where nothing possible is left
+_CHUNK_BYTES = 64 * 2**20
+
+
+def counted_transitions(
+    windows: Windows, action_count: int, source: TransitionSource
+) -> NDArray[np.int64]:
+    """How often each action follows each other one in training.
+
+    Args:
+        windows: Training windows.
+        action_count: K.
+        source: "videos" counts each pair of neighbouring steps of a video once: of whole videos, as
+            far as windows show them, which leaves out only videos shorter than a window. "windows"
+            counts it once for every window that shows it, so that the middle of long videos weighs
+            more, the more so the longer the horizon.
+
+    Returns:
+        Counts [K, K]; the row is the earlier action.
+    """
+    if source == "windows":
+        return transition_counts(windows, action_count)
+    steps = windows.start[:, None] + np.arange(windows.horizon - 1)
+    places = np.stack([np.broadcast_to(windows.video[:, None], steps.shape), steps], axis=-1)
+    _, first = np.unique(places.reshape(-1, 2), axis=0, return_index=True)
+    counts = np.zeros((action_count, action_count), dtype=np.int64)
+    earlier, later = windows.actions[:, :-1].ravel()[first], windows.actions[:, 1:].ravel()[first]
+    np.add.at(counts, (earlier, later), 1)
+    return counts
+
+
+def log_guarded(counts: NDArray[np.int64] | Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """Logarithms of the probabilities of each next action; empty rows are uniform.
+
+    Args:
+        counts: How often each action is followed by each, [K, K].
+        smoothing: Added to every count before rows are divided by their sums; 1 is add-one.
+
+    Returns:
+        float64 [K, K] on the device of the counts; −∞ where a row has counts, but not this one.
+    """
+    known = counts.cpu().numpy() if isinstance(counts, Tensor) else counts
+    device = counts.device if isinstance(counts, Tensor) else "cpu"
+    probabilities = transition_probabilities(known, smoothing=smoothing)
+    probabilities[probabilities.sum(axis=1) == 0] = 1 / max(len(probabilities), 1)
+    return torch.from_numpy(probabilities).log().to(device)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The best sequences of B queries.
+
+    Attributes:
+        sequences: int64 [B, k, T], best first, ties by action ids.
+        sums: Logarithms of what is maximised, float64 [B, k]; −∞ where there is no such sequence.
+        possible: Whether any sequence has a positive probability [B]. Where not, the first sequence
+            takes the likeliest action of each step, its sum counts substitutes for what is
+            impossible, and there is no second.
+    """
+
+    sequences: Tensor
+    sums: Tensor
+    possible: Tensor
+
+    def plans(self, effort: SearchCost) -> list[Plans]:
+        """The plans of each query, without sequences of probability zero.
+
+        Energies and scores are minus the logarithms.
+
+        Args:
+            effort: What computing one query has taken.
+        """
+        sequences, sums = self.sequences.cpu().numpy(), self.sums.cpu().numpy()
+        queries = zip(sequences, sums, self.possible.tolist(), strict=True)
+        return [_plans(*query, effort) for query in queries]
+
+
+def _plans(
+    sequences: NDArray[np.int64], sums: NDArray[np.float64], possible: bool, effort: SearchCost
+) -> Plans:
+    kept = sums > -np.inf
+    energies = -sums[kept]
+    return Plans(
+        actions=sequences[kept],
+        energies=energies,
+        scores=energies,
+        evaluated=effort,
+        exact=possible,
+    )
+
+
+def decode(
+    emissions: Tensor,
+    transitions: Tensor | None,
+    count: int,
+    *,
+    substitutes: Tensor | None = None,
+) -> Decoded:
+    """The sequences of the largest products of emissions and transitions; exact.
+
+    The prior over the first action is uniform.
+
+    Args:
+        emissions: Logarithms [B, T, K]; −∞ forbids an action at a step.
+        transitions: Logarithms [K, K], as `log_guarded` gives them; −∞ forbids. None where steps do
+            not depend on each other.
+        count: Sequences a query.
+        substitutes: What stands for the transitions in the sum of a query for which no sequence is
+            possible, finite logarithms [K, K]; by default the transitions raised to log(1e-10).
+    """
+    sequences, sums = k_best(emissions, transitions, count)
+    possible = sums[:, 0] > -torch.inf
+    if not bool(possible.all()):
+        emitted, likeliest = emissions[~possible].double().max(dim=2)
+        total = emitted.clamp_min(_FLOOR).sum(dim=1)
+        if transitions is not None:
+            along = transitions.double().clamp_min(_FLOOR) if substitutes is None else substitutes
+            total = total + along[likeliest[:, :-1], likeliest[:, 1:]].sum(dim=1)
+        sequences[~possible, 0] = likeliest
+        sums[~possible, 0] = total
+    return Decoded(sequences=sequences, sums=sums, possible=possible)
+
+
+def k_best(emissions: Tensor, transitions: Tensor | None, count: int) -> tuple[Tensor, Tensor]:
+    """The k sequences of the largest sums of emissions and transitions; exact.
+
+    As `StepCosts.cheapest` finds them, for whole batches and all actions at once: possible
+    transitions are few. Prefixes are ranked by their own sum plus the largest sum of any
+    continuation, which some sequence attains. So at most k prefixes of one length can begin the k
+    best sequences, and keeping k of them is exact.
+
+    Args:
+        emissions: Logarithms [B, T, K]; −∞ forbids.
+        transitions: Logarithms [K, K]; −∞ forbids. None where steps do not depend on each other.
+        count: k.
+
+    Returns:
+        Sequences, int64 [B, k, T], best first, ties by action ids, and their sums, float64 [B, k].
+        Where a query has fewer than k sequences, the last sums are −∞. Fewer columns come back
+        where there are fewer than k sequences over K actions.
+    """
+    graph = None if transitions is None else _Graph(transitions.double())
+    entries = max(len(graph.along) if graph else 1, emissions.shape[2] * count)
+    chunk = max(1, _CHUNK_BYTES // (8 * entries))
+    parts = [_k_best(part, graph, count) for part in emissions.double().split(chunk)]
+    sequences, sums = zip(*parts, strict=True)
+    return torch.cat(sequences), torch.cat(sums)
+
+
+class _Graph:
+    """The possible transitions of [K, K]; few, where they come from training windows."""
+
+    def __init__(self, transitions: Tensor) -> None:
+        self.transitions = transitions
+        self.source, self.target = (transitions > -torch.inf).nonzero().T
+        self.along = transitions[self.source, self.target]
+
+    def best(self, following: Tensor) -> Tensor:
+        """For each action the largest sum of a transition and of the value that follows, [B, K].
+
+        Args:
+            following: Value of each action that a transition leads to, [B, K].
+        """
+        nothing = torch.full_like(following, -torch.inf)
+        return nothing.scatter_reduce(
+            1,
+            self.source.expand(len(following), -1),
+            following[:, self.target] + self.along,
+            "amax",
+        )
+
+
+def _k_best(emissions: Tensor, graph: _Graph | None, count: int) -> tuple[Tensor, Tensor]:
+    batch, horizon, size = emissions.shape
+    # for each step's actions the largest sum of all that follows
+    ahead = [torch.zeros_like(emissions[:, -1])]
+    for step in range(horizon - 1, 0, -1):
+        following = emissions[:, step] + ahead[0]
+        best = (
+            graph.best(following) if graph else following.amax(dim=1, keepdim=True).expand(-1, size)
+        )
+        ahead.insert(0, best)
+    sequences = torch.zeros(batch, 1, 0, dtype=torch.int64, device=emissions.device)
+    sums = emissions.new_zeros(batch, 1)
+    for step in range(horizon):
+        after = sums[:, :, None] + emissions[:, None, step]
+        if step and graph:
+            after = after + graph.transitions[sequences[:, :, -1]]
+        total = (after + ahead[step][:, None]).flatten(1)
+        places = total.argsort(dim=1, descending=True, stable=True)[:, :count]
+        if step < horizon - 1:
+            places = places.sort(dim=1).values  # in the order of ids, for ties
+        above = (places // size)[:, :, None].expand(-1, -1, step)
+        sequences = torch.cat([sequences.gather(1, above), (places % size)[:, :, None]], dim=2)
+        sums = after.flatten(1).gather(1, places)
+    return sequences, sums

@@ -1,0 +1,285 @@
+"""The report of a run: its scores and plans, made now or found in its folder, and its training."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import Windows, fitting_windows
+from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.evaluation.plan_files import WindowPlans, read_plans
+from cefito.evaluation.records import RunEvaluation
+from cefito.evaluation.runs import evaluate_run, scores_name
+from cefito.progress import Progress, silent
+from cefito.report.breakdowns import (
+    TrainingSequences,
+    by_candidates,
+    by_seen,
+    confusion,
+    energy_gap,
+    gallery,
+)
+from cefito.report.curves import loss_curves
+from cefito.report.frames import VideoFiles, find_video_files, with_frames
+from cefito.report.schema import Fact, GalleryQuery, RunReport, SettingChange
+from cefito.runs.matching import match_dataset
+from cefito.runs.run import Run, method_settings
+from cefito.runs.settings_export import compare_settings
+from cefito.settings import flattened
+from cefito.study.results import DatasetName
+
+__all__ = ["GALLERY", "report_run"]
+
+GALLERY = 300
+"""Queries that the gallery shows, unless another number is asked for."""
+
+
+def report_run(
+    run: Run,
+    *,
+    split: str = "test",
+    sample: int | None = None,
+    dataset: Path | str | None = None,
+    queries: int = GALLERY,
+    videos: Path | str | None = None,
+    frames: bool = True,
+    progress: Progress = silent,
+) -> RunReport:
+    """Everything that there is to show of a run.
+
+    Where the run folder holds the scores of this split together with its plans
+    (`evaluation-test.json`, `plans-test.jsonl`), these are shown; otherwise it is scored as
+    `cefito evaluate` does, and both are kept there.
+
+    Args:
+        run: An opened run.
+        split: "train", "val" or "test".
+        sample: Show a fixed random sample of so many windows.
+        dataset: Any data set of the same kind of observations, by default that of the run.
+        queries: How many queries the gallery shows at most.
+        videos: Folder of the videos, whose frames the gallery then shows; by default the one that
+            the data set says.
+        frames: Whether to show frames.
+        progress: Shows progress.
+
+    Raises:
+        ConfigError: A sample below 1, fewer than no queries, or a folder that holds no videos.
+        RunError: The data set is gone, the run cannot be used on it, or its files are damaged.
+        DataError: The split gives no windows.
+    """
+    if queries < 0:
+        raise ConfigError(f"a gallery of {queries} queries; expected 0 or more.", setting="queries")
+    if sample is not None and sample < 1:
+        raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
+    curves = loss_curves({path.parent.name: path for path in run.folder.glob("*/metrics.jsonl")})
+    dataset = None if dataset is None else Path(dataset)
+    files = None
+    if frames and queries:
+        folder = None if videos is None else Path(videos)
+        files = find_video_files(run.dataset(dataset), folder)
+    scores, windows = _scored(run, split, sample, dataset, progress)
+    train, notes = _training(run), []
+    if train is None:
+        notes.append(
+            "The data set that the run was trained on is not at hand, so that success is not told "
+            "apart by number of candidates and by whether the sequence was seen in training."
+        )
+    if not curves:
+        notes.append(
+            "The run folder holds no metrics of its trainings, so that there are no loss curves. "
+            "Runs of a comparison keep them beside the run: see the report of the comparison."
+        )
+    tasks = confusion(windows)
+    if tasks is None:
+        notes.append("The planner has no notion of tasks: there is no confusion of them.")
+    energies = "energy" in (scores.weights or {})
+    gap = energy_gap(windows) if energies else None
+    if not energies:
+        notes.append("Plans of this method have no energies: no gap is shown.")
+    known = TrainingSequences.of(train) if train is not None and len(train) else None
+    shown = gallery(windows, queries, energies=energies)
+    if files is not None:
+        shown, note = _with_frames(shown, files, asked=videos is not None, progress=progress)
+        notes += [note] if note else []
+    changes = _changes(run)
+    return RunReport(
+        title=f"{scores.planner} on {scores.dataset}, T = {scores.horizon}",
+        simulated=_simulated(scores.dataset, run),
+        commands=[
+            *_training_command(run, changes),
+            _report_command(run, split, sample, dataset, queries, videos, frames),
+        ],
+        versions=dict(sorted(run.info.versions.items())),
+        curves=curves,
+        notes=notes,
+        dataset=DatasetName(
+            name=run.info.dataset.name, fingerprint=run.info.dataset.fingerprint or "none"
+        ),
+        trained=_facts(run, scores),
+        scores=scores,
+        tasks=_task_names(run, shown),
+        actions=_action_names(run, shown),
+        confusion=tasks,
+        by_candidates=None if known is None else by_candidates(windows, known),
+        by_seen=None if known is None else by_seen(windows, known),
+        energy_gap=gap,
+        settings=flattened(method_settings(run.info) or run.info.config),
+        changes=changes or [],
+        gallery_of=len(windows),
+        gallery=shown,
+    )
+
+
+def _scored(
+    run: Run, split: str, sample: int | None, dataset: Path | None, progress: Progress
+) -> tuple[RunEvaluation, list[WindowPlans]]:
+    """Scores and plans that the run folder holds, or new ones."""
+    opened = run.dataset(dataset)
+    windows, other = match_dataset(run, opened).windows(split)
+    name = scores_name(
+        run,
+        split=split,
+        sampled=sample if sample is not None and sample < len(windows) else None,
+        other=None if other is None else opened.fingerprint,
+    )
+    plans = run.folder / name.replace("evaluation", "plans", 1).replace(".json", ".jsonl")
+    if plans.exists() and (run.folder / name).exists():
+        try:
+            scores, found = RunEvaluation.read(run.folder / name), read_plans(plans)
+        except RunError:
+            pass  # of another version: made again
+        else:
+            if _belong(scores, found, opened):
+                return scores, found
+    scores, _ = evaluate_run(
+        run, split=split, sample=sample, dataset=dataset, plans_file=plans, progress=progress
+    )
+    return scores, read_plans(plans)
+
+
+def _belong(scores: RunEvaluation, windows: list[WindowPlans], dataset: PreparedDataset) -> bool:
+    """Whether scores and plans are of the same scoring, on this data set."""
+    if scores.fingerprint != dataset.fingerprint or scores.windows != len(windows):
+        return False
+    right = 100 * sum(window.success for window in windows) / max(len(windows), 1)
+    return abs(right - scores.success_rate) < 1e-6 and scores.per_task is not None
+
+
+def _with_frames(
+    queries: list[GalleryQuery], files: VideoFiles, *, asked: bool, progress: Progress
+) -> tuple[list[GalleryQuery], str]:
+    """Queries with frames, and a note where not all have some."""
+    try:
+        return with_frames(queries, files, progress=progress)
+    except ConfigError as problem:  # a library is missing
+        if asked:
+            raise
+        return queries, f"Frames are not shown: {problem}"
+
+
+def _training(run: Run) -> Windows | None:
+    """The windows that a run was trained on, where its data set lies where it lay."""
+    if run.info.selection is None:
+        return None
+    try:
+        return fitting_windows(run.dataset(), horizon=run.horizon, selection=run.info.selection)[0]
+    except CefitoError:
+        return None
+
+
+def _simulated(name: str, run: Run) -> bool:
+    return "simulated" in name.lower() or run.info.dataset.simulation is not None
+
+
+def _facts(run: Run, scores: RunEvaluation) -> list[Fact]:
+    info = run.info
+    windows = ", ".join(f"{name} {count:,}" for name, count in info.windows.items())
+    parameters = ", ".join(f"{name} {count:,}" for name, count in (scores.parameters or {}).items())
+    trainings = ", ".join(
+        f"{name}: epoch {result.best_epoch} of {result.epochs}"
+        for name, result in info.training.items()
+    )
+    facts = {
+        "method": f"{scores.planner} ({info.method})",
+        "preset": Path(info.preset).name,
+        "seed": "none" if info.seed is None else str(info.seed),
+        "epochs and weights chosen on": {
+            "held-out": "validation split",
+            "published": "TEST split, as published work does",
+            None: "not told (imported weights)",
+        }[info.selection],
+        "windows of training": windows or "not told",
+        "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
+        "learned numbers": parameters or "none",
+        "epochs kept": trainings or "none",
+    }
+    if info.imported:
+        facts["weights"] = "imported"
+    if info.started_from is not None:
+        facts["finetuned from"] = f"a run on {info.started_from.dataset.name}"
+    return [Fact(name=name, value=value) for name, value in facts.items()]
+
+
+def _changes(run: Run) -> list[SettingChange] | None:
+    """Settings that differ from the preset; None where it is not at hand."""
+    try:
+        found = compare_settings(run.folder, run.info.preset)
+    except CefitoError:
+        return None
+    return [SettingChange(name=one.setting, value=one.ours, preset=one.theirs) for one in found]
+
+
+def _training_command(run: Run, changes: list[SettingChange] | None) -> list[str]:
+    """The command that trains it again; none where one would not."""
+    info = run.info
+    if info.imported or info.started_from or info.seed is None or changes is None:
+        return []
+    parts = ["cefito", "train", info.dataset.path or "DATASET", "--horizon", str(info.horizon)]
+    parts += ["--method", info.method, "--preset", info.preset, "--seed", str(info.seed)]
+    if info.selection == "published":
+        parts += ["--selection", "published"]
+    for change in changes:
+        parts += ["--set", f"{change.name}={_value(change.value)}"]
+    return [shlex.join([*parts, "--out", "RUN"])]
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _report_command(
+    run: Run,
+    split: str,
+    sample: int | None,
+    dataset: Path | None,
+    queries: int,
+    videos: Path | str | None,
+    frames: bool,
+) -> str:
+    parts = ["cefito", "report", run.folder.name or "RUN", "--split", split]
+    if sample is not None:
+        parts += ["--sample", str(sample)]
+    if dataset is not None:
+        parts += ["--dataset", str(dataset)]
+    if queries != GALLERY:
+        parts += ["--queries", str(queries)]
+    if videos is not None:
+        parts += ["--videos", str(videos)]
+    if not frames:
+        parts += ["--without-frames"]
+    return shlex.join([*parts, "--out", "report.html"])
+
+
+def _task_names(run: Run, queries: list[GalleryQuery]) -> dict[int, str]:
+    ids = {query.true_task for query in queries}
+    ids |= {query.predicted_task for query in queries if query.predicted_task is not None}
+    ids |= {plan.task for query in queries for plan in query.plans if plan.task is not None}
+    return {task: run.taxonomy.tasks[task].name for task in sorted(ids)}
+
+
+def _action_names(run: Run, queries: list[GalleryQuery]) -> dict[int, str]:
+    ids = {action for query in queries for action in query.truth}
+    ids |= {action for query in queries for plan in query.plans for action in plan.actions}
+    return {action: run.taxonomy.actions[action].name for action in sorted(ids)}

@@ -1,0 +1,159 @@
+"""A run as one file: a zip archive of what planning needs, read without trusting what it says."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from cefito.encoders.cache import default_cache
+from cefito.errors import DataError, RunError
+from cefito.files import new_folder, sha256, write_atomic
+from cefito.runs.hub import HUB, fetched
+from cefito.runs.info import RUN_FILE
+from cefito.runs.manifest import MANIFEST, check_manifest
+
+__all__ = ["MAX_BYTES", "local_folder", "pack", "unpack"]
+
+MAX_BYTES = 8 << 30
+"""Largest run that is unpacked: 8 GiB."""
+MAX_FILES = 64
+_SUFFIXES = (".json", ".safetensors", ".md")
+_BLOCK = 1 << 20
+_BEGINNING = (1980, 1, 1, 0, 0, 0)  # the same for all, so that equal runs are equal archives
+_REMEDY = "Get a file that cefito export made."
+
+
+def local_folder(place: Path | str) -> Path:
+    """The folder of a run that is named by a folder, a zip archive or `hub:USER/NAME`.
+
+    Archives are unpacked into the cache, once; what lies on a hub is fetched into the cache of
+    `huggingface_hub`.
+
+    Raises:
+        RunError: An archive that is damaged or holds no run, or nothing could be fetched.
+    """
+    if str(place).startswith(HUB):
+        return fetched(str(place))
+    path = Path(place)
+    return _cached(path) if path.is_file() else path
+
+
+def pack(folder: Path, target: Path) -> None:
+    """Write the files of a folder as an archive; equal files give equal bytes.
+
+    Raises:
+        RunError: It could not be written.
+    """
+
+    def fill(temporary: Path) -> None:
+        # stored, not compressed: weights hardly shrink, and compressors differ between systems
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+            for path in sorted(folder.iterdir()):
+                info = zipfile.ZipInfo(path.name, _BEGINNING)
+                info.create_system, info.external_attr = 3, 0o644 << 16
+                with path.open("rb") as source, archive.open(info, "w", force_zip64=False) as sink:
+                    shutil.copyfileobj(source, sink, _BLOCK)
+
+    write_atomic(target, fill)
+
+
+def _cached(path: Path) -> Path:
+    """The folder that an archive was unpacked into, now or before."""
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            raise RunError(f"{path}: is no run folder and no zip archive. {_REMEDY}")
+    folder = default_cache().parent / "runs" / sha256(path)[:32]
+    if folder.exists():
+        try:
+            check_manifest(folder, (RUN_FILE,))
+        except RunError:  # somebody changed it there
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            return folder
+    unpack(path, folder)
+    return folder
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Unpack an archive that `pack` made into a new folder.
+
+    Only plain files of the kinds that a run has are taken, none may lie in a folder or be longer
+    than it says, and the manifest must be among them and right.
+
+    Args:
+        path: The archive.
+        folder: The folder to make.
+
+    Raises:
+        RunError: It is damaged, or holds something else than a run.
+        DataError: The folder holds something, or cannot be written.
+    """
+    if folder.exists():
+        raise DataError(f"{folder}: exists already. Choose another folder or remove it first.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _members(path, archive)
+            with new_folder(folder) as temporary:
+                for member in members:
+                    _extract(archive, member, temporary / member.filename)
+        check_manifest(folder, (RUN_FILE,))
+    except RunError as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        if str(folder) not in str(problem):
+            raise
+        reason = str(problem).replace(f"{folder}/", "")
+        raise RunError(f"{path}: {reason}") from problem
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+    ) as problem:
+        raise RunError(f"{path}: is truncated or damaged ({problem}). {_REMEDY}") from problem
+
+
+def _members(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """The members of an archive, seen to be those of a run before anything is written."""
+    members = archive.infolist()
+    names = [member.filename for member in members]
+    for member in members:
+        name = member.filename
+        if (
+            name != PurePosixPath(name).name
+            or "\\" in name
+            or ":" in name
+            or name.startswith(".")
+            or not name.endswith(_SUFFIXES)
+            or (member.external_attr >> 28) not in (0, 8)  # a link or a device
+        ):
+            raise RunError(f"{path}: member {name!r} is no file of a run. {_REMEDY}")
+        if member.flag_bits & 1:
+            raise RunError(f"{path}: member {name!r} is encrypted. {_REMEDY}")
+    if MANIFEST not in names or RUN_FILE not in names:
+        raise RunError(f"{path}: holds no run ({RUN_FILE} with {MANIFEST}). {_REMEDY}")
+    if len(set(names)) < len(names) or len(names) > MAX_FILES:
+        raise RunError(f"{path}: holds a file twice, or more than {MAX_FILES}. {_REMEDY}")
+    claimed = sum(member.file_size for member in members)
+    if claimed > MAX_BYTES:
+        raise RunError(
+            f"{path}: claims to hold {claimed / 2**30:,.1f} GiB; at most {MAX_BYTES >> 30} GiB are "
+            f"unpacked. {_REMEDY}"
+        )
+    return members
+
+
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    """Write one member, at most as much as it claims; its checksum is compared at its end."""
+    left = member.file_size
+    with archive.open(member) as source, target.open("wb") as sink:
+        while block := source.read(_BLOCK):
+            left -= len(block)
+            if left < 0:
+                raise zipfile.BadZipFile(f"{member.filename} is longer than it says")
+            sink.write(block)
+    if left:
+        raise zipfile.BadZipFile(f"{member.filename} is shorter than it says")

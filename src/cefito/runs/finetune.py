@@ -1,0 +1,144 @@
+"""Finetuning: a run goes on learning from another data set, into a run folder of its own.
+
+Tasks and actions that the run does not know get ids behind those that it has (by name,
+`cefito.data.vocabulary`), and its networks rows for them, drawn as in a fresh training. Training
+begins with the learned weights and a new optimiser. The prior's counts go on; temperature and
+weights of the objective are fitted on the new validation windows alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import Selection
+from cefito.errors import ConfigError
+from cefito.planners.base import check_finetuning
+from cefito.planners.registry import find_method
+from cefito.planners.settings import RunConfig, precisions, run_config
+from cefito.precision import with_precision
+from cefito.progress import Progress, silent
+from cefito.runs.finetuning import Start
+from cefito.runs.run import Run
+from cefito.runs.train import train_run
+from cefito.search.settings import SearchConfig
+from cefito.settings import changed
+from cefito.training.distributed import Processes
+from cefito.training.settings import TrainingConfig
+
+__all__ = ["finetune", "finetuning_config"]
+
+_SHARE = 4  # of the epochs of a training, that a finetuning takes by default
+
+
+def finetune(
+    run: Run,
+    dataset: PreparedDataset,
+    out: Path,
+    *,
+    epochs: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    replay: PreparedDataset | None = None,
+    seed: int = 0,
+    selection: Selection = "held-out",
+    device: torch.device | None = None,
+    progress: Progress = silent,
+    group: Processes | None = None,
+) -> Run:
+    """Train a run further on a data set, or go on where a killed finetuning stopped.
+
+    It learns the training split of the data set alone: what the run knew of other tasks fades,
+    unless their windows are mixed in by `replay`. The run itself stays as it is.
+
+    Args:
+        run: The run to begin with, of a method that can be finetuned.
+        dataset: Its training windows are learned; weights and epochs are chosen on its validation
+            windows. Where it has no validation split, videos that the run has seen keep their part.
+        out: The new run folder.
+        epochs: Epochs of each of its trainings; by default a quarter of those that the run was
+            trained for, and as many as before where it was finetuned itself.
+        settings: Settings of trainings and search to change, dotted keys.
+        replay: A data set whose training and validation windows are mixed in: that of the run, so
+            that it does not forget. Its videos that the other one holds as well are left out.
+        seed: Seed of everything drawn.
+        selection: Where epochs and weights are chosen.
+        device: Where to train.
+        progress: Shows progress.
+        group: The processes that train together.
+
+    Raises:
+        ConfigError: The run's method cannot be finetuned, or settings that cannot be, or that would
+            change its networks.
+        DataError: A split gives no windows, or actions cannot be told apart by their names.
+        RunError: Observations are not what the run learned from, or the folder holds something
+            else.
+    """
+    check_finetuning(run.planner)
+    config = finetuning_config(run, epochs=epochs, settings=settings or {})
+    return train_run(
+        dataset,
+        out,
+        config=config,
+        horizon=run.horizon,
+        seed=seed,
+        method=run.method,
+        selection=selection,
+        device=device,
+        progress=progress,
+        group=group,
+        start=Start.make(run, dataset, replay),
+    )
+
+
+def finetuning_config(run: Run, *, epochs: int | None, settings: Mapping[str, Any]) -> RunConfig:
+    """The settings of a run, with the epochs of a finetuning and further changes.
+
+    Args:
+        run: The run.
+        epochs: Epochs of each training; None for those by default, as `finetune` says.
+        settings: Settings to change, dotted keys.
+
+    Raises:
+        ConfigError: Settings that cannot be, or that would change the run's networks.
+    """
+    if epochs is not None and epochs < 1:
+        raise ConfigError(f"{epochs} epochs: expected at least 1.", setting="epochs")
+    kind = find_method(run.method).settings
+    # runs of before precisions could be chosen were trained in float32, on a CPU
+    plain = changed(run_config({"preset": ""}, place="").model_dump(), precisions("float32"))
+    old = run_config(with_precision(run.info.config, plain), place=str(run.folder))
+    share = _SHARE if run.info.started_from is None else 1
+    given = {
+        key: epochs or max(1, math.ceil(value / share))
+        for key, value in _flat(old.settings(kind).model_dump(mode="json"))
+        if key.endswith(".optimiser.epochs")
+    }
+    values = changed(old.model_dump(mode="json"), {**given, **settings})
+    config = run_config(values, place="settings of the finetuning")
+    for name in kind.model_fields:
+        section = getattr(config, name)
+        if isinstance(section, TrainingConfig | SearchConfig):
+            continue
+        new = dict(_flat(section.model_dump(mode="json"), name))
+        for key, value in _flat(getattr(old, name).model_dump(mode="json"), name):
+            if new[key] != value:
+                raise ConfigError(
+                    f"setting '{key}': a finetuned run has the networks of the run that it begins "
+                    f"with ({value!r} there). Change settings of trainings and search alone.",
+                    setting=key,
+                )
+    return config
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        key = f"{prefix}.{name}" if prefix else name
+        if isinstance(value, Mapping):
+            yield from _flat(value, key)
+        else:
+            yield key, value

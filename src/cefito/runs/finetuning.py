@@ -1,0 +1,178 @@
+"""What a finetuning begins with: a run, and the windows of other data sets in its ids."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from hashlib import sha256 as digest
+from typing import Any
+
+import numpy as np
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.taxonomy import Taxonomy
+from cefito.data.vocabulary import extended_taxonomy, match_vocabulary
+from cefito.data.windows import (
+    Selection,
+    Windows,
+    fitting_windows,
+    joined_windows,
+    split_videos,
+)
+from cefito.errors import DataError
+from cefito.files import sha256
+from cefito.runs.info import DatasetReference, StartReference
+from cefito.runs.matching import check_observed
+from cefito.runs.run import Run
+from cefito.runs.trained_videos import TrainedVideos, trained_videos
+
+__all__ = ["Start"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a finetuning begins with.
+
+    Attributes:
+        run: The run.
+        taxonomy: Its vocabulary with what the data set adds.
+        replay: A data set whose windows are mixed in.
+        seen: Videos that the run has seen; None where it does not say.
+    """
+
+    run: Run
+    taxonomy: Taxonomy
+    replay: PreparedDataset | None
+    seen: TrainedVideos | None
+
+    @classmethod
+    def make(cls, run: Run, dataset: PreparedDataset, replay: PreparedDataset | None) -> Start:
+        """See that a run can go on with a data set.
+
+        Raises:
+            DataError: Actions cannot be told apart by their names.
+            RunError: Observations are not what the run learned from.
+        """
+        taxonomy = run.taxonomy
+        for given in (dataset, replay):
+            if given is not None:
+                check_observed(run, given)
+                taxonomy = extended_taxonomy(taxonomy, given.taxonomy)
+        return cls(
+            run=run, taxonomy=taxonomy, replay=replay, seen=trained_videos(run.folder, run.info)
+        )
+
+    def reference(self) -> StartReference:
+        """For the record of the new run."""
+        known, files = self.run.taxonomy, sorted(self.run.folder.glob("*.safetensors"))
+        hashes = "".join(f"{path.name} {sha256(path)}\n" for path in files)
+        return StartReference(
+            folder=str(self.run.folder.resolve()),
+            dataset=self.run.info.dataset,
+            seed=self.run.info.seed,
+            weights=digest(hashes.encode()).hexdigest(),
+            replay=None if self.replay is None else DatasetReference.of(self.replay),
+            new_tasks=len(self.taxonomy.tasks) - len(known.tasks),
+            new_actions=len(self.taxonomy.actions) - len(known.actions),
+        )
+
+    def windows(
+        self, dataset: PreparedDataset, *, horizon: int, selection: Selection
+    ) -> tuple[Windows, Windows]:
+        """The windows to train on and to choose on, in the ids of the new run.
+
+        Videos of a replayed data set are numbered behind those of the data set.
+
+        Raises:
+            DataError: There are none of either.
+        """
+        train, val = self._roles(
+            dataset, *fitting_windows(dataset, horizon=horizon, selection=selection)
+        )
+        train, val = self._translated(dataset, train), self._translated(dataset, val)
+        if self.replay is None:
+            return train, val
+        here = {video.video_id for video in dataset.videos}
+        fresh = [video.video_id not in here for video in self.replay.videos]
+        parts = []
+        for own, part in zip(
+            (train, val),
+            fitting_windows(self.replay, horizon=horizon, selection=selection),
+            strict=True,
+        ):
+            kept = part.subset(np.flatnonzero(np.array(fresh)[part.video]))
+            further = replace(self._translated(self.replay, kept), action_text=None)
+            further = replace(further, video=further.video + len(dataset.videos))
+            parts.append(joined_windows(own, further))
+        return parts[0], parts[1]
+
+    def videos(self, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
+        """All videos that the new run has seen, with those of the run that it began with."""
+        count = len(dataset.videos)
+        found = TrainedVideos.of(
+            dataset, _of(train, train.video < count), _of(val, val.video < count)
+        )
+        if self.replay is not None:
+            parts = [
+                replace(part, video=part.video - count)
+                for part in (_of(train, train.video >= count), _of(val, val.video >= count))
+            ]
+            found = found.with_more(TrainedVideos.of(self.replay, *parts))
+        return found if self.seen is None else found.with_more(self.seen)
+
+    def _translated(self, dataset: PreparedDataset, windows: Windows) -> Windows:
+        match = match_vocabulary(self.taxonomy, dataset.taxonomy)
+        found, left_out = match.translated(windows)
+        if left_out:
+            raise DataError(
+                f"{dataset.folder}: {left_out.new_task + left_out.new_action} windows have actions "
+                "that cannot be told apart by their names within a task. Rename them."
+            )
+        text = dataset.action_text
+        return found if text is None else replace(found, action_text=match.rows(text))
+
+    def _roles(
+        self, dataset: PreparedDataset, train: Windows, val: Windows
+    ) -> tuple[Windows, Windows]:
+        """Videos that the run was trained on are not chosen on.
+
+        Where validation videos are held out from training, those that the run has seen keep their
+        part, and others are held out among the new ones alone. Annotated ones are left out.
+        """
+        if self.seen is None or val.split != "val":
+            return train, val
+        known = {*self.seen.train, *self.seen.val}
+        learned = np.array([video.video_id in self.seen.train for video in dataset.videos])
+        if not learned[val.video].any():
+            return train, val
+        annotated = any(video.split == "val" and video.in_protocol for video in dataset.videos)
+        if annotated:
+            chosen = ~learned[val.video]
+            parts = train, _of(val, chosen)
+        else:
+            new = [
+                number for number, video in enumerate(dataset.videos) if video.video_id not in known
+            ]
+            held = {new[place] for place in split_videos([dataset.videos[n] for n in new])["val"]}
+            held |= {
+                number
+                for number, video in enumerate(dataset.videos)
+                if video.video_id in self.seen.val
+            }
+            both = joined_windows(train, val)
+            chosen = np.isin(both.video, sorted(held))
+            parts = _of(both, ~chosen), replace(_of(both, chosen), split="val")
+        if len(parts[0]) and len(parts[1]):
+            return parts
+        logger.warning(
+            "%s: all its validation videos are such that the run was trained on; what is chosen on "
+            "them is chosen too well",
+            dataset.folder,
+        )
+        return train, val
+
+
+def _of(windows: Windows, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> Windows:
+    return windows.subset(np.flatnonzero(chosen))

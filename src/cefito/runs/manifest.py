@@ -1,0 +1,113 @@
+"""The manifest of a run folder: the hash of every file that planning reads, checked on opening."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ValidationError
+
+from cefito.errors import RunError
+from cefito.files import read_json, write_json
+from cefito.hashes import file_digest
+from cefito.settings import Record
+
+__all__ = ["MANIFEST", "Manifest", "check_manifest", "read_manifest", "recorded"]
+
+MANIFEST = "manifest.json"
+_REMEDY = "Copy the run again from where it is whole, or train it again."
+
+
+def _plain(name: str) -> str:
+    if Path(name).name != name or "\\" in name or name.startswith(".") or set(name) & set("*?["):
+        raise ValueError("expected the name of a file beside it")
+    return name
+
+
+_Name = Annotated[str, AfterValidator(_plain)]
+
+
+class Manifest(Record):
+    """Content of `manifest.json`.
+
+    Attributes:
+        format_version: 1.
+        files: SHA-256 of each file of the run, by its name.
+    """
+
+    format_version: Literal[1] = 1
+    files: dict[_Name, str]
+
+
+@contextmanager
+def recorded(folder: Path) -> Iterator[None]:
+    """Write the manifest of all files that are written into a folder inside, the last of them.
+
+    Files that an earlier manifest lists and that are not written again stay in it. Where one lies
+    there and this is cut short, the folder is refused on opening.
+    """
+    before = _states(folder)
+    kept = read_manifest(folder / MANIFEST).files if MANIFEST in before else {}
+    yield
+    now = _states(folder)
+    files = {name: digest for name, digest in kept.items() if name in now}
+    files |= {name: file_digest(folder / name) for name in now if before.get(name) != now[name]}
+    manifest = Manifest(files=dict(sorted(files.items())))
+    write_json(folder / MANIFEST, manifest.model_dump(mode="json"))
+
+
+def _states(folder: Path) -> dict[str, tuple[int, int]]:
+    """What tells whether each file of a folder was replaced, by its name."""
+    files = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
+    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest; the files that it lists lie beside it.
+
+    Raises:
+        RunError: It is missing or damaged.
+    """
+    value = read_json(path, _REMEDY, RunError)
+    try:
+        return Manifest.model_validate(value, strict=True)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise RunError(
+            f"{path}: not a manifest of this version ({place}: {first['msg']}). {_REMEDY}"
+        ) from problem
+
+
+def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
+    """See that the files of a run folder are those that were written.
+
+    Args:
+        folder: The run folder.
+        needed: Files that every manifest lists.
+
+    Returns:
+        The manifest; None of a run of an earlier version, which has none.
+
+    Raises:
+        RunError: A file is missing or has changed, or the manifest is damaged.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    manifest = read_manifest(path)
+    for name in needed:
+        if name not in manifest.files:
+            raise RunError(f"{path}: lists no hash of {name}. {_REMEDY}")
+    for name, digest in manifest.files.items():
+        part = folder / name
+        if not part.is_file():
+            raise RunError(f"{part}: no such file, but {path} lists it. {_REMEDY}")
+        if file_digest(part) != digest:
+            raise RunError(
+                f"{part}: has changed since the run was written (its SHA-256 differs from "
+                f"{MANIFEST}). {_REMEDY}"
+            )
+    return manifest

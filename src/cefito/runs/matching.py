@@ -1,0 +1,311 @@
+"""A run and any data set: whether they speak of the same things, and the windows in the run's ids.
+
+Tasks and actions are found by name (`cefito.data.vocabulary`). Observations must have as many
+features as those that the run learned from, made in the same way as far as both say how.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cefito.data.prepared import PreparedDataset, name_and_fingerprint
+from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
+from cefito.data.windows import Windows, cut_windows
+from cefito.errors import RunError
+from cefito.runs.info import observed_as
+from cefito.runs.run import Run
+from cefito.runs.trained_videos import trained_videos
+from cefito.settings import Record
+
+__all__ = [
+    "DatasetMatch",
+    "DatasetName",
+    "OtherDataset",
+    "check_observed",
+    "match_dataset",
+    "named_dataset",
+]
+
+logger = logging.getLogger(__name__)
+
+_NAMED = 3
+# What decides the features, of all that is said of an encoder; a name may be that of a folder.
+_DECIDING = ("weights", "layer", "frames", "rate", "size", "resize", "crop", "resampling")
+
+
+class DatasetName(Record):
+    """Which data set it is.
+
+    Attributes:
+        name: Its name.
+        fingerprint: Its fingerprint.
+    """
+
+    name: str
+    fingerprint: str
+
+
+class OtherDataset(Record):
+    """What is to be known of scores on a data set that the run was not trained on.
+
+    Attributes:
+        dataset: The data set.
+        trained_on: That of the run; None of imported weights, which have none.
+        new_task: Windows left out because their task is new to the run.
+        new_action: Windows of tasks that the run knows, left out because of an action that it does
+            not know in them.
+        tasks: Names of the tasks of the data set that are new to the run.
+        actions: Actions of known tasks that are new to the run, as "task: action".
+        known_videos: Videos among those scored that the run was trained on or whose windows chose
+            its weights, by their ids; None where the run does not say which these were.
+        known_windows: Windows of these videos.
+    """
+
+    dataset: DatasetName
+    trained_on: DatasetName | None
+    new_task: int
+    new_action: int
+    tasks: tuple[str, ...]
+    actions: tuple[str, ...]
+    known_videos: int | None
+    known_windows: int | None
+
+
+@dataclass(frozen=True)
+class DatasetMatch:
+    """A run and a data set that agree in what observations are.
+
+    Attributes:
+        run: The run.
+        dataset: The data set.
+        vocabulary: Its tasks and actions in the run's ids.
+    """
+
+    run: Run
+    dataset: PreparedDataset
+    vocabulary: VocabularyMatch
+
+    @property
+    def own(self) -> bool:
+        """Whether it is the very data set that the run was trained on."""
+        return self.dataset.fingerprint == self.run.info.dataset.fingerprint
+
+    def windows(self, split: str) -> tuple[Windows, OtherDataset | None]:
+        """The windows of a split in the run's ids, and what is to be known of them.
+
+        Windows of tasks and actions that are new to the run are left out. What is known is also
+        said in warnings. Of the run's own data set nothing is.
+
+        Args:
+            split: "train", "val" or "test".
+
+        Raises:
+            DataError: The split gives no windows.
+            RunError: The run knows none of their tasks and actions.
+        """
+        windows, left_out = cut_windows(self.dataset, horizon=self.run.horizon, split=split), None
+        if not self.vocabulary.same:
+            windows, left_out = self.vocabulary.translated(windows)
+        if not len(windows):
+            raise RunError(
+                f"{self.dataset.folder}: {self.run.folder} knows none of the windows of split "
+                f"'{split}'{_unknown(self.vocabulary)}. Give another data set, or teach the run "
+                "this one by cefito finetune."
+            )
+        if self.own:
+            return windows, None
+        other = self._other(windows, left_out or LeftOut())
+        self._warn(other, len(windows), split)
+        return windows, other
+
+    def _other(self, windows: Windows, left_out: LeftOut) -> OtherDataset:
+        run = self.run
+        trained, seen = run.info.dataset, trained_videos(run.folder, run.info)
+        videos, counts = np.unique(windows.video, return_counts=True)
+        known = None
+        if seen is not None:
+            names = {*seen.train, *seen.val}
+            known = np.array([self.dataset.videos[video].video_id in names for video in videos])
+        return OtherDataset(
+            dataset=DatasetName(name=self.dataset.name, fingerprint=self.dataset.fingerprint),
+            trained_on=(
+                DatasetName(name=trained.name, fingerprint=trained.fingerprint)
+                if trained.fingerprint
+                else None
+            ),
+            new_task=left_out.new_task,
+            new_action=left_out.new_action,
+            tasks=tuple(task.name for task in self.vocabulary.new_tasks),
+            actions=tuple(
+                f"{task.name}: {action.name}" for task, action in self.vocabulary.new_actions
+            ),
+            known_videos=None if known is None else int(known.sum()),
+            known_windows=None if known is None else int(counts[known].sum()),
+        )
+
+    def _warn(self, other: OtherDataset, count: int, split: str) -> None:
+        place = self.dataset.folder
+        begun = self.run.info.started_from
+        replay = begun.replay.fingerprint if begun and begun.replay else ""
+        if other.trained_on is not None and other.dataset.fingerprint != replay:
+            logger.warning(
+                "%s ('%s', fingerprint %s) is not the data set that %s was trained on ('%s', %s)",
+                place,
+                other.dataset.name,
+                other.dataset.fingerprint[:12],
+                self.run.folder,
+                other.trained_on.name,
+                other.trained_on.fingerprint[:12],
+            )
+        left_out = other.new_task + other.new_action
+        if left_out:
+            logger.warning(
+                "%s: %d of %d windows of split '%s' are left out, %d of tasks and %d with actions "
+                "that the run does not know%s",
+                place,
+                left_out,
+                count + left_out,
+                split,
+                other.new_task,
+                other.new_action,
+                _unknown(self.vocabulary),
+            )
+        if other.known_videos:
+            logger.warning(
+                "%s: the run has seen %d of the videos scored in its training (%d of %d windows), "
+                "so that scores are too good",
+                place,
+                other.known_videos,
+                other.known_windows,
+                count,
+            )
+
+
+def match_dataset(run: Run, dataset: PreparedDataset) -> DatasetMatch:
+    """See that a run can be used on a data set.
+
+    Args:
+        run: A run of any method.
+        dataset: Any data set.
+
+    Raises:
+        RunError: It knows none of the data set's tasks, or observations are not what it learned
+            from; the message lists all that does not agree.
+    """
+    vocabulary = match_vocabulary(run.taxonomy, dataset.taxonomy)
+    check_observed(run, dataset, vocabulary)
+    if len(vocabulary.new_tasks) == len(dataset.taxonomy.tasks):
+        raise RunError(
+            f"{dataset.folder}: does not agree with what {run.folder} was trained on"
+            f"{_unknown(vocabulary)}. Give another data set, or teach the run this one by cefito "
+            "finetune.",
+            setting="dataset",
+        )
+    return DatasetMatch(run=run, dataset=dataset, vocabulary=vocabulary)
+
+
+def named_dataset(run: Run, path: Path | None) -> DatasetName | None:
+    """Which data set lies at a path; None where it is the run's own, or no path is given.
+
+    Raises:
+        DataError: There is none.
+    """
+    if path is None:
+        return None
+    name, fingerprint = name_and_fingerprint(path)
+    if fingerprint == run.info.dataset.fingerprint:
+        return None
+    return DatasetName(name=name, fingerprint=fingerprint)
+
+
+def check_observed(
+    run: Run, dataset: PreparedDataset, vocabulary: VocabularyMatch | None = None
+) -> None:
+    """Refuse observations that are not what a run learned from; warn where nobody says.
+
+    Args:
+        run: The run.
+        dataset: The data set.
+        vocabulary: What else may not agree, to be listed too.
+
+    Raises:
+        RunError: Another number of features, or features that were made in another way.
+    """
+    if dataset.fingerprint == run.info.dataset.fingerprint:
+        return
+    wrong = []
+    width, expected = dataset.observation_dim, run.planner.observation_dim
+    if width != expected:
+        wrong.append(f"observations have {width} features; this run was trained on {expected}")
+    trained, given = run.info.dataset.made(), observed_as(dataset)
+    wrong += _differences(given, trained)
+    if wrong:
+        raise RunError(
+            f"{dataset.folder}: does not agree with what {run.folder} was trained on: "
+            f"{'; '.join(wrong)}{'' if vocabulary is None else _unknown(vocabulary, start='; ')}. "
+            "Prepare the data set as that of the run was.",
+            setting="dataset",
+        )
+    if not given or not trained:
+        logger.warning(
+            "%s does not say how its observations were made; scores and plans make sense only if "
+            "%s were made in the same way",
+            dataset.folder if not given else run.folder,
+            "those that the run learned from" if not given else f"those of {dataset.folder}",
+        )
+
+
+def _differences(given: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
+    """In what two ways of making observations differ, as far as both say."""
+    found = []
+    if given and trained and ("simulation" in given) != ("simulation" in trained):
+        one, other = ("simulated", "from videos")
+        return [
+            f"observations are {one if 'simulation' in given else other} instead of "
+            f"{other if 'simulation' in given else one}"
+        ]
+    for part, what in (("", ""), ("features", "features of "), ("simulation", "simulation with ")):
+        ours, theirs = (value if not part else value.get(part) or {} for value in (trained, given))
+        names = {"": ("seconds",), "features": _DECIDING}.get(part, sorted({*ours, *theirs}))
+        if not ours or not theirs:
+            continue
+        if part == "features" and ("weights" not in ours or "weights" not in theirs):
+            names = ("model", *names)
+        found += [
+            f"{what}{name} = {_plain(theirs.get(name))} instead of {_plain(ours.get(name))}"
+            for name in names
+            if (name in ours or name in theirs) and ours.get(name) != theirs.get(name)
+        ]
+    return found
+
+
+def _plain(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"
+
+
+def _unknown(vocabulary: VocabularyMatch, start: str = ": ") -> str:
+    """The tasks and actions that are not known, a few by name; nothing where all are."""
+    tasks, actions = vocabulary.new_tasks, vocabulary.new_actions
+    parts = []
+    if tasks:
+        names = [f"'{task.name}'" for task in tasks]
+        parts.append(
+            f"{len(tasks)} of its {len(vocabulary.other.tasks)} tasks are new to the run "
+            f"({_few(names)})"
+        )
+    if actions:
+        names = [f"'{action.name}' of '{task.name}'" for task, action in actions]
+        parts.append(f"{len(actions)} actions are new to their tasks ({_few(names)})")
+    return start + "; ".join(parts) if parts else ""
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

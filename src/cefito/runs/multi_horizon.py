@@ -1,0 +1,116 @@
+"""Training of several horizons by one call, each into a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import Selection, fitting_windows
+from cefito.errors import ConfigError
+from cefito.planners.registry import find_method
+from cefito.planners.settings import RunConfig
+from cefito.progress import Advance, Progress, silent
+from cefito.runs.folders import folders_for
+from cefito.runs.info import RUN_FILE, RunInfo
+from cefito.runs.run import Run
+from cefito.runs.train import check_run_folder, new_info, train_run
+from cefito.runtime import check_seed
+from cefito.training.distributed import Processes
+
+__all__ = ["train_runs"]
+
+
+def train_runs(
+    dataset: PreparedDataset,
+    folder: Path | str,
+    *,
+    configs: Mapping[int, RunConfig],
+    seed: int,
+    method: str = "cefito",
+    selection: Selection = "held-out",
+    device: torch.device | None = None,
+    progress: Progress = silent,
+    group: Processes | None = None,
+    each: Callable[[Run, bool], None] | None = None,
+    tracker: str = "tensorboard",
+) -> dict[int, Run]:
+    """Train planners of several horizons, or go on where a killed training stopped.
+
+    Several lie in T3, T4, … of the folder, a single one in the folder itself. Among several, those
+    that are finished are opened and not trained again. What can be refused is refused before the
+    first training begins.
+
+    Args:
+        dataset: The data set.
+        folder: Where the runs are written.
+        configs: The settings of each horizon, by T; presets may differ in them.
+        seed: Seed of everything drawn, the same for all.
+        method: Name of the method, as in `cefito.planners.registry`.
+        selection: Where epochs and weights are chosen, as in `train_run`.
+        device: Where to train.
+        progress: Shows progress.
+        group: The processes that train together; the first one writes.
+        each: Told of every run as soon as it is there, and whether it was trained now.
+        tracker: Who shows the metrics of the trainings, as in `train_run`.
+
+    Returns:
+        The runs, by T.
+
+    Raises:
+        ConfigError: No horizon, or as `train_run`.
+        DataError: A split gives no windows.
+        RunError: A folder holds something else, or a run with another data set, settings or seed.
+    """
+    folder = Path(folder)
+    if not configs:
+        raise ConfigError("no horizon to train; expected one or more.", setting="horizon")
+    folders = folders_for(folder, configs)
+    several = folders != dict.fromkeys(configs, folder)
+    if several:
+        check_seed(seed)
+        find_method(method)
+        for horizon in {min(configs), max(configs)}:
+            fitting_windows(dataset, horizon=horizon, selection=selection)
+        for horizon, place in folders.items():
+            info = new_info(
+                dataset,
+                config=configs[horizon],
+                horizon=horizon,
+                seed=seed,
+                method=method,
+                selection=selection,
+            )
+            check_run_folder(place, info)
+    runs = {}
+    for horizon, place in folders.items():
+        finished = several and (place / RUN_FILE).exists() and RunInfo.read(place).finished
+        runs[horizon] = train_run(
+            dataset,
+            place,
+            config=configs[horizon],
+            horizon=horizon,
+            seed=seed,
+            method=method,
+            selection=selection,
+            device=device,
+            progress=_named(progress, horizon) if several else progress,
+            group=group,
+            reuse=several,
+            tracker=tracker,
+        )
+        if each is not None:
+            each(runs[horizon], not finished)
+    return runs
+
+
+def _named(progress: Progress, horizon: int) -> Progress:
+    """The same progress that also says which horizon is worked on."""
+
+    def named(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
+        return progress(f"T = {horizon}: {description}", total=total)
+
+    return named

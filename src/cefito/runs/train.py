@@ -1,0 +1,273 @@
+"""Trainings into run folders, which may be killed and gone on with."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import (
+    Selection,
+    Windows,
+    check_selection,
+    fitting_windows,
+    with_between,
+)
+from cefito.errors import CefitoError, RunError
+from cefito.locks import LOCK_FILE, is_leftover, locked
+from cefito.planners.base import Fitted, Planner
+from cefito.planners.context import TrainingContext
+from cefito.planners.registry import find_method
+from cefito.planners.settings import RunConfig
+from cefito.precision import with_precision
+from cefito.progress import Progress, silent
+from cefito.runs.finetuning import Start
+from cefito.runs.info import RUN_FILE, DatasetReference, RunInfo, versions
+from cefito.runs.run import Run, method_settings, open_run, write_run
+from cefito.runs.trained_videos import TrainedVideos
+from cefito.runtime import check_seed
+from cefito.training.distributed import Processes
+from cefito.training.tracking import check_tracker
+
+__all__ = ["check_run_folder", "finished_run", "new_info", "train_run"]
+
+
+def train_run(
+    dataset: PreparedDataset,
+    folder: Path | str,
+    *,
+    config: RunConfig,
+    horizon: int,
+    seed: int,
+    method: str = "cefito",
+    selection: Selection = "held-out",
+    device: torch.device | None = None,
+    progress: Progress = silent,
+    group: Processes | None = None,
+    trainings: Path | str | None = None,
+    reuse: bool = False,
+    tracker: str = "tensorboard",
+    start: Start | None = None,
+) -> Run:
+    """Train a planner into a run folder, or go on where a killed training stopped.
+
+    Args:
+        dataset: The data set.
+        folder: The run folder; made where absent.
+        config: All settings; the planner uses those of its method.
+        horizon: T.
+        seed: Seed of everything drawn.
+        method: Name of the method, as in `cefito.planners.registry`.
+        selection: Where epochs and weights are chosen: on the validation split, or on test as
+            published work does.
+        device: Where to train.
+        progress: Shows progress.
+        group: The processes that train together; the first one writes.
+        trainings: Where checkpoints and metrics go, shared with other runs so that equal trainings
+            are done once; the run folder by default.
+        reuse: Open a finished run of the same settings that lies there, instead of repeating the
+            end of its training.
+        tracker: Who shows the metrics of the trainings: tensorboard, where it is installed, wandb,
+            trackio, or none.
+        start: What a finetuning begins with; see `cefito.runs.finetune.finetune`.
+
+    Raises:
+        ConfigError: A seed that the generators cannot take, or no such method or tracker.
+        DataError: A split gives no windows.
+        RunError: The folder holds something else, or a run with another data set, settings or seed,
+            or another training works there.
+    """
+    check_seed(seed)
+    folder, trainings = Path(folder), None if trainings is None else Path(trainings)
+    check_tracker(tracker)
+    group, entry = group or Processes(), find_method(method)
+    info = new_info(
+        dataset, config=config, horizon=horizon, seed=seed, method=method, selection=selection
+    )
+    if start is not None:
+        info = info.model_copy(update={"started_from": start.reference()})
+    cut = fitting_windows if start is None else start.windows
+    train, val = cut(dataset, horizon=horizon, selection=selection)
+    check_selection(train, val, selection)
+    if entry.planner.abilities.true_between:
+        train, val = with_between(dataset, train), with_between(dataset, val)
+    with locked(folder, "a training") if group.first else nullcontext():
+        check_run_folder(folder, info)
+        if reuse and (folder / RUN_FILE).exists() and RunInfo.read(folder).finished:
+            return open_run(folder, device=device)
+        group.wait()
+        fresh = group.first and not (folder / RUN_FILE).exists()  # a finished one stays
+        if fresh:
+            info.write(folder)
+        context = TrainingContext(
+            device=device or torch.device("cpu"),
+            folder=trainings or folder,
+            shared=trainings is not None,
+            key=dataset.fingerprint + ("" if selection == "held-out" else selection) + _begun(info),
+            progress=progress,
+            group=group,
+            tracker=tracker,
+        )
+        settings = config.settings(entry.settings)
+        fit = entry.planner.fit if start is None else start.run.planner.refit
+        try:
+            fitted = fit(train, val, settings=settings, seed=seed, context=context)
+        except CefitoError:
+            if fresh:
+                _withdraw(folder)
+            raise
+        run = Run(
+            folder=folder,
+            planner=fitted.planner,
+            info=_finished(info, fitted, train, val),
+            taxonomy=train.taxonomy,
+        )
+        if group.first:
+            seen = TrainedVideos.of if start is None else start.videos
+            write_run(run, seen(dataset, train, val))
+        group.wait()
+        return run
+
+
+def _withdraw(folder: Path) -> None:
+    """Remove what a training has written that was refused before it learned anything."""
+    inside = sorted(folder.rglob("*"), reverse=True)
+    if any(path.is_file() and path.name not in (RUN_FILE, LOCK_FILE) for path in inside):
+        return
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    for path in inside:
+        if path.is_dir():
+            path.rmdir()
+
+
+def finished_run(
+    folder: Path,
+    *,
+    fingerprint: str,
+    config: RunConfig,
+    horizon: int,
+    seed: int,
+    method: str = "cefito",
+    selection: Selection = "held-out",
+) -> Run | None:
+    """The run of these very settings that lies in a folder; None where there is no whole one.
+
+    Args:
+        folder: The run folder.
+        fingerprint: Of the data set.
+        config: All settings.
+        horizon: T.
+        seed: Seed of everything drawn.
+        method: Name of the method.
+        selection: Where epochs and weights were chosen.
+    """
+    if not (folder / RUN_FILE).exists():
+        return None
+    try:
+        info = RunInfo.read(folder)
+        if not info.finished or info.started_from is not None:
+            return None
+        asked = info.model_copy(update={"config": config.model_dump(mode="json")})
+        info = _as_asked(info, asked)
+        same = (info.method, info.dataset.fingerprint, info.horizon, info.seed, info.selection) == (
+            method,
+            fingerprint,
+            horizon,
+            seed,
+            selection,
+        ) and method_settings(asked) == method_settings(info)
+        return open_run(folder) if same else None
+    except CefitoError:  # whoever trains into the folder is told, or mends it
+        return None
+
+
+def _begun(info: RunInfo) -> str:
+    """What a run began with, as far as it determines its weights; nothing of a fresh one."""
+    begun = info.started_from
+    if begun is None:
+        return ""
+    return begun.weights + ("" if begun.replay is None else begun.replay.fingerprint)
+
+
+def new_info(
+    dataset: PreparedDataset,
+    *,
+    config: RunConfig,
+    horizon: int,
+    seed: int,
+    method: str,
+    selection: Selection,
+) -> RunInfo:
+    """What is known of a run before its training begins; arguments as in `train_run`."""
+    return RunInfo(
+        format_version=1,
+        method=method,
+        dataset=DatasetReference.of(dataset),
+        horizon=horizon,
+        seed=seed,
+        selection=selection,
+        preset=config.preset,
+        config=config.model_dump(mode="json"),
+        versions=versions(),
+        finished=False,
+    )
+
+
+def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windows) -> RunInfo:
+    """What is known of a run once its training has ended."""
+    description = fitted.planner.describe()
+    entries: dict[str, Any] = {
+        "finished": True,
+        "windows": {"train": len(train), "val": len(val)},
+        "parameters": description.parameters,
+        "training": dict(fitted.trainings),
+    }
+    if description.actions_from is not None:
+        entries["tasks_without_training"] = description.tasks_without_training
+    return info.model_copy(update=entries)
+
+
+def check_run_folder(folder: Path | str, info: RunInfo) -> None:
+    """See that a training may write into a folder, without writing.
+
+    Args:
+        folder: The run folder.
+        info: What is known of the run before it is trained.
+
+    Raises:
+        RunError: The folder holds something else, or a run of other settings.
+    """
+    folder = Path(folder)
+    path = folder / RUN_FILE
+    if path.exists():
+        try:
+            old = RunInfo.read(folder)
+        except RunError as problem:
+            raise RunError(
+                f"{path}: not a run of this version. Remove the folder to train anew."
+            ) from problem
+        for key, ours, theirs in (
+            ("method", info.method, old.method),
+            ("dataset", info.dataset.fingerprint, old.dataset.fingerprint),
+            ("horizon", info.horizon, old.horizon),
+            ("seed", info.seed, old.seed),
+            ("selection", info.selection, old.selection),
+            ("start", _begun(info), _begun(old)),
+            ("config", method_settings(info), method_settings(_as_asked(old, info))),
+        ):
+            if ours != theirs:
+                raise RunError(
+                    f"{folder}: holds a run with another {key}, which cannot be resumed with this "
+                    "one. Choose another folder or remove it."
+                )
+        return
+    if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
+        raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
+
+
+def _as_asked(old: RunInfo, asked: RunInfo) -> RunInfo:
+    """What is known of a run, where it says no precision with those that are asked for."""
+    return old.model_copy(update={"config": with_precision(old.config, asked.config)})

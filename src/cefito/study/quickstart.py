@@ -1,0 +1,188 @@
+"""The whole of CEFITO once, on the embedded world: make it, train, plan, compare, show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cefito.data.prepared import PreparedDataset
+from cefito.data.simulation.world import write_world
+from cefito.data.windows import Windows, cut_windows
+from cefito.errors import RunError
+from cefito.evaluation.score import Evaluation, evaluate_planner
+from cefito.files import write_json
+from cefito.planners.base import Queries
+from cefito.planners.context import TrainingContext
+from cefito.planners.registry import find_method
+from cefito.planners.settings import RunConfig, load_config
+from cefito.progress import Progress, silent
+from cefito.runs.run import Run
+from cefito.runs.train import train_run
+from cefito.search.problem import Plans
+from cefito.search.settings import SearchConfig, search_settings
+from cefito.study.figures import EnergyCurve, draw_energies, draw_training
+
+__all__ = ["Example", "Quickstart", "run_quickstart"]
+
+HORIZON = 3
+EXAMPLES = 3
+SIMPLE = ("nearest", "frequent")
+"""Methods that CEFITO is compared with."""
+_EVERYTHING = {"method": "exhaustive", "objective": "energy", "tasks": 1}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One test query with its best plans.
+
+    Attributes:
+        video: Video id.
+        start: Number of the first step, from 0.
+        task: Name of the true task.
+        predicted_task: Name of the best plan's task.
+        truth: Names of the annotated actions.
+        plans: Score, energy and action names of each plan, best first.
+    """
+
+    video: str
+    start: int
+    task: str
+    predicted_task: str
+    truth: list[str]
+    plans: list[tuple[float, float, list[str]]]
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """What the quickstart made.
+
+    Attributes:
+        folder: Everything lies here.
+        run: The trained run.
+        evaluations: Scores of CEFITO, CEFITO with the true task, and the two simple planners.
+        examples: Some queries.
+        pictures: The pictures drawn.
+    """
+
+    folder: Path
+    run: Run
+    evaluations: list[Evaluation]
+    examples: list[Example]
+    pictures: list[Path]
+
+
+def run_quickstart(
+    folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
+) -> Quickstart:
+    """Make the embedded world, train on it, plan its test videos, compare with simple planners.
+
+    Args:
+        folder: New folder for data set, run, scores and pictures.
+        seed: Seed of world and training.
+        config: Settings; the preset `quickstart` by default.
+        progress: Shows progress.
+
+    Raises:
+        RunError: The folder exists already.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(
+            f"{folder}: exists already. Choose another folder, or remove it.", setting="out"
+        )
+    config = config or load_config("quickstart")
+    dataset = write_world(folder / "world", seed=seed)
+    run = train_run(
+        dataset,
+        folder / "run",
+        config=config,
+        horizon=HORIZON,
+        seed=seed,
+        progress=progress,
+    )
+    splits = {
+        split: cut_windows(dataset, horizon=HORIZON, split=split)
+        for split in ("train", "val", "test")
+    }
+    evaluations, plans = _compare(run, dataset, splits, config, seed)
+    write_json(
+        run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations]
+    )
+    rows = _example_rows(splits["test"])
+    examples = [_example(dataset, splits["test"], row, plans[row]) for row in rows]
+    write_json(run.folder / "examples.json", [vars(example) for example in examples])
+    pictures = [run.folder / "training.png", run.folder / "energies.png"]
+    draw_training(run.folder, pictures[0])
+    draw_energies([_curve(run, splits["test"], row) for row in rows], pictures[1])
+    return Quickstart(
+        folder=folder, run=run, evaluations=evaluations, examples=examples, pictures=pictures
+    )
+
+
+def _compare(
+    run: Run, dataset: PreparedDataset, splits: dict[str, Windows], config: RunConfig, seed: int
+) -> tuple[list[Evaluation], list[Plans]]:
+    """Scores of the run, without and with the true task, and of simple methods; the run's plans."""
+    test = splits["test"]
+    evaluation, plans = evaluate_planner(run.planner, test)
+    evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
+    # trainings that the run has done already, the task classifier's, are taken from its folder
+    context = TrainingContext(folder=run.folder, key=dataset.fingerprint)
+    for name in SIMPLE:
+        method = find_method(name)
+        fitted = method.planner.fit(
+            splits["train"],
+            splits["val"],
+            settings=config.settings(method.settings),
+            seed=seed,
+            context=context,
+        )
+        evaluations.append(evaluate_planner(fitted.planner, test)[0])
+    return evaluations, plans
+
+
+def _example_rows(test: Windows) -> list[int]:
+    """The middle window of each of a few tasks, spread over the tasks."""
+    tasks = np.unique(test.tasks)
+    chosen = tasks[np.linspace(0, len(tasks) - 1, min(EXAMPLES, len(tasks))).round().astype(int)]
+    return [
+        int(rows[len(rows) // 2])
+        for rows in (np.flatnonzero(test.tasks == task) for task in chosen)
+    ]
+
+
+def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) -> Example:
+    taxonomy = dataset.taxonomy
+    assert plans.tasks is not None
+    predicted = int(plans.tasks[0])
+    return Example(
+        video=dataset.videos[int(test.video[row])].video_id,
+        start=int(test.start[row]),
+        task=taxonomy.tasks[int(test.tasks[row])].name,
+        predicted_task=taxonomy.tasks[predicted].name,
+        truth=taxonomy.names(test.actions[row]),
+        plans=[
+            (float(score), float(energy), taxonomy.names(actions))
+            for score, energy, actions in zip(
+                plans.scores, plans.energies, plans.actions, strict=True
+            )
+        ],
+    )
+
+
+def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
+    """The energies of all candidates of a query: those of a search that keeps every sequence."""
+    query = Queries.from_windows(test.subset([row]))
+    trained = run.trained_search or SearchConfig()
+    planner = run.planner.with_search(search_settings(trained, **_EVERYTHING))
+    (best,) = planner.plan(query, 1)
+    assert best.tasks is not None
+    task = test.taxonomy.tasks[int(best.tasks[0])]
+    (everything,) = planner.plan(query, len(task.actions) ** test.horizon)
+    same = np.flatnonzero((everything.actions == test.actions[row]).all(axis=1))
+    return EnergyCurve(
+        title=task.name,
+        energies=everything.energies,
+        truth_rank=int(same[0]) if len(same) else None,
+    )

@@ -1,0 +1,88 @@
+"""Tables as Markdown and as LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from cefito.study.tables import Table
+
+__all__ = ["latex", "markdown"]
+
+_ESCAPES = str.maketrans(
+    {
+        **{sign: "\\" + sign for sign in "&%#_${}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "±": r"$\pm$",
+        "–": "--",
+        "—": "---",
+        "…": r"\ldots{}",
+        "τ": r"$\tau$",
+        "\n": " ",
+    }
+)
+
+
+def markdown(table: Table) -> str:
+    """A Markdown table; the best is bold, the second best italic."""
+    marks: dict[int, Callable[[str], str]] = {0: str, 1: "**{}**".format, 2: "*{}*".format}
+    rows = [
+        [marks[entry.rank](entry.text.replace("|", "\\|")) for entry in line]
+        for line in table.lines
+    ]
+    if table.below:
+        rows.insert(len(rows) - table.below, ["*published*", *[""] * (len(table.heads) - 1)])
+    lines = [
+        f"**{table.title}**",
+        "",
+        _piped(table.heads),
+        _piped(["---", *["---:"] * (len(table.heads) - 1)]),
+        *map(_piped, rows),
+    ]
+    return "\n".join([*lines, *(part for note in table.notes for part in ("", note))]) + "\n"
+
+
+def latex(table: Table) -> str:
+    """A LaTeX table for `booktabs`; the best is bold, the second best underlined."""
+    marks: dict[int, Callable[[str], str]] = {
+        0: str,
+        1: r"\textbf{{{}}}".format,
+        2: r"\underline{{{}}}".format,
+    }
+    body = [
+        " & ".join(marks[entry.rank](_escaped(entry.text)) for entry in line) + r" \\"
+        for line in table.lines
+    ]
+    if table.below:
+        body.insert(len(body) - table.below, r"\midrule")
+    return (
+        "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{_escaped(' '.join([table.title + '.', *table.notes]))}}}",
+                rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
+                r"\toprule",
+                " & ".join(map(_escaped, table.heads)) + r" \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            ]
+        )
+        + "\n"
+    )
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    # a minus is longer than a hyphen
+    return re.sub(r"(?<!\w)-(?=\d)", "$-$", text.translate(_ESCAPES))

@@ -1,0 +1,142 @@
+"""The catch-all of the command line: one line for whatever goes wrong, and safe text."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cefito.cli import build_app, console_errors, main
+from cefito.cli.converters import real_number, whole_number
+from cefito.errors import ConfigError
+
+START = "import sys; from cefito.cli import main; sys.exit(main())"
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Have the application raise an error."""
+
+    def fail(problem):
+        def app(argv, **named):
+            raise problem
+
+        monkeypatch.setattr("cefito.cli.build_app", lambda: app)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "message"),
+    [
+        (
+            OSError(36, "File name too long", "x"),
+            2,
+            "x: File name too long. Choose a shorter name.",
+        ),
+        (OSError(28, "No space left on device"), 1, "No space left on device. Free some disk"),
+        (
+            MemoryError("Unable to allocate 3 TiB"),
+            1,
+            "not enough memory (Unable to allocate 3 TiB)",
+        ),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 1, "not enough mem"),
+        (RecursionError("maximum"), 2, "nested too deeply"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 2, "Use UTF-8"),
+        (KeyError("a\nb"), 1, "unexpected KeyError: 'a\\nb' – a defect of cefito"),
+    ],
+)
+def test_every_error_is_one_line(problem, code, message, failing, capsys):
+    failing(problem)
+    assert main(["x"]) == code
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert message in said
+    assert main(["x", "--traceback"]) == code
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last)")
+    assert message in said.splitlines()[-1]
+
+
+def test_names_move_no_terminal(monkeypatch, capsys):
+    def app(argv, **named):
+        raise ConfigError("video '\x1b]0;title\x07\u202eabc' " + "x" * 100_000)
+
+    app.parse_commands = build_app().parse_commands
+    monkeypatch.setattr("cefito.cli.build_app", lambda: app)
+    assert main(["x"]) == 2
+    said = capsys.readouterr().err
+    assert r"video '\x1b]0;title\x07\u202eabc'" in said
+    assert len(said) < 2200
+    assert console_errors.printable("a\tb\n") == "a\tb\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("ascii", "a -> \\xe9 \\u8336"), ("cp1252", "a -> é \\u8336"), ("utf-8", "a → é 茶")],
+)
+def test_consoles_of_few_letters(encoding, shown, monkeypatch):
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    console_errors.open_streams()
+    stream.write("a → é 茶")
+    stream.flush()
+    assert buffer.getvalue().decode(encoding) == shown
+
+
+@pytest.mark.parametrize("how", ["full", "closed"])
+def test_a_full_or_closed_stdout(how):
+    target = ">/dev/full" if how == "full" else ">&-"
+    call = f"'{sys.executable}' -c '{START}' data download {target}"
+    done = subprocess.run(call, shell=True, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode in (1, 2)
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_cleans_up(name, monkeypatch, capsys):
+    number, seen = getattr(signal, name), []
+
+    def app(argv, **named):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        finally:
+            seen.append("cleaned")
+
+    monkeypatch.setattr("cefito.cli.build_app", lambda: app)
+    assert main(["x"]) == 128 + number
+    assert seen == ["cleaned"]
+    assert capsys.readouterr().err == f"error: ended by {name}\n"
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("text", ["3.7", "3.0", "1e3", "true", "", "0x10", "٣", "9" * 5000, "1_0"])
+def test_what_is_no_whole_number(text):
+    with pytest.raises(ValueError, match=r"is no whole number; expected|is too large a number"):
+        whole_number(text)
+
+
+def test_numbers():
+    assert [whole_number(text) for text in ("3", " -4 ", "+5", "007")] == [3, -4, 5, 7]
+    assert [real_number(text) for text in ("3", "-.5", "1e-3", "2.")] == [3, -0.5, 0.001, 2]
+    for text in ("nan", "inf", "1e999", "1,5", "0x1", "1_0", ""):
+        with pytest.raises(ValueError, match=r"is no number; expected|is too large a number"):
+            real_number(text)
+
+
+def test_commands_take_whole_numbers_only(capsys):
+    for argv in (
+        ["train", "x", "--horizon", "3", "--out", "y", "--seed", "3.7"],
+        ["plan", "x", "--top-k", "1.7"],
+        ["plan", "x", "--width", "4.5"],
+        ["data", "world", "y", "--seed=1.9"],
+    ):
+        assert main(argv) == 2
+        assert "is no whole number; expected one such as 3. (see --help)" in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""Errors of the library name settings and arguments; the command line adds its options."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from cefito.cli import build_app, main
+from cefito.cli.error_options import with_option
+from cefito.errors import ConfigError
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "cefito"
+LIBRARY = sorted(  # but for reports, which print the commands that repeat them
+    path
+    for path in SOURCE.rglob("*.py")
+    if not {"cli", "report"} & set(path.relative_to(SOURCE).parts)
+)
+# Calls of programs, which a user of the library understands as well.
+CALLS = ("cefito import-checkpoint ", "cefito plan RUN ", "hf download ")
+
+
+@pytest.mark.parametrize(
+    ("command", "setting", "option"),
+    [
+        ("plan RUN", "budget_gflop", "--budget"),
+        ("plan RUN", "method", "--search"),
+        ("plan RUN", "memory_mib", "--memory-mib"),
+        ("plan RUN", "top_k", "--top-k"),
+        ("plan RUN", "from_step", "--from-step"),
+        ("plan RUN", "encoder", "--encoder"),
+        ("plan RUN", "task", "--task"),
+        ("evaluate RUN", "task", "--oracle-task"),
+        ("evaluate RUN", "dataset", "--dataset"),
+        ("evaluate RUN", "width", "--width"),
+        ("train DATA", "method", "--method"),
+        ("train DATA", "folder", "--out"),
+        ("train DATA", "dataset", ""),
+        ("train DATA", "training.optimiser.epochs", "--set training.optimiser.epochs=…"),
+        ("train DATA --set nonsense=3", "nonsense", "--set nonsense=…"),
+        ("train DATA --set=nonsense=3", "nonsense", "--set nonsense=…"),
+        ("train DATA", "nonsense", ""),
+        ("data prepare custom A B", "beyond", "--beyond"),
+        ("data prepare coin", "taxonomy", "--taxonomy"),
+        ("data download s3d", "address", "--address"),
+        ("embed DATA", "cache", "--cache"),
+        ("quickstart", "folder", "--out"),
+        ("plan RUN", "", ""),
+    ],
+)
+def test_the_option_of_a_setting(command, setting, option):
+    message = with_option(ConfigError("wrong.", setting=setting), build_app(), command.split())
+    assert message == (f"wrong. ({option})" if option else "wrong.")
+
+
+def test_an_option_that_is_named_already_is_not_named_again():
+    problem = ConfigError("--budget -1: wrong.", setting="budget_gflop")
+    assert with_option(problem, build_app(), ["plan", "RUN"]) == str(problem)
+
+
+def test_the_error_is_one_line(tmp_path, capsys):
+    assert main(["embed", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "abacus"]) == 2
+    assert re.fullmatch(r"error: unknown device 'abacus'.*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_the_library_names_no_option(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docstrings = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    texts = [
+        "".join(str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant))
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.JoinedStr, ast.Constant)) and node not in docstrings
+    ]
+    in_others = [text for text in texts if any(call in text for call in CALLS)]
+    texts = [text for text in texts if not any(text in other for other in in_others)]
+    named = [text for text in texts if re.search(r"(?<![\w-])--[a-z]", text)]
+    assert named == []

@@ -1,0 +1,91 @@
+"""What all commands share: `python -m`, completion, `--verbose` and `--quiet`."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from cefito.cli import COMMANDS, build_app, console, main
+from cefito.cli.verbosity import Volume, at_volume, split_volume, volume
+from cefito.errors import ConfigError
+
+
+def test_python_m_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "cefito", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(shell):
+    script = build_app().generate_completion(shell=shell)
+    assert [name for name in COMMANDS if name not in script] == []
+    assert "--horizon" in script
+
+
+def test_completion_is_installed_for_the_shell_in_use(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    main(["--install-completion", "--shell", "bash"])
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file() and "cefito" in path.name]
+    capsys.readouterr()
+
+
+def test_help_names_the_volumes(capsys):
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "--verbose" in out
+    assert "--quiet" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "rest", "chosen"),
+    [
+        (["train", "DATA"], ["train", "DATA"], Volume.NORMAL),
+        (["--quiet", "train", "DATA"], ["train", "DATA"], Volume.QUIET),
+        (["train", "--verbose", "DATA"], ["train", "DATA"], Volume.VERBOSE),
+        (["train", "--quiet", "DATA", "--quiet"], ["train", "DATA"], Volume.QUIET),
+        (["train", "--", "--quiet"], ["train", "--", "--quiet"], Volume.NORMAL),
+    ],
+)
+def test_options_of_the_volume_stand_anywhere(argv, rest, chosen):
+    assert split_volume(argv) == (rest, chosen)
+
+
+def test_one_of_them():
+    with pytest.raises(ConfigError, match="expected one of them"):
+        split_volume(["--quiet", "--verbose"])
+
+
+def test_quiet_leaves_results_and_what_is_urgent(capsys):
+    with at_volume(Volume.QUIET), console.log_warnings():
+        console.talk("wrote it")
+        console.talk("failed: a cell", urgent=True)
+        logging.getLogger("cefito.somewhere").warning("odd")
+        with console.progress("planning", total=1) as advance:
+            advance(1)
+        console.table("", ("a",), [[1]])
+    captured = capsys.readouterr()
+    assert captured.err == "failed: a cell\nwarning: odd\n"
+    assert captured.out == "a\n1\n"
+    assert volume() is Volume.NORMAL
+
+
+def test_verbose_says_what_the_library_does(capsys):
+    logger = logging.getLogger("cefito.somewhere")
+    for chosen in (Volume.NORMAL, Volume.VERBOSE):
+        with at_volume(chosen), console.log_warnings():
+            logger.info("epoch 3")
+    assert capsys.readouterr().err == "info: epoch 3\n"
+
+
+def test_quiet_on_the_line(tmp_path, capsys):
+    assert main(["data", "world", str(tmp_path / "world"), "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+    assert main(["train", "nowhere", "--quiet", "--horizon", "3", "--out", "x"]) == 2
+    assert capsys.readouterr().err.startswith("error: ")

@@ -1,0 +1,309 @@
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cefito.data.readers import archives
+from cefito.data.readers.archives import FeatureError, open_features
+from cefito.data.readers.folder import FeatureFolder, feature_name
+from cefito.errors import DataError
+
+
+def read(path, wanted=None):
+    with open_features(path) as features:
+        rows = np.arange(features.rows) if wanted is None else np.asarray(wanted)
+        return features.read(rows)
+
+
+def npy(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(f"{name}.npy", data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", ">f4"])
+def test_published_archive(tmp_path, write_archive, features_of, compression, dtype):
+    whole = features_of("a", 40).astype(dtype)
+    path = write_archive(tmp_path / "a.npy", whole, compression=compression)
+    assert np.array_equal(read(path), whole.astype(np.float32))
+    assert np.array_equal(read(path, [0, 3, 39]), whole[[0, 3, 39]].astype(np.float32))
+    assert not list(tmp_path.rglob("outside*"))
+
+
+def test_plain_arrays_and_archives_with_one_array(tmp_path, features_of):
+    whole = features_of("a", 40)
+    np.save(tmp_path / "plain.npy", whole)
+    np.save(tmp_path / "turned.npy", np.asfortranarray(whole))
+    np.savez(tmp_path / "one.npz", whole)
+    np.savez_compressed(tmp_path / "turned.npz", frames_features=whole.T.copy().T, other=whole[:2])
+    for name in ("plain.npy", "turned.npy", "one.npz", "turned.npz"):
+        assert np.array_equal(read(tmp_path / name), whole)
+        assert np.array_equal(read(tmp_path / name, [7, 11]), whole[[7, 11]])
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    rows=st.integers(1, 60), data=st.data(), block=st.integers(1, 200), column_major=st.booleans()
+)
+def test_rows_read_by_blocks_are_those_of_the_array(
+    tmp_path, monkeypatch, rows, data, block, column_major
+):
+    monkeypatch.setattr(archives, "_BLOCK", block)
+    wanted = data.draw(st.lists(st.integers(0, rows - 1), unique=True).map(sorted))
+    whole = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+    np.save(tmp_path / "x.npy", np.asfortranarray(whole) if column_major else whole)
+    assert np.array_equal(read(tmp_path / "x.npy", np.array(wanted, dtype=np.int64)), whole[wanted])
+
+
+def refused(path, wanted=None):
+    with pytest.raises(FeatureError) as caught:
+        read(path, wanted)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return caught.value.reason, message
+
+
+def test_pickled_features_are_refused_and_never_loaded(tmp_path, flag):
+    class Trap:
+        def __reduce__(self):
+            return Path.touch, (flag,)
+
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.array([[Trap()]], dtype=object), allow_pickle=True)
+    (tmp_path / "plain.npy").write_bytes(buffer.getvalue())
+    for path in (
+        tmp_path / "plain.npy",
+        archive(tmp_path / "a.npy", frames_features=buffer.getvalue()),
+    ):
+        reason, message = refused(path)
+        assert reason == "pickled"
+        assert "never loaded" in message
+
+
+def test_a_bare_pickle_is_no_array(tmp_path, flag):
+    import pickle
+
+    (tmp_path / "a.npy").write_bytes(pickle.dumps({"a": 1}))
+    assert refused(tmp_path / "a.npy") == (
+        "unreadable",
+        f"{tmp_path / 'a.npy'}: neither a NumPy array nor an archive of arrays. Extract or copy it "
+        "again.",
+    )
+
+
+def huge_header(shape):
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        buffer, {"shape": shape, "fortran_order": False, "descr": "<f4"}
+    )
+    return buffer.getvalue()
+
+
+def test_header_that_claims_too_much(tmp_path):
+    for path in (
+        archive(tmp_path / "a.npy", frames_features=huge_header((10**12, 512))),
+        tmp_path / "b.npy",
+    ):
+        if path.name == "b.npy":
+            path.write_bytes(huge_header((10**12, 512)))
+        reason, message = refused(path)
+        assert reason == "too large"
+        assert (
+            "claims to hold 1,907,348.6 GiB, 1000000000000 rows of 512 numbers; at most 1 GiB"
+            in message
+        )
+    for shape in ((1, 1 << 17), (1 << 25, 1)):
+        path.write_bytes(huge_header(shape))
+        assert refused(path)[0] == "too large"
+
+
+def test_zip_bomb_is_refused_by_its_declared_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "MAX_BYTES", 1 << 20)
+    path = archive(tmp_path / "a.npy", frames_features=npy(np.zeros((4096, 512), np.float32)))
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_, **__: pytest.fail("opened"))
+    assert refused(path)[0] == "too large"
+
+
+def test_archive_that_lies_about_the_size_of_its_member(tmp_path):
+    whole = npy(np.zeros((4096, 64), np.float32))
+    path = archive(tmp_path / "a.npy", frames_features=whole)
+    data = path.read_bytes()
+    assert data.count(struct.pack("<I", len(whole))) == 2
+    path.write_bytes(data.replace(struct.pack("<I", len(whole)), struct.pack("<I", 1000)))
+    assert refused(path)[0] == "truncated"
+
+
+def test_damage(tmp_path, write_archive, features_of):
+    whole = features_of("a", 40)
+    path = write_archive(tmp_path / "a.npy", whole)
+    data = path.read_bytes()
+    for size in (0, 3, 10, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:size])
+        assert refused(path)[0] in ("truncated", "unreadable")
+    place = data.index(whole.tobytes()) + 17
+    path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
+    reason, message = refused(path, [0])
+    assert reason == "truncated"
+    assert "Bad CRC-32" in message
+    np.save(tmp_path / "b.npy", whole)
+    (tmp_path / "b.npy").write_bytes((tmp_path / "b.npy").read_bytes()[:-1])
+    assert refused(tmp_path / "b.npy")[0] == "truncated"
+    with (tmp_path / "b.npy").open("ab") as file:
+        file.write(b"123")
+    assert refused(tmp_path / "b.npy")[0] == "truncated"
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(place=st.integers(0, 10_000), value=st.integers(0, 255))
+def test_any_changed_byte_gives_the_same_rows_or_one_error(tmp_path, place, value):
+    whole = np.arange(60, dtype=np.float32).reshape(20, 3)
+    path = archive(tmp_path / "a.npy", frames_features=npy(whole))
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] = value
+    path.write_bytes(data)
+    problem = None
+    try:
+        found = read(path)
+    except FeatureError as caught:
+        problem = str(caught)
+    if problem is None:
+        assert np.array_equal(found, whole)
+    else:
+        assert "\n" not in problem
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(5, np.float32),
+        np.zeros((5, 2, 2), np.float32),
+        np.zeros((5, 2), np.int64),
+        np.zeros((0, 2), np.float32),
+        np.zeros((5, 0), np.float32),
+        np.zeros((5, 2), complex),
+    ],
+)
+def test_wrong_shape_or_kind(tmp_path, array):
+    np.save(tmp_path / "a.npy", array)
+    reason, message = refused(tmp_path / "a.npy")
+    assert reason == "wrong shape"
+    assert (
+        f"holds {array.dtype} {list(array.shape)}; expected floating-point numbers [seconds, D]"
+        in message
+    )
+
+
+def test_nan_is_named_with_its_second_and_only_where_it_is_needed(tmp_path, features_of):
+    whole = features_of("a", 40)
+    whole[17, 2] = np.nan
+    np.save(tmp_path / "a.npy", whole)
+    assert np.array_equal(read(tmp_path / "a.npy", [16, 18]), whole[[16, 18]])
+    assert refused(tmp_path / "a.npy", [16, 17, 18]) == (
+        "NaN or infinity",
+        f"{tmp_path / 'a.npy'}: second 17 (row 17, counted from 0) holds NaN, infinity or a number "
+        "too large for float32. Extract the video again.",
+    )
+
+
+def test_archives_without_the_member(tmp_path, features_of):
+    path = archive(tmp_path / "a.npy", one=npy(features_of("a", 4)), two=npy(features_of("b", 4)))
+    reason, message = refused(path)
+    assert reason == "unreadable"
+    assert (
+        "no member 'frames_features.npy', or several, among its arrays ('one.npy', 'two.npy')"
+        in message
+    )
+
+
+def test_missing_file(tmp_path):
+    assert refused(tmp_path / "none.npy") == (
+        "unreadable",
+        f"{tmp_path / 'none.npy'}: cannot be read (No such file or directory).",
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in (
+        "23521_abc.npy",
+        "plain.npz",
+        "deep/x_y_z.npy",
+        "twice_v.npy",
+        "again_v.npy",
+        "1_7_360p.mp4.npz",
+        "1_70_360p.npz",
+        "notes.txt",
+    ):
+        path = tmp_path / "features" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    return FeatureFolder(tmp_path / "features")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("abc",), "23521_abc.npy"),
+        (("23521_abc",), "23521_abc.npy"),
+        (("/their/disk/23521_abc.npy", "zzz"), "23521_abc.npy"),
+        (("plain",), "plain.npz"),
+        (("C:\\data\\plain.npy",), "plain.npz"),
+        (("y_z",), "deep/x_y_z.npy"),
+        (("nothing", "z"), "deep/x_y_z.npy"),
+        (("1_7",), "1_7_360p.mp4.npz"),
+        (("1_70_360p",), "1_70_360p.npz"),
+        (("", "abc"), "23521_abc.npy"),
+    ],
+)
+def test_files_are_found_by_name(folder, names, expected):
+    path, name = folder.find(names)
+    assert path == folder.folder / expected
+    assert name in path.stem
+
+
+def test_files_that_are_not_there(folder, tmp_path):
+    (tmp_path / "outside.npy").write_bytes(b"")
+    (folder.folder / "gone.npy").symlink_to(tmp_path / "nowhere")
+    folder = FeatureFolder(folder.folder)
+    for name in ("bc", "../outside", "../../etc/passwd", "notes", "gone", "abc_", ""):
+        with pytest.raises(FeatureError) as caught:
+            folder.find((name,))
+        assert caught.value.reason == "no features"
+    with pytest.raises(
+        FeatureError,
+        match=r"several files may be those of video 'v': again_v.npy, twice_v.npy. Keep one.",
+    ):
+        folder.find(("v",))
+
+
+def test_folders_without_features(tmp_path):
+    with pytest.raises(DataError, match="no such folder"):
+        FeatureFolder(tmp_path / "none")
+    with pytest.raises(DataError, match=r"holds no .npy or .npz files"):
+        FeatureFolder(tmp_path)
+
+
+def test_feature_name():
+    assert feature_name("a/b/changing_tire_0002.npy") == "changing_tire_0002"
+    assert feature_name("a.b") == "a.b"

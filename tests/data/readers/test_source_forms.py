@@ -1,0 +1,407 @@
+"""Annotations as their authors release them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cefito.data.readers import read_benchmark, read_captaincook4d
+from cefito.data.readers.folder import FeatureFolder
+from cefito.data.readers.source import UNPUBLISHED, draw_split
+from cefito.data.videos import Step, Video
+from cefito.errors import ConfigError, DataError
+
+# --- CrossTask's release
+
+TASKS = """23521
+Make Jello Shots
+https://www.example.org/1
+3
+pour water,pour juice,stir
+
+59684
+Build Shelves
+https://www.example.org/2
+2
+cut shelve, pour water
+"""
+
+
+@pytest.fixture
+def release(tmp_path):
+    folder = tmp_path / "crosstask_release"
+    (folder / "annotations").mkdir(parents=True)
+    (folder / "tasks_primary.txt").write_text(TASKS)
+    (folder / "tasks_related.txt").write_text("1\nMake\nhttps://x\n1\nx\n")
+    (folder / "videos_val.csv").write_text("23521,b_-d,https://y\n59684,e,https://y\n")
+    for name, text in {
+        "23521_a": "1,1.5,3.25\n3,4,5.5\n2,5,6\n",
+        "23521_b_-d": "2,1,2\n",
+        "59684_e": "2,0,1\n1,3,4\n\n",
+        "11111_f": "1,1,2\n",
+    }.items():
+        (folder / "annotations" / f"{name}.csv").write_text(text)
+    return folder
+
+
+def test_release(release):
+    for place in (release, release.parent):
+        found = read_benchmark("crosstask", place)
+        taxonomy = found.annotations.taxonomy
+        assert [(task.name, task.actions) for task in taxonomy.tasks] == [
+            ("Make Jello Shots", (0, 1, 2)),
+            ("Build Shelves", (3, 4)),
+        ]
+        assert taxonomy.names([3, 4]) == ["cut shelve", "pour water"]
+        assert taxonomy.to_shared == (0, 1, 2, 3, 0)
+        assert found.annotations.videos == (
+            Video(
+                video_id="a",
+                split="train",
+                task=0,
+                steps=(Step(1.5, 3.25, 0), Step(4, 5.5, 2), Step(5, 6, 1)),
+            ),
+            Video(video_id="b_-d", split="test", task=0, steps=(Step(1, 2, 1),)),
+            Video(video_id="e", split="test", task=1, steps=(Step(0, 1, 4), Step(3, 4, 3))),
+        )
+        assert found.names["b_-d"] == ("23521_b_-d", "b_-d")
+        assert found.notes == (UNPUBLISHED,)
+
+
+def test_release_without_a_split(release):
+    (release / "videos_val.csv").unlink()
+    found = read_benchmark("crosstask", release)
+    assert [video.split for video in found.annotations.videos].count("test") == 1
+    assert found.notes == (
+        "videos_val.csv is not there: 30 % of the videos of each task were drawn for test.",
+        UNPUBLISHED,
+    )
+
+
+def test_release_with_a_video_of_two_tasks(release):
+    (release / "annotations" / "59684_a.csv").write_text("1,1,2\n")
+    (release / "videos_val.csv").write_text("59684,a,https://y\n")
+    found = read_benchmark("crosstask", release)
+    assert [
+        (video.video_id, video.split, video.task, len(video.steps))
+        for video in found.annotations.videos
+    ] == [
+        ("23521_a", "train", 0, 3),
+        ("b_-d", "train", 0, 1),
+        ("59684_a", "test", 1, 1),
+        ("e", "train", 1, 2),
+    ]
+    assert found.names["59684_a"] == ("59684_a", "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        (
+            "tasks_primary.txt",
+            TASKS.replace("\n3\n", "\n4\n"),
+            "line 5: 3 names of steps where 4 are announced",
+        ),
+        (
+            "tasks_primary.txt",
+            TASKS.replace("https://www.example.org/2\n", ""),
+            "line 7: not a task. Expected blocks",
+        ),
+        (
+            "tasks_primary.txt",
+            TASKS.replace("59684", "23521"),
+            "line 7: task 23521 stands there already",
+        ),
+        ("tasks_primary.txt", "\n", "holds no tasks"),
+        (
+            "annotations/59684_e.csv",
+            "3,1,2\n",
+            r"59684_e.csv, line 1: '3,1,2'; expected step,start,end with a step from 1 to 2",
+        ),
+        ("annotations/59684_e.csv", "1,2\n", "line 1: '1,2'; expected step,start,end"),
+        ("annotations/59684_e.csv", "1,9,2\n", "line 1: runs from 9 s to 2 s"),
+        (
+            "videos_val.csv",
+            "23521\n",
+            "videos_val.csv, line 1: '23521'; expected task,video,address",
+        ),
+    ],
+)
+def test_release_that_is_malformed(release, wrong, name, text, match):
+    (release / name).write_text(text)
+    wrong("crosstask", release, match)
+
+
+def test_published_vocabulary_of_crosstask(shared_data, real_annotations, tmp_path):
+    whole = real_annotations("crosstask")
+    raw = json.loads((shared_data / "crosstask" / "taxonomy.json").read_text())
+    folder = tmp_path / "release"
+    (folder / "annotations").mkdir(parents=True)
+    blocks, of = [], {task["id"]: task["source_id"] for task in raw["tasks"]}
+    for task in whole.taxonomy.tasks:
+        names = whole.taxonomy.names(list(task.actions))
+        blocks.append(f"{of[task.id]}\n{task.name}\nhttps://x\n{len(names)}\n{','.join(names)}\n")
+    (folder / "tasks_primary.txt").write_text("\n".join(blocks))
+    (folder / "videos_val.csv").write_text(
+        "".join(
+            f"{of[video.task]},{video.video_id},https://x\n"
+            for video in whole.videos
+            if video.split == "test"
+        )
+    )
+    for video in whole.videos:
+        first = whole.taxonomy.tasks[video.task].actions[0]
+        (folder / "annotations" / f"{of[video.task]}_{video.video_id}.csv").write_text(
+            "".join(f"{step.action - first + 1},{step.start},{step.end}\n" for step in video.steps)
+        )
+    found = read_benchmark("crosstask", folder).annotations
+    assert found.taxonomy == whole.taxonomy  # 133 ids, their 105 shared ones, and all names
+    assert {video.video_id: video for video in found.videos} == {
+        video.video_id: replace(video, in_protocol=True) for video in whole.videos
+    }
+
+
+# --- COIN
+
+
+@pytest.fixture
+def database():
+    return {
+        "database": {
+            "aa": {
+                "class": "Tea",
+                "recipe_type": 1,
+                "subset": "training",
+                "duration": 30.5,
+                "video_url": "x",
+                "start": 1,
+                "end": 30,
+                "annotation": [
+                    {"id": "3", "segment": [1.0, 4.0], "label": "boil "},
+                    {"id": "1", "segment": [5.0, 6.5], "label": "pour"},
+                ],
+            },
+            "bb": {
+                "class": "Rug",
+                "recipe_type": 2,
+                "subset": "testing",
+                "annotation": [{"id": "5", "segment": [0.0, 2.0], "label": "beat"}],
+            },
+        }
+    }
+
+
+@pytest.fixture
+def coin(tmp_path, database):
+    def write(value=database):
+        path = tmp_path / "COIN.json"
+        path.write_text(json.dumps(value))
+        return path
+
+    return write
+
+
+def test_coin(coin):
+    found = read_benchmark("coin", coin())
+    taxonomy = found.annotations.taxonomy
+    assert taxonomy.names(range(5)) == ["pour", "action 1", "boil", "action 3", "beat"]
+    assert [(task.name, task.actions) for task in taxonomy.tasks] == [
+        ("task 0", ()),
+        ("Tea", (0, 2)),
+        ("Rug", (4,)),
+    ]
+    assert found.annotations.videos == (
+        Video(video_id="aa", split="train", task=1, steps=(Step(1, 4, 2), Step(5, 6.5, 0))),
+        Video(video_id="bb", split="test", task=2, steps=(Step(0, 2, 4),)),
+    )
+    assert read_benchmark("coin", coin().parent).annotations == found.annotations
+
+
+def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
+    taxonomy = {
+        "dataset": "coin",
+        "actions": [
+            {"id": number, "name": name}
+            for number, name in enumerate(["Pour.", "sip", "boil", "cook", "beat"])
+        ],
+        "tasks": [
+            {"id": 0, "name": "None", "actions": [3]},
+            {"id": 1, "name": "Tea", "actions": [0, 1, 2]},
+            {"id": 2, "name": "Rug", "actions": [4]},
+        ],
+    }
+    (tmp_path / "taxonomy.json").write_text(json.dumps(taxonomy))
+    found = read_benchmark("coin", coin())  # found beside the annotations
+    assert found.annotations.taxonomy.names([1, 3]) == ["sip", "cook"]
+    database["database"]["aa"]["annotation"][0]["label"] = "bake"
+    wrong("coin", coin(database), "action 2 is called 'bake', in the taxonomy it is 'boil'")
+
+
+@pytest.mark.parametrize(
+    ("edit", "match"),
+    [
+        (lambda v: v["aa"].pop("class"), "video 'aa': not a video of COIN"),
+        (
+            lambda v: v["aa"].__setitem__("subset", "tuning"),
+            "video 'aa': not a video of COIN .KeyError.'tuning'",
+        ),
+        (
+            lambda v: v["aa"]["annotation"][1].__setitem__("segment", [5]),
+            r"video 'aa', step 1 \(counted from 0\): runs from",
+        ),
+        (lambda v: v["aa"]["annotation"][1].__setitem__("segment", [5, 4]), "runs from 5 s to 4 s"),
+        (lambda v: v["aa"]["annotation"][1].__setitem__("id", "x"), "not a video of COIN"),
+        (
+            lambda v: v["bb"]["annotation"][0].__setitem__("id", "3"),
+            "is called 'beat' here and 'boil' before",
+        ),
+        (
+            lambda v: v["bb"].__setitem__("recipe_type", 1),
+            "recipe_type 1 is called 'Rug' here and 'Tea' before",
+        ),
+        (
+            lambda v: v["bb"].__setitem__("recipe_type", 10**9),
+            "task id 1000000000; expected 0 to 9,999",
+        ),
+        (lambda v: v.clear(), "holds no annotated steps"),
+    ],
+)
+def test_coin_that_is_malformed(coin, wrong, database, edit, match):
+    edit(database["database"])
+    wrong("coin", coin(database), match)
+
+
+# --- forms and names
+
+
+def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
+    wrong(
+        "coin",
+        release,
+        "these are annotations of crosstask, not of coin. Use cefito data prepare crosstask",
+    )
+    wrong("niv", coin(), "these are annotations of coin, not of niv")
+    wrong("crosstask", release, "has its own vocabulary", taxonomy=make_source(features=None))
+    wrong(
+        "niv", tmp_path / "source", "has a taxonomy.json of its own", taxonomy=tmp_path / "source"
+    )
+    wrong(
+        "niv",
+        tmp_path / "nowhere.json",
+        r"nowhere.json: no such file. Known forms: a folder with taxonomy.json",
+    )
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    wrong("niv", empty, "annotations of no known form. Known forms")
+    (empty / "a_train.json").write_text("[]")
+    wrong("niv", empty, "annotations of no known form")
+    wrong("niv", empty / "a_train.json", "annotations of no known form")
+    with pytest.raises(
+        ConfigError, match="unknown name 'ytb'; expected one of crosstask, coin, niv"
+    ):
+        read_benchmark("ytb", empty)
+
+
+def test_drawn_split_is_by_task_and_fixed():
+    videos = [
+        Video(video_id=str(number), split="train", task=task, steps=())
+        for number, task in enumerate([0] * 20 + [1] * 2 + [2])
+    ]
+    drawn = draw_split(videos)
+    assert drawn == draw_split(videos)
+    counts = [
+        sum(video.split == "test" for video in drawn if video.task == task) for task in range(3)
+    ]
+    assert counts == [6, 1, 0]
+
+
+# --- CaptainCook4D
+
+
+@pytest.fixture
+def cook(tmp_path):
+    def step(number, start, end, errors=False):
+        return {
+            "step_id": number,
+            "description": f"step {number}",
+            "start_time": start,
+            "end_time": end,
+            "has_errors": errors,
+        }
+
+    value = {
+        "1_7": {
+            "recording_id": "1_7",
+            "activity_id": 1,
+            "activity_name": "Sandwich",
+            "person_id": 1,
+            "environment": 2,
+            "steps": [step(9, 7.0, 9.5), step(4, 1.25, 3.0, True), step(8, -1.0, -1.0)],
+        },
+        "2_1": {"activity_id": 2, "activity_name": "Soup", "steps": [step(2, 0, 5)]},
+        "2_2": {"activity_id": 2, "activity_name": "Soup", "steps": [step(2, 0, 5)]},
+    }
+    split = {"train": ["1_7", "9_9"], "val": [], "test": ["2_1"]}
+
+    def write(value=value, split=split):
+        (tmp_path / "steps.json").write_text(json.dumps(value))
+        (tmp_path / "split.json").write_text(json.dumps(split))
+        return tmp_path / "steps.json", tmp_path / "split.json"
+
+    return write, value, split
+
+
+def test_captaincook4d(cook):
+    write, _, _ = cook
+    found = read_captaincook4d(*write())
+    assert found.annotations.taxonomy.names([0, 1, 2, 3]) == [
+        "step 4",
+        "step 8",
+        "step 9",
+        "step 2",
+    ]
+    assert [task.actions for task in found.annotations.taxonomy.tasks] == [(0, 1, 2), (3,)]
+    assert found.annotations.videos == (
+        Video(video_id="1_7", split="train", task=0, steps=(Step(1.25, 3.0, 0), Step(7.0, 9.5, 2))),
+        Video(video_id="2_1", split="test", task=1, steps=(Step(0, 5, 3),)),
+    )
+    assert found.notes == (
+        "1 steps have negative times, so were not performed, and are left out.",
+        "1 recordings stand in no split and are left out.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("edit", "match"),
+    [
+        (lambda v, _: v["1_7"].pop("steps"), "recording '1_7': not a recording"),
+        (
+            lambda v, _: v["1_7"]["steps"][0].__setitem__("end_time", 2),
+            r"recording '1_7', step 0 \(counted from 0\)",
+        ),
+        (lambda _, s: s["test"].append("1_7"), "recording '1_7' is both in train and in test"),
+        (lambda _, s: s.__setitem__("test", "2_1"), "not a split of recordings"),
+        (lambda _, s: s.clear(), "names no recordings"),
+        (
+            lambda _, s: (s.clear(), s.update(train=["x"])),
+            "names none of the 3 recordings in steps.json",
+        ),
+        (lambda v, _: v.clear(), "not CaptainCook4D's step annotations"),
+    ],
+)
+def test_captaincook4d_that_is_malformed(cook, edit, match):
+    write, value, split = cook
+    edit(value, split)
+    with pytest.raises(DataError, match=match):
+        read_captaincook4d(*write(value, split))
+
+
+def test_a_folder_of_far_too_many_files_is_not_walked(tmp_path, monkeypatch):
+    for number in range(4):
+        np.save(tmp_path / f"{number}.npy", np.zeros((1, 2)))
+    monkeypatch.setattr("cefito.data.readers.folder._MOST", 4)
+    assert FeatureFolder(tmp_path).find(["3"])[0].name == "3.npy"
+    (tmp_path / "another.txt").touch()
+    with pytest.raises(DataError, match="holds more than 4 files"):
+        FeatureFolder(tmp_path)

@@ -1,0 +1,371 @@
+"""Names made one, and what stands twice in a source."""
+
+import csv
+import json
+import unicodedata
+
+import numpy as np
+import pytest
+
+from cefito.data import open_dataset, verify_dataset
+from cefito.data.readers import (
+    prepare_custom,
+    read_benchmark,
+    read_captaincook4d,
+    read_common,
+    read_table,
+)
+from cefito.data.readers.folder import FeatureFolder
+from cefito.data.readers.merges import read_merges, suggest_merges, write_merges
+from cefito.data.simulation.simulate import simulate
+from cefito.errors import DataError
+from cefito.files import sha256
+
+TABLE = """video,task,step,start,end,split
+a,Tea,boil water,0,1,train
+a,tea,Boil water,1,2,train
+a,Tea,boil waters,2,3,train
+a,Tea,pour,3,4,train
+b,tea,boil water,0,1,test
+b,tea,wait,1,2,test
+"""
+
+
+def write_map(path, *rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("kind", "from", "to", "remark"), *rows])
+    return path
+
+
+def test_suggested_and_applied(tmp_path):
+    text = TABLE.replace("a,tea", "a,Tea").replace("b,tea", "b,Tea")
+    (tmp_path / "steps.csv").write_text(text)
+    found = suggest_merges(read_table(tmp_path / "steps.csv").annotations)
+    assert {(entry.kind, entry.old, entry.new, entry.why) for entry in found} == {
+        ("step", "boil waters", "boil water", "a few letters"),
+        ("step", "Boil water", "boil water", "case, spaces or punctuation"),
+    }
+    assert {(entry.old_count, entry.new_count) for entry in found} == {(1, 2)}
+    write_merges(tmp_path / "map.csv", found)
+    merged = read_table(tmp_path / "steps.csv", merges=read_merges(tmp_path / "map.csv"))
+    plain = text.replace("Boil water", "boil water").replace("boil waters", "boil water")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "steps.csv").write_text(plain)
+    by_hand = read_table(tmp_path / "plain" / "steps.csv")
+    assert merged.annotations == by_hand.annotations
+    assert merged.notes == ("map.csv: 0 names of tasks and 2 of steps were replaced.",)
+    with pytest.raises(DataError, match=r"map.csv: exists already") as caught:
+        write_merges(tmp_path / "map.csv", found)
+    assert caught.value.setting == "suggest_merges"
+
+
+def test_a_video_whose_task_is_written_in_two_ways(tmp_path):
+    (tmp_path / "steps.csv").write_text(TABLE)
+    with pytest.raises(
+        DataError, match=r"line 3: video 'a' has task 'tea'.* with the line task,tea,Tea\."
+    ) as caught:
+        read_table(tmp_path / "steps.csv")
+    assert caught.value.setting == "merge"
+    merges = read_merges(
+        write_map(tmp_path / "map.csv", ("task", "tea", "Tea"), ("STEP", "Boil  water", "boil"))
+    )
+    found = read_table(tmp_path / "steps.csv", merges=merges).annotations
+    assert [task.name for task in found.taxonomy.tasks] == ["Tea"]
+    assert [action.name for action in found.taxonomy.actions] == [
+        "boil water",
+        "boil",
+        "boil waters",
+        "pour",
+        "wait",
+    ]
+
+
+def test_merged_rows_that_repeat(tmp_path):
+    (tmp_path / "steps.csv").write_text(
+        "video,task,step,start,end\na,Tea,boil,0,1\na,Tea,Boil,0,1\n"
+    )
+    read_table(tmp_path / "steps.csv")
+    merges = read_merges(write_map(tmp_path / "map.csv", ("step", "Boil", "boil")))
+    with pytest.raises(DataError, match="line 3: repeats line 2: step 'boil' of video 'a'"):
+        read_table(tmp_path / "steps.csv", merges=merges)
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        (
+            [("step", "a", "b"), ("step", "a", "c")],
+            r"line 3: step 'a' becomes 'b' in line 2\.",
+        ),
+        (
+            [("step", "a", "b"), ("step", "b", "c"), ("step", "c", "a")],
+            "names of steps are merged in a circle, 'a' → 'b' → 'c' → 'a'",
+        ),
+        ([("verb", "a", "b")], "line 2: merges 'verb' 'a' into 'b'; expected task or step"),
+        ([("step", "", "b")], "line 2: merges 'step' '' into 'b'"),
+        ([("step", "a", "")], "line 2: merges 'step' 'a' into ''"),
+        ([("step", "boil watr", "boil")], "have no step 'boil watr'; did you mean 'boil water'?"),
+        ([("task", "soup", "tea")], "map.csv: the annotations have no task 'soup'. Mend"),
+    ],
+)
+def test_maps_that_are_wrong(tmp_path, rows, match):
+    (tmp_path / "steps.csv").write_text(TABLE.replace("tea", "Tea"))
+    path = write_map(tmp_path / "map.csv", *rows)
+    with pytest.raises(DataError, match=match) as caught:
+        read_table(tmp_path / "steps.csv", merges=read_merges(path))
+    assert caught.value.setting == "merge"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_map_without_its_columns(tmp_path):
+    (tmp_path / "map.csv").write_text("from,to\na,b\n")
+    with pytest.raises(DataError, match=r"map.csv: has no column 'kind'. Expected the"):
+        read_merges(tmp_path / "map.csv")
+
+
+def test_chains_of_names_are_followed(tmp_path):
+    merges = read_merges(
+        write_map(tmp_path / "map.csv", ("step", "a", "b"), ("step", "b", "c"), ("step", "d", "d"))
+    )
+    assert merges.steps == {"a": "c", "b": "c", "d": "d"}
+
+
+def test_a_folder_with_observations(make_source, tiny_taxonomy, tmp_path):
+    """Actions 1 and 4, and tasks 0 and 2, become one; everything else stays as it is."""
+    text = np.arange(24, dtype=np.float32).reshape(8, 3)
+    source = make_source(text=text)
+    path = write_map(
+        tmp_path / "map.csv",
+        ("step", "pour", "heat"),
+        ("task", "tyre", "tea"),
+        ("step", "cut", "slice"),
+    )
+    plain = prepare_custom(source, tmp_path / "plain")
+    merged = prepare_custom(source, tmp_path / "merged", merges=read_merges(path))
+    assert merged.provenance["notes"] == ["map.csv: 1 names of tasks and 2 of steps were replaced."]
+    assert [action.name for action in merged.taxonomy.actions] == [
+        "boil",
+        "heat",
+        "wait",
+        "slice",
+        "spread",
+        "jack up",
+        "jack down",
+    ]
+    new = [0, 1, 2, 3, 1, 4, 5, 6]
+    assert [(task.name, task.actions) for task in merged.taxonomy.tasks] == [
+        ("tea", (0, 1, 2, 5, 6)),
+        ("toast", (1, 2, 3, 4)),
+    ]
+    for ours, theirs in zip(merged.videos, plain.videos, strict=True):
+        assert ours.task == [0, 1, 0][theirs.task]
+        assert [step.action for step in ours.steps] == [new[step.action] for step in theirs.steps]
+    assert np.array_equal(merged.start, plain.start)
+    assert merged.action_text[:, 0].tolist() == [0, 12, 6, 9, 15, 18, 21]  # that of "heat" stays
+
+
+def test_equal_names_are_told_and_merged_within_a_task(make_source, tiny_taxonomy, tmp_path):
+    """Names that tasks share stay apart where each task has its own action of that name."""
+    tiny_taxonomy["actions"][1]["name"] = tiny_taxonomy["actions"][0]["name"]  # both of tea
+    tiny_taxonomy["actions"][6]["name"] = "boil"  # of tyre
+    source = read_common(make_source(taxonomy=tiny_taxonomy, features=None))
+    assert source.notes == ("2 actions of a task are called 'boil' (ids 0, 1).",)
+    suggested = [entry for entry in suggest_merges(source.annotations) if entry.old == "boil"]
+    assert [(entry.new, entry.why) for entry in suggested] == [
+        ("boil", "one name, several actions of a task")
+    ]
+    write_merges(tmp_path / "map.csv", suggested)
+    merged = read_common(tmp_path / "source", merges=read_merges(tmp_path / "map.csv"))
+    assert [task.actions for task in merged.annotations.taxonomy.tasks] == [
+        (0, 1),
+        (1, 2, 3, 4),
+        (5, 6),
+    ]
+    assert merged.annotations.taxonomy.names([0, 5]) == ["boil", "boil"]
+    assert merged.notes == ("map.csv: 0 names of tasks and 1 of steps were replaced.",)
+
+
+# --- what stands twice, and negative times
+
+
+def repeated(videos):
+    videos[1]["steps"][2] = videos[1]["steps"][0]
+
+
+def negative(videos):
+    videos[1]["steps"][0][0] = -1.0
+
+
+REPEATED = (
+    r"videos.jsonl, line 2: steps 0 and 2 \(counted from 0\) of video 'b' are the same, 'cut' from "
+    r"0 s to 1.5 s. Remove one of them."
+)
+NEGATIVE = (
+    r"videos.jsonl, line 2, step 0 \(counted from 0\): runs from -1 s to 1.5 s; expected 0 ≤ start"
+)
+READERS = {
+    "custom": lambda source, out: prepare_custom(source, out),
+    "common": lambda source, _: read_common(source),
+    "niv": lambda source, _: read_benchmark("niv", source),
+    "simulate": lambda source, out: simulate(source, out),
+}
+
+
+@pytest.mark.parametrize(("edit", "match"), [(repeated, REPEATED), (negative, NEGATIVE)])
+@pytest.mark.parametrize("reader", READERS)
+def test_folders(make_source, tiny_videos, tmp_path, reader, edit, match):
+    edit(tiny_videos)
+    source = make_source(videos=tiny_videos)
+    with pytest.raises(DataError, match=match):
+        READERS[reader](source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_published_repeats_are_kept_and_told(make_source, tiny_videos, tiny_taxonomy):
+    repeated(tiny_videos)
+    tiny_taxonomy["dataset"] = "crosstask"
+    found = read_common(make_source(taxonomy=tiny_taxonomy, videos=tiny_videos, features=None))
+    assert found.annotations.step_count == 35
+    assert found.notes == (
+        "1 steps of 1 videos stand twice in the annotations as published; they are kept, so that "
+        "the windows are the published ones. The first: steps 0 and 2 (counted from 0) of video "
+        "'b' are the same, 'cut' from 0 s to 1.5 s.",
+    )
+
+
+def test_published_windows_of_crosstask(shared_data, real_annotations):
+    found = read_benchmark("crosstask", shared_data / "crosstask")
+    assert found.annotations == real_annotations("crosstask")
+    assert found.notes[0].startswith("129 steps of 44 videos stand twice")
+
+
+@pytest.mark.parametrize("name", ["niv", "coin", "captaincook4d"])
+def test_other_published_annotations_have_none(shared_data, name):
+    notes = read_common(shared_data / name).notes
+    assert not [note for note in notes if "twice" in note]
+
+
+def test_window_files(make_source, tiny_videos, write_windows, tmp_path):
+    source = make_source(features=None)
+    write_windows(source, tmp_path / "windows", horizons=(3,))
+    path = tmp_path / "windows"
+    (file,) = path.glob("*train*.json")
+    windows = json.loads(file.read_text())
+    windows.insert(2, windows[1])
+    file.write_text(json.dumps(windows))
+    with pytest.raises(DataError, match=r"window \d .* is the same as .*window 1 \(counted from"):
+        read_benchmark("niv", path)
+
+
+def test_window_files_of_repeated_steps(make_source, tiny_videos, write_windows, tmp_path):
+    tiny_videos[1]["steps"] += tiny_videos[1]["steps"][:3]
+    source = make_source(videos=tiny_videos, features=None)
+    write_windows(source, tmp_path / "windows", horizons=(3,))
+    found = read_benchmark("crosstask", tmp_path / "windows")
+    assert any("3 steps of 1 videos stand twice" in note for note in found.notes)
+    with pytest.raises(DataError, match=r"of video 'b' are the same, 'action 3' from 0 s to 1.5 s"):
+        read_benchmark("niv", tmp_path / "windows")
+
+
+def test_coin(tmp_path):
+    steps = [{"id": "1", "segment": [1.0, 4.0], "label": "boil"}] * 2
+    entry = {"class": "Tea", "recipe_type": 0, "subset": "training", "annotation": steps}
+    (tmp_path / "COIN.json").write_text(json.dumps({"database": {"aa": entry}}))
+    with pytest.raises(DataError, match=r"COIN.json: steps 0 and 1 .* of video 'aa' are the same"):
+        read_benchmark("coin", tmp_path / "COIN.json")
+    entry["annotation"] = [{"id": "1", "segment": [-1.0, 4.0], "label": "boil"}]
+    (tmp_path / "COIN.json").write_text(json.dumps({"database": {"aa": entry}}))
+    with pytest.raises(DataError, match=r"video 'aa', step 0 .*: runs from -1 s to 4 s"):
+        read_benchmark("coin", tmp_path / "COIN.json")
+
+
+def test_captaincook4d(tmp_path):
+    def step(start, end):
+        return {"step_id": 1, "description": "boil", "start_time": start, "end_time": end}
+
+    def read(*steps):
+        value = {"1_1": {"activity_id": 1, "activity_name": "Tea", "steps": list(steps)}}
+        (tmp_path / "steps.json").write_text(json.dumps(value))
+        (tmp_path / "split.json").write_text('{"train": ["1_1"], "val": [], "test": []}')
+        return read_captaincook4d(tmp_path / "steps.json", tmp_path / "split.json")
+
+    assert read(step(1, 2), step(-1, -1), step(-1, -1)).annotations.step_count == 1
+    with pytest.raises(DataError, match=r"steps 0 and 2 .* of video '1_1' are the same, 'boil'"):
+        read(step(1, 2), step(3, 4), step(1, 2))
+    with pytest.raises(DataError, match=r"step 0 .*: runs from -1 s to 2 s"):
+        read(step(-1, 2))
+
+
+# --- one form of Unicode
+
+
+def decomposed(folder):
+    """The files of a folder with all accents written apart."""
+    for name in ("taxonomy.json", "videos.jsonl"):
+        value = (folder / name).read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in ([value] if name[0] == "t" else value.splitlines())]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (folder / name).write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
+    return folder
+
+
+def test_folders_are_read_in_one_form(make_source, tiny_taxonomy, tiny_videos, tmp_path):
+    tiny_taxonomy["actions"][0]["name"] = tiny_taxonomy["tasks"][1]["name"] = "Brühe"
+    tiny_videos[0]["video_id"] = "é"
+    plain = make_source("plain", taxonomy=tiny_taxonomy, videos=tiny_videos)
+    other = decomposed(make_source("other", taxonomy=tiny_taxonomy, videos=tiny_videos))
+    assert (other / "videos.jsonl").read_bytes() != (plain / "videos.jsonl").read_bytes()
+    ours, theirs = (prepare_custom(each, tmp_path / f"{each.name}-out") for each in (plain, other))
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.annotations == theirs.annotations
+    assert theirs.taxonomy.actions[0].name == "Brühe"
+    assert theirs.videos[0].video_id == "é"
+
+
+def test_features_of_a_name_with_its_accents_apart(tmp_path):
+    name = unicodedata.normalize("NFD", "Brühe_é")
+    np.save(tmp_path / f"{name}.npy", np.ones((3, 2), np.float32))
+    folder = FeatureFolder(tmp_path)
+    for wanted in ("Brühe_é", name, "é", "Brühe"):
+        assert folder.find([wanted])[0].name == f"{name}.npy"
+
+
+def test_data_sets_prepared_before_still_open(make_source, tiny_taxonomy, tiny_videos, tmp_path):
+    """Their files, and so their fingerprint, stay; negative times and repeats stay, too."""
+    tiny_taxonomy["actions"][0]["name"] = "Brühe"
+    tiny_videos[0]["video_id"] = "é"
+    folder = make_source(taxonomy=tiny_taxonomy, videos=tiny_videos)
+    dataset = prepare_custom(folder, tmp_path / "out")
+    decomposed(dataset.folder)
+    lines = (dataset.folder / "videos.jsonl").read_text().splitlines()
+    value = json.loads(lines[1])
+    value["steps"][0] = value["steps"][1] = [-1.0, 1.0, value["steps"][0][2]]
+    lines[1] = json.dumps(value)
+    (dataset.folder / "videos.jsonl").write_text("\n".join(lines) + "\n")
+    header = json.loads((dataset.folder / "dataset.json").read_text())
+    del header["sha256"]  # of data sets that were prepared before, too
+    header["hashes"] |= {
+        name: sha256(dataset.folder / name) for name in ("taxonomy.json", "videos.jsonl")
+    }
+    (dataset.folder / "dataset.json").write_text(json.dumps(header))
+    again = verify_dataset(dataset.folder)
+    assert again.taxonomy == dataset.taxonomy
+    assert again.videos[0] == dataset.videos[0]
+    assert again.hashes == header["hashes"]
+    assert again.videos[1].steps[0].start == -1.0
+
+
+def test_ids_that_would_become_one_stay_two(make_source, tiny_videos, tmp_path, reseal):
+    tiny_videos[0]["video_id"] = "é"
+    tiny_videos[1]["video_id"] = unicodedata.normalize("NFD", "é")
+    source = make_source(videos=tiny_videos)
+    with pytest.raises(DataError, match=r"line 2: video '.*' looks like that of line 1, with its"):
+        prepare_custom(source, tmp_path / "refused")
+    plain = json.loads((source / "videos.jsonl").read_text().splitlines()[1]) | {"video_id": "q"}
+    lines = (source / "videos.jsonl").read_text().splitlines()
+    (source / "videos.jsonl").write_text("\n".join([lines[0], json.dumps(plain), *lines[2:]]))
+    dataset = prepare_custom(source, tmp_path / "out")
+    (dataset.folder / "videos.jsonl").write_text("\n".join(lines) + "\n")
+    reseal(dataset.folder)
+    ids = [video.video_id for video in open_dataset(dataset.folder).videos]
+    assert len(set(ids)) == len(ids) == 10

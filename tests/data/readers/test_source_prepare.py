@@ -1,0 +1,484 @@
+"""From annotations and feature files to a prepared data set.
+
+It is compared with a slow reference that looks at one step at a time.
+"""
+
+import json
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cefito.data import cut_windows, read_annotations, verify_dataset
+from cefito.data.readers import (
+    Source,
+    prepare,
+    read_benchmark,
+    read_common,
+    shards,
+    summary_rows,
+)
+from cefito.data.readers.observing import is_beyond, kept_steps, observed_rows
+from cefito.data.videos import Annotations, Step
+from cefito.data.windows import count_windows
+from cefito.errors import ConfigError, DataError
+
+WIDTH = 6
+
+
+def slow_row(features, second):
+    if second < 0:
+        return features[0]
+    return features[second] if second < len(features) else features[-1]
+
+
+def slow_observation(features, time):
+    centre = int(np.rint(time))
+    return np.concatenate(
+        [slow_row(features, second) for second in (centre - 1, centre, centre + 1)]
+    )
+
+
+def slow_loader(steps, rows):
+    """The reference loader's rule for one sequence of steps, as the facts about it say."""
+    found = []
+    for step in steps:
+        if int(np.rint(step.end)) < rows:
+            found.append(step)
+        elif found:
+            found.append(found[-1])
+    while found and len(found) < len(steps):
+        found.append(found[-1])
+    return found
+
+
+# --- rows and steps
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 24), st.integers(0, 12), st.integers(0, 3)).map(
+        lambda made: Step(start=made[0] / 2, end=(made[0] + made[1]) / 2, action=made[2])
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(st.lists(st.floats(-5, 60), max_size=6), st.integers(1, 50), st.sampled_from([1, 3, 5]))
+def test_rows_against_a_loop(times, rows, seconds):
+    expected = [
+        [
+            min(max(round(time) + offset, 0), rows - 1)
+            for offset in range(-(seconds // 2), seconds // 2 + 1)
+        ]
+        for time in times
+    ]
+    assert observed_rows(times, rows=rows, seconds=seconds).tolist() == expected
+
+
+def test_times_are_rounded_halves_to_even():
+    assert observed_rows([2.4, 2.5, 3.5, 3.6, 0.0], rows=5, seconds=3).tolist() == [
+        [1, 2, 3],
+        [1, 2, 3],
+        [3, 4, 4],
+        [3, 4, 4],
+        [0, 0, 1],
+    ]
+
+
+@given(STEPS, st.integers(1, 20))
+def test_steps_beyond_the_features(steps, rows):
+    inside = [step for step in steps if round(step.end) < rows]
+    assert [steps[place] for place in kept_steps(steps, rows, "drop")] == inside
+    rewritten = [steps[place] for place in kept_steps(steps, rows, "rewrite")]
+    assert rewritten == slow_loader(steps, rows)
+    for horizon in (1, 2, 3):
+        # the loader works window by window; those that begin inside the features it makes alike
+        for first in range(len(steps) - horizon + 1):
+            if steps and not is_beyond(steps[0], rows) and not is_beyond(steps[first], rows):
+                assert rewritten[first : first + horizon] == slow_loader(
+                    steps[first : first + horizon], rows
+                )
+
+
+# --- whole data sets
+
+
+def check_against_reference(dataset, videos, arrays, beyond="drop", precision="float16"):
+    """Every stored observation is that of the slow reference, in order."""
+    row = 0
+    for video, given_video in zip(dataset.videos, videos, strict=True):
+        features = arrays[video.video_id]
+        steps = (
+            slow_loader(given_video.steps, len(features))
+            if beyond == "rewrite"
+            else [step for step in given_video.steps if int(np.rint(step.end)) < len(features)]
+        )
+        assert video == replace(given_video, steps=tuple(steps))
+        for step in steps:
+            for stored, time in ((dataset.start, step.start), (dataset.end, step.end)):
+                assert np.array_equal(
+                    stored[row], slow_observation(features, time).astype(precision)
+                )
+            row += 1
+    assert row == len(dataset.start) == len(dataset.end)
+
+
+@pytest.mark.parametrize("beyond", ["drop", "rewrite"])
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+def test_observations_against_the_slow_reference(store, source, tmp_path, beyond, precision):
+    _, features, arrays = store
+    dataset = prepare(source, features, tmp_path / "out", beyond=beyond, precision=precision)
+    assert dataset.start.dtype == precision
+    assert dataset.observation_dim == 3 * WIDTH
+    verify_dataset(tmp_path / "out")
+    usable = [video for video in source.annotations.videos if video.video_id not in ("d", "g")]
+    check_against_reference(dataset, usable, arrays, beyond, precision)
+    told = dataset.provenance["preparation"]
+    assert told["videos"] == {"annotated": 10, "prepared": 8}
+    assert told["steps"] == {"annotated": 35, "prepared": len(dataset.start)}
+    assert told["beyond"] == {"policy": beyond, "steps": 2, "videos": ["i"]}
+    assert [(entry["reason"], entry["videos"], entry["steps"]) for entry in told["left_out"]] == [
+        ("all steps beyond", ["d"], 1),
+        ("no steps", ["g"], 0),
+    ]
+    assert summary_rows(dataset) == [
+        ["prepared", 8, 34 - (2 if beyond == "drop" else 0), None],
+        [f"steps beyond the features, {'dropped' if beyond == 'drop' else 'rewritten'}", 1, 2, "i"],
+        [
+            "left out: all steps beyond",
+            1,
+            1,
+            "d.npy: has features of 1 s, and every step of video 'd' ends later.",
+        ],
+        ["left out: no steps", 1, 0, "video 'g' has no annotated steps."],
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "out", "source"]
+
+
+def test_windows_are_those_of_the_slow_reference(store, source, tmp_path):
+    _, features, arrays = store
+    dataset = prepare(source, features, tmp_path / "out")
+    windows = cut_windows(dataset, horizon=3, split="test")
+    expected = [
+        (video, first)
+        for video in source.annotations.videos
+        if video.split == "test"
+        for first in range(len(video.steps) - 2)
+    ]
+    assert len(windows) == len(expected) == 6
+    for number, (video, first) in enumerate(expected):
+        steps, features = video.steps[first : first + 3], arrays[video.video_id]
+        assert windows.actions[number].tolist() == [step.action for step in steps]
+        for found, time in ((windows.initial, steps[0].start), (windows.goal, steps[-1].end)):
+            assert np.array_equal(
+                found[number],
+                slow_observation(features, time).astype(np.float16).astype(np.float32),
+            )
+
+
+def test_a_step_beyond_can_be_an_error(store, source, tmp_path):
+    _, features, _ = store
+    with pytest.raises(DataError) as caught:
+        prepare(source, features, tmp_path / "out", beyond="error")
+    assert str(caught.value) == (
+        f"{features / 'd.npy'}: step 0 (counted from 0) of video 'd' ends at 2 s, but there are "
+        "features of 1 s only. Leave such steps out (drop), or take the published "
+        "loader's way (rewrite)."
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("beyond", ["drop", "error", "rewrite"])
+@pytest.mark.parametrize(("end", "near"), [(4.4, True), (4.5, True), (4.51, False), (9, False)])
+def test_steps_that_end_by_rounding_behind_the_features(
+    make_source, features_of, tmp_path, beyond, end, near
+):
+    """Four rows; the last two steps overlap, both end behind the features."""
+    steps = [[0, 2, 0], [2.5, 4.2, 1], [3, end, 2]]
+    video = {"video_id": "a", "split": "train", "task_id": 0, "steps": steps}
+    source = read_common(make_source(videos=[video], features=None))
+    (tmp_path / "features").mkdir()
+    rows = features_of("a", 4)
+    np.save(tmp_path / "features" / "a.npy", rows)
+    if beyond == "error" and not near:
+        with pytest.raises(DataError, match=r"step 1 .* ends at 4.2 s, but there are"):
+            prepare(source, tmp_path / "features", tmp_path / "out", beyond=beyond)
+        return
+    dataset = prepare(
+        source, tmp_path / "features", tmp_path / "out", beyond=beyond, precision="float32"
+    )
+    told = dataset.provenance["preparation"]
+    if beyond == "rewrite":  # as the published loader does
+        assert [step.action for step in dataset.videos[0].steps] == [0, 0, 0]
+        assert (told["clamped"]["steps"], told["beyond"]["steps"]) == (0, 2)
+    elif not near:
+        assert [step.action for step in dataset.videos[0].steps] == [0]
+        assert (told["clamped"]["steps"], told["beyond"]["steps"]) == (0, 2)
+    else:
+        assert dataset.videos == source.annotations.videos
+        assert told["clamped"] == {"steps": 2, "videos": ["a"]}
+        assert told["beyond"]["steps"] == 0
+        assert told["notes"] == [
+            "2 steps of 1 videos end with the features or up to half a second behind them and were "
+            "observed at the last row; the first video is 'a'."
+        ]
+        assert dataset.end[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
+        assert dataset.start[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
+
+
+def window_files(folder, write_windows, tmp_path):
+    write_windows(folder, tmp_path / "windows", horizons=(1, 3), vid=False)
+    return tmp_path / "windows", folder
+
+
+def release(folder, write_windows, tmp_path):
+    annotations = read_annotations(folder)
+    target = tmp_path / "release"
+    (target / "annotations").mkdir(parents=True)
+    blocks, tests = [], []
+    for task in annotations.taxonomy.tasks:
+        names = annotations.taxonomy.names(list(task.actions))
+        blocks.append(f"{100 + task.id}\n{task.name}\nhttps://x\n{len(names)}\n{','.join(names)}\n")
+    for video in annotations.videos:
+        actions = annotations.taxonomy.tasks[video.task].actions
+        (target / "annotations" / f"{100 + video.task}_{video.video_id}.csv").write_text(
+            "".join(
+                f"{actions.index(step.action) + 1},{step.start},{step.end}\n"
+                for step in video.steps
+            )
+        )
+        tests += (
+            [f"{100 + video.task},{video.video_id},https://x\n"] if video.split == "test" else []
+        )
+    (target / "tasks_primary.txt").write_text("\n".join(blocks))
+    (target / "videos_val.csv").write_text("".join(tests))
+    return target, None
+
+
+def coin(folder, write_windows, tmp_path):
+    annotations = read_annotations(folder)
+    names = [action.name for action in annotations.taxonomy.actions]
+    path = tmp_path / "COIN.json"
+    path.write_text(
+        json.dumps(
+            {
+                "database": {
+                    video.video_id: {
+                        "class": annotations.taxonomy.tasks[video.task].name,
+                        "recipe_type": video.task,
+                        "subset": {"train": "training", "test": "testing"}[video.split],
+                        "duration": 30.0,
+                        "annotation": [
+                            {
+                                "id": str(step.action + 1),
+                                "segment": [step.start, step.end],
+                                "label": names[step.action],
+                            }
+                            for step in video.steps
+                        ],
+                    }
+                    for video in annotations.videos
+                }
+            }
+        )
+    )
+    return path, folder
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("niv", window_files), ("crosstask", release), ("coin", coin)]
+)
+def test_every_public_form_gives_the_same_observations(store, write_windows, tmp_path, name, write):
+    folder, features, arrays = store
+    annotations, taxonomy = write(folder, write_windows, tmp_path)
+    source = read_benchmark(name, annotations, taxonomy=taxonomy)
+    found = prepare(source, features, tmp_path / "out")
+    expected = prepare(read_benchmark("niv", folder), features, tmp_path / "expected")
+    whole = {video.video_id: video for video in expected.videos}
+    assert {video.video_id for video in found.videos} == set(whole)
+    usable = [video for video in source.annotations.videos if video.video_id in whole]
+    check_against_reference(found, usable, arrays)
+    for video in found.videos:
+        assert [
+            (step.start, step.end, found.taxonomy.actions[step.action].name) for step in video.steps
+        ] == [
+            (step.start, step.end, expected.taxonomy.actions[step.action].name)
+            for step in whole[video.video_id].steps
+        ]
+        assert (video.split, found.taxonomy.tasks[video.task].name) == (
+            whole[video.video_id].split,
+            expected.taxonomy.tasks[whole[video.video_id].task].name,
+        )
+    if name != "crosstask":
+        assert found.hashes["taxonomy.json"] == expected.hashes["taxonomy.json"]
+
+
+def test_published_annotations_become_the_same_windows(
+    shared_data, real_annotations, write_windows, tmp_path
+):
+    write_windows(shared_data / "niv", tmp_path / "windows", horizons=(3,), vid=False)
+    whole = {
+        video.video_id: video for video in real_annotations("niv").videos if len(video.steps) >= 3
+    }
+    (tmp_path / "features").mkdir()
+    generator = np.random.default_rng(0)
+    for name, video in whole.items():
+        seconds = round(max(step.end for step in video.steps)) + 1
+        np.save(
+            tmp_path / "features" / f"{name}.npy",
+            generator.standard_normal((seconds, 2), dtype=np.float32),
+        )
+    dataset = prepare(
+        read_benchmark("niv", tmp_path / "windows", taxonomy=shared_data / "niv"),
+        tmp_path / "features",
+        tmp_path / "out",
+    )
+    assert {video.video_id: video for video in dataset.videos} == whole
+    counts = {
+        horizon: tuple(
+            count_windows([video for video in dataset.videos if video.split == split], horizon)
+            for split in ("train", "test")
+        )
+        for horizon in (3, 4, 5, 6)
+    }
+    assert counts == {3: (697, 270), 4: (598, 228), 5: (499, 187), 6: (403, 148)}
+
+
+# --- what is left out
+
+
+def test_everything_left_out_is_told(store, source, tmp_path, write_archive, features_of):
+    _, features, _ = store
+    (features / "a.npy").unlink()
+    (features / "b.npy").write_bytes((features / "b.npy").read_bytes()[:200])
+    write_archive(features / "c.npy", features_of("c", 14, width=5))
+    (features / "e.npy").write_text("no array")
+    spoilt = features_of("f", 14)
+    spoilt[4, 1] = np.nan
+    write_archive(features / "f.npy", spoilt)
+    write_archive(features / "h.npy", features_of("h", 14) + np.float32(70000))
+    dataset = prepare(source, features, tmp_path / "out")
+    assert [video.video_id for video in dataset.videos] == ["i", "j"]
+    told = {
+        entry["videos"][0]: (entry["reason"], entry["example"])
+        for entry in dataset.provenance["preparation"]["left_out"]
+    }
+    assert {video: reason for video, (reason, _) in told.items()} == {
+        "a": "no features",
+        "b": "truncated",
+        "c": "wrong dimension",
+        "d": "all steps beyond",
+        "e": "unreadable",
+        "f": "NaN or infinity",
+        "g": "no steps",
+        "h": "too large for float16",
+    }
+    assert told["f"][1].startswith("f.npy: second 4 (row 4, counted from 0) holds NaN")
+    assert told["c"][1] == (
+        "c.npy: gives observations of 15 numbers, most videos give 18. Extract it with the same "
+        "model."
+    )
+    assert told["h"][1].endswith("Prepare in precision float32.")
+    assert str(tmp_path) not in json.dumps(dataset.provenance)
+
+
+def test_no_video_can_be_used(source, tmp_path):
+    (tmp_path / "others").mkdir()
+    np.save(tmp_path / "others" / "other.npy", np.ones((3, 2), np.float32))
+    with pytest.raises(
+        DataError,
+        match=r"none of the 10 videos can be used; the first: .*others: no file for video 'a'",
+    ):
+        prepare(source, tmp_path / "others", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "others", "source"]
+
+
+def test_a_file_is_taken_by_the_video_that_has_most_of_its_name(tmp_path, source):
+    folder = tmp_path / "some"
+    folder.mkdir()
+    taxonomy, video = source.annotations.taxonomy, source.annotations.videos[0]
+    for name in ("1_7_360p", "x_b", "101_z"):
+        np.save(folder / f"{name}.npy", np.ones((14, 2), np.float32))
+    videos = tuple(replace(video, video_id=name) for name in ("1", "1_7", "b", "x_b", "z"))
+    found = prepare(
+        Source(
+            annotations=Annotations(taxonomy=taxonomy, videos=videos),
+            form="test",
+            files=(),
+            names={},
+        ),
+        folder,
+        tmp_path / "out",
+    )
+    assert [video.video_id for video in found.videos] == ["1_7", "x_b", "z"]
+    told = found.provenance["preparation"]
+    assert told["left_out"][0]["videos"] == ["1", "b"]
+    assert told["left_out"][0]["example"] == (
+        "1_7_360p.npy: is that of '1_7', and there is no other file for video '1'."
+    )
+    assert told["notes"] == [
+        "2 videos have files that bear more than their names, the first is '1_7' with 1_7_360p.npy."
+    ]
+
+
+# --- settings, going on, determinism
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"beyond": "cut"}, "beyond: unknown policy 'cut'; expected one of drop, rewrite, error"),
+        ({"precision": "int8"}, "precision: unknown type 'int8'; expected one of float16, float32"),
+        ({"seconds": 2}, "seconds: 2, workers: 4; expected an odd number"),
+        ({"workers": 0}, "expected an odd number of seconds and at least one worker"),
+        ({"name": " "}, "name: is empty"),
+    ],
+)
+def test_settings_that_cannot_be(store, source, tmp_path, options, match):
+    with pytest.raises((ConfigError, DataError), match=match):
+        prepare(source, store[1], tmp_path / "out", **options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "source"]
+
+
+def test_target_that_is_taken(store, source, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(DataError, match="out: exists already"):
+        prepare(source, store[1], tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "out", "source"]
+
+
+def test_threads_and_groups_do_not_matter(store, source, tmp_path, monkeypatch):
+    one = prepare(source, store[1], tmp_path / "one", workers=1)
+    monkeypatch.setattr(shards, "SHARD_VIDEOS", 1)
+    four = prepare(source, store[1], tmp_path / "four", workers=4)
+    assert one.fingerprint == four.fingerprint
+    assert one.provenance == four.provenance
+    other = prepare(source, store[1], tmp_path / "other", seconds=1)
+    assert other.observation_dim == WIDTH
+    assert other.fingerprint != one.fingerprint
+    assert np.array_equal(other.start, one.start[:, WIDTH : 2 * WIDTH])
+
+
+def test_full_disk(store, source, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cefito.data.readers.assemble.shard_tensors", full)
+        with pytest.raises(
+            DataError, match=r"out: could not be written \(No space left on device\)"
+        ):
+            prepare(source, store[1], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert prepare(source, store[1], tmp_path / "out").observation_dim == 3 * WIDTH
+
+
+def test_nothing_is_printed(store, source, tmp_path, capsys, caplog):
+    with caplog.at_level(logging.DEBUG):
+        prepare(source, store[1], tmp_path / "out")
+    assert capsys.readouterr() == ("", "")
+    assert not caplog.records

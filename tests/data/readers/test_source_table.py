@@ -1,0 +1,407 @@
+"""Annotations as one table."""
+
+import runpy
+import time
+import unicodedata
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cefito.data import cut_windows
+from cefito.data.readers import prepare, read_table
+from cefito.data.readers.name_similarity import near_duplicates
+from cefito.data.readers.table import MERGING
+from cefito.data.readers.times import seconds
+from cefito.data.text import folded
+from cefito.data.videos import Step, Video
+from cefito.errors import DataError
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "table"
+TABLE = """video,task,step,start,end,split
+clips/one.mp4,tea,pour,5,6.5,train
+clips/one.mp4,tea,boil  water,1,4,train
+two,toast,"cut, thin",0,2,test
+two,toast,pour,2,3,test
+"""
+EXPECTED = (
+    Video(video_id="clips/one.mp4", split="train", task=0, steps=(Step(1, 4, 1), Step(5, 6.5, 0))),
+    Video(video_id="two", split="test", task=1, steps=(Step(0, 2, 2), Step(2, 3, 0))),
+)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(text, name="mine.csv", encoding="utf-8"):
+        path = tmp_path / name
+        path.write_text(text, encoding=encoding)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text,
+        lambda text: text.replace("video,task", " Video , TASK"),
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text.replace(", thin", "¤").replace(",", ";").replace("¤", ", thin"),
+        lambda text: text.replace(", thin", "¤").replace(",", "\t").replace("¤", ", thin"),
+    ],
+)
+def test_csv(write, change, encoding):
+    found = read_table(write(change(TABLE), encoding=encoding))
+    taxonomy = found.annotations.taxonomy
+    assert taxonomy.dataset == "mine"
+    assert taxonomy.names([0, 1, 2]) == ["pour", "boil water", "cut, thin"]
+    assert [(task.name, task.actions) for task in taxonomy.tasks] == [
+        ("tea", (0, 1)),
+        ("toast", (0, 2)),
+    ]
+    assert found.annotations.videos == EXPECTED
+    assert found.names["clips/one.mp4"] == ("clips/one.mp4", "one")
+    assert found.notes == ()
+
+
+def write_parquet(path, columns):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+COLUMNS = {
+    "Video": ["clips/one.mp4", "clips/one.mp4", "two", "two"],
+    "task": ["tea", "tea", "toast", "toast"],
+    "step": ["pour", "boil water", "cut, thin", "pour"],
+    "start": [5.0, 1.0, 0.0, 2.0],
+    "end": [6.5, 4.0, 2.0, 3.0],
+    "split": ["train", "train", "test", "test"],
+}
+
+
+def test_parquet(tmp_path):
+    found = read_table(write_parquet(tmp_path / "mine.parquet", COLUMNS))
+    assert found.annotations.videos == EXPECTED
+    holes = write_parquet(tmp_path / "holes.parquet", COLUMNS | {"step": ["pour", None, "x", "y"]})
+    with pytest.raises(DataError, match=r"row 1 \(counted from 0\): 'step' is empty"):
+        read_table(holes)
+    (tmp_path / "broken.parquet").write_text("no parquet")
+    with pytest.raises(DataError, match=r"broken.parquet: cannot be read as Parquet"):
+        read_table(tmp_path / "broken.parquet")
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("cefito.data.readers.table.import_module", absent)
+    with pytest.raises(
+        DataError, match=r"needs pyarrow, which is not installed. Run pip install cefito\[table\]"
+    ):
+        read_table(tmp_path / "mine.parquet")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "mine.csv: holds no steps"),
+        (
+            "video,task,step,start,end\n",
+            "holds no steps. Expected the columns video, task, step, start, end",
+        ),
+        (
+            "video,task,step,begin,end\na,b,c,1,2\n",
+            "has no column 'start', only 'video', 'task', 'step', 'begin', 'end'. Rename one, or "
+            "say which is meant, as in start=NAME",
+        ),
+        ("video,task,step,start,end,Step\na,b,c,1,2,d\n", "mine.csv: has two columns 'step'"),
+        (
+            TABLE + "two,toast,pour,2.0,3,test\n",
+            "mine.csv, line 6: repeats line 5: step 'pour' of video 'two' from 2.0 to 3. Remove",
+        ),
+        (TABLE + "two,toast,pour,-1,3,test\n", "line 6: runs from -1 s to 3 s; expected 0 ≤ start"),
+        (TABLE + "two,toast,pour,1:60,3,test\n", "mine.csv, line 6: runs from '1:60' to '3'"),
+        (TABLE + 'two,toast,pour,"1,234.5",3,test\n', "mine.csv, line 6: runs from '1,234.5' to"),
+        (
+            TABLE + 'two,toast,pour,"7,5",8,test\n',
+            "line 6: has a time with a decimal comma, but line 2 one with the other sign",
+        ),
+        (TABLE + "two,toast,pour,,3,test\n", "mine.csv, line 6: 'start' is empty"),
+        (TABLE + "two,toast,pour\n", "mine.csv, line 6: 'start' is empty"),
+        (
+            TABLE + "two,toast,pour,1,2,test,9\n",
+            "mine.csv, line 6: has more cells than the first line",
+        ),
+        (
+            TABLE + "two,toast,pour,soon,3,test\n",
+            "mine.csv, line 6: runs from 'soon' to '3'; expected seconds",
+        ),
+        (
+            TABLE + "two,toast,pour,nan,3,test\n",
+            "mine.csv, line 6: runs from 'nan' to '3'; expected seconds .43.27 or 43,27.",
+        ),
+        (TABLE + "two,toast,pour,4,3,test\n", "mine.csv, line 6: runs from 4 s to 3 s"),
+        (
+            TABLE + "two,toast,pour,1,3,dev\n",
+            "mine.csv, line 6: split is 'dev'; expected one of train, val, test",
+        ),
+        (
+            TABLE + "two,tea,pour,1,3,test\n",
+            "mine.csv, line 6: video 'two' has task 'tea', split 'test' here, but task 'toast'",
+        ),
+        (
+            TABLE + "two,toast,pour,1,3,train\n",
+            "split 'train' here, but task 'toast', split 'test' before",
+        ),
+        (TABLE + 'two,"toast,pour\n', "cannot be read as a table"),
+    ],
+)
+def test_tables_that_are_malformed(write, text, match):
+    path = write(text)
+    with pytest.raises(DataError, match=match) as caught:
+        read_table(path)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("43.27", 43.27),
+        ("43,27", 43.27),
+        ("00:43.27", 43.27),
+        ("1:02:03,5", 3723.5),
+        ("01:02:03", 3723.0),
+        ("75:12", 4512.0),
+        ("1e2", 100.0),
+        (".5", 0.5),
+        ("-3", -3.0),
+        ("1:60", None),
+        ("1:75:00", None),
+        ("1:2:3:4", None),
+        ("1.234,5", None),
+        ("1,234,567", None),
+        ("-1:00", None),
+        ("1_000", None),
+        ("٣", None),
+        ("inf", None),
+        ("", None),
+    ],
+)
+def test_times(text, expected):
+    if expected is not None:
+        assert seconds(text) == expected
+        return
+    with pytest.raises(ValueError, match=r"is no time|behind a colon"):
+        seconds(text)
+
+
+@given(st.integers(0, 10**6))
+def test_times_of_a_clock(hundredths):
+    hours, rest = divmod(hundredths, 360000)
+    minutes, rest = divmod(rest, 6000)
+    clock = f"{hours}:{minutes:02}:{rest // 100:02},{rest % 100:02}"
+    assert seconds(clock) == pytest.approx(hundredths / 100)
+
+
+def test_a_table_as_a_spreadsheet_writes_it(write):
+    found = read_table(
+        write(
+            "sep=;\r\n"
+            "Video;Aufgabe;Aktion;von;bis;split\r\n"
+            "clips/one.mp4;tea;pour;00:05;0:00:06,5;Train\r\n"
+            ";;;;;\r\n"
+            "clips/one.mp4;tea;boil  water;1,0;4,0;train;\r\n"
+            'two;toast;"cut, thin";0;2;TEST\r\n'
+            "two;toast;pour;2;3;test\r\n"
+            "\r\n",
+            encoding="utf-8-sig",
+        ),
+        columns={"task": "aufgabe", "step": "Aktion", "start": "von", "end": "bis"},
+    )
+    assert found.annotations.videos == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"action": "step"}, "column 'action': there is none of this name to fill. Expected the"),
+        ({"step": "Aktion"}, "has no column 'aktion', only 'video', 'task', 'step', 'start'"),
+        ({"split": "part"}, "has no column 'part', only"),
+    ],
+)
+def test_columns_that_there_are_not(write, columns, match):
+    with pytest.raises(DataError, match=match) as caught:
+        read_table(write(TABLE), columns=columns)
+    assert caught.value.setting == "column"
+
+
+def test_two_spellings_of_a_letter_are_one(write):
+    text = (
+        "video,task,step,start,end,split\n"
+        "é,Käse,Brühe kochen,0,1,train\n"
+        "é,Käse,Salz,1,2,train\n"
+        "b,Käse,Brühe kochen,0,1,test\n"
+    )
+    lines = text.splitlines(keepends=True)
+    lines[2:] = [unicodedata.normalize("NFD", line) for line in lines[2:]]
+    found = read_table(write("".join(lines)))
+    assert found == read_table(write(text))
+    assert len(found.annotations.taxonomy.actions) == 2
+    assert found.annotations.videos[0].video_id == "é"
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (
+            "video,task,step,start,end\r\na,b,Brühe – kochen,0,1\r\n".encode("cp1252"),
+            r"x.csv, line 2: .*not UTF-8 \(in Windows-1252 the line is 'a,b,Brühe – kochen,0,1'\)",
+        ),
+        (TABLE.encode("utf-16"), "it is UTF-16, not UTF-8. Save it as UTF-8"),
+        (b"video\x81,\x1b[31m", r"x.csv, line 1: .*Save the table as UTF-8"),
+    ],
+)
+def test_other_encodings(tmp_path, data, match):
+    (tmp_path / "x.csv").write_bytes(data)
+    with pytest.raises(DataError, match=match) as caught:
+        read_table(tmp_path / "x.csv")
+    assert "\x1b" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_not_a_table(tmp_path):
+    (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "x.csv", tmp_path):
+        with pytest.raises(DataError, match="cannot be read"):
+            read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "near"),
+    [
+        ("pour water", "Pour  water", True),
+        ("pour water", "pour-water", True),
+        ("pour water", "pour_water.", True),
+        ("tighten the nuts", "tighten the nut", True),
+        ("add 1 egg", "add 2 eggs", False),
+        ("jack up", "jack down", False),
+        ("ｐour", "pour", True),
+        ("cut", "put", False),
+        ("wait 5 min", "wait 10 min", False),
+        ("", "", True),
+    ],
+)
+def test_names_that_differ_by_little(one, other, near):
+    assert near_duplicates([one, other]) == ([(one, other)] if near else [])
+
+
+@given(st.lists(st.text(max_size=8), max_size=6, unique=True))
+def test_pairs_are_of_the_given_names(names):
+    found = near_duplicates(names)
+    assert len(set(found)) == len(found)
+    assert all(names.index(one) < names.index(other) for one, other in found)
+
+
+@given(st.lists(st.text("abc d", max_size=90), max_size=12, unique=True))
+def test_near_names_against_a_loop(names):
+    """Also of names longer than a machine word, whose beginnings are compared first."""
+
+    def near(one, other):
+        whole = len(one) + len(other)
+        return whole == 0 or 2 * common(one, other) / whole >= 0.9 - 1e-9
+
+    plain = {name: folded(name) for name in names}
+    expected = [
+        (one, other) for one, other in combinations(names, 2) if near(plain[one], plain[other])
+    ]
+    assert near_duplicates(names) == expected
+
+
+def common(one, other):
+    """Letters that are common to both, in one order."""
+    row = [0] * (len(other) + 1)
+    for letter in one:
+        last = row
+        row = [0]
+        for place, each in enumerate(other):
+            row.append(last[place] + 1 if letter == each else max(row[-1], last[place + 1]))
+    return row[-1]
+
+
+def test_long_names_that_are_near():
+    words = "the quick brown fox jumps over the lazy dog and then it runs far away into the woods"
+    near = words.replace("quick", "quik").replace("lazy", "lasy")
+    far = words.replace("brown fox", "small red cat").replace("runs far away", "sleeps at home")
+    assert near_duplicates([words, far, near]) == [(words, near)]
+
+
+def test_many_names_are_compared_fast():
+    generator = np.random.default_rng(2)
+    letters = generator.integers(97, 123, size=(10_000, 4, 6), dtype=np.uint8)
+    names = [" ".join(word.tobytes().decode() for word in words) for words in letters]
+    names[17] = names[9_000] + "s"
+    started = time.process_time()
+    assert near_duplicates(names) == [(names[17], names[9_000])]
+    assert time.process_time() - started < 2  # half a second where nothing else runs
+
+
+def test_many_pairs_are_not_all_listed(write):
+    lines = [
+        f"a,tea,{letter * 20}{end},{place},{place + 1}\n"
+        for place, letter in enumerate("abcdefghijkl")
+        for end in ("", "x")
+    ]
+    notes = read_table(write("video,task,step,start,end\n" + "".join(lines))).notes
+    assert len(notes) == 13
+    assert notes[10] == "There are 2 more pairs of names that differ by little."
+    assert notes[11] == MERGING
+
+
+def test_notes_of_names(write):
+    found = read_table(
+        write(
+            "video,task,step,start,end\n"
+            "a,Tea,boil,0,1\n"
+            "b,tea,Boil,0,1\n"
+            "b,tea,tighten the nuts,1,2\n"
+            "b,tea,tighten the nut,2,3\n"
+            "c,other,pour milk,0,1\n"
+        )
+    )
+    assert found.notes == (
+        "task names that differ by little: 'Tea' and 'tea'. If they mean the same, write them "
+        "alike.",
+        "step names that differ by little: 'tighten the nuts' and 'tighten the nut'. If they mean "
+        "the same, write them alike.",
+        "step names that differ by little: 'boil' and 'Boil'. If they mean the same, write them "
+        "alike.",
+        MERGING,
+        "The table has no split: 30 % of the videos of each task were drawn for test.",
+    )
+
+
+def test_the_example(tmp_path):
+    runpy.run_path(str(EXAMPLE / "features.py"))["main"](tmp_path / "features")
+    found = read_table(EXAMPLE / "steps.csv")
+    dataset = prepare(found, tmp_path / "features", tmp_path / "out", seconds=1)
+    told = dataset.provenance["preparation"]
+    assert told["videos"] == {"annotated": 20, "prepared": 20}
+    assert told["left_out"] == []
+    assert told["notes"] == [
+        "step names that differ by little: 'boil water' and 'Boil water'. If they mean the same, "
+        "write them alike.",
+        MERGING,
+        "The table has no split: 30 % of the videos of each task were drawn for test.",
+    ]
+    assert sum(video.split == "test" for video in dataset.videos) == 6
+    test, train = (cut_windows(dataset, horizon=3, split=split) for split in ("test", "train"))
+    nearest = [int(np.argmin(((train.initial - look) ** 2).sum(1))) for look in test.initial]
+    assert np.mean(train.tasks[nearest] == test.tasks) > 0.9  # the features tell the steps apart
+    assert read_table(EXAMPLE / "steps.csv") == found

@@ -1,0 +1,207 @@
+"""Window files of the unified protocol give the videos that they were cut from."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cefito.data import read_annotations
+from cefito.data.readers import read_benchmark
+from cefito.data.readers.windows_json import join_windows
+from cefito.data.videos import Step
+from cefito.data.windows import count_windows
+
+# T: train, test, from the table of the unified protocol
+COUNTS = {
+    "crosstask": {3: (10814, 4531), 4: (9021, 3786), 5: (7350, 3104), 6: (5868, 2499)},
+    "coin": {3: (13698, 5571), 4: (8537, 3391), 5: (5252, 2029), 6: (3395, 1309)},
+    "niv": {3: (697, 270), 4: (598, 228), 5: (499, 187), 6: (403, 148)},
+}
+
+
+def by_id(videos):
+    return {video.video_id: video for video in videos}
+
+
+def fitting(videos, horizon):
+    return {
+        video.video_id: replace(video, in_protocol=True)
+        for video in videos
+        if video.in_protocol and len(video.steps) >= horizon
+    }
+
+
+@pytest.mark.parametrize("horizons", [(3,), (1,), (3, 4, 5), (2, 6)])
+@pytest.mark.parametrize("vid", [True, False])
+def test_windows_are_put_together(make_source, write_windows, tmp_path, horizons, vid):
+    source = make_source(features=None)
+    write_windows(source, tmp_path / "windows", horizons=horizons, vid=vid)
+    (tmp_path / "windows" / "taxonomy.json").write_text((source / "taxonomy.json").read_text())
+    whole, found = read_annotations(source), read_benchmark("niv", tmp_path / "windows")
+    assert by_id(found.annotations.videos) == fitting(whole.videos, min(horizons))
+    assert found.annotations.taxonomy == whole.taxonomy
+    assert found.notes == ()
+    assert found.names["a" if min(horizons) <= 3 else "b"][0].startswith("somewhere/else/")
+
+
+def test_windows_in_any_order(make_source, write_windows, tmp_path):
+    source = make_source(features=None)
+    write_windows(source, tmp_path / "windows", horizons=(3, 4))
+    for path in (tmp_path / "windows").iterdir():
+        windows = json.loads(path.read_text())
+        random.Random(3).shuffle(windows)
+        path.write_text(json.dumps(windows))
+    found = read_benchmark("niv", tmp_path / "windows", taxonomy=source)
+    assert by_id(found.annotations.videos) == fitting(read_annotations(source).videos, 3)
+
+
+def test_windows_without_a_taxonomy(make_source, write_windows, tmp_path):
+    source = make_source(features=None)
+    write_windows(source, tmp_path / "windows", horizons=(3,))
+    found = read_benchmark("niv", tmp_path / "windows")
+    taxonomy = found.annotations.taxonomy
+    assert by_id(found.annotations.videos) == fitting(read_annotations(source).videos, 3)
+    assert [task.name for task in taxonomy.tasks] == ["tea", "toast", "tyre"]
+    assert taxonomy.tasks[1].actions == (2, 3, 4, 5)
+    assert taxonomy.actions[4].name == "action 4"
+    assert found.notes == (
+        "Window files hold no names of actions; give a taxonomy.json to have them.",
+    )
+    one = read_benchmark("niv", tmp_path / "windows" / "tiny_test_T3.json")
+    assert {video.split for video in one.annotations.videos} == {"test"}
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=9),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+)
+def test_joining_against_the_sequence(actions, horizon, order):
+    # equal times: the hardest case
+    steps = tuple(Step(start=0.0, end=1.0, action=action) for action in actions)
+    if len(steps) < horizon:
+        return
+    windows = [steps[first : first + horizon] for first in range(len(steps) - horizon + 1)]
+    assert join_windows(windows) == steps
+    order.shuffle(windows)
+    found = join_windows(windows)
+    # a shuffled list may be ambiguous; what is given back must have exactly these windows
+    if found is not None:
+        again = [found[first : first + horizon] for first in range(len(found) - horizon + 1)]
+        assert sorted(again, key=repr) == sorted(windows, key=repr)
+    distinct = [
+        Step(start=float(place), end=place + 1.0, action=step.action)
+        for place, step in enumerate(steps)
+    ]
+    runs = [distinct[first : first + horizon] for first in range(len(distinct) - horizon + 1)]
+    order.shuffle(runs)
+    if horizon > 1:
+        assert join_windows(runs) == tuple(distinct)
+
+
+@pytest.fixture
+def windows(make_source, write_windows, tmp_path):
+    """Change the windows of the training file and give its path."""
+    write_windows(make_source(features=None), tmp_path / "windows", horizons=(3,))
+    path = tmp_path / "windows" / "tiny_train_T3.json"
+
+    def change(edit=len):
+        value = json.loads(path.read_text())
+        edit(value)
+        path.write_text(json.dumps(value))
+        return path
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("edit", "match"),
+    [
+        (
+            lambda w: w.pop(2),
+            r"window 1 \(counted from 0\): the 2 windows of video 'b' with 3 steps each do not "
+            r"overlap",
+        ),
+        (
+            lambda w: w[0]["id"]["legal_range"][1].pop(),
+            r"window 0 \(counted from 0\): not a window",
+        ),
+        (
+            lambda w: w[0]["id"]["legal_range"][1].__setitem__(0, -1),
+            "step 1: runs from -1 s to 3.5 s; expected 0 ≤ start ≤ end",
+        ),
+        (
+            lambda w: w[0]["id"]["legal_range"][1].__setitem__(0, "x"),
+            "step 1: runs from 'x' to 3.5; expected seconds",
+        ),
+        (
+            lambda w: w[0]["id"]["legal_range"][1].__setitem__(2, 1.5),
+            "action id 1.5; expected a number",
+        ),
+        (lambda w: w[0]["id"].pop("task_id"), "not a window"),
+        (
+            lambda w: [w[0]["id"].pop("vid"), w[0]["id"].pop("feature")],
+            "has neither 'vid' nor 'feature'",
+        ),
+        (lambda w: w[0].__setitem__("instruction_len", 4), "has 3 steps, 'instruction_len' says 4"),
+        (lambda w: w[1]["id"].__setitem__("task_id", 2), r"video 'b' has task ids \[1, 2\]"),
+        (lambda w: w.append("x"), "window 10 .counted from 0.: not a window|not a window"),
+    ],
+)
+def test_windows_that_do_not_fit(windows, wrong, edit, match):
+    wrong("niv", windows(edit), match)
+
+
+def test_windows_of_two_horizons_that_contradict(make_source, write_windows, tmp_path, wrong):
+    write_windows(make_source(features=None), tmp_path / "windows", horizons=(3, 4))
+    path = tmp_path / "windows" / "tiny_train_T4.json"
+    value = json.loads(path.read_text())
+    value[0]["id"]["legal_range"][3][1] += 1
+    path.write_text(json.dumps(value))
+    wrong(
+        "niv",
+        tmp_path / "windows",
+        "its 4 steps of video 'b' do not follow each other in the windows of 3 steps",
+    )
+
+
+def test_windows_of_one_video_in_two_splits(windows, wrong, tmp_path):
+    path = windows()
+    (path.parent / "tiny_test_T3.json").write_text(path.read_text())
+    wrong("niv", path.parent, r"video 'a' is in train here but in test in tiny_test_T3.json")
+
+
+def test_windows_need_a_split_in_their_name(windows, wrong):
+    path = windows()
+    path = path.rename(path.parent / "windows.json")
+    wrong("niv", path, "its name says no split; expected one of train, val or test")
+
+
+def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonomy):
+    tiny_taxonomy["tasks"][1]["actions"] = [2, 3]
+    other = make_source("other", taxonomy=tiny_taxonomy, features=None)
+    wrong(
+        "niv",
+        windows(),
+        "action 4 is not among those that the taxonomy lists for task 1",
+        taxonomy=other,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(COUNTS))
+def test_published_annotations_go_round(
+    shared_data, real_annotations, write_windows, tmp_path, name
+):
+    write_windows(shared_data / name, tmp_path / "windows", horizons=(3,), vid=name != "niv")
+    whole = real_annotations(name)
+    found = read_benchmark(name, tmp_path / "windows", taxonomy=shared_data / name).annotations
+    assert by_id(found.videos) == fitting(whole.videos, 3)
+    for horizon, counts in COUNTS[name].items():
+        assert counts == tuple(
+            count_windows([video for video in found.videos if video.split == split], horizon)
+            for split in ("train", "test")
+        )
+    assert read_benchmark(name, shared_data / name).annotations == whole

@@ -1,0 +1,355 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from cefito.data.readers.custom import prepare_custom
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, RunError
+from cefito.inference.answer import Answer, answer
+from cefito.planners import BasePlanner, Queries
+from cefito.planners.settings import load_config
+from cefito.runs.train import train_run
+from cefito.search.constraints import Constraints
+from cefito.search.problem import Plans, SearchCost
+from cefito.search.settings import search_settings
+from tiny_runs import TINY_RUN
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The run of this module, once it is trained."""
+    return []
+
+
+@pytest.fixture
+def run(trained, make_source, tiny_videos, tmp_path_factory):
+    """A run of horizon 3 on the tiny data set, not to be changed; video j is for validation."""
+    if not trained:
+        tiny_videos[-1]["split"] = "val"
+        folder, config = tmp_path_factory.mktemp("run"), load_config("paper", overrides=TINY_RUN)
+        dataset = prepare_custom(make_source(videos=tiny_videos), folder / "data")
+        trained.append(train_run(dataset, folder / "run", config=config, horizon=3, seed=0))
+    return trained[0]
+
+
+def query_of(run, video="e", start=0):
+    """The query of a window of a video, and its annotated actions."""
+    windows = cut_windows(run.dataset(), horizon=3, split="test")
+    names = [run.dataset().videos[index].video_id for index in windows.video]
+    (row,) = [
+        row
+        for row, key in enumerate(zip(names, windows.start, strict=True))
+        if key == (video, start)
+    ]
+    return Queries.from_windows(windows.subset([row])), windows.actions[row]
+
+
+def test_an_answer(run):
+    query, truth = query_of(run)
+    found = answer(run, query, top_k=4, truth=truth)
+    task = int(run.planner.predict_tasks(query)[0])
+    assert found.task.model_dump() == {
+        "id": task,
+        "name": ["tea", "toast", "tyre"][task],
+        "source": "predicted",
+        "probability": pytest.approx(found.task.probability),
+    }
+    assert 1 / 3 <= found.task.probability <= 1
+    plans = run.planner.plan(query, 4)[0]
+    assert [plan.actions for plan in found.plans] == plans.actions.tolist()
+    assert (
+        [plan.energy for plan in found.plans] == plans.energies.tolist() == sorted(plans.energies)
+    )
+    for plan in found.plans:
+        assert plan.task == task
+        assert plan.score == plan.energy
+        assert plan.names == run.taxonomy.names(plan.actions)
+    assert found.truth.model_dump() == {"actions": [3, 4, 4], "names": ["cut", "heat", "heat"]}
+    assert found.exact is True
+    assert found.evaluated.model_dump() == {
+        "token_forwards": plans.evaluated.token_forwards,
+        "leaves": plans.evaluated.leaves,
+    }
+    assert found.search.model_dump() == {"method": "exhaustive", "tasks": 1, "interrupted": False}
+    assert found.weights == {"energy": 1, "prior": 0, "chain": 0, "task": 0}
+
+
+def kinds(value):
+    """The form of a value of JSON: its keys in their order, and the types of what they hold."""
+    if isinstance(value, dict):
+        return {key: kinds(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [kinds(part) for part in value[:1]]
+    return type(value).__name__
+
+
+FORM = {
+    "task": {"id": "int", "name": "str", "source": "str", "probability": "float"},
+    "plans": [
+        {
+            "actions": ["int"],
+            "names": ["str"],
+            "energy": "float",
+            "score": "float",
+            "probability": "NoneType",
+            "task": "int",
+        }
+    ],
+    "evaluated": {"token_forwards": "int", "leaves": "int"},
+    "exact": "bool",
+    "sure": "NoneType",
+    "searched_mass": "NoneType",
+    "search": {"method": "str", "tasks": "int", "interrupted": "bool"},
+    "weights": {"energy": "float", "prior": "float", "chain": "float", "task": "float"},
+    "truth": {"actions": ["int"], "names": ["str"]},
+}
+
+
+@pytest.mark.parametrize("truth", [False, True])
+def test_the_form_of_an_answer(run, truth):
+    query, actions = query_of(run)
+    found = answer(run, query, truth=actions if truth else None)
+    value = found.to_dict()
+    form = dict(FORM)
+    if not truth:
+        del form["truth"]
+    assert json.dumps(kinds(value)) == json.dumps(form)  # with the order of the keys
+    assert json.loads(json.dumps(value)) == value
+    assert Answer.model_validate(value) == found
+
+
+def test_what_is_no_answer(run):
+    value = answer(run, query_of(run)[0]).to_dict()
+    for changes in (
+        {"nonsense": 1},
+        {"exact": "perhaps"},
+        {"task": {**value["task"], "source": "guessed"}},
+        {"plans": [{"actions": [1]}]},
+        {"weights": {"energy": float("nan")}},
+    ):
+        with pytest.raises(ValidationError):
+            Answer.model_validate({**value, **changes})
+
+
+@pytest.mark.parametrize("task", [0, 1, 2])
+def test_an_answer_for_a_given_task(run, task):
+    found = answer(run, query_of(run)[0], task=task)
+    assert found.task.model_dump() == {
+        "id": task,
+        "name": ["tea", "toast", "tyre"][task],
+        "source": "given",
+        "probability": None,
+    }
+    assert len(found.plans) == 5
+    for plan in found.plans:
+        assert set(plan.actions) <= set(run.planner.space.actions[task])
+    assert found.truth is None
+    assert "truth" not in found.to_dict()
+
+
+def test_more_plans_than_there_are_sequences(run):
+    found = answer(run, query_of(run)[0], task=2, top_k=100)
+    assert len(found.plans) == found.evaluated.leaves == 2**3
+    assert sorted(plan.actions for plan in found.plans) == [
+        [a, b, c] for a in (6, 7) for b in (6, 7) for c in (6, 7)
+    ]
+
+
+def test_what_cannot_be_answered(run):
+    query, _ = query_of(run)
+    for task in (-1, 3):
+        with pytest.raises(ConfigError, match=f"unknown task {task}; there are 0 to 2") as caught:
+            answer(run, query, task=task)
+        assert caught.value.setting == "task"
+    with pytest.raises(ConfigError, match="top_k 0: expected at least 1") as caught:
+        answer(run, query, top_k=0)
+    assert caught.value.setting == "top_k"
+    wrong = Queries(initial=np.zeros((1, 5), np.float32), goal=np.zeros((1, 5), np.float32))
+    for task in (None, 1):
+        with pytest.raises(
+            RunError, match="observations have 5 features; this run was trained on 4"
+        ):
+            answer(run, wrong, task=task)
+
+
+def using(run, **changes):
+    """The same run with other settings of the search."""
+    return run.with_search(search_settings(run.trained_search, **changes))
+
+
+def test_an_answer_among_several_tasks(run):
+    several = using(run, tasks=3, objective="fitted")
+    query, _ = query_of(run)
+    found = answer(several, query, top_k=1000)
+    assert found.search.tasks == 3
+    assert {plan.task for plan in found.plans} == {0, 1, 2}
+    best = found.plans[0].task
+    assert found.task.model_dump() == {
+        "id": best,
+        "name": ["tea", "toast", "tyre"][best],
+        "source": "predicted",
+        "probability": found.task.probability,
+    }
+    for plan in found.plans:
+        assert set(plan.actions) <= set(run.planner.space.actions[plan.task])
+    assert [plan.score for plan in found.plans] == sorted(plan.score for plan in found.plans)
+    assert found.weights == vars(several.planner.weights)
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    alone = answer(several, query, task=1)
+    assert (alone.task.source, alone.search.tasks) == ("given", 1)
+
+
+def test_tasks_that_cannot_satisfy_the_constraints_are_left_out(run):
+    several = using(run, tasks=3)
+    query, _ = query_of(run)
+    wait, jack_down = 2, 7  # of tea and toast; of tyre alone
+    found = answer(several, query, constraints=Constraints(required=(wait,)))
+    assert found.search.tasks == 2
+    found = answer(several, query, constraints=Constraints(pinned=((3, jack_down),)))
+    assert (found.search.tasks, found.task.id) == (1, 2)
+    assert all(plan.actions[2] == jack_down for plan in found.plans)
+    with pytest.raises(
+        ConfigError,
+        match=r"^task \d \('\w+'\): action \d \('[\w ]+'\) is .* The next 2 likely tasks cannot "
+        r"satisfy it either\.$",
+    ):
+        answer(several, query, constraints=Constraints(pinned=((3, jack_down), (1, 0))))
+    with pytest.raises(
+        ConfigError,
+        match=r"^task 1 \('toast'\): action 7 \('jack down'\) is pinned but is not an action of "
+        r"this task; choose among 2 \('wait'\), 3",
+    ):
+        answer(several, query, task=1, constraints=Constraints(pinned=((3, jack_down),)))
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(pinned=((1, 8),)),
+        Constraints(required=(0, 8)),
+        Constraints(forbidden=(8,)),
+        Constraints(before=((0, 8),)),
+        Constraints(before=((8, 0),)),
+    ],
+)
+def test_actions_that_no_task_has(run, constraints):
+    with pytest.raises(ConfigError, match="unknown action 8; there are 0 to 7"):
+        answer(run, query_of(run)[0], constraints=constraints)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tasks": 3},
+        {"method": "guided"},
+        {"method": "beam"},
+        {"method": "naive"},
+        {"method": "auto", "budget_gflop": 0},
+    ],
+)
+def test_an_answer_that_is_stopped_at_once(run, changes):
+    changed, (query, _) = using(run, **changes), query_of(run)
+    found = answer(changed, query, stop=lambda: True)
+    assert found.search.interrupted is True
+    assert len(found.plans) <= 5
+    assert found.task.id in (0, 1, 2)
+    assert answer(changed, query, stop=lambda: False).search.interrupted is False
+
+
+@pytest.fixture
+def baseline(run, tmp_path):
+    """Makes a run of another method on the same data set."""
+    config = load_config("paper", overrides=TINY_RUN)
+
+    def make(method):
+        folder = tmp_path / method
+        return train_run(run.dataset(), folder, config=config, horizon=3, seed=0, method=method)
+
+    return make
+
+
+@pytest.mark.parametrize("method", ["nearest", "frequent"])
+def test_an_answer_of_another_method(baseline, run, method):
+    other, (query, truth) = baseline(method), query_of(run)
+    found = answer(other, query, top_k=2, truth=truth)
+    (plans,) = other.planner.plan(query, 2)
+    assert [plan.actions for plan in found.plans] == plans.actions.tolist()
+    task = int(other.planner.predict_tasks(query)[0])
+    assert (found.task.id, found.task.name) == (task, ["tea", "toast", "tyre"][task])
+    assert (found.search.method, found.search.interrupted, found.weights) == (None, False, None)
+    form = {**FORM, "weights": "NoneType", "search": {**FORM["search"], "method": "NoneType"}}
+    if method == "frequent":
+        form["plans"] = [{**FORM["plans"][0], "probability": "float"}]
+        form["searched_mass"] = "float"
+    else:
+        form["task"] = {**FORM["task"], "probability": "NoneType"}
+    assert json.dumps(kinds(found.to_dict())) == json.dumps(form)
+    given = answer(other, query, task=2)
+    assert given.task.model_dump() == {
+        "id": 2,
+        "name": "tyre",
+        "source": "given",
+        "probability": None,
+    }
+    assert all(set(plan.actions) <= {6, 7} for plan in given.plans)
+    with pytest.raises(
+        ConfigError, match=r"cannot obey constraints; of the methods only cefito, chain can"
+    ):
+        answer(other, query, constraints=Constraints(forbidden=(0,)))
+    with pytest.raises(ConfigError, match=r"has no search to choose; of the methods only cefito"):
+        other.with_search(run.trained_search)
+
+
+def test_an_answer_that_is_to_be_sure(run, baseline):
+    several, (query, _) = using(run, tasks=3, objective="fitted"), query_of(run)
+    found = answer(several, query)
+    assert found.sure is None
+    shares = [plan.probability for plan in found.plans]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < sum(shares) <= found.searched_mass + 1e-9 <= 1 + 1e-9
+    best = shares[0]
+    for least, sure in ((0, True), (best, True), (min(1, best * 1.01), False), (1, False)):
+        again = answer(several, query, min_probability=least)
+        assert again.sure is sure
+        assert again.plans == found.plans
+    assert answer(several, query, min_probability=0, stop=lambda: True).sure is not None
+    for least in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ConfigError, match="expected a number from 0 to 1") as caught:
+            answer(several, query, min_probability=least)
+        assert caught.value.setting == "min_probability"
+    with pytest.raises(
+        ConfigError, match=r"CEFITO gives plans no probabilities here; it has them under the obj"
+    ):
+        answer(run, query, min_probability=0.5)
+    with pytest.raises(
+        ConfigError, match=r"nearest window gives .*; of the methods only cefito, chain, frequent"
+    ):
+        answer(baseline("nearest"), query, min_probability=0.5)
+
+
+class Taskless(BasePlanner):
+    """A planner without any notion of tasks."""
+
+    name, horizon, observation_dim = "taskless", 3, 4
+
+    def predict_tasks(self, _):
+        return None
+
+    def plan(self, _, top_k, **__):
+        energies = np.arange(float(top_k))
+        actions = np.arange(3 * top_k).reshape(top_k, 3)
+        return [Plans(actions, energies, energies, SearchCost(0, 0), exact=False)]
+
+
+def test_an_answer_without_tasks(run):
+    found = answer(replace(run, planner=Taskless()), query_of(run)[0], top_k=2)
+    assert set(found.task.model_dump().values()) == {None}
+    assert [plan.task for plan in found.plans] == [None, None]
+    assert [plan.names for plan in found.plans] == [
+        ["boil", "pour", "wait"],
+        ["cut", "heat", "spread"],
+    ]

@@ -1,0 +1,144 @@
+"""Constraints by name."""
+
+import dataclasses
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from cefito.data.taxonomy import Taxonomy
+from cefito.errors import ConfigError
+from cefito.inference.named_constraints import NamedConstraints, parse_constraints
+from cefito.search.constraints import Constraints
+
+TAXONOMY = Taxonomy.from_dict(
+    {
+        "dataset": "made",
+        "tasks": [
+            {"id": 0, "name": "tea", "actions": [0, 1, 2]},
+            {"id": 1, "name": "soup", "actions": [3, 4]},
+        ],
+        "actions": [
+            {"id": number, "name": name}
+            for number, name in enumerate(["boil", "pour", "cut, thin", "pour", "a=b"])
+        ],
+    }
+)
+
+
+def test_ids_and_names_mean_the_same():
+    named = NamedConstraints(
+        pinned=((1, "boil"), (3, 2)),
+        required=("Boil", 2),
+        forbidden=("a=b",),
+        before=((0, "cut, thin"),),
+        no_repeats=True,
+    )
+    expected = Constraints(
+        pinned=((1, 0), (3, 2)),
+        required=(0, 2),
+        forbidden=(4,),
+        before=((0, 2),),
+        no_repeats=True,
+    )
+    assert named.resolved(TAXONOMY) == expected
+    assert NamedConstraints().resolved(TAXONOMY) == Constraints()
+    again = NamedConstraints.model_validate_json(named.model_dump_json())
+    assert again == named  # its form in JSON
+
+
+def test_every_constraint_can_be_named():
+    fields = [field.name for field in dataclasses.fields(Constraints)]
+    assert list(NamedConstraints.model_fields) == fields
+
+
+def test_a_name_of_several_tasks():
+    everywhere = NamedConstraints(forbidden=("pour", "boil", "pour"), before=(("boil", "pour"),))
+    assert everywhere.resolved(TAXONOMY) == Constraints(
+        forbidden=(1, 3, 0), before=((0, 1), (0, 3))
+    )
+    assert everywhere.resolved(TAXONOMY, task=1) == Constraints(forbidden=(3, 0), before=((0, 3),))
+    one = NamedConstraints(pinned=((1, "pour"),))
+    assert one.resolved(TAXONOMY, task=1) == Constraints(pinned=((1, 3),))
+    for several in (one, NamedConstraints(required=("pour",))):
+        with pytest.raises(ConfigError, match="1 'pour' of 'tea', 3 'pour' of 'soup'") as caught:
+            several.resolved(TAXONOMY)
+        assert caught.value.setting in ("pinned", "required")
+
+
+def test_text_of_the_command_line():
+    assert parse_constraints(
+        TAXONOMY,
+        pinned=["1=boil", " 2 =4"],
+        required=["cut, thin"],
+        forbidden=["a=b"],
+        before=["boil, cut, thin", "cut, thin,0", "0,2", "pour,boil"],
+        task=0,
+    ).resolved(TAXONOMY, task=0) == Constraints(
+        pinned=((1, 0), (2, 4)),
+        required=(2,),
+        forbidden=(4,),
+        before=((0, 2), (2, 0), (1, 0)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "setting"),
+    [
+        ({"pinned": ["boil"]}, "'boil': expected a step, counted from 1, and an action", "pinned"),
+        ({"pinned": ["x=boil"]}, "'x=boil': expected a step", "pinned"),
+        ({"pinned": ["1="]}, "'1=': expected a step", "pinned"),
+        ({"pinned": ["1=bial"]}, "unknown action 'bial'; near it: 'boil'", "pinned"),
+        ({"required": ["fry"]}, "unknown action 'fry'", "required"),
+        ({"before": ["boil"]}, "'boil': expected two actions with a comma between", "before"),
+        ({"before": ["boil,"]}, "'boil,': expected two actions", "before"),
+        ({"before": ["boil,fry"]}, "unknown action 'fry'", "before"),
+        ({"before": ["cut, thin"]}, "unknown action 'cut'", "before"),
+        ({"before": ["boil, fry, pour"]}, "'boil, fry, pour': expected two actions", "before"),
+        ({"before": ["0,1,2"]}, "'0,1,2': expected two actions", "before"),
+    ],
+)
+def test_text_that_says_nothing(given, message, setting):
+    with pytest.raises(ConfigError) as caught:
+        parse_constraints(TAXONOMY, **given).resolved(TAXONOMY)
+    assert message in str(caught.value)
+    assert caught.value.setting == setting
+
+
+def test_constraints_of_one_query_and_of_all():
+    ours = NamedConstraints(pinned=((1, "boil"),), before=((0, 2),))
+    theirs = NamedConstraints(pinned=((2, 2),), required=(0,), forbidden=(1,), no_repeats=True)
+    assert ours.with_more(theirs) == NamedConstraints(
+        pinned=((1, "boil"), (2, 2)),
+        required=(0,),
+        forbidden=(1,),
+        before=((0, 2),),
+        no_repeats=True,
+    )
+
+
+def test_a_comma_that_can_be_read_in_two_ways():
+    value = TAXONOMY.to_dict()
+    value["actions"] = [
+        {"id": number, "name": name} for number, name in enumerate(["a", "a,b", "b,c", "c", "d"])
+    ]
+    with pytest.raises(ConfigError, match="it can be read in several ways, so give ids"):
+        parse_constraints(Taxonomy.from_dict(value), before=["a,b,c"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"pinned": [[True, 1]]},
+        {"pinned": [[1.5, 1]]},
+        {"pinned": [[1]]},
+        {"required": [1.0]},
+        {"required": [False]},
+        {"forbidden": "boil"},
+        {"no_repeats": 1},
+        {"nonsense": []},
+    ],
+)
+def test_json_that_is_refused(value):
+    with pytest.raises(ValidationError):
+        NamedConstraints.model_validate_json(json.dumps(value))

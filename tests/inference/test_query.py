@@ -1,0 +1,181 @@
+"""Queries from videos of a data set, files, video files and pictures."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data.readers.custom import prepare_custom
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.query import (
+    query_from_files,
+    query_from_pictures,
+    query_from_video,
+    query_from_video_file,
+)
+from cefito.planners.settings import load_config
+from cefito.runs.train import train_run
+
+
+@pytest.fixture
+def run(make_source, tiny_videos, tmp_path):
+    """A run of horizon 3 on the tiny data set, of a method that trains nothing."""
+    tiny_videos[-1]["split"] = "val"
+    dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
+    config = load_config("paper")
+    return train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0, method="nearest")
+
+
+def test_the_query_of_a_video(run):
+    dataset = run.dataset()
+    query, truth = query_from_video(
+        run, "e", 2
+    )  # video e begins behind the 13 steps of a, b, c and d
+    assert truth.tolist() == [4, 5, 2]
+    np.testing.assert_array_equal(query.initial, dataset.start[15][None])
+    np.testing.assert_array_equal(query.goal, dataset.end[17][None])
+    assert query.initial.dtype == query.goal.dtype == np.float32
+    assert query.tasks is None
+    assert query_from_video(run, "a", 0)[1].tolist() == [0, 1, 2]
+    assert query_from_video(run, "e", 3)[1].tolist() == [5, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("video", "start", "message"),
+    [
+        ("z", 0, "no video 'z' in .*data"),
+        ("e", 4, r"has 6 steps; 3 steps from step 4 .* The last possible start is 3\."),
+        ("e", -1, r"The last possible start is 3\."),
+        ("a", 1, r"The last possible start is 0\."),
+        ("d", 0, r"It is too short for a horizon of 3\."),
+        ("g", 0, "has 0 steps.*too short"),
+    ],
+)
+def test_queries_that_no_video_gives(run, video, start, message):
+    with pytest.raises(ConfigError, match=message):
+        query_from_video(run, video, start)
+
+
+def test_the_query_of_a_data_set_that_has_moved(run, tmp_path):
+    run.dataset().folder.rename(tmp_path / "moved")
+    with pytest.raises(RunError, match="Say where it is"):
+        query_from_video(run, "e", 0)
+    assert query_from_video(run, "e", 0, tmp_path / "moved")[1].tolist() == [3, 4, 4]
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.dtype(">f4")])
+@pytest.mark.parametrize("shape", [(4,), (1, 4)])
+def test_the_query_of_two_files(kind, shape, tmp_path):
+    initial, goal = np.arange(4.0), np.arange(4.0) - 2
+    np.save(tmp_path / "a.npy", initial.astype(kind).reshape(shape))
+    np.save(tmp_path / "b.npy", goal.astype(kind))
+    query = query_from_files(tmp_path / "a.npy", tmp_path / "b.npy")
+    assert query.initial.tolist() == [initial.tolist()]
+    assert query.goal.tolist() == [goal.tolist()]
+    assert query.initial.dtype == query.goal.dtype == np.float32
+    assert query.tasks is None
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([1.0, np.nan, 2, 3]), "NaN or infinity"),
+        (np.array([1.0, np.inf, 2, 3]), "NaN or infinity"),
+        (np.array([1.0, 1e300, 2, 3]), "NaN or infinity"),
+        (np.arange(4), "floating-point"),
+        (np.array(1.0), "shape"),
+        (np.zeros((2, 4)), r"has shape \[2, 4\]; expected one observation"),
+        (np.zeros((1, 1, 4)), "expected one obs"),
+        (np.array([{}, 1], object), "pickled objects, which are never loaded"),
+        (np.array(["a", "b"]), "floating-point"),
+    ],
+)
+def test_files_that_hold_no_observation(array, message, tmp_path):
+    np.save(tmp_path / "bad.npy", array, allow_pickle=True)
+    np.save(tmp_path / "good.npy", np.zeros(4))
+    for first, second in (("bad", "good"), ("good", "bad")):
+        with pytest.raises(DataError, match=rf"bad\.npy.*{message}"):
+            query_from_files(tmp_path / f"{first}.npy", tmp_path / f"{second}.npy")
+
+
+def test_files_of_different_sizes_and_missing_ones(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(4))
+    np.save(tmp_path / "b.npy", np.zeros(5))
+    with pytest.raises(
+        DataError, match=r"a\.npy has 4 features, .*b\.npy 5; expected equally many"
+    ):
+        query_from_files(tmp_path / "a.npy", tmp_path / "b.npy")
+    with pytest.raises(DataError, match=r"c\.npy: no such file"):
+        query_from_files(tmp_path / "a.npy", tmp_path / "c.npy")
+    (tmp_path / "c.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-3])
+    with pytest.raises(DataError, match=r"c\.npy: is truncated or not a NumPy file"):
+        query_from_files(tmp_path / "c.npy", tmp_path / "a.npy")
+
+
+def with_features(run, **made_with):
+    """The run as if its data set said what its features were made with."""
+    reference = run.info.dataset.model_copy(update={"observed": {"features": made_with}})
+    return replace(run, info=run.info.model_copy(update={"dataset": reference}))
+
+
+QUERIES = {
+    "pictures": lambda run, **more: query_from_pictures(run, Path("a.png"), Path("b.png"), **more),
+    "video": lambda run, **more: query_from_video_file(run, Path("a.mp4"), start=1, end=2, **more),
+}
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+def test_the_encoder_must_be_known(query, run):
+    with pytest.raises(ConfigError, match="does not say what the features") as unknown:
+        query(run)
+    assert unknown.value.setting == "encoder"
+    with pytest.raises(ConfigError, match="learned from features of the model 'mine'") as elsewhere:
+        query(with_features(run, model="mine"))
+    assert elsewhere.value.setting == "encoder"
+    with pytest.raises(ConfigError, match="s3d needs the file of its weights") as weights:
+        query(with_features(run, model="s3d"))
+    assert weights.value.setting == "weights"
+    with pytest.raises(ConfigError, match="unknown encoder 'gauss'"):
+        query(with_features(run, model="s3d"), encoder="gauss")
+
+
+class Constant:
+    """An encoder of pictures that gives every picture a vector of its mean, four numbers long."""
+
+    def encode(self, images):
+        return np.repeat(images.mean(dim=(1, 2, 3)).numpy()[:, None], 4, axis=1)
+
+    def describe(self):
+        return {"model": "constant", "layer": "only", "weights": "none"}
+
+
+@pytest.fixture
+def pictures(monkeypatch, tmp_path):
+    """Two pictures, black and white, and an encoder by the name "constant"."""
+    image = pytest.importorskip("PIL.Image")
+    from cefito.encoders import video
+
+    monkeypatch.setattr(video, "open_encoder", lambda *_, **__: video.Pictures(Constant()))
+    for name, grey in (("a", 0), ("b", 255)):
+        image.new("RGB", (6, 4), (grey,) * 3).save(tmp_path / f"{name}.png")
+    return tmp_path / "a.png", tmp_path / "b.png"
+
+
+def test_the_query_of_two_pictures(run, pictures, caplog):
+    made = with_features(run, model="constant/constant", layer="only", weights="none")
+    query = query_from_pictures(made, *pictures)
+    assert query.initial.tolist() == [[0.0] * 4]
+    assert query.goal.tolist() == [[1.0] * 4]
+    assert query.tasks is None
+    assert not caplog.messages
+    again = query_from_pictures(run, *pictures, encoder="constant")
+    np.testing.assert_array_equal(again.goal, query.goal)
+    assert caplog.messages == [
+        "the run does not say what its features were made with; plans make sense only if that was "
+        "constant"
+    ]
+    other = with_features(run, model="constant/constant", layer="only", weights="others")
+    with pytest.raises(ConfigError, match="the run learned from features of") as wrong:
+        query_from_pictures(other, *pictures)
+    assert wrong.value.setting == "encoder"

@@ -1,0 +1,184 @@
+"""Queries from files of features, cut as the data set of a run was."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cefito.data.padding import pad_dataset
+from cefito.data.readers import prepare, read_common
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.inference.answer import answer
+from cefito.inference.observations import joined
+from cefito.inference.query import query_from_features, query_from_files, query_from_video
+from cefito.planners import Queries
+from cefito.planners.settings import load_config
+from cefito.runs.train import train_run
+
+WIDTH = 6
+
+
+@pytest.fixture
+def make_run(make_source, tiny_videos, tmp_path):
+    """A run on features of one row a second, whose last row some steps need; horizon 3."""
+    tiny_videos[-1]["split"] = "val"
+    folder = tmp_path / "features"
+    folder.mkdir()
+    generator = np.random.default_rng(3)
+    for video in tiny_videos:
+        # the last step ends at the last row, so that the row behind it is repeated
+        rows = 1 + max((round(step[1]) for step in video["steps"]), default=1)
+        array = generator.standard_normal((rows, WIDTH)) * 3
+        np.save(folder / f"{video['video_id']}.npy", array.astype(np.float32))
+
+    def make(**settings):
+        source = read_common(make_source(videos=tiny_videos, features=None))
+        dataset = prepare(source, folder, tmp_path / "data", **settings)
+        config = load_config("paper")
+        return train_run(
+            dataset, tmp_path / "run", config=config, horizon=3, seed=0, method="nearest"
+        )
+
+    return make
+
+
+def features(tmp_path, video="e"):
+    return tmp_path / "features" / f"{video}.npy"
+
+
+def told(run, **observed):
+    """The run as if that were all that its data set says of its observations."""
+    reference = run.info.dataset.model_copy(update={"observed": observed or None})
+    return replace(run, info=run.info.model_copy(update={"dataset": reference}))
+
+
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+@pytest.mark.parametrize("seconds", [1, 3, 5])
+def test_planning_from_features_is_planning_from_the_data_set(
+    make_run, tmp_path, seconds, precision
+):
+    run = make_run(seconds=seconds, precision=precision)
+    assert joined(run).precision == precision
+    dataset = run.dataset()
+    compared = 0
+    for video in dataset.videos:
+        for first in range(len(video.steps) - 2):
+            steps = video.steps[first : first + 3]
+            theirs, _ = query_from_video(run, video.video_id, first)
+            ours = query_from_features(
+                run, features(tmp_path, video.video_id), start=steps[0].start, end=steps[-1].end
+            )
+            for name in ("initial", "goal"):
+                left, right = getattr(ours, name), getattr(theirs, name)
+                assert left.dtype == right.dtype == np.float32
+                np.testing.assert_array_equal(left, right)
+            assert answer(run, ours).to_dict() == answer(run, theirs).to_dict()
+            compared += 1
+    assert compared > 10
+
+
+def test_an_end_behind_the_last_row_by_rounding(make_run, tmp_path):
+    run, path = make_run(), features(tmp_path)
+    last = query_from_features(run, path, start=2, end=12)
+    for end in (12.6, 13, 13.5):
+        query = query_from_features(run, path, start=2, end=end)
+        np.testing.assert_array_equal(query.goal, last.goal)
+    with pytest.raises(ConfigError, match=r"13\.51 lies behind"):
+        query_from_features(run, path, start=2, end=13.51)
+
+
+def test_archives_and_padded_data_sets(make_run, tmp_path):
+    run = make_run()
+    path = features(tmp_path)
+    np.savez(tmp_path / "e.npz", frames_features=np.load(path), other=np.zeros(3))
+    ours = query_from_features(run, str(tmp_path / "e.npz"), start=2, end=7.5)
+    np.testing.assert_array_equal(ours.goal, query_from_features(run, path, start=2, end=7.5).goal)
+    padded = pad_dataset(run.dataset(), tmp_path / "padded", horizon=4)
+    assert padded.provenance["observed"] == run.info.dataset.observed
+
+
+def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
+    run, path = make_run(precision="float32"), features(tmp_path)
+    expected = query_from_features(run, path, start=2, end=7.5)
+    caplog.clear()  # of what training on so little data says
+    silent = told(run)
+    with pytest.raises(RunError, match=r"If they are 3 rows of 6 joined, say 3 seconds") as asked:
+        query_from_features(silent, path, start=2, end=7.5)
+    assert asked.value.setting == "seconds"
+    ours = query_from_features(silent, path, start=2, end=7.5, seconds=3, precision="float32")
+    np.testing.assert_array_equal(ours.initial, expected.initial)
+    assert not caplog.messages
+    rounded = query_from_features(told(run, seconds=3, features=None), path, start=2, end=7.5)
+    assert caplog.messages == [
+        "the run does not say in which precision its observations are stored; float16 is taken, "
+        "as data sets are usually prepared"
+    ]
+    np.testing.assert_array_equal(
+        rounded.initial, expected.initial.astype(np.float16).astype(np.float32)
+    )
+    with pytest.raises(RunError, match=r"5 of them joined do not make the 18"):
+        query_from_features(silent, path, start=2, end=7.5, seconds=5)
+    np.save(tmp_path / "odd.npy", np.zeros((20, 4), np.float32))
+    with pytest.raises(RunError, match=r"Rows of 4, as in .*odd\.npy, do not make them"):
+        query_from_features(silent, tmp_path / "odd.npy", start=2, end=7.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "setting", "message"),
+    [
+        ({"start": -1, "end": 5}, "start", r"second -1 does not lie in .*e\.npy, which has 13"),
+        ({"start": float("nan"), "end": 5}, "start", "second nan does not lie in"),
+        ({"start": 2, "end": float("inf")}, "end", "second inf does not lie in"),
+        ({"start": 5, "end": 5}, "end", r"the end \(second 5\) must lie behind"),
+        ({"start": 2, "end": 13.6}, "end", r"second 13\.6 lies behind .*e\.npy, which has 13 rows"),
+        ({"start": 2, "end": 5, "seconds": 1}, "seconds", "3 rows of 6 joined, .* Leave it out"),
+        ({"start": 2, "end": 5, "seconds": 2}, "seconds", "expected an odd number"),
+        ({"start": 2, "end": 5, "precision": "float32"}, "precision", "precision float16. Leave"),
+        ({"start": 2, "end": 5, "precision": "int8"}, "precision", "expected one of float16, f"),
+    ],
+)
+def test_what_cannot_be_asked(make_run, tmp_path, options, setting, message):
+    run = make_run()
+    with pytest.raises(ConfigError, match=message) as problem:
+        query_from_features(run, features(tmp_path), **options)
+    assert problem.value.setting == setting
+
+
+def test_files_that_are_no_features_of_the_run(make_run, tmp_path):
+    run = make_run()
+    for name, array, error, message in (
+        ("narrow", np.zeros((20, 5)), RunError, r"rows have 5 features; .* 3 rows of 6 joined"),
+        ("joined", np.zeros((20, 18)), RunError, r"rows have 18 features; .* 3 rows of 6 joined"),
+        ("vector", np.zeros(18), DataError, r"vector\.npy: holds float64 \[18\]; expected"),
+        ("nan", np.full((20, 6), np.nan), DataError, "NaN, infinity"),
+        ("large", np.full((20, 6), 1e5), DataError, "above 65504"),
+        ("pickled", np.array([[{}]], object), DataError, "pickled objects, which are never loaded"),
+    ):
+        np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
+        with pytest.raises(error, match=message):
+            query_from_features(run, tmp_path / f"{name}.npy", start=2, end=7.5)
+    with pytest.raises(DataError, match=r"gone\.npy: cannot be read"):
+        query_from_features(run, tmp_path / "gone.npy", start=2, end=7.5)
+
+
+def test_observations_of_another_width_are_told_how_to_be_joined(make_run, tmp_path):
+    run = make_run()
+    for name, width in (("row", 6), ("other", 7), ("good", 18)):
+        np.save(tmp_path / f"{name}.npy", np.zeros(width, np.float32))
+
+    def asked(name):
+        return query_from_files(tmp_path / f"{name}.npy", tmp_path / f"{name}.npy", run)
+
+    with pytest.raises(
+        RunError, match=r"row\.npy has 6 features, one row; .*3 rows of 6 joined"
+    ) as row:
+        asked("row")
+    assert row.value.setting == "features"
+    with pytest.raises(RunError, match=r"7 features; .*on 18, which are 3 rows of 6 joined"):
+        asked("other")
+    assert len(asked("good")) == 1
+    query = Queries(initial=np.zeros((1, 6), np.float32), goal=np.zeros((1, 6), np.float32))
+    with pytest.raises(RunError, match="observations have 6 features, one row"):
+        answer(run, query)
+    with pytest.raises(RunError, match=r"6 features; this run was trained on 18\."):
+        answer(told(run), query)

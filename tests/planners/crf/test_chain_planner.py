@@ -1,0 +1,241 @@
+"""The chain as a planner, beside a list of all sequences of all tasks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.planners import Queries
+from cefito.planners.base import UNCONSTRAINED
+from cefito.planners.crf.model import ChainModel
+from cefito.planners.crf.network import ChainNetwork
+from cefito.planners.crf.planner import ChainPlanner
+from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.crf.states import TaskStates
+from cefito.search import Constraints
+from cefito.search.space import Space
+from cefito.search.step_costs import Cheapest
+
+ACTIONS = ((0, 2, 5), (1, 2, 3, 5), (0, 2), (4,))
+CONSTRAINTS = [
+    Constraints(no_repeats=True),
+    Constraints(required=(2,)),
+    Constraints(forbidden=(5, 0)),
+    Constraints(pinned=((2, 2),), no_repeats=True),
+    Constraints(required=(2,), before=((2, 5), (0, 2))),
+    Constraints(required=(4,)),
+]
+
+
+@pytest.fixture(scope="module")
+def planner():
+    """Two members with random weights, whose scores are far from even."""
+    networks = []
+    for seed in range(2):
+        network = ChainNetwork(
+            config=ChainConfig(hidden=8, width=4, emission=8, ends=0.1),
+            states=TaskStates.make(ACTIONS, 6),
+            observation_dim=3,
+            horizon=3,
+            transitions=torch.randn(4, 4, 4, generator=torch.Generator().manual_seed(seed)),
+        )
+        network.reset(torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            network.emission.weight.mul_(6)
+        networks.append(network.eval())
+    return ChainPlanner(ChainModel(tuple(networks), 1.5))
+
+
+@pytest.fixture
+def queries():
+    initial, goal = np.random.default_rng(0).standard_normal((2, 6, 3)).astype(np.float32)
+    return Queries(initial=initial, goal=goal)
+
+
+def satisfies(sequence, constraints):
+    """The meaning of constraints, word for word."""
+    places = range(len(sequence))
+    return (
+        all(sequence[step - 1] == action for step, action in constraints.pinned)
+        and set(constraints.required) <= set(sequence)
+        and not set(constraints.forbidden) & set(sequence)
+        and not any(
+            sequence[one] == first and sequence[other] == second and one > other
+            for first, second in constraints.before
+            for one in places
+            for other in places
+        )
+        and (not constraints.no_repeats or len(set(sequence)) == len(sequence))
+    )
+
+
+def everything(planner, queries, row, task=None, constraints=UNCONSTRAINED):
+    """Allowed sequences, likeliest first: minus log-probability, ids, task; each once."""
+    scores = planner.model.scores(queries)
+    logs = {}
+    for number, actions in enumerate(ACTIONS):
+        for sequence in itertools.product(actions, repeat=3):
+            if task is None or task == number:
+                states = scores.states.find(torch.tensor(number), torch.tensor(sequence))
+                logs[number, sequence] = float(scores.rows([row]).scores(states[None])[0])
+    total = math.log(math.fsum(math.exp(value) for value in logs.values()))
+    best = {}
+    for (number, sequence), value in logs.items():
+        if satisfies(sequence, constraints):
+            best[sequence] = min(best.get(sequence, (math.inf, ())), (total - value, number))
+    return sorted((energy, sequence, number) for sequence, (energy, number) in best.items())
+
+
+def check(plans, expected, top_k):
+    assert len(plans) == min(top_k, len(expected))
+    for sequence, score, energy, task, one in zip(
+        plans.actions.tolist(),
+        plans.scores,
+        plans.energies,
+        plans.tasks.tolist(),
+        expected,
+        strict=False,
+    ):
+        assert (tuple(sequence), task) == one[1:]
+        assert score == energy == pytest.approx(one[0], abs=1e-4)
+    assert plans.exact
+
+
+@pytest.mark.parametrize("top_k", [1, 5, 40, 1000])
+def test_the_likeliest_over_all_tasks(planner, queries, top_k):
+    """A sequence of several tasks is listed once, for the likeliest of them."""
+    for row, plans in enumerate(planner.plan(queries, top_k)):
+        expected = everything(planner, queries, row)
+        assert len(expected) < sum(len(actions) ** 3 for actions in ACTIONS)
+        check(plans, expected, top_k)
+        assert plans.searched == 4
+    assert len({int(plans.tasks[0]) for plans in planner.plan(queries, 1)}) > 1
+
+
+@pytest.mark.parametrize("top_k", [1, 5, 1000])
+def test_given_tasks(planner, queries, top_k):
+    tasks = np.array([0, 1, 2, 3, 1, 0])
+    given = queries.with_task(0).subset(range(6))
+    given = Queries(initial=given.initial, goal=given.goal, tasks=tasks)
+    assert planner.predict_tasks(given).tolist() == tasks.tolist()
+    for row, plans in enumerate(planner.plan(given, top_k)):
+        expected = everything(planner, queries, row, int(tasks[row]))
+        check(plans, expected, top_k)
+        assert plans.searched == 1
+        if top_k == 1000:
+            assert np.exp(-plans.scores).sum() == pytest.approx(1, rel=1e-4)
+
+
+@pytest.mark.parametrize("constraints", CONSTRAINTS)
+@pytest.mark.parametrize("top_k", [1, 5, 1000])
+def test_constraints(planner, queries, constraints, top_k):
+    """What is left keeps its probability, with a task and without."""
+    for row, plans in enumerate(planner.plan(queries, top_k, constraints=constraints)):
+        check(plans, everything(planner, queries, row, None, constraints), top_k)
+    if constraints.required != (4,):
+        given = queries.with_task(1)
+        found = planner.plan(given, top_k, constraints=constraints)
+        for row, plans in enumerate(found):
+            check(plans, everything(planner, queries, row, 1, constraints), top_k)
+
+
+def test_constraints_that_nothing_satisfies(planner, queries):
+    with pytest.raises(ConfigError, match=r"action 1 is required but|action 4 is required but"):
+        planner.plan(queries, 1, constraints=Constraints(required=(1, 4)))
+    with pytest.raises(ConfigError, match="action 4 is required but is not an action of this task"):
+        planner.plan(queries.with_task(0), 1, constraints=Constraints(required=(4,)))
+    with pytest.raises(ConfigError, match="pinned to step 4, which does not exist"):
+        planner.plan(queries, 1, constraints=Constraints(pinned=((4, 0),)))
+
+
+def test_plans_that_the_list_may_lack_are_not_exact(planner, queries, monkeypatch):
+    cheapest = Space.cheapest
+
+    def cut(self, guide, count):
+        found = cheapest(self, guide, count)
+        return Cheapest(found.sequences, found.costs, found.bound, complete=False)
+
+    monkeypatch.setattr(Space, "cheapest", cut)
+    for plans in planner.plan(queries, 2, constraints=CONSTRAINTS[0]):
+        assert not plans.exact
+
+
+def test_predicted_tasks_sum_over_all_sequences(planner, queries):
+    predicted = planner.predict_tasks(queries)
+    for row, task in enumerate(predicted):
+        sums = np.zeros(4)
+        scores = planner.model.scores(queries)
+        for number, actions in enumerate(ACTIONS):
+            for sequence in itertools.product(actions, repeat=3):
+                states = scores.states.find(torch.tensor(number), torch.tensor(sequence))
+                sums[number] += math.exp(float(scores.rows([row]).scores(states[None])[0]))
+        assert task == sums.argmax()
+
+
+def test_answers_do_not_depend_on_the_other_queries(planner, queries):
+    for constraints in (Constraints(), CONSTRAINTS[0]):
+        together = planner.plan(queries, 30, constraints=constraints)
+        for row, plans in enumerate(together):
+            (alone,) = planner.plan(queries.subset([row]), 30, constraints=constraints)
+            assert alone.actions.tolist() == plans.actions.tolist()
+            np.testing.assert_allclose(alone.scores, plans.scores, rtol=1e-4)
+    assert planner.plan(queries.subset([]), 3) == []
+
+
+def test_refusals(planner, queries):
+    with pytest.raises(ConfigError, match="top_k 0: expected at least 1"):
+        planner.plan(queries, 0)
+    wrong = np.zeros((1, 4), np.float32)
+    with pytest.raises(RunError, match="observations have 4 features; this run was trained on 3"):
+        planner.plan(Queries(initial=wrong, goal=wrong), 1)
+
+
+def test_probabilities_are_those_of_all_pairs(planner, queries):
+    """Those of every task and sequence add up to one; a sequence of two tasks has its likelier."""
+    tasks = np.exp(planner.model.log_tasks(queries))
+    for row, plans in enumerate(planner.plan(queries, 1000)):
+        expected = [math.exp(-energy) for energy, _, _ in everything(planner, queries, row)]
+        np.testing.assert_allclose(plans.probabilities, expected, rtol=1e-4)
+        assert plans.probabilities.sum() < 1
+        np.testing.assert_allclose(plans.task_probabilities, tasks[row, plans.tasks], rtol=1e-5)
+        assert plans.searched_mass == 1
+    for plans in planner.plan(queries.with_task(1), 1000):
+        assert plans.probabilities.sum() == pytest.approx(1, rel=1e-4)
+        np.testing.assert_allclose(plans.task_probabilities, 1)
+
+
+@pytest.mark.parametrize("constraints", CONSTRAINTS)
+def test_under_constraints_probabilities_are_shares_of_what_is_allowed(
+    planner, queries, constraints
+):
+    """The few sequences here are all listed, with each task's own."""
+    for row, plans in enumerate(planner.plan(queries, 2, constraints=constraints)):
+        pairs = sum(
+            math.exp(-energy)
+            for task in range(4)
+            for energy, _, _ in everything(planner, queries, row, task, constraints)
+            for energy in [energy - math.log(np.exp(planner.model.log_tasks(queries))[row, task])]
+        )
+        np.testing.assert_allclose(plans.probabilities, np.exp(-plans.scores) / pairs, rtol=1e-3)
+        assert plans.searched_mass is None
+
+
+@pytest.mark.parametrize("constraints", [UNCONSTRAINED, Constraints(no_repeats=True)])
+def test_queries_may_be_taken_in_a_few_at_a_time(planner, queries, constraints, monkeypatch):
+    whole = planner.plan(queries, 4, constraints=constraints)
+    monkeypatch.setattr("cefito.planners.crf.planner._TOGETHER", 4)
+    parts = planner.plan(queries, 4, constraints=constraints)
+    assert planner.plan(queries.subset([]), 4) == []
+    for one, other in zip(whole, parts, strict=True):
+        assert one.actions.tolist() == other.actions.tolist()
+        np.testing.assert_allclose(one.scores, other.scores, rtol=1e-4, atol=1e-5)
+
+
+def test_tasks_that_there_are_not(planner, queries):
+    with pytest.raises(DataError, match=f"is {len(ACTIONS)}; the run knows 0 to"):
+        planner.plan(queries.with_task(len(ACTIONS)), 1)

@@ -1,0 +1,308 @@
+"""The chain against brute-force enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cefito.planners.crf.inference import (
+    SequenceScores,
+    average,
+    fit_confidence,
+    fit_temperature,
+)
+from cefito.planners.crf.network import ChainNetwork
+from cefito.planners.crf.settings import ChainConfig
+from cefito.planners.crf.states import TaskStates, smoothed_transitions
+
+
+def case(
+    seed: int, *, horizon: int | None = None, forbid: bool = False
+) -> tuple[SequenceScores, list[list[int]]]:
+    rng = np.random.default_rng(seed)
+    action_count = int(rng.integers(3, 8))
+    rows = [
+        sorted(
+            rng.choice(
+                action_count, size=rng.integers(1, 5) if action_count > 4 else 2, replace=False
+            ).tolist()
+        )
+        for _ in range(rng.integers(1, 5))
+    ]
+    blocks = TaskStates.make(rows, action_count)
+    horizon = horizon or int(rng.integers(1, 5))
+    generator = torch.Generator().manual_seed(seed)
+    emissions = 3 * torch.randn(3, horizon, len(blocks), generator=generator, dtype=torch.float64)
+    width = blocks.grid.shape[1]
+    transitions = 2 * torch.randn(len(rows), width, width, generator=generator, dtype=torch.float64)
+    if forbid:
+        transitions = transitions.masked_fill(
+            torch.rand(transitions.shape, generator=generator) < 0.2, -torch.inf
+        )
+        emissions = emissions.masked_fill(
+            torch.rand(emissions.shape, generator=generator) < 0.1, -torch.inf
+        )
+    return SequenceScores(blocks, emissions, transitions), rows
+
+
+def enumerate_all(
+    chain: SequenceScores, rows: list[list[int]], query: int
+) -> list[tuple[int, tuple[int, ...], float]]:
+    found = []
+    offset = np.cumsum([0, *map(len, rows)])
+    for task, row in enumerate(rows):
+        for places in itertools.product(range(len(row)), repeat=chain.horizon):
+            score = sum(
+                float(chain.emissions[query, t, offset[task] + p]) for t, p in enumerate(places)
+            )
+            score += sum(
+                float(chain.transitions[task, a, b]) for a, b in itertools.pairwise(places)
+            )
+            found.append((task, tuple(int(offset[task] + p) for p in places), score))
+    return found
+
+
+@pytest.mark.parametrize("forbid", [False, True])
+@pytest.mark.parametrize("seed", range(25))
+def test_everything_equals_enumeration(seed: int, forbid: bool) -> None:
+    chain, rows = case(seed, forbid=forbid)
+    marginals, tasks = chain.log_marginals().exp(), chain.log_tasks().exp()
+    for query in range(len(chain)):
+        found = enumerate_all(chain, rows, query)
+        scores = torch.tensor([score for _, _, score in found], dtype=torch.float64)
+        total = scores.logsumexp(0)
+        assert float(chain.log_partition()[query]) == pytest.approx(float(total), abs=1e-9)
+        if total == -torch.inf:
+            continue
+        shares = (scores - total).exp()
+        expected_tasks = torch.zeros(len(rows), dtype=torch.float64)
+        expected = torch.zeros(chain.horizon, len(chain.states), dtype=torch.float64)
+        by_actions: dict[tuple[int, ...], float] = {}
+        for (task, states, _), share in zip(found, shares.tolist(), strict=True):
+            expected_tasks[task] += share
+            for t, state in enumerate(states):
+                expected[t, state] += share
+            key = tuple(chain.states.actions[list(states)].tolist())
+            by_actions[key] = by_actions.get(key, 0.0) + share
+        torch.testing.assert_close(tasks[query], expected_tasks, atol=1e-9, rtol=0)
+        torch.testing.assert_close(marginals[query], expected, atol=1e-9, rtol=0)
+        all_states = torch.tensor([states for _, states, _ in found])
+        torch.testing.assert_close(
+            chain.rows(slice(query, query + 1)).log_probabilities(all_states[None])[0],
+            scores - total,
+        )
+        for key, share in list(by_actions.items())[:20]:
+            sequences = torch.tensor(key).expand(len(chain), -1)
+            value = float(chain.log_sequence_probabilities(sequences)[query].exp())
+            assert value == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize("forbid", [False, True])
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("count", [1, 4, 1000])
+def test_best_equals_enumeration(seed: int, count: int, forbid: bool) -> None:
+    chain, rows = case(seed, forbid=forbid)
+    only = torch.tensor([seed % len(rows)] * len(chain))
+    for tasks in (None, only):
+        states, scores = chain.best(count, tasks)
+        for query in range(len(chain)):
+            found = [
+                entry
+                for entry in enumerate_all(chain, rows, query)
+                if tasks is None or entry[0] == int(only[query])
+            ]
+            expected = sorted(
+                (entry for entry in found if entry[2] > -np.inf), key=lambda entry: -entry[2]
+            )[:count]
+            got = [
+                (tuple(s), v)
+                for s, v in zip(states[query].tolist(), scores[query].tolist(), strict=True)
+                if v > -np.inf
+            ]
+            assert [s for s, _ in got] == [s for _, s, _ in expected]
+            np.testing.assert_allclose([v for _, v in got], [v for _, _, v in expected], atol=1e-9)
+
+
+def test_ties_come_in_the_order_of_states() -> None:
+    blocks = TaskStates.make([[0, 1], [1, 2]], 3)
+    chain = SequenceScores(blocks, torch.zeros(1, 2, 4), torch.zeros(2, 2, 2))
+    states, scores = chain.best(100)
+    assert states[0].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [2, 2], [2, 3], [3, 2], [3, 3]]
+    assert scores.tolist() == [[0.0] * 8]
+
+
+@pytest.mark.parametrize("forbid", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_gradient_of_the_partition_is_the_marginals(seed: int, forbid: bool) -> None:
+    chain, _ = case(seed, forbid=forbid)
+    emissions, transitions = (
+        chain.emissions.clone().requires_grad_(),
+        chain.transitions.clone().requires_grad_(),
+    )
+    moving = SequenceScores(chain.states, emissions, transitions)
+    total = moving.log_partition()
+    total[total > -torch.inf].sum().backward()
+    assert emissions.grad is not None
+    if transitions.grad is None:  # one step alone
+        transitions.grad = torch.zeros_like(transitions)
+    assert bool(transitions.grad.isfinite().all())
+    live = total > -torch.inf
+    torch.testing.assert_close(
+        emissions.grad[live], chain.log_marginals().exp()[live], atol=1e-9, rtol=0
+    )
+
+
+def test_impossible_sequences() -> None:
+    chain, _ = case(3, horizon=2)
+    states = torch.tensor([[[-1, 0], [0, len(chain.states) - 1]]] * len(chain))
+    if chain.states.task_count > 1:
+        assert bool((chain.log_probabilities(states) == -torch.inf).all())
+
+
+def test_float32_is_exact_for_extreme_scores() -> None:
+    chain, _ = case(7, horizon=4)
+    double = SequenceScores(chain.states, 60 * chain.emissions, chain.transitions)
+    single = SequenceScores(chain.states, double.emissions.float(), double.transitions.float())
+    torch.testing.assert_close(
+        single.log_partition().double(), double.log_partition(), rtol=1e-5, atol=1e-3
+    )
+    assert bool(single.log_marginals().exp().isfinite().all())
+
+
+def test_transitions_are_smoothed_shares_of_the_task() -> None:
+    blocks = TaskStates.make([[0, 1], [1, 2, 3]], 4)
+    logs = smoothed_transitions(
+        blocks, np.array([[0, 1, 1], [1, 2, 3], [1, 3, 3]]), np.array([0, 1, 1]), 0.2
+    )
+    shares = logs.exp()
+    assert shares[0, :2, :2].tolist() == [
+        pytest.approx([0.2 / 1.4, 1.2 / 1.4]),
+        pytest.approx([0.2 / 1.4, 1.2 / 1.4]),
+    ]
+    assert shares[1, 0].tolist() == pytest.approx([0.2 / 2.6, 1.2 / 2.6, 1.2 / 2.6])
+    torch.testing.assert_close(shares[1].sum(dim=1), torch.ones(3))
+
+
+def test_members_average_their_scores_and_temperature_recovers() -> None:
+    chain, _ = case(11, horizon=3)
+    other = SequenceScores(chain.states, chain.emissions + 2, chain.transitions * 3)
+    mean = average([chain, other])
+    torch.testing.assert_close(mean.transitions, 2 * chain.transitions)
+    torch.testing.assert_close(mean.emissions, chain.emissions + 1)
+    blocks = TaskStates.make([[0, 1, 2], [3, 4]], 5)
+    generator = torch.Generator().manual_seed(0)
+    emissions = torch.randn(4000, 2, 5, generator=generator)
+    true = SequenceScores(blocks, emissions, torch.zeros(2, 3, 3))
+    states, scores = true.best(13)
+    drawn = torch.multinomial(
+        (scores - true.log_partition()[:, None]).exp(), 1, generator=generator
+    )
+    drawn = states.gather(1, drawn[:, :, None].expand(-1, -1, 2))[:, 0]
+    assert fit_temperature(true.heated(0.5), drawn) == pytest.approx(2.0, rel=0.1)
+    assert fit_temperature(true, drawn) == pytest.approx(1.0, rel=0.1)
+    assert fit_temperature(true, torch.full_like(drawn, -1)) == 1.0
+
+
+def sure_chain(right: int, wrong: int) -> tuple[SequenceScores, Tensor, Tensor]:
+    """Windows whose best sequence has a probability of 0.9, that is right in some of them alone.
+
+    Returns:
+        The chain, the true states and the true actions.
+    """
+    blocks = TaskStates.make([[0, 1, 2]], 3)
+    emissions = torch.zeros(right + wrong, 1, 3)
+    emissions[:, 0, 0] = math.log(18)  # 18 / (18 + 1 + 1)
+    truth = torch.zeros(right + wrong, 1, dtype=torch.long)
+    truth[right:] = 1
+    return SequenceScores(blocks, emissions, torch.zeros(1, 3, 3)), truth, truth
+
+
+def best_probability(chain: SequenceScores, temperature: float) -> float:
+    _, scores = chain.heated(temperature).best(1)
+    return float((scores[0, 0] - chain.heated(temperature).log_partition()[0]).exp())
+
+
+def test_the_best_is_as_sure_as_it_is_right() -> None:
+    chain, states, actions = sure_chain(right=60, wrong=40)
+    assert best_probability(chain, 1) == pytest.approx(0.9)
+    found = fit_confidence(chain, states, actions, videos=100)
+    assert best_probability(chain, found) == pytest.approx(0.6, abs=0.01)
+
+
+def test_confidence_where_the_truth_is_far_down() -> None:
+    """Truths that are unlikely however warm the chain is drag only the likelihood's temperature."""
+    blocks = TaskStates.make([list(range(50))], 50)
+    emissions = torch.full((100, 1, 50), -4.0)
+    emissions[:, 0, 0] = 2.0
+    emissions[50:, 0, 7] = -40.0
+    truth = torch.zeros(100, 1, dtype=torch.long)
+    truth[50:] = 7
+    chain = SequenceScores(blocks, emissions, torch.zeros(1, 50, 50))
+    likely, sure = (
+        fit_temperature(chain, truth),
+        fit_confidence(chain, truth, truth, videos=10_000),
+    )
+    assert best_probability(chain, likely) < 0.4
+    assert best_probability(chain, sure) == pytest.approx(0.5, abs=0.01)
+    few = fit_confidence(chain, truth, truth, videos=1)
+    assert sure < few <= likely
+    assert abs(math.log(few / likely)) < 0.3  # shrunk: one video says little
+
+
+def test_confidence_without_one_right_window_stays_in_bounds() -> None:
+    chain, states, actions = sure_chain(right=0, wrong=20)
+    assert 0.25 <= fit_confidence(chain, states, actions, videos=20) <= 8
+    impossible = torch.full_like(states, -1)
+    assert 0.25 <= fit_confidence(chain, impossible, actions, videos=1) <= 8
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 4])
+def test_network_learns(horizon: int) -> None:
+    states = TaskStates.make([[0, 1, 2], [2, 3], [4]], 5)
+    config = ChainConfig(hidden=16, width=8, emission=16, ends=1.0)
+    network = ChainNetwork(config=config, states=states, observation_dim=6, horizon=horizon)
+    network.reset(torch.Generator().manual_seed(0))
+    initial, goal = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(1))
+    true = torch.arange(5)[:, None].expand(-1, horizon)
+    true = torch.where(states.tasks[true] == states.tasks[true[:, :1]], true, true[:, :1])
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.02)
+    losses = []
+    for _ in range(60):
+        outputs = network(initial, goal)
+        ends = F.cross_entropy(outputs.first, true[:, 0]) + F.cross_entropy(
+            outputs.last, true[:, -1]
+        )
+        loss = ends / 2 - outputs.scores.log_probabilities(true).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 * losses[0]
+    for parameter in network.parameters():
+        assert parameter.grad is not None
+        assert bool(parameter.grad.isfinite().all())
+    assert torch.equal(network(initial, goal).scores.best(1)[0][:, 0], true)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [([[]], "no task has any action"), ([[0, 0]], "twice"), ([[0, 7]], "there are 3")],
+)
+def test_states_refuse_nonsense(rows: list[list[int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TaskStates.make(rows, 3)
+
+
+def test_states_come_back_from_their_lookup() -> None:
+    states = TaskStates.make([[0, 2], [1, 2, 3], []], 5)
+    again = TaskStates.of(states.lookup)
+    assert all(torch.equal(getattr(states, name), getattr(again, name)) for name in vars(states))
+    for wrong in (states.lookup.float(), states.lookup[0], states.lookup.flip(1)):
+        with pytest.raises(ValueError, match="states"):
+            TaskStates.of(wrong)

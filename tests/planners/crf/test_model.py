@@ -1,0 +1,300 @@
+"""Trained chains: members, calibration, files; the network's independence from the batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data.action_space import action_space
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import RunError
+from cefito.files import load_tensors, write_tensors
+from cefito.planners import Queries
+from cefito.planners.context import TrainingContext
+from cefito.planners.crf.inference import average, fit_confidence
+from cefito.planners.crf.model import ChainModel, task_costs
+from cefito.planners.crf.network import ChainNetwork
+from cefito.planners.crf.settings import ChainConfig, ChainSettings
+from cefito.planners.crf.states import TaskStates
+from cefito.planners.settings import load_config
+
+TINY = {
+    "chain.hidden": 16,
+    "chain.width": 8,
+    "chain.emission": 16,
+    "chain.members": 2,
+    "chain_training.optimiser.epochs": 3,
+}
+
+
+def chain_settings(**more):
+    return load_config("small", overrides={**TINY, **more}).settings(ChainSettings)
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory):
+    world = write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=36, val=12, test=12, dim=8),
+    )
+    return {split: cut_windows(world, horizon=3, split=split) for split in ("train", "val", "test")}
+
+
+def fit(splits, *, seed=0, context=TrainingContext(), **more):
+    return ChainModel.fit(
+        splits["train"],
+        splits["val"],
+        space=action_space(splits["train"], "training"),
+        settings=chain_settings(**more),
+        seed=seed,
+        context=context,
+    )
+
+
+@pytest.fixture(scope="module")
+def model(splits):
+    return fit(splits)[0]
+
+
+@pytest.fixture
+def queries(splits):
+    return Queries.from_windows(splits["test"])
+
+
+def same(left, right):
+    left, right = (
+        [tensor for network in one.networks for tensor in network.state_dict().values()]
+        for one in (left, right)
+    )
+    return len(left) == len(right) and all(map(torch.equal, left, right))
+
+
+def test_members_differ_and_the_first_is_that_of_one_member(model, splits):
+    one, results = fit(splits, **{"chain.members": 1})
+    assert set(results) == {"chain"}
+    assert len(one.networks) == 1
+    assert same(one, replace(model, networks=model.networks[:1]))
+    first, second = (network.encoder.weight for network in model.networks)
+    assert not torch.equal(first, second)
+    assert one.parameters * 2 == model.parameters
+
+
+def test_same_seed_same_weights_other_seed_others(model, splits):
+    again, results = fit(splits)
+    assert set(results) == {"chain", "chain-1"}
+    assert same(model, again)
+    assert model.temperature == again.temperature
+    assert not same(model, fit(splits, seed=1)[0])
+
+
+def test_scores_are_the_members_mean_over_the_temperature(model, queries):
+    scores = model.scores(queries)
+    initial, goal = map(torch.from_numpy, (queries.initial, queries.goal))
+    with torch.inference_mode():
+        parts = [network(initial, goal).scores for network in model.networks]
+    mean = average(parts)
+    torch.testing.assert_close(scores.emissions, mean.emissions / model.temperature)
+    torch.testing.assert_close(scores.transitions, mean.transitions / model.temperature)
+
+
+def test_the_temperature_is_the_best_for_validation_windows(model, splits):
+    val = splits["val"]
+    tasks, actions = map(torch.from_numpy, (val.tasks, val.actions))
+    scores = replace(model, temperature=1.0).scores(Queries.from_windows(val))
+    truth = scores.states.find(tasks, actions)
+    found = fit_confidence(scores, truth, actions, videos=len(np.unique(val.video)))
+    assert model.temperature == found != 1
+
+
+def test_weights_of_the_last_epoch_are_kept(splits):
+    results = fit(splits)[1]
+    assert {(result.best_epoch, result.epochs) for result in results.values()} == {(3, 3)}
+    for result in results.values():
+        success, likelihood = result.scores
+        assert 0 <= success <= 100
+        assert likelihood < 0
+
+
+def test_save_and_load(model, queries, tmp_path):
+    model.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["chain.safetensors"]
+    loaded = ChainModel.load(tmp_path, config=chain_settings().chain)
+    assert same(model, loaded)
+    assert loaded.temperature == model.temperature
+    assert (loaded.horizon, loaded.observation_dim) == (3, 8)
+    assert torch.equal(loaded.scores(queries).emissions, model.scores(queries).emissions)
+    assert torch.equal(loaded.scores(queries).transitions, model.scores(queries).transitions)
+    for network in loaded.networks:
+        assert all(
+            part.device.type == "cpu" for part in (*network.parameters(), *network.buffers())
+        )
+        assert all(part.requires_grad for part in network.parameters())
+    before = (tmp_path / "chain.safetensors").read_bytes()
+    for _ in range(5):
+        loaded.save(tmp_path)
+        assert (tmp_path / "chain.safetensors").read_bytes() == before
+
+
+def test_files_of_something_else(model, tmp_path):
+    config = chain_settings().chain
+
+    def refused(match):
+        with pytest.raises(RunError, match=match) as met:
+            ChainModel.load(tmp_path, config=config)
+        assert "\n" not in str(met.value)
+
+    refused(r"chain\.safetensors: no such file\. Train the run again")
+    model.save(tmp_path)
+    tensors, metadata = load_tensors(tmp_path / "chain.safetensors", "pt", "", RunError)
+
+    def write(change, **more):
+        write_tensors(tmp_path / "chain.safetensors", change, {**metadata, **more})
+
+    nothing = r"chain\.safetensors: holds no chain\. Train the run again\."
+    write(tensors, temperature="0")
+    refused(nothing)
+    write(tensors, temperature="warm")
+    refused(nothing)
+    write_tensors(tmp_path / "chain.safetensors", tensors)
+    refused(nothing)
+    write({name: tensor for name, tensor in tensors.items() if name.startswith("0.")})
+    refused(nothing)
+    write({**tensors, "2.scale": tensors["1.scale"]})
+    refused(nothing)
+    write({"weight": tensors["1.scale"]})
+    refused(nothing)
+    write({**tensors, "1.emission.bias": tensors["1.emission.bias"][:-1]})
+    refused(nothing)
+    write({**tensors, "1.states_lookup": tensors["1.states_lookup"].flip(1)})
+    refused(nothing)
+    write({name: tensor for name, tensor in tensors.items() if name != "1.change"})
+    refused(r"'change' is missing")
+    write({**tensors, "1.ends": tensors["1.ends"][:, :, :-1]})
+    refused(r"'ends' has shape")
+
+
+def test_observations_of_another_size(model):
+    wrong = np.zeros((1, 7), np.float32)
+    with pytest.raises(RunError, match="observations have 7 features; this run was trained on 8"):
+        model.scores(Queries(initial=wrong, goal=wrong))
+
+
+def test_a_query_alone_has_the_scores_that_it_has_among_others(model, queries, monkeypatch):
+    together = model.scores(queries)
+    for row in (0, 3, len(queries) - 1):
+        alone = model.scores(queries.subset([row]))
+        torch.testing.assert_close(alone.emissions[0], together.emissions[row])
+        assert torch.equal(alone.transitions, together.transitions)
+    monkeypatch.setattr("cefito.planners.crf.model._BLOCK", 5)
+    torch.testing.assert_close(model.scores(queries).emissions, together.emissions)
+    assert len(model.scores(queries.subset([]))) == 0
+
+
+def test_costs_are_shares_of_a_task(model, queries):
+    """Normalised over the task's sequences; unnormalised they are minus the scores."""
+    few = queries.subset([0, 5])
+    evidence, scores = model.evidence(few), model.scores(few)
+    np.testing.assert_allclose(np.exp(evidence.log_tasks()).sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(evidence.log_tasks(), model.log_tasks(few))
+    np.testing.assert_allclose(evidence.log_tasks(), scores.log_tasks().numpy(), atol=1e-5)
+    for task in (0, 7):
+        own = np.flatnonzero(scores.states.tasks == task)
+        size = len(own)
+        every = np.indices((size,) * 3).reshape(3, -1).T
+        for query in range(2):
+            logs = scores.rows([query]).scores(torch.from_numpy(own[every])[None])[0].numpy()
+            np.testing.assert_allclose(
+                task_costs(scores, query, task).cost(every), -logs, rtol=1e-4, atol=1e-4
+            )
+            shares = np.exp(-evidence.costs(query, task).cost(every))
+            assert shares.sum() == pytest.approx(1, rel=1e-4)
+            np.testing.assert_allclose(
+                shares, np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum(), rtol=1e-3
+            )
+
+
+def test_a_resumed_training_is_the_same(model, splits, tmp_path):
+    context = TrainingContext(folder=tmp_path, key="here")
+    assert same(model, fit(splits, context=context)[0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain", "chain-1"]
+    again, results = fit(splits, context=context)
+    assert all(result.resumed for result in results.values())
+    assert same(model, again)
+    with pytest.raises(RunError, match="other settings or another seed"):
+        fit(splits, context=context, **{"chain.smoothing": 0.3})
+
+
+def network(**more):
+    made = ChainNetwork(
+        config=ChainConfig(**{"hidden": 16, "width": 8, "emission": 16, **more}),
+        states=TaskStates.make([[0, 1, 2], [2, 3]], 4),
+        observation_dim=6,
+        horizon=3,
+        transitions=torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(5)),
+    )
+    made.reset(torch.Generator().manual_seed(0))
+    return made
+
+
+def test_gradients_of_a_batch_are_the_sum_of_those_of_its_rows():
+    """No row's share of the gradient depends on which others stand beside it."""
+    one = network()
+    initial, goal = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(1))
+    true = torch.tensor([[0, 1, 2], [3, 4, 3], [2, 2, 0], [4, 4, 3]])
+
+    def gradients(rows):
+        one.zero_grad()
+        scores = one(initial[rows], goal[rows]).scores
+        scores.log_probabilities(true[rows]).sum().backward()
+        return [
+            torch.zeros_like(part) if part.grad is None else part.grad.clone()
+            for part in one.parameters()
+        ]
+
+    together = gradients([0, 1, 2, 3])
+    alone = [gradients([row]) for row in range(4)]
+    for whole, *parts in zip(together, *alone, strict=True):
+        torch.testing.assert_close(whole, sum(parts), rtol=1e-3, atol=1e-5)
+
+
+def test_the_number_of_parameters_depends_on_the_settings_alone():
+    counts = {
+        sum(part.numel() for part in network(**more).parameters())
+        for more in ({}, {"members": 3}, {"dropout": 0.5}, {"normalise": False, "centre": False})
+    }
+    assert len(counts) == 1
+    fixed = network(learned=False)
+    assert torch.equal(fixed.transitions, fixed.counted)
+    assert counts.pop() - sum(part.numel() for part in fixed.parameters()) == 2 * 3 * 3
+
+
+def test_each_end_is_read_from_its_own_observation():
+    one = network()
+    initial, goal, other = torch.randn(3, 2, 6, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        plain, moved, turned = one(initial, goal), one(other, goal), one(initial, other)
+    assert torch.equal(plain.last, moved.last)
+    assert not torch.equal(plain.first, moved.first)
+    assert torch.equal(plain.first, turned.first)
+    assert not torch.equal(plain.last, turned.last)
+
+
+def test_dropout_follows_the_generator():
+    one = network()
+    initial, goal = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        first, again, other, plain = (
+            one(
+                initial,
+                goal,
+                generator=None if seed is None else torch.Generator().manual_seed(seed),
+            ).scores.emissions
+            for seed in (0, 0, 1, None)
+        )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, plain)

@@ -1,0 +1,444 @@
+"""Runs that go on learning from another data set."""
+
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data import cut_windows
+from cefito.data.simulation.observations import ObservationKnobs
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.evaluation.runs import evaluate_run
+from cefito.planners.base import Queries
+from cefito.planners.settings import load_config
+from cefito.runs.finetune import finetune, finetuning_config
+from cefito.runs.finetuning import Start
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from cefito.runs.trained_videos import trained_videos
+from part_worlds import part_of
+
+OLD, NEW = [0, 1, 2, 3], [4, 3, 1]
+ADDED = 4  # the task of NEW that OLD lacks
+QUICK = {
+    "chain.hidden": 32,
+    "chain.width": 16,
+    "chain.emission": 32,
+    "chain.members": 2,
+    "chain.input_dropout": 0.1,
+    "chain_training.optimiser.epochs": 16,
+    "chain_training.optimiser.batch_size": 16,
+    "chain_training.optimiser.learning_rate": 4e-3,
+    "field.width": 16,
+    "field.depth": 1,
+    "field.heads": 2,
+    "training.optimiser.epochs": 2,
+    "training.negatives.count": 4,
+    "training.stopping.windows": 5,
+    "training.stopping.every": 1,
+    "search.fitting_windows": 20,
+}
+SMALL = load_config("small", overrides=QUICK)
+PAPER = load_config(
+    "paper",
+    overrides=QUICK
+    | {
+        "chain.members": 1,
+        "chain_training.optimiser.epochs": 2,
+        "classifier.hidden": [8, 16, 8],
+        "classifier_training.optimiser.epochs": 2,
+        "field.action_dim": 8,
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(
+            train=96,
+            val=24,
+            test=48,
+            dim=32,
+            observations=ObservationKnobs(task=5, step=9, progress=0.5, noise=0.4, style=0.4),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def old(world, tmp_path_factory):
+    return part_of(world, tmp_path_factory.mktemp("data") / "old", tasks=OLD)
+
+
+@pytest.fixture(scope="module")
+def new(world, tmp_path_factory):
+    return part_of(world, tmp_path_factory.mktemp("data") / "new", tasks=NEW)
+
+
+@pytest.fixture(scope="module")
+def chain(old, tmp_path_factory):
+    """A trained chain, not to be changed."""
+    folder = tmp_path_factory.mktemp("runs") / "chain"
+    return train_run(old, folder, config=SMALL, horizon=3, seed=0, method="chain")
+
+
+@pytest.fixture(scope="module")
+def whole(old, tmp_path_factory):
+    """A trained run of the whole method, with a field of both directions and observed actions."""
+    return train_run(
+        old, tmp_path_factory.mktemp("runs") / "whole", config=SMALL, horizon=3, seed=0
+    )
+
+
+@pytest.fixture(scope="module")
+def further(chain, new, tmp_path_factory):
+    """The chain finetuned, not to be changed."""
+    return finetune(chain, new, tmp_path_factory.mktemp("runs") / "further")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_new_tasks_and_actions_stand_behind_the_old_ones(chain, further, world):
+    before, after = chain.taxonomy, further.taxonomy
+    assert after.actions[: len(before.actions)] == before.actions
+    assert after.tasks[: len(before.tasks)] == before.tasks
+    added = world.taxonomy.tasks[ADDED]
+    assert [task.name for task in after.tasks[len(before.tasks) :]] == [added.name]
+    assert after.names(list(after.tasks[-1].actions)) == world.taxonomy.names(list(added.actions))
+
+
+def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
+    info = open_run(further.folder).info
+    begun = info.started_from
+    assert (begun.dataset.fingerprint, begun.seed) == (old.fingerprint, chain.info.seed)
+    assert begun.folder == str(chain.folder.resolve())
+    assert re.fullmatch("[0-9a-f]{64}", begun.weights)
+    assert (begun.new_tasks, begun.new_actions) == (1, len(further.taxonomy.actions[29:]))
+    assert begun.replay is None
+    assert info.dataset.fingerprint == new.fingerprint
+    assert info.windows["train"] == len(cut_windows(new, horizon=3, split="train"))
+    assert [result.epochs for result in info.training.values()] == [4, 4]
+    assert "started_from" not in json.loads((chain.folder / "run.json").read_text())
+    seen = trained_videos(further.folder, further.info)
+    assert {*trained_videos(chain.folder, chain.info).train} < {*seen.train}
+
+
+def test_finetuning_learns_the_new_task_better_than_as_many_epochs_from_scratch(
+    chain, further, new, tmp_path
+):
+    config = finetuning_config(chain, epochs=None, settings={})
+    scratch = train_run(new, tmp_path / "scratch", config=config, horizon=3, seed=0, method="chain")
+    ours, theirs = (evaluate_run(run)[0] for run in (further, scratch))
+    assert ours.windows == theirs.windows
+    assert ours.other_dataset is None
+    assert ours.metrics["success_rate"] > theirs.metrics["success_rate"]
+    assert ours.metrics["mean_accuracy"] > theirs.metrics["mean_accuracy"] + 5
+
+
+def test_the_new_task_is_planned_with_its_own_actions(chain, further, new):
+    windows = cut_windows(new, horizon=3, split="test")
+    asked = Queries.from_windows(windows.subset(np.flatnonzero(windows.tasks == 0)))
+    added = further.taxonomy.tasks[-1]
+    plans = open_run(further.folder).planner.plan(asked, 1)
+    found = [plan for plan in plans if plan.tasks[0] == added.id]
+    assert len(found) > len(plans) / 2
+    for plan in found:
+        assert {*plan.actions[0].tolist()} <= {*added.actions}
+    assert all(plan.tasks[0] < added.id for plan in chain.planner.plan(asked, 1))
+
+
+def test_the_run_that_it_begins_with_stays_as_it_is(chain, new, tmp_path):
+    before = contents(chain.folder)
+    finetune(chain, new, tmp_path / "further", epochs=1)
+    assert contents(chain.folder) == before
+
+
+def untrained(run, dataset, config, monkeypatch):
+    """What a planner is before the first step of its finetuning."""
+    monkeypatch.setattr("cefito.training.trainer._Training._step", lambda *_: {"loss": 0.0})
+    start = Start.make(run, dataset, None)
+    train, val = start.windows(dataset, horizon=3, selection="held-out")
+    from cefito.planners.context import TrainingContext
+    from cefito.planners.registry import find_method
+
+    settings = config.settings(find_method(run.method).settings)
+    return run.planner.refit(
+        train, val, settings=settings, seed=5, context=TrainingContext()
+    ).planner
+
+
+def test_training_begins_with_the_learned_chain(chain, old, new, monkeypatch):
+    begun = untrained(chain, new, SMALL, monkeypatch)
+    ours, theirs = begun.model, chain.planner.model
+    assert ours.states.task_count == theirs.states.task_count + 1
+    windows = cut_windows(old, horizon=3, split="test")
+    asked = Queries.from_windows(windows)
+    tasks, actions = torch.from_numpy(windows.tasks), torch.from_numpy(windows.actions)
+
+    def scores(model):
+        found = model.scores(asked)
+        return found.scores(found.states.find(tasks, actions)) * model.temperature
+
+    torch.testing.assert_close(scores(ours), scores(theirs))
+    # what is new is drawn as in a fresh training
+    added = ours.states.tasks == theirs.states.task_count
+    assert 0 < int(added.sum()) < len(ours.states)
+    for network in ours.networks:
+        network.requires_grad_(requires_grad=False)
+        assert 0.8 < float(network.ends[:, added].std()) < 1.2
+        emission = network.emission.weight.unflatten(0, (3, -1))[:, added]
+        assert 0 < float(emission.abs().max()) <= SMALL.chain.emission**-0.5
+        assert not network.emission.bias.unflatten(0, (3, -1))[:, added].any()
+        assert not network.change[-1].any()
+
+
+def test_training_begins_with_the_learned_field(whole, new, monkeypatch):
+    begun = untrained(whole, new, SMALL, monkeypatch)
+    count = len(whole.taxonomy.actions)
+    for name, part in begun.field.parts.items():
+        learned = whole.planner.field.parts[name]
+        ours, theirs = part.state_dict(), learned.state_dict()
+        for key, tensor in theirs.items():
+            if key != "predictor.action_vectors":
+                rows = ours[key][: len(tensor)] if tensor.ndim else ours[key]
+                torch.testing.assert_close(rows, tensor, rtol=0, atol=0)
+        vectors = ours["predictor.action_vectors"]
+        known = theirs["predictor.action_vectors"]
+        absent = sorted(
+            {*range(count)} - {*begun_actions(whole, new)[:, [0, -1]].flatten().tolist()}
+        )
+        torch.testing.assert_close(vectors[absent], known[absent])
+        assert (vectors[count:].abs().sum(dim=1) > 0).any()
+    assert all(
+        {*before} <= {*after}
+        for before, after in zip(whole.planner.space.actions, begun.space.actions, strict=False)
+    )
+    # the prior goes on counting
+    before, after = (planner.prior.to_arrays() for planner in (whole.planner, begun))
+    counted = dict(zip(map(tuple, after["events"].tolist()), after["counts"], strict=True))
+    assert all(
+        counted[tuple(event)] >= number
+        for event, number in zip(before["events"].tolist(), before["counts"], strict=True)
+    )
+    assert after["counts"].sum() == before["counts"].sum() + begun_actions(whole, new).size
+
+
+def begun_actions(run, dataset):
+    train, _ = Start.make(run, dataset, None).windows(dataset, horizon=3, selection="held-out")
+    return train.actions
+
+
+def stopping_after(steps):
+    """A progress that interrupts the work after so many steps."""
+    left = steps
+
+    @contextmanager
+    def progress(description, *, total=None):
+        def advance(count=1, *, note=""):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+
+        yield advance
+
+    return progress
+
+
+def test_a_killed_finetuning_goes_on_to_the_same_weights(whole, new, tmp_path):
+    settings = {"training.optimiser.epochs": 2, "chain_training.optimiser.epochs": 2}
+    finetune(whole, new, tmp_path / "at-once", settings=settings)
+    for steps in (3, 25, 10):
+        with pytest.raises(KeyboardInterrupt):
+            finetune(
+                whole, new, tmp_path / "killed", settings=settings, progress=stopping_after(steps)
+            )
+    again = finetune(whole, new, tmp_path / "killed", settings=settings)
+    assert any(result.resumed for result in again.info.training.values())
+    at_once, killed = contents(tmp_path / "at-once"), contents(tmp_path / "killed")
+    assert at_once.keys() == killed.keys()
+    weights = [name for name in at_once if name.endswith(".safetensors")] + ["planner.json"]
+    assert [name for name in weights if at_once[name] != killed[name]] == []
+    opened = open_run(tmp_path / "killed")
+    assert evaluate_run(opened, sample=5)[0].windows == 5
+    with pytest.raises(RunError, match="another seed"):
+        finetune(whole, new, tmp_path / "killed", settings=settings, seed=1)
+
+
+def test_a_folder_of_another_beginning(chain, further, new, old, tmp_path):
+    config = finetuning_config(chain, epochs=1, settings={})
+    finetune(chain, new, tmp_path / "run", epochs=1)
+    with pytest.raises(RunError, match="holds a run with another start"):
+        train_run(new, tmp_path / "run", config=config, horizon=3, seed=0, method="chain")
+    with pytest.raises(RunError, match="holds a run with another start"):
+        finetune(further, new, tmp_path / "run", epochs=1)
+    with pytest.raises(RunError, match="holds a run with another start"):
+        finetune(chain, new, tmp_path / "run", epochs=1, replay=old)
+
+
+def test_replay_mixes_the_old_windows_in(chain, further, old, new, tmp_path, caplog):
+    mixed = finetune(chain, new, tmp_path / "mixed", replay=old)
+    parts = {}
+    for split in ("train", "val"):
+        here = {video.video_id for video in new.videos}
+        more = cut_windows(old, horizon=3, split=split)
+        fresh = [old.videos[video].video_id not in here for video in more.video]
+        assert any(fresh)
+        assert not all(fresh)
+        parts[split] = len(cut_windows(new, horizon=3, split=split)) + sum(fresh)
+    assert mixed.info.windows == parts
+    assert mixed.info.started_from.replay.fingerprint == old.fingerprint
+    kept, lost = (
+        evaluate_run(run, dataset=old.folder)[0].metrics["mean_accuracy"]
+        for run in (mixed, further)
+    )
+    assert kept >= lost
+    assert sum("is not the data set" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_every_network_of_the_paper_goes_on(old, new, tmp_path):
+    """A classifier, learned action vectors and one direction."""
+    run = train_run(old, tmp_path / "run", config=PAPER, horizon=3, seed=0)
+    made = finetune(run, new, tmp_path / "further", epochs=1)
+    assert made.info.training.keys() == {"task classifier", "chain", "energy field"}
+    planner = open_run(made.folder).planner
+    assert planner.task_model.network.fc4.out_features == 5
+    assert planner.field.predictor.action_vectors.shape == (len(made.taxonomy.actions), 8)
+    assert evaluate_run(open_run(made.folder), sample=5)[0].windows == 5
+
+
+def test_text_vectors_of_old_actions_stay_and_new_ones_come_from_the_data_set(world, tmp_path):
+    def text(dataset, seed, width=6):
+        generator = np.random.default_rng(seed)
+        return generator.standard_normal((len(dataset.taxonomy.actions), width)).astype(np.float32)
+
+    def with_text(name, tasks, seed, width=6):
+        plain = part_of(world, tmp_path / f"{name}-plain", tasks=tasks)
+        return part_of(world, tmp_path / name, tasks=tasks, action_text=text(plain, seed, width))
+
+    old, new = with_text("old", [0, 1], 0), with_text("new", [2, 1], 1)
+    run = train_run(old, tmp_path / "run", config=PAPER, horizon=3, seed=0)
+    made = finetune(run, new, tmp_path / "further", epochs=1)
+    vectors = made.planner.field.predictor.action_vectors.numpy()
+    np.testing.assert_array_equal(vectors[: len(old.action_text)], old.action_text)
+    added = {new.taxonomy.actions[action].name: action for action in new.taxonomy.tasks[0].actions}
+    assert made.taxonomy.tasks[2].name == new.taxonomy.tasks[0].name
+    fresh = [action for action in made.taxonomy.tasks[2].actions if action >= len(old.action_text)]
+    assert fresh
+    for action in fresh:
+        own = added[made.taxonomy.actions[action].name]
+        np.testing.assert_array_equal(vectors[action], new.action_text[own])
+    for bare, found in (
+        (part_of(world, tmp_path / "bare", tasks=[2]), "has none"),
+        (with_text("wide", [2], 1, 7), "has embeddings of 7 numbers"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"embeddings of 6 numbers, .* {found}.*cefito embed"
+        ):
+            finetune(run, bare, tmp_path / f"no-{bare.folder.name}", epochs=1)
+
+
+def test_videos_keep_the_part_that_they_had(world, tmp_path):
+    """The old videos with some more, where validation videos are held out."""
+
+    def training(video):
+        return replace(video, split="train") if video.split == "val" else video
+
+    tasks = [0, 1]
+    numbers = {video.video_id: number for number, video in enumerate(world.videos)}
+    old = part_of(
+        world,
+        tmp_path / "old",
+        tasks=tasks,
+        keep=lambda video: video.split != "val",
+        rename=training,
+    )
+    more = part_of(world, tmp_path / "more", tasks=tasks, rename=training)
+    run = train_run(old, tmp_path / "run", config=SMALL, horizon=3, seed=0, method="nearest")
+    before = trained_videos(run.folder, run.info)
+    train, val = Start.make(run, more, None).windows(more, horizon=3, selection="held-out")
+    ids = [
+        {more.videos[video].video_id for video in windows.video.tolist()}
+        for windows in (train, val)
+    ]
+    assert {*before.train} < ids[0]
+    assert {*before.val} <= ids[1]
+    assert not ids[0] & ids[1]
+    added = {name for name in ids[0] | ids[1] if name not in {*before.train, *before.val}}
+    assert all(world.videos[numbers[name]].split == "val" for name in added)
+    assert len(added) >= 2
+
+
+def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tmp_path, caplog):
+    old = part_of(world, tmp_path / "old", tasks=[0])
+    learned = [video.video_id for video in old.videos if video.split == "train"]
+    run = train_run(old, tmp_path / "run", config=SMALL, horizon=3, seed=0, method="nearest")
+
+    def part(name, taken):
+        return part_of(
+            world,
+            tmp_path / name,
+            tasks=[0],
+            rename=lambda v: replace(v, split="val") if v.video_id in taken else v,
+        )
+
+    some = part("some", learned[:1])
+    _, val = Start.make(run, some, None).windows(some, horizon=3, selection="held-out")
+    assert learned[0] not in {some.videos[video].video_id for video in val.video}
+    assert len(val)
+    assert caplog.records == []
+    only = part_of(
+        world,
+        tmp_path / "only",
+        tasks=[0],
+        keep=lambda video: video.split == "train",
+        rename=lambda v: replace(v, split="val") if v.video_id in learned[:2] else v,
+    )
+    _, val = Start.make(run, only, None).windows(only, horizon=3, selection="held-out")
+    assert len({*val.video.tolist()}) == 2
+    assert "is chosen too well" in caplog.records[-1].getMessage()
+
+
+def test_what_cannot_be_finetuned(chain, old, new, world, tmp_path):
+    nearest = train_run(
+        old, tmp_path / "nearest", config=SMALL, horizon=3, seed=0, method="nearest"
+    )
+    with pytest.raises(
+        ConfigError, match=r"^nearest window cannot be finetuned; of the methods only cefito, chain"
+    ):
+        finetune(nearest, new, tmp_path / "out")
+    for settings, message in (
+        ({"chain.hidden": 64}, r"setting 'chain\.hidden': a finetuned run has the networks .*\(32"),
+        ({"chain_training.nonsense": 1}, "nonsense"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            finetune(chain, new, tmp_path / "out", settings=settings)
+    with pytest.raises(ConfigError, match="0 epochs: expected at least 1") as caught:
+        finetune(chain, new, tmp_path / "out", epochs=0)
+    assert caught.value.setting == "epochs"
+    narrow = part_of(world, tmp_path / "narrow", tasks=NEW, dim=7)
+    with pytest.raises(RunError, match="observations have 7 features; this run was trained on 32"):
+        finetune(chain, narrow, tmp_path / "out")
+    none = part_of(world, tmp_path / "none", tasks=NEW, keep=lambda video: video.split == "test")
+    with pytest.raises(DataError, match="split 'train' gives no windows"):
+        finetune(chain, none, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_epochs_of_a_finetuning(chain, further):
+    def epochs(run, **given):
+        config = finetuning_config(run, **({"epochs": None, "settings": {}} | given))
+        return config.chain_training.optimiser.epochs
+
+    assert epochs(chain) == 4
+    assert epochs(further) == 4
+    assert epochs(chain, epochs=3) == 3
+    assert epochs(chain, epochs=3, settings={"chain_training.optimiser.epochs": 7}) == 7

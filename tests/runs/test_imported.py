@@ -1,0 +1,935 @@
+import copy
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from cefito.data import Taxonomy
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
+from cefito.inference.answer import answer
+from cefito.planners import Queries
+from cefito.planners.settings import load_config
+from cefito.runs.exported import export_classifier, export_field
+from cefito.runs.finetune import finetune
+from cefito.runs.imported import import_classifier, import_field
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from cefito.search import Constraints
+from cefito.search.registry import SEARCHES
+from cefito.search.settings import search_settings
+from part_worlds import part_of
+
+D, HEADS, BLOCKS = 384, 6, 4
+E, K, TEXT, TASKS = 12, 8, 5, 3
+TAXONOMY = {
+    "dataset": "kitchen",
+    "tasks": [
+        {"id": 0, "name": "tea", "actions": [0, 1, 2]},
+        {"id": 1, "name": "toast", "actions": [2, 3, 4, 5]},
+        {"id": 2, "name": "tyre", "actions": [6, 7]},
+    ],
+    "actions": [{"id": number, "name": f"action {number}"} for number in range(K)],
+}
+
+
+def shapes(*, horizon, dim=E, actions=K, text=TEXT):
+    """Names and shapes of the authors' checkpoints."""
+    linear = {
+        "state_embed": (D, dim),
+        "action_embed": (D, text),
+        "state_head": (dim, D),
+        "action_head": (actions, D),
+    }
+    for block in range(BLOCKS):
+        linear |= {
+            f"blocks.{block}.attn.qkv": (3 * D, D),
+            f"blocks.{block}.attn.proj": (D, D),
+            f"blocks.{block}.mlp.fc1": (4 * D, D),
+            f"blocks.{block}.mlp.fc2": (D, 4 * D),
+        }
+    found = {
+        "state_mask_token": (D,),
+        "action_mask_token": (D,),
+        "predictor.pos_embed": (2 * horizon + 1, D),
+        "predictor.norm.weight": (D,),
+        "predictor.norm.bias": (D,),
+    }
+    for name, shape in linear.items():
+        found |= {f"predictor.{name}.weight": shape, f"predictor.{name}.bias": shape[:1]}
+    return found
+
+
+def classifier_shapes(*, dim=E, tasks=TASKS):
+    linear = {
+        "fc1": (dim // 3, dim),
+        "fc2": (4 * dim, dim // 3),
+        "fc3": (dim // 3, 4 * dim),
+        "fc4": (tasks, dim // 3),
+    }
+    return {
+        f"{name}.{part}": shape[:length]
+        for name, shape in linear.items()
+        for part, length in (("weight", 2), ("bias", 1))
+    }
+
+
+def drawn(found, seed):
+    """Random numbers of those shapes; positions as they are."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {
+        name: torch.randn(shape, generator=generator)
+        * (shape[-1] ** -0.5 if len(shape) == 2 else 0.5)
+        for name, shape in found.items()
+    }
+    if "predictor.pos_embed" in found:
+        rows, width = found["predictor.pos_embed"]
+        angles = np.arange(rows)[:, None] / 10_000 ** (np.arange(width // 2) / (width / 2))
+        tensors["predictor.pos_embed"] = torch.from_numpy(
+            np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        ).float()
+    return tensors
+
+
+def checkpoint(path, tensors, **more):
+    """As the authors save it; here `model` is of no use."""
+    torch.save(
+        {
+            "epoch": 17,
+            "step": 1234,
+            "model": {"state_mask_token": torch.zeros(D)},
+            "ema": tensors,
+            "optimizer": {
+                "state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(2)}},
+                "param_groups": [{"lr": 5e-4, "params": [0]}],
+            },
+            "config": {"horizon": 3, "lr": 5e-4, "name": "x"},
+            **more,
+        },
+        path,
+    )
+    return path
+
+
+def classifier_checkpoint(path, tensors):
+    torch.save({"model": tensors, "epoch": 3}, path)
+    return path
+
+
+def norm(x, epsilon=1e-6):
+    return (x - x.mean(-1, keepdim=True)) / (
+        x.var(-1, unbiased=False, keepdim=True) + epsilon
+    ).sqrt()
+
+
+def norm_observation(x):
+    return norm(x.double(), 1e-5)
+
+
+def energies_by_hand(tensors, text, initial, goal, sequences):
+    """The energy of each sequence [n, T], one at a time, in float64, from the tensors' layout."""
+    w = {name: tensor.double() for name, tensor in tensors.items()}
+
+    def linear(name, x):
+        return x @ w[f"predictor.{name}.weight"].T + w[f"predictor.{name}.bias"]
+
+    found = []
+    for sequence in sequences:
+        tokens = [linear("state_embed", norm_observation(initial))]
+        for action in sequence:
+            tokens += [linear("action_embed", text[action].double()), w["state_mask_token"]]
+        x = torch.stack(tokens) + w["predictor.pos_embed"]
+        for block in range(BLOCKS):
+            q, k, v = linear(f"blocks.{block}.attn.qkv", norm(x)).split(D, dim=1)
+            mixed, size = torch.zeros_like(x), D // HEADS
+            for head in range(HEADS):
+                part = slice(head * size, (head + 1) * size)
+                for row in range(len(x)):
+                    weights = (q[row, part] @ k[: row + 1, part].T / size**0.5).softmax(dim=0)
+                    mixed[row, part] = weights @ v[: row + 1, part]
+            x = x + linear(f"blocks.{block}.attn.proj", mixed)
+            hidden = linear(f"blocks.{block}.mlp.fc1", norm(x))
+            x = x + linear(f"blocks.{block}.mlp.fc2", F.gelu(hidden, approximate="tanh"))
+        last = norm(x[-1]) * w["predictor.norm.weight"] + w["predictor.norm.bias"]
+        found.append((linear("state_head", last) - norm_observation(goal)).square().mean())
+    return torch.stack(found).numpy()
+
+
+def task_logits_by_hand(tensors, initial, goal):
+    def linear(name, x):
+        return x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
+
+    halves = [linear("fc3", linear("fc2", linear("fc1", x)).relu()).relu() for x in (initial, goal)]
+    return linear("fc4", (halves[0] + halves[1]) / 2)
+
+
+@pytest.fixture(scope="module")
+def tensors():
+    return {horizon: drawn(shapes(horizon=horizon), seed=horizon) for horizon in (3, 4)}
+
+
+@pytest.fixture(scope="module")
+def text():
+    return np.random.default_rng(0).standard_normal((K, TEXT)).astype(np.float32)
+
+
+@pytest.fixture
+def files(tmp_path, text):
+    """Taxonomy and action text as files."""
+    (tmp_path / "taxonomy.json").write_text(json.dumps(TAXONOMY))
+    np.save(tmp_path / "text.npy", text)
+    return {"taxonomy": tmp_path / "taxonomy.json", "action_text": tmp_path / "text.npy"}
+
+
+@pytest.fixture(scope="module")
+def field_file(tmp_path_factory, tensors):
+    return checkpoint(tmp_path_factory.mktemp("checkpoint") / "T3.pth", tensors[3])
+
+
+@pytest.fixture(scope="module")
+def folder(field_file, tmp_path_factory, text):
+    """An imported run without a classifier, not to be changed."""
+    place = tmp_path_factory.mktemp("imported")
+    (place / "taxonomy.json").write_text(json.dumps(TAXONOMY))
+    np.save(place / "text.npy", text)
+    return import_field(
+        field_file, place / "run", taxonomy=place / "taxonomy.json", action_text=place / "text.npy"
+    ).folder
+
+
+@pytest.fixture
+def run(folder):
+    """That run, newly opened."""
+    return open_run(folder)
+
+
+@pytest.fixture
+def copied(folder, tmp_path):
+    """A copy of its folder, to be changed."""
+    return Path(shutil.copytree(folder, tmp_path / "copied"))
+
+
+@pytest.fixture(scope="module")
+def observations():
+    # raw: neither mean 0 nor deviation 1
+    return (np.random.default_rng(3).standard_normal((2, 5, E)) * 7 + 2).astype(np.float32)
+
+
+def queries(observations, tasks=None):
+    return Queries(
+        initial=observations[0],
+        goal=observations[1],
+        tasks=None if tasks is None else np.array(tasks),
+    )
+
+
+@pytest.mark.parametrize(
+    ("horizon", "scale"), [(3, 1.0), (4, 1.0), (3, 0.1), (3, 0.01), (3, 0.001)]
+)
+def test_plans_have_the_energies_of_the_checkpoint(
+    horizon, scale, tensors, text, files, tmp_path, observations
+):
+    """Whatever the scale of the features, where the norm's epsilon begins to weigh."""
+    observations = observations / 7 * np.float32(scale)
+    path = checkpoint(tmp_path / "checkpoint.pth", tensors[horizon])
+    run = import_field(path, tmp_path / "run", **files)
+    assert run.horizon == run.planner.horizon == horizon
+    allowed = run.taxonomy.tasks[0].actions
+    everything = np.stack(np.meshgrid(*[allowed] * horizon, indexing="ij"), -1).reshape(-1, horizon)
+    (plans,) = run.planner.plan(queries(observations[:, :1], [0]), len(everything))
+    assert plans.exact
+    assert len(plans) == len(everything) == 3**horizon
+    expected = energies_by_hand(
+        tensors[horizon],
+        torch.from_numpy(text),
+        *torch.from_numpy(observations[:, 0]),
+        plans.actions,
+    )
+    np.testing.assert_allclose(plans.energies, expected, rtol=2e-6, atol=0)
+    np.testing.assert_array_equal(plans.scores, plans.energies)
+    assert expected.max() - expected.min() > 1e-3  # the test could tell them apart
+    assert expected[0] <= expected.min() + 1e-5
+
+
+def test_what_the_run_says(run, field_file, tensors):
+    info = json.loads((run.folder / "run.json").read_text())
+    assert info["finished"] is True
+    assert (info["method"], info["horizon"], info["preset"], info["seed"]) == (
+        "cefito",
+        3,
+        "imported",
+        None,
+    )
+    assert info["imported"]["energy field"] | {"sha256": ""} == {
+        "file": field_file.name,
+        "sha256": "",
+        "weights": "ema",
+        "epoch": 17,
+        "step": 1234,
+    }
+    assert len(info["imported"]["energy field"]["sha256"]) == 64
+    settings = run.planner.settings.search
+    assert run.planner.settings.field.distance == "mean_square"
+    assert run.planner.space.source == settings.actions == "taxonomy"
+    assert run.trained_search == settings
+    assert (settings.objective, settings.tasks, settings.method, settings.pruning) == (
+        "energy",
+        1,
+        "exhaustive",
+        -1,
+    )
+    assert run.planner.task_model is run.planner.chain is None
+    assert run.taxonomy.to_dict() == Taxonomy.from_dict(TAXONOMY).to_dict()
+    learned = sum(
+        tensor.numel() for name, tensor in tensors[3].items() if name != "predictor.pos_embed"
+    )
+    assert info["parameters"] == {"energy field": learned}
+    assert sorted(path.name for path in run.folder.iterdir()) == [
+        "field.safetensors",
+        "manifest.json",
+        "planner.json",
+        "prior.safetensors",
+        "run.json",
+        "taxonomy.json",
+    ]
+    assert list(info) == [
+        "format_version",
+        "method",
+        "dataset",
+        "horizon",
+        "seed",
+        "selection",
+        "preset",
+        "config",
+        "versions",
+        "finished",
+        "parameters",
+        "training",
+        "tasks_without_training",
+        "imported",
+    ]
+    assert info["dataset"] == {"name": "kitchen", "path": "", "fingerprint": ""}
+
+
+def test_an_imported_run_of_earlier_versions(copied, run):
+    """It holds its taxonomy in planner.json alone, beside settings of all methods."""
+    (copied / "manifest.json").unlink()
+    (copied / "taxonomy.json").unlink()
+    planner = json.loads((copied / "planner.json").read_text())
+    planner["config"] = json.loads((copied / "run.json").read_text())["config"]
+    (copied / "planner.json").write_text(json.dumps(planner))
+    opened = open_run(copied)
+    assert opened.taxonomy == run.taxonomy
+    assert opened.info == run.info
+    assert opened.planner.settings == run.planner.settings
+
+
+def test_the_paper_size(tmp_path, files):
+    actions = 133
+    value = {
+        "dataset": "crosstask",
+        "tasks": [{"id": 0, "name": "all", "actions": list(range(actions))}],
+        "actions": [{"id": number, "name": f"action {number}"} for number in range(actions)],
+    }
+    files["taxonomy"].write_text(json.dumps(value))
+    np.save(files["action_text"], np.zeros((actions, 512), dtype=np.float16))
+    path = checkpoint(
+        tmp_path / "paper.pth", drawn(shapes(horizon=3, dim=1536, actions=actions, text=512), 0)
+    )
+    imported = import_field(path, tmp_path / "run", **files)
+    assert imported.planner.field.predictor.parameter_count() == 8_523_013
+    assert imported.planner.settings.training.loss.margin.high == 0.15  # the variant of crosstask
+    (plans,) = imported.planner.plan(
+        Queries(*np.ones((2, 1, 1536), dtype=np.float32), tasks=np.array([0])).subset([0]),
+        1,
+        constraints=Constraints(pinned=((1, 5), (2, 6)), forbidden=tuple(range(40, 133))),
+    )
+    assert plans.actions[0, :2].tolist() == [5, 6]
+
+
+def test_saved_weights_in_half_precision(tmp_path, files, tensors):
+    half = {
+        name: tensor.half() if name != "predictor.pos_embed" else tensor
+        for name, tensor in tensors[3].items()
+    }
+    run = import_field(checkpoint(tmp_path / "half.pth", half), tmp_path / "run", **files)
+    weight = run.planner.field.predictor.state_head.weight
+    assert weight.dtype == torch.float32
+    torch.testing.assert_close(weight, half["predictor.state_head.weight"].float())
+
+
+def test_without_a_classifier_tasks_must_be_given(run, observations):
+    for call in (
+        lambda: run.planner.plan(queries(observations), 1),
+        lambda: run.planner.predict_tasks(queries(observations)),
+        lambda: answer(run, queries(observations[:, :1])),
+    ):
+        with pytest.raises(
+            RunError,
+            match=r"has no task classifier, so tasks must be given.*import-checkpoint",
+        ) as caught:
+            call()
+        assert caught.value.setting == "task"
+    found = answer(run, queries(observations[:, :1]), task=1, top_k=3)
+    assert len(found.plans) == 3
+    assert found.task.model_dump() == {
+        "id": 1,
+        "name": "toast",
+        "source": "given",
+        "probability": None,
+    }
+    assert found.weights == {"energy": 1.0, "prior": 0.0, "chain": 0.0, "task": 0.0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": "fitted"},
+        {"objective": "prior"},
+        {"objective": "likelihood"},
+        {"pruning": 0},
+        {"prior_weight": 0.5},
+    ],
+)
+def test_what_needs_training_data_is_refused(run, observations, changes):
+    changed = run.with_search(search_settings(run.trained_search, **changes))
+    with pytest.raises(
+        ConfigError, match=r"imported without training data.*objective 'energy'"
+    ) as caught:
+        changed.planner.plan(queries(observations, [0] * 5), 1)
+    assert caught.value.setting == "objective"
+    run.planner.plan(queries(observations, [0] * 5), 1)
+
+
+@pytest.mark.parametrize("method", [name for name in SEARCHES if name != "exhaustive"])
+def test_the_other_searches_work_too(run, observations, method):
+    asked = queries(observations[:, :1], [1])
+    best = [plans.energies[0] for plans in run.planner.plan(asked, 1)]
+    width = {"width": 64} if "width" in SEARCHES[method].reads else {}
+    other = run.with_search(search_settings(run.trained_search, method=method, **width))
+    found = [plans.energies[0] for plans in other.planner.plan(asked, 1)]
+    np.testing.assert_allclose(found, best, atol=1e-5)  # 4³ sequences: all of them are met
+
+
+def test_a_classifier_comes_with_the_field_or_later(
+    field_file, files, tmp_path, copied, observations
+):
+    tensors = drawn(classifier_shapes(), 9)
+    path = classifier_checkpoint(tmp_path / "classifier.pth", tensors)
+    both = import_field(field_file, tmp_path / "both", classifier=path, **files)
+    later = import_classifier(path, copied)
+    logits = task_logits_by_hand(tensors, *torch.from_numpy(observations))
+    assert len(set(logits.argmax(dim=1).tolist())) > 1
+    for one in (both, later, open_run(copied)):
+        np.testing.assert_allclose(
+            one.planner.task_model.log_probabilities(queries(observations)),
+            logits.log_softmax(dim=1),
+            atol=1e-4,
+        )
+        assert (
+            one.planner.predict_tasks(queries(observations)).tolist()
+            == logits.argmax(dim=1).tolist()
+        )
+        assert (one.planner.task_model is None, one.planner.chain is None) == (False, True)
+        assert json.loads((one.folder / "planner.json").read_text())["lacks"] == ["chain"]
+        assert list(one.info.parameters) == ["task classifier", "energy field"]
+        assert one.info.imported["task classifier"] | {"sha256": ""} == {
+            "file": "classifier.pth",
+            "sha256": "",
+            "weights": "model",
+            "epoch": 3,
+        }
+        plans = one.planner.plan(queries(observations), 1)
+        assert [part.tasks[0] for part in plans] == logits.argmax(dim=1).tolist()
+    several = both.with_search(search_settings(both.trained_search, tasks=3))
+    assert all(len(plans) == 2 for plans in several.planner.plan(queries(observations), 2))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=E),
+    )
+
+
+def test_a_classifier_for_a_trained_run(world, tmp_path):
+    config = load_config(
+        "small",
+        overrides={
+            "field.width": 16,
+            "field.depth": 1,
+            "field.heads": 2,
+            "training.optimiser.epochs": 1,
+            "training.negatives.count": 4,
+            "training.stopping.windows": 5,
+            "training.stopping.candidates": 30,
+            "classifier_training.optimiser.epochs": 1,
+            "chain_training.optimiser.epochs": 1,
+            "search.fitting_windows": 5,
+        },
+    )
+    trained = train_run(world, tmp_path / "run", config=config, horizon=3, seed=0)
+    tensors = drawn(classifier_shapes(tasks=len(world.taxonomy.tasks)), 4)
+    path = classifier_checkpoint(tmp_path / "classifier.pth", tensors)
+    windows = Queries.from_windows(cut_windows(world, horizon=3, split="test"))
+    changed = import_classifier(path, trained.folder)
+    expected = task_logits_by_hand(
+        tensors, torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)
+    ).argmax(dim=1)
+    assert changed.planner.predict_tasks(windows).tolist() == expected.tolist()
+    assert changed.planner.chain is not None
+    assert changed.info.seed == 0
+    assert changed.planner.fitted == trained.planner.fitted
+    # the planner that was loaded before stays as it was
+    assert trained.planner.predict_tasks(windows).tolist() != expected.tolist()
+    evaluate_run(changed, oracle_task=True, sample=3)  # no classifier has a part in these
+    changed = import_classifier(path, trained.folder)
+    _, scores = evaluate_run(changed)
+    before = {file.name: file.read_bytes() for file in trained.folder.iterdir() if file.is_file()}
+    with pytest.raises(RunError, match=rf"holds scores.*{scores.name}.*Move them away"):
+        import_classifier(path, trained.folder)
+    assert before == {
+        file.name: file.read_bytes() for file in trained.folder.iterdir() if file.is_file()
+    }
+
+
+def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
+    taxonomy, actions = world.taxonomy.to_dict(), len(world.taxonomy.actions)
+    files = {"taxonomy": tmp_path / "taxonomy.json", "action_text": tmp_path / "text.npy"}
+    np.save(files["action_text"], np.random.default_rng(0).standard_normal((actions, TEXT)))
+    path = checkpoint(tmp_path / "checkpoint.pth", drawn(shapes(horizon=3, actions=actions), 0))
+
+    def imported(name):
+        files["taxonomy"].write_text(json.dumps(taxonomy))
+        return import_field(path, tmp_path / name, **files)
+
+    run = imported("run")
+    windows = cut_windows(world, horizon=3, split="test")
+    scores, file = evaluate_run(run, oracle_task=True, sample=3, dataset=world.folder)
+    assert (scores.sampled_from, scores.dataset, scores.windows) == (len(windows), world.name, 3)
+    assert (scores.preset, scores.actions_from, scores.exact) == ("imported", "taxonomy", True)
+    chosen = windows.sample(3, SAMPLE_SEED)
+    plans = run.planner.plan(Queries.from_windows(chosen, oracle_task=True), 1)
+    right = np.mean(
+        [(plan.actions[0] == row).all() for plan, row in zip(plans, chosen.actions, strict=True)]
+    )
+    assert scores.metrics["success_rate"] == pytest.approx(100 * right)
+    assert (
+        file == run.folder / f"evaluation-test-oracle-task-sample-3-{world.fingerprint[:12]}.json"
+    )
+    assert scores.fingerprint == world.fingerprint
+    with pytest.raises(RunError, match="has no task classifier"):
+        evaluate_run(run, dataset=world.folder)
+    with pytest.raises(
+        RunError,
+        match=r"run: was imported and has no data set of its own\. Name one of the same tasks",
+    ) as caught:
+        evaluate_run(run, oracle_task=True)
+    assert caught.value.setting == "dataset"
+    wider = write_world(tmp_path / "wider", knobs=WorldKnobs(train=24, val=12, test=12, dim=E + 1))
+    with pytest.raises(
+        RunError, match=rf"wider: .*observations have {E + 1} features; this run was trained on {E}"
+    ):
+        evaluate_run(run, oracle_task=True, dataset=wider.folder)
+
+    # what a task does not list, and what bears another name, the run does not know
+    assert taxonomy["tasks"][0]["actions"][:2] == [0, 1]
+    taxonomy["tasks"][0]["actions"] = taxonomy["tasks"][0]["actions"][1:]
+    name, taxonomy["actions"][1]["name"] = taxonomy["actions"][1]["name"], "something else"
+    renamed, _ = evaluate_run(imported("renamed"), oracle_task=True, sample=2, dataset=world.folder)
+    used = (windows.actions < 2).any(axis=1)
+    assert renamed.sampled_from == len(windows) - used.sum() < len(windows)
+    assert renamed.other_dataset.new_action == used.sum()
+    first = world.taxonomy.tasks[0].name, world.taxonomy.actions[0].name
+    assert renamed.other_dataset.actions == (": ".join(first), f"{first[0]}: {name}")
+    assert renamed.other_dataset.trained_on is None
+    assert renamed.other_dataset.known_videos is None
+    for task in taxonomy["tasks"]:
+        task["name"] += " otherwise"
+    with pytest.raises(
+        RunError, match=r"world: does not agree .*: 12 of its 12 tasks are new to the run \('Cook"
+    ):
+        evaluate_run(imported("foreign"), oracle_task=True, dataset=world.folder)
+
+
+def test_imported_weights_go_on_learning(world, tmp_path):
+    """The field goes on, with text vectors; the chain, which there was none of, begins afresh."""
+    actions = len(world.taxonomy.actions)
+    files = {"taxonomy": world.folder / "taxonomy.json", "action_text": tmp_path / "text.npy"}
+    np.save(files["action_text"], np.random.default_rng(0).standard_normal((actions, TEXT)))
+    path = checkpoint(tmp_path / "checkpoint.pth", drawn(shapes(horizon=3, actions=actions), 0))
+    run = import_field(path, tmp_path / "run", **files)
+    made = finetune(
+        run,
+        part_of(world, tmp_path / "part", tasks=[5, 0]),
+        tmp_path / "further",
+        epochs=1,
+        settings={
+            "training.negatives.count": 4,
+            "training.stopping.windows": 3,
+            "training.stopping.candidates": 30,
+            "search.fitting_windows": 5,
+            "training.optimiser.learning_rate": 1e-9,
+        },
+    )
+    ours, theirs = (part.planner.field.state_dict() for part in (made, run))
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-5)
+    assert made.info.started_from.seed is None
+    assert made.planner.chain is not None
+    assert open_run(made.folder).planner.task_model is not None
+
+
+class Payload:
+    """A pickle that would make a file if it were loaded."""
+
+    def __init__(self, flag):
+        self.flag = flag
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.flag),)
+
+
+def refused(call, out, *words):
+    """The message of a refusal: one line, and nothing was written."""
+    with pytest.raises((RunError, DataError)) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+    assert not out.exists()
+    assert not [path for path in out.parent.iterdir() if path.name.startswith(f".{out.name}")]
+    return message
+
+
+@pytest.mark.parametrize("place", ["config", "ema"])
+def test_a_payload_is_never_run(place, tensors, files, tmp_path):
+    flag = tmp_path / "flag"
+    path = checkpoint(tmp_path / "evil.pth", tensors[3], **{place: Payload(flag)})
+    out = tmp_path / "run"
+    refused(
+        lambda: import_field(path, out, **files),
+        out,
+        "evil.pth: holds pickled objects",
+        "posix.mkdir",
+        "never loaded",
+    )
+    assert not flag.exists()
+    torch.load(path, weights_only=False)  # it would have run
+    assert flag.exists()
+
+
+def test_what_is_no_checkpoint(tmp_path, files, tensors, field_file):
+    out = tmp_path / "run"
+    refused(
+        lambda: import_field(tmp_path / "gone.pth", out, **files), out, "gone.pth: no such file"
+    )
+    refused(lambda: import_field(tmp_path, out, **files), out, "no such file")
+    whole = field_file.read_bytes()
+    for content in (
+        b"",
+        b"garbage" * 40,
+        whole[: len(whole) // 2],
+        whole[:-1],
+        whole[:5000] + whole[9000:],
+    ):
+        (tmp_path / "bad.pth").write_bytes(content)
+        refused(
+            lambda: import_field(tmp_path / "bad.pth", out, **files),
+            out,
+            "bad.pth: is truncated or not a checkpoint",
+        )
+    with (
+        zipfile.ZipFile(field_file) as archive,
+        zipfile.ZipFile(tmp_path / "bad.pth", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in archive.namelist():
+            packed.writestr(name, bytes(10 * len(archive.read(name))))
+    refused(
+        lambda: import_field(tmp_path / "bad.pth", out, **files),
+        out,
+        "bad.pth: is truncated or not a checkpoint",
+    )
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "script.pth")
+    refused(
+        lambda: import_field(tmp_path / "script.pth", out, **files),
+        out,
+        "script.pth: is truncated or not a checkpoint",
+    )
+    classifier = classifier_checkpoint(tmp_path / "classifier.pth", drawn(classifier_shapes(), 0))
+    refused(
+        lambda: import_field(classifier, out, **files),
+        out,
+        "has no tensors under 'ema' (found: epoch, model)",
+        "energy field",
+    )
+    for content, found in (
+        ([1, 2], "list"),
+        ({}, "nothing"),
+        ({"ema": {}}, "ema"),
+        ({"ema": {"a": 3}}, "ema"),
+        (3, "int"),
+    ):
+        torch.save(content, tmp_path / "bad.pth")
+        refused(
+            lambda: import_field(tmp_path / "bad.pth", out, **files),
+            out,
+            f"no tensors under 'ema' (found: {found})",
+        )
+
+
+def test_wrong_names_are_told(tmp_path, files, tensors):
+    out = tmp_path / "run"
+
+    def message(change, *words):
+        changed = change(dict(tensors[3]))
+        return refused(
+            lambda: import_field(checkpoint(tmp_path / "bad.pth", changed), out, **files),
+            out,
+            "bad.pth",
+            *words,
+        )
+
+    def without(part):
+        return lambda found: {name: tensor for name, tensor in found.items() if part not in name}
+
+    assert message(without("mask_token")).endswith(
+        "missing are action_mask_token, state_mask_token."
+    )
+    message(
+        without("blocks.3"),
+        "missing are predictor.blocks.3.attn.proj.bias, predictor.blocks.3.attn.proj.weight, "
+        "predictor.blocks.3.attn.qkv.bias and 5 more",
+    )
+    message(lambda found: {**found, "head.bias": torch.zeros(1)}, "unknown are head.bias.")
+    message(
+        lambda found: {f"module.{name}": tensor for name, tensor in found.items()},
+        "missing are action_mask_token",
+        "unknown are module.action_mask_token",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "words"),
+    [
+        (
+            "predictor.state_embed.weight",
+            (D, E + 1),
+            f"predictor.state_head.weight [{E}, {D}] instead of [{E + 1}, {D}]",
+        ),
+        (
+            "predictor.blocks.2.mlp.fc1.weight",
+            (2 * D, D),
+            f"[{2 * D}, {D}] instead of [{4 * D}, {D}]",
+        ),
+        ("predictor.pos_embed", (6, D), f"predictor.pos_embed [6, {D}] instead of [5, {D}]"),
+        ("predictor.pos_embed", (0, D), f"predictor.pos_embed [0, {D}] instead of [3, {D}]"),
+        ("predictor.pos_embed", (1, 7, D), "[1, 7, 384] instead of [3, 384]"),
+        (
+            "predictor.action_head.weight",
+            (K + 1, D),
+            f"predictor.action_head.bias [{K}] instead of [{K + 1}]",
+        ),
+        ("state_mask_token", (1, 1, D), "state_mask_token [1, 1, 384] instead of [384]"),
+        ("predictor.state_embed.weight", (D,), "no matrices"),
+    ],
+)
+def test_wrong_shapes_are_told(tmp_path, files, tensors, name, shape, words):
+    path = checkpoint(tmp_path / "bad.pth", {**tensors[3], name: torch.zeros(shape)})
+    refused(
+        lambda: import_field(path, tmp_path / "run", **files), tmp_path / "run", "bad.pth", words
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x * np.nan, "'predictor.norm.bias' holds something else than finite"),
+        (lambda x: x.long(), "'predictor.norm.bias' holds something else than finite"),
+        (lambda x: x[:1].clone().expand(10**9), "'predictor.norm.bias' is not stored in full"),
+        (lambda x: x.to_sparse(), "'predictor.norm.bias' is not stored in full"),
+    ],
+)
+def test_strange_tensors(tmp_path, files, tensors, change, words):
+    bad = {**tensors[3], "predictor.norm.bias": change(tensors[3]["predictor.norm.bias"])}
+    path = checkpoint(tmp_path / "bad.pth", bad)
+    refused(lambda: import_field(path, tmp_path / "run", **files), tmp_path / "run", words)
+
+
+def test_other_positions_are_refused(tmp_path, files, tensors):
+    other = tensors[3]["predictor.pos_embed"].roll(D // 2, dims=1)  # cosines first
+    path = checkpoint(tmp_path / "bad.pth", {**tensors[3], "predictor.pos_embed": other})
+    refused(
+        lambda: import_field(path, tmp_path / "run", **files),
+        tmp_path / "run",
+        "does not hold sinusoidal positions",
+    )
+
+
+def test_taxonomy_and_text_must_fit(tmp_path, files, field_file, text):
+    out, taxonomy = tmp_path / "run", copy.deepcopy(TAXONOMY)
+    np.save(tmp_path / "bad.npy", text[:, :-1])
+    refused(
+        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "bad.npy"}),
+        out,
+        "bad.npy",
+        f"shape [{K}, {TEXT - 1}]; expected [{K}, {TEXT}]",
+    )
+    np.save(tmp_path / "bad.npy", np.array([Payload(tmp_path / "flag")]), allow_pickle=True)
+    refused(
+        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "bad.npy"}),
+        out,
+        "pickled",
+    )
+    refused(
+        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "gone.npy"}),
+        out,
+        "no such file",
+    )
+    taxonomy["tasks"][2]["actions"] = []
+    (tmp_path / "other.json").write_text(json.dumps(taxonomy))
+    refused(
+        lambda: import_field(field_file, out, **{**files, "taxonomy": tmp_path / "other.json"}),
+        out,
+        "task 2 ('tyre') has no actions",
+    )
+    taxonomy["tasks"], taxonomy["actions"] = taxonomy["tasks"][:1], taxonomy["actions"][:3]
+    (tmp_path / "other.json").write_text(json.dumps(taxonomy))
+    refused(
+        lambda: import_field(field_file, out, **{**files, "taxonomy": tmp_path / "other.json"}),
+        out,
+        f"knows {K} actions",
+        "other.json lists 3",
+    )
+
+
+def test_nothing_is_overwritten(folder, field_file, files):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(DataError, match="exists already"):
+        import_field(field_file, folder, **files)
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            classifier_shapes(tasks=TASKS + 1),
+            rf"fc4\.weight \[4, {E // 3}\] instead of \[3, {E // 3}\]",
+        ),
+        (classifier_shapes(dim=2 * E), rf"fc1\.weight \[{2 * E // 3}, {2 * E}\] instead of"),
+        ({"fc1.weight": (4, E)}, r"missing are fc1\.bias, fc2\.bias, fc2\.weight and 4 more"),
+        ({**classifier_shapes(), "fc5.bias": (1,)}, r"unknown are fc5\.bias"),
+        (shapes(horizon=3), "missing are fc1"),
+    ],
+)
+def test_a_classifier_that_does_not_fit_changes_nothing(found, words, folder, tmp_path):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    path = classifier_checkpoint(tmp_path / "classifier.pth", drawn(found, 0))
+    with pytest.raises(RunError, match=words) as caught:
+        import_classifier(path, folder)
+    assert "\n" not in str(caught.value)
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_classifier_needs_a_run_of_cefito(tmp_path, world):
+    path = classifier_checkpoint(tmp_path / "classifier.pth", drawn(classifier_shapes(), 0))
+    with pytest.raises(RunError, match=r"no such file.*cefito train"):
+        import_classifier(path, tmp_path / "nowhere")
+    train_run(
+        world,
+        tmp_path / "nearest",
+        config=load_config("small"),
+        horizon=3,
+        seed=0,
+        method="nearest",
+    )
+    with pytest.raises(RunError, match="is a run of 'nearest'"):
+        import_classifier(path, tmp_path / "nearest")
+
+
+def test_the_planner_file_of_an_imported_run(copied):
+    value = json.loads((copied / "planner.json").read_text())
+    assert value["lacks"] == ["task classifier", "chain"]
+    (copied / "manifest.json").unlink()
+    (copied / "planner.json").write_text(json.dumps({**value, "lacks": 3}))
+    with pytest.raises(RunError, match=r"planner\.json: not a planner of this version"):
+        open_run(copied)
+    (copied / "planner.json").write_text(json.dumps({**value, "lacks": []}))
+    with pytest.raises(RunError, match=r"classifier\.safetensors: no such file"):
+        open_run(copied)
+
+
+def test_real_taxonomies_fit(shared_data, tmp_path):
+    """NIV's own taxonomy and text vectors of its width."""
+    folder = Path(shared_data) / "niv"
+    known = Taxonomy.read(folder / "taxonomy.json")
+    found = shapes(horizon=3, actions=len(known.actions), text=768)
+    run = import_field(
+        checkpoint(tmp_path / "niv.pth", drawn(found, 0)),
+        tmp_path / "run",
+        taxonomy=folder / "taxonomy.json",
+        action_text=folder / "action_text_features.npy",
+    )
+    (plans,) = run.planner.plan(
+        Queries(
+            *np.random.default_rng(0).standard_normal((2, 1, E)).astype(np.float32),
+            tasks=np.array([2]),
+        ),
+        5,
+    )
+    assert set(plans.actions.ravel()) <= set(known.tasks[2].actions)
+
+
+def test_a_field_comes_back_as_it_was(files, field_file, tensors, text, tmp_path):
+    run = import_field(
+        field_file,
+        tmp_path / "run",
+        classifier=classifier_checkpoint(
+            tmp_path / "classifier.pth", drawn(classifier_shapes(), seed=5)
+        ),
+        **files,
+    )
+    out, vectors = tmp_path / "field.pth", tmp_path / "vectors.npy"
+    export_field(run, out, action_text=vectors)
+    export_classifier(run, tmp_path / "classifier2.pth")
+    for name, part, expected in (
+        ("field.pth", "ema", tensors[3]),
+        ("field.pth", "model", tensors[3]),
+        ("classifier2.pth", "model", drawn(classifier_shapes(), seed=5)),
+    ):
+        found = torch.load(tmp_path / name, weights_only=True)[part]
+        assert set(found) == set(expected)
+        for key, tensor in expected.items():
+            torch.testing.assert_close(found[key], tensor, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(np.load(vectors), text)
+    again = import_field(
+        out,
+        tmp_path / "again",
+        taxonomy=files["taxonomy"],
+        action_text=vectors,
+        classifier=tmp_path / "classifier2.pth",
+    )
+    for key, tensor in run.planner.field.state_dict().items():
+        assert torch.equal(again.planner.field.state_dict()[key], tensor)
+
+
+def test_fields_of_another_form_are_not_exported(folder, tmp_path):
+    run = open_run(folder)
+    with pytest.raises(RunError, match="has no task classifier"):
+        export_classifier(run, tmp_path / "classifier.pth")
+    config = run.planner.field.config
+    run.planner.field.config = config.model_copy(update={"centre": True, "distance": "l2"})
+    with pytest.raises(RunError, match="centred"):
+        export_field(run, tmp_path / "field.pth")
+    assert list(tmp_path.iterdir()) == []

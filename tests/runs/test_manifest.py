@@ -1,0 +1,99 @@
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import RunError
+from cefito.planners.settings import load_config
+from cefito.runs.manifest import MANIFEST, check_manifest, recorded
+from cefito.runs.run import open_run, write_run
+from cefito.runs.train import train_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of a method that takes no time, not to be changed."""
+    root = tmp_path_factory.mktemp("manifest")
+    world = write_world(root / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+    config = load_config("small")
+    return train_run(world, root / "run", config=config, horizon=3, seed=0, method="nearest")
+
+
+@pytest.fixture
+def folder(run, tmp_path):
+    return Path(shutil.copytree(run.folder, tmp_path / "copy"))
+
+
+def test_it_lists_what_was_written_and_nothing_else(folder, run):
+    manifest = json.loads((folder / MANIFEST).read_text())
+    expected = ["run.json", "taxonomy.json", "videos.json", "windows.safetensors"]
+    assert sorted(manifest["files"]) == expected
+    (folder / "notes.json").write_text("mine")
+    (folder / "evaluation-test.json").write_text("{}")
+    assert open_run(folder).info == run.info
+    write_run(open_run(folder))  # written anew, my own files are not its own
+    assert json.loads((folder / MANIFEST).read_text()) == manifest
+
+
+@pytest.mark.parametrize("name", ["run.json", "taxonomy.json", "windows.safetensors"])
+def test_a_changed_or_missing_file_is_refused_by_name(folder, name):
+    data = bytearray((folder / name).read_bytes())
+    data[-3] ^= 1
+    (folder / name).write_bytes(data)
+    with pytest.raises(RunError, match=rf"{name}: has changed since the run was written"):
+        open_run(folder)
+    (folder / name).unlink()
+    with pytest.raises(RunError, match=rf"{name}: no such file, but .*manifest\.json lists it"):
+        open_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 2}, "not a manifest of this version \\(format_version"),
+        ({"files": {"run.json": 3}}, "not a manifest of this version \\(files.run.json"),
+        ({"files": {}}, "lists no hash of run.json"),
+        ({"colour": "red"}, "not a manifest of this version \\(colour"),
+    ],
+)
+def test_a_damaged_manifest_is_refused_by_name(folder, change, message):
+    value = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(value | change))
+    with pytest.raises(RunError, match=rf"manifest\.json: {message}"):
+        open_run(folder)
+
+
+def test_no_file_elsewhere_is_looked_at(folder):
+    value = json.loads((folder / MANIFEST).read_text())
+    value["files"]["../copy/run.json"] = value["files"]["run.json"]
+    (folder / MANIFEST).write_text(json.dumps(value))
+    with pytest.raises(RunError, match=r"not a manifest of this version.*beside it"):
+        open_run(folder)
+
+
+def test_a_run_that_was_cut_short_while_it_was_written_anew_is_refused(folder):
+    with suppress(ZeroDivisionError), recorded(folder):
+        (folder / "taxonomy.json").write_text("{}")
+        raise ZeroDivisionError
+    with pytest.raises(RunError, match=r"taxonomy\.json: has changed"):
+        open_run(folder)
+
+
+def test_earlier_runs_have_none_and_must_fit_all_the_same(folder, run):
+    (folder / MANIFEST).unlink()
+    assert check_manifest(folder, ()) is None
+    assert open_run(folder).info == run.info
+    value = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(value | {"horizon": 4}))
+    with pytest.raises(RunError, match=r"run\.json: horizon: 4, but the planner's files are for 3"):
+        open_run(folder)
+    (folder / "run.json").write_text(json.dumps(value))
+    taxonomy = json.loads((folder / "taxonomy.json").read_text())
+    last = taxonomy["tasks"].pop()
+    assert last["id"] == len(taxonomy["tasks"])
+    (folder / "taxonomy.json").write_text(json.dumps(taxonomy))
+    with pytest.raises(RunError, match=r"taxonomy\.json: tasks: \d+, but the planner's files"):
+        open_run(folder)

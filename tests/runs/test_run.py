@@ -1,0 +1,903 @@
+import errno
+import json
+import platform
+import shutil
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data import Annotations
+from cefito.data.prepared import write_dataset
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import CefitoError, ConfigError, DataError, RunError
+from cefito.locks import LOCK_FILE, locked
+from cefito.planners import Queries
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.settings import load_config
+from cefito.runs.info import RunInfo
+from cefito.runs.run import open_run
+from cefito.runs.train import train_run
+from cefito.search.settings import SearchConfig, search_settings
+from cefito.training import trainer
+from tiny_runs import TINY_RUN
+
+TINY = TINY_RUN | {
+    "training.optimiser.epochs": 2,
+    "chain.width": 8,
+    "search.fitting_windows": 10,
+}
+CONFIG = load_config("paper", overrides=TINY)
+WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(world, tmp_path_factory):
+    """A finished run, not to be changed."""
+    return train_run(
+        world, tmp_path_factory.mktemp("runs") / "run", config=CONFIG, horizon=3, seed=0
+    )
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    """A copy of the finished run, to be changed: as of earlier versions, without a manifest."""
+    copy = Path(shutil.copytree(trained.folder, tmp_path / "copy"))
+    (copy / "manifest.json").unlink()
+    return copy
+
+
+def snapshot(folder):
+    """Every file by its content, but for TensorBoard's, of which every opening adds one."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "tensorboard" not in path.parts
+    }
+
+
+def same_weights(left, right):
+    return all(
+        (left / name).read_bytes() == (right / name).read_bytes()
+        for name in (*WEIGHTS, "prior.safetensors")
+    )
+
+
+def queries(world, split="test"):
+    return Queries.from_windows(cut_windows(world, horizon=3, split=split))
+
+
+def other_world(world, folder, *, keep=bool, change=None):
+    """The same data set with some videos only, or with other observations of some."""
+    videos, parts = [], {"start": [], "end": []}
+    for index, video in enumerate(world.videos):
+        if keep(video):
+            rows = slice(world.first_row[index], world.first_row[index] + len(video.steps))
+            videos.append(video)
+            for name, part in parts.items():
+                part.append(
+                    change(video, getattr(world, name)[rows])
+                    if change
+                    else getattr(world, name)[rows]
+                )
+    return write_dataset(
+        folder,
+        name=world.name,
+        provenance=world.provenance,
+        annotations=Annotations(taxonomy=world.taxonomy, videos=tuple(videos)),
+        **{name: np.concatenate(part) for name, part in parts.items()},
+    )
+
+
+def test_an_opened_run_plans_as_the_trained_one(trained, world):
+    opened = open_run(str(trained.folder))
+    assert opened.info == trained.info
+    assert opened.taxonomy == trained.taxonomy == world.taxonomy
+    assert opened.planner.settings == CONFIG.settings(CefitoSettings)
+    assert opened.planner.horizon == opened.horizon == 3
+    ours, theirs = trained.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3)
+    for left, right in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(left.actions, right.actions)
+        np.testing.assert_array_equal(left.energies, right.energies)
+    assert opened.planner.fitted == trained.planner.fitted
+
+
+def test_what_a_run_folder_holds(trained, world):
+    assert {path.name for path in trained.folder.iterdir()} == {
+        "run.json",
+        "taxonomy.json",
+        "manifest.json",
+        "videos.json",
+        "planner.json",
+        "prior.safetensors",
+        *WEIGHTS,
+        "classifier",
+        "field",
+        "chain",
+    }
+    info = json.loads((trained.folder / "run.json").read_text())
+    assert info["finished"] is True
+    assert info["dataset"] == {
+        "name": world.name,
+        "path": str(world.folder.resolve()),
+        "fingerprint": world.fingerprint,
+        "observed": None,
+        "simulation": {"seed": 0, "knobs": world.provenance["knobs"]["observations"]},
+    }
+    assert (info["horizon"], info["seed"], info["preset"]) == (3, 0, "paper")
+    assert info["config"] == CONFIG.model_dump(mode="json")
+    assert info["versions"] == {
+        "cefito": version("cefito"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+    planner = trained.planner
+    networks = {
+        "energy field": planner.field,
+        "task classifier": planner.task_model.network,
+        "chain": planner.chain.networks[0],
+    }
+    assert info["parameters"] == {
+        name: sum(part.numel() for part in network.parameters())
+        for name, network in networks.items()
+    }
+    assert (info["method"], info["selection"], trained.method, trained.horizon) == (
+        "cefito",
+        "held-out",
+        "cefito",
+        3,
+    )
+    assert info["windows"] == {
+        split: len(cut_windows(world, horizon=3, split=split)) for split in ("train", "val")
+    }
+    assert info["tasks_without_training"] == []
+    for name, place, epochs in (("energy field", "field", 2), ("task classifier", "classifier", 2)):
+        assert info["training"][name]["epochs"] == epochs
+        assert 1 <= info["training"][name]["best_epoch"] <= epochs
+        assert info["training"][name]["resumed"] is False
+        lines = [
+            json.loads(line)
+            for line in (trained.folder / place / "metrics.jsonl").read_text().splitlines()
+        ]
+        assert [line["epoch"] for line in lines] == [1, 2]
+        assert all(np.isfinite(value) for line in lines for value in line.values())
+        assert all("loss" in line for line in lines)
+        first = {"field": "val_success_rate", "classifier": "val_task_accuracy"}[place]
+        assert info["training"][name]["scores"][0] == max(line[first] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["field", "classifier", "chain"])
+def test_tensorboard_events(trained, name):
+    pytest.importorskip("tensorboard")
+    assert list((trained.folder / name / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_the_form_of_the_run_file(trained, world, tmp_path):
+    """Entries and their order; those that a run has no use for are left out."""
+    begin = ["format_version", "method", "dataset", "horizon", "seed", "selection", "preset"]
+    begin += ["config", "versions", "finished"]
+    end = ["windows", "parameters", "training"]
+
+    def entries(folder):
+        return list(json.loads((folder / "run.json").read_text()))
+
+    assert entries(trained.folder) == [*begin, *end, "tasks_without_training"]
+    with pytest.raises(KeyboardInterrupt):
+        train_run(
+            world,
+            tmp_path / "run",
+            config=CONFIG,
+            horizon=3,
+            seed=0,
+            method="frequent",
+            progress=stopping_after(0),
+        )
+    assert entries(tmp_path / "run") == begin
+    train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent")
+    assert entries(tmp_path / "run") == [*begin, *end]
+    for folder in (trained.folder, tmp_path / "run"):
+        (tmp_path / "copy").mkdir(exist_ok=True)
+        RunInfo.read(folder).write(tmp_path / "copy")
+        assert (tmp_path / "copy" / "run.json").read_bytes() == (folder / "run.json").read_bytes()
+
+
+def as_before(folder):
+    """Give a run folder the form of earlier versions."""
+    (folder / "taxonomy.json").unlink()
+    (folder / "manifest.json").unlink(missing_ok=True)
+    if (folder / "planner.json").exists():
+        planner = json.loads((folder / "planner.json").read_text())
+        planner["config"] = json.loads((folder / "run.json").read_text())["config"]
+        assert planner["config"].keys() >= {"preset", "pdpp", *CefitoSettings.model_fields}
+        (folder / "planner.json").write_text(json.dumps(planner))
+    return folder
+
+
+def test_run_folders_of_earlier_versions(folder, trained, world):
+    opened = open_run(as_before(folder))
+    assert opened.taxonomy == world.taxonomy
+    assert opened.info == trained.info
+    assert opened.planner.settings == trained.planner.settings
+    for left, right in zip(
+        trained.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3), strict=True
+    ):
+        np.testing.assert_array_equal(left.actions, right.actions)
+        np.testing.assert_array_equal(left.energies, right.energies)
+    train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    assert (folder / "taxonomy.json").exists()
+
+
+def test_run_files_of_the_first_versions(folder, world):
+    """They name neither method nor selection."""
+    info = json.loads((folder / "run.json").read_text())
+    for name in ("method", "selection"):
+        del info[name]
+    (folder / "run.json").write_text(json.dumps(info))
+    opened = open_run(folder)
+    assert (opened.method, opened.info.selection) == ("cefito", "held-out")
+    assert train_run(world, folder, config=CONFIG, horizon=3, seed=0, reuse=True).info.finished
+
+
+def test_baselines_of_earlier_versions_have_the_taxonomy_of_their_data_set(
+    frequent, world, tmp_path
+):
+    folder = as_before(Path(shutil.copytree(frequent.folder, tmp_path / "copy")))
+    assert open_run(folder).taxonomy == world.taxonomy
+    info = json.loads((folder / "run.json").read_text())
+    info["dataset"]["path"] = str(tmp_path / "gone")
+    (folder / "run.json").write_text(json.dumps(info))
+    with pytest.raises(
+        RunError,
+        match=r"gone.taxonomy\.json: no such file.*copy the taxonomy\.json of its data set",
+    ):
+        open_run(folder)
+    shutil.copy(world.folder / "taxonomy.json", folder)
+    assert open_run(folder).taxonomy == world.taxonomy
+
+
+def test_another_search(trained, frequent, world):
+    """The run stays as it is, whatever is made of it."""
+    settings = search_settings(trained.trained_search, method="guided", proposals=4)
+    other = trained.with_search(settings)
+    assert other.planner.describe().search == settings
+    assert trained.planner.describe().search == trained.trained_search == CONFIG.search
+    assert trained.settings.search == CONFIG.search
+    training = trained.info.training["energy field"]
+    assert 1 <= training.best_epoch <= training.epochs
+    assert other.trained_search == CONFIG.search
+    assert (other.folder, other.info, other.taxonomy) == (
+        trained.folder,
+        trained.info,
+        trained.taxonomy,
+    )
+    asked = queries(world).subset([0])
+    assert other.planner.plan(asked, 1)[0].evaluated != trained.planner.plan(asked, 1)[0].evaluated
+    assert frequent.trained_search is None
+    with pytest.raises(ConfigError, match=r"no search to choose; of the methods only cefito can"):
+        frequent.with_search(SearchConfig())
+
+
+def test_a_data_set_that_has_moved(trained, world, tmp_path):
+    assert trained.dataset().fingerprint == world.fingerprint
+    moved = Path(shutil.copytree(world.folder, tmp_path / "moved"))
+    assert trained.dataset(moved).folder == moved
+    place = trained.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
+    gone = replace(trained, info=trained.info.model_copy(update={"dataset": place}))
+    with pytest.raises(RunError, match=r"no longer at .*gone\. Say where it is\.$") as caught:
+        gone.dataset()
+    assert caught.value.setting == "dataset"
+    assert gone.dataset(moved).fingerprint == world.fingerprint
+    with pytest.raises(DataError, match="nowhere"):
+        trained.dataset(tmp_path / "nowhere")
+
+
+def test_another_data_set(trained, tmp_path):
+    other = write_world(
+        tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
+    )
+    assert trained.dataset(other.folder).fingerprint == other.fingerprint
+    place = trained.info.dataset.model_copy(update={"path": str(other.folder)})
+    changed = replace(trained, info=trained.info.model_copy(update={"dataset": place}))
+    with pytest.raises(RunError, match=rf"was trained on another .* {other.fingerprint[:12]}…"):
+        changed.dataset()
+
+
+def stopping_after(steps):
+    """A progress that interrupts the work after so many reports."""
+    left = steps
+
+    @contextmanager
+    def progress(description, *, total=None):
+        def advance(count=1, *, note=""):
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+
+        yield advance
+
+    return progress
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 6])
+def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, world, tmp_path):
+    """Two epochs of one step for classifier, chain and field, then the objective."""
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
+    with pytest.raises(
+        RunError, match=r"has not finished\. Go on with it by the same cefito train command"
+    ):
+        open_run(folder)
+    train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    assert same_weights(folder, trained.folder)
+    assert open_run(folder).info.finished
+    for name in ("field", "classifier", "chain"):
+        lines = (folder / name / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+
+
+def test_training_again_does_nothing_and_gives_the_same(folder, world, trained, monkeypatch):
+    def no_step(*_, **__):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(trainer._Training, "_step", no_step)
+    before = snapshot(folder)
+    again = train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    assert all(training.resumed for training in again.info.training.values())
+    after = snapshot(folder)
+    assert {name for name in before if before[name] != after[name]} == {"run.json"}
+    assert after.keys() == {*before, "manifest.json"}
+    assert same_weights(folder, trained.folder)
+    assert [part.scores for part in open_run(folder).info.training.values()] == [
+        part.scores for part in trained.info.training.values()
+    ]
+
+
+def test_a_finished_run_stays_one_while_training_is_called_again(folder, world, monkeypatch):
+    def fit(*_, **__):
+        assert open_run(folder)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("cefito.planners.cefito.planner.CefitoPlanner.fit", fit)
+    with pytest.raises(ZeroDivisionError):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    open_run(folder)
+
+
+def test_same_seed_same_weights_elsewhere(trained, world, tmp_path):
+    train_run(world, tmp_path / "same", config=CONFIG, horizon=3, seed=0)
+    train_run(world, tmp_path / "other", config=CONFIG, horizon=3, seed=1)
+    assert same_weights(tmp_path / "same", trained.folder)
+    for name in WEIGHTS:
+        assert (tmp_path / "other" / name).read_bytes() != (trained.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["absent", "poisoned", "relabelled"])
+def test_training_never_sees_the_test_split(kind, trained, world, tmp_path):
+    if kind == "absent":
+        other = other_world(world, tmp_path / "data", keep=lambda video: video.split != "test")
+    elif kind == "poisoned":
+        other = other_world(
+            world,
+            tmp_path / "data",
+            change=lambda video, rows: rows * 1000 if video.split == "test" else rows,
+        )
+    else:
+        videos = tuple(
+            replace(video, steps=video.steps[::-1]) if video.split == "test" else video
+            for video in world.videos
+        )
+        other = write_dataset(
+            tmp_path / "data",
+            name=world.name,
+            annotations=Annotations(world.taxonomy, videos),
+            start=world.start,
+            end=world.end,
+            provenance={},
+        )
+    assert other.fingerprint != world.fingerprint
+    run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert same_weights(run.folder, trained.folder)
+    assert run.info.training == trained.info.training
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_training_does_see_the_other_splits(split, trained, world, tmp_path):
+    other = other_world(
+        world,
+        tmp_path / "data",
+        change=lambda video, rows: rows[::-1] if video.split == split else rows,
+    )
+    run = train_run(other, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert run.info.training != trained.info.training
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("seed", {"seed": 1}),
+        ("horizon", {"horizon": 2}),
+        (
+            "config",
+            {"config": load_config("paper", overrides={**TINY, "training.optimiser.epochs": 3})},
+        ),
+    ],
+)
+def test_a_folder_with_another_run_is_refused(what, change, folder, world):
+    before = snapshot(folder)
+    with pytest.raises(
+        RunError, match=f"holds a run with another {what}, .*Choose another folder or remove it"
+    ):
+        train_run(world, folder, **{"config": CONFIG, "horizon": 3, "seed": 0, **change})
+    assert snapshot(folder) == before
+
+
+def test_a_folder_with_a_run_of_another_data_set_is_refused(folder, world, tmp_path):
+    before = snapshot(folder)
+    other = other_world(world, tmp_path / "data", keep=lambda video: video.split != "test")
+    with pytest.raises(RunError, match="holds a run with another dataset"):
+        train_run(other, folder, config=CONFIG, horizon=3, seed=0)
+    assert snapshot(folder) == before
+
+
+def test_foreign_folders_are_refused(world, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("keep")
+    (tmp_path / "file").write_text("keep")
+    for name, reason in (
+        ("mine", "is not empty and holds no run"),
+        ("file", r"cannot be made \(File exists\)"),
+    ):
+        with pytest.raises(RunError, match=f"{name}: {reason}. Choose another folder"):
+            train_run(world, tmp_path / name, config=CONFIG, horizon=3, seed=0)
+    with pytest.raises(RunError, match="cannot be made"):
+        train_run(world, tmp_path / "file" / "below", config=CONFIG, horizon=3, seed=0)
+    assert snapshot(tmp_path) == {"mine/thesis.tex": b"keep", "file": b"keep"}
+
+
+def test_two_trainings_do_not_share_a_folder(world, tmp_path):
+    call = {"config": CONFIG, "horizon": 3, "seed": 0, "method": "nearest"}
+    with (
+        locked(tmp_path / "run", "a training"),
+        pytest.raises(RunError, match=r"another command works there \(a training, process \d+, "),
+    ):
+        train_run(world, tmp_path / "run", **call)
+    with pytest.raises(DataError, match="gives no windows"):
+        train_run(world, tmp_path / "new" / "run", **{**call, "horizon": 300})
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    (tmp_path / "run" / LOCK_FILE).touch()  # of one that was killed
+    assert train_run(world, tmp_path / "run", **call).info.finished
+    assert not (tmp_path / "run" / LOCK_FILE).exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"finished": true}'])
+def test_a_damaged_run_file(content, folder, world):
+    (folder / "run.json").write_text(content)
+    with pytest.raises(RunError, match=r"run\.json" if content != '{"finished": true}' else "run"):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    with pytest.raises(RunError, match=r"run\.json|has not finished"):
+        open_run(folder)
+
+
+@pytest.mark.parametrize("key", ["dataset", "config", "seed", "preset"])
+def test_a_run_file_that_lacks_an_entry(key, folder):
+    info = json.loads((folder / "run.json").read_text())
+    del info[key]
+    (folder / "run.json").write_text(json.dumps(info))
+    with pytest.raises(RunError, match=r"run\.json: not a run of this version"):
+        open_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        (name, damage)
+        for name in (*WEIGHTS, "prior.safetensors", "planner.json", "run.json", "taxonomy.json")
+        for damage in ("halved", "one byte short", "empty", "garbage", "gone", "folder")
+        if (name, damage) != ("taxonomy.json", "gone")  # as in runs of earlier versions
+    ],
+)
+def test_damaged_files_name_themselves(name, damage, folder):
+    path = folder / name
+    content = path.read_bytes().rstrip(b"\n")
+    path.unlink()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "gone":
+        path.write_bytes(
+            {
+                "halved": content[: len(content) // 2],
+                "one byte short": content[:-1],
+                "empty": b"",
+                "garbage": b"\x80\x04garbage" * 20,
+            }[damage]
+        )
+    with pytest.raises(RunError, match=name.replace(".", r"\.")):
+        open_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"nonsense": 1}, "nonsense"),
+        ({"format_version": 2}, "format_version"),
+        ({"horizon": "three"}, "horizon"),
+        ({"horizon": None}, "horizon"),
+        ({"seed": "zero"}, "seed"),
+        ({"selection": "guessed"}, "selection"),
+        ({"config": []}, "config"),
+        ({"finished": "perhaps"}, "finished"),
+        ({"dataset": "world"}, "dataset"),
+        ({"dataset": {"name": "world", "path": "/", "fingerprint": 3}}, "dataset.fingerprint"),
+        ({"parameters": {"energy field": "many"}}, "parameters.energy field"),
+        ({"tasks_without_training": {"4": 1}}, "tasks_without_training"),
+        ({"config": {"preset": "paper", "nonsense": {}}}, "config: setting 'nonsense'"),
+        (
+            {"config": {"preset": "paper", "field": {"width": "wide"}}},
+            r"config: setting 'field\.width'",
+        ),
+        ({"config": {"field": {}}}, "config: setting 'preset'"),
+        ({"method": "oracle"}, "no method 'oracle'"),
+    ],
+)
+def test_a_run_file_with_something_else_is_refused(change, place, folder, world):
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**info, **change}))
+    with pytest.raises(
+        RunError, match=rf"run\.json: (not a run of this version \()?{place}"
+    ) as caught:
+        open_run(folder)
+    assert len(str(caught.value)) < 500
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RunError, match=r"run\.json: (not a run|format)|holds a run with another"):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+
+
+def test_no_run_at_all(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(
+            RunError,
+            match=r"run\.json: no such file\. Expected a run folder as cefito train makes it",
+        ):
+            open_run(path)
+
+
+def test_a_horizon_longer_than_every_video(world, tmp_path):
+    with pytest.raises(
+        DataError, match=r"split 'train' gives no windows of horizon 50 .*Choose a shorter horizon"
+    ):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=50, seed=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("horizon", [0, -1])
+def test_no_horizon(horizon, world, tmp_path):
+    with pytest.raises(DataError, match=f"horizon {horizon}: expected a positive number"):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=horizon, seed=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_generators_cannot_take(seed, world, tmp_path):
+    with pytest.raises(ConfigError, match=f"seed {seed}"):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=seed)
+    assert list(tmp_path.iterdir()) == []
+
+
+def full_disk(monkeypatch, *names):
+    """Files of these names can no longer be written."""
+    write = Path.write_bytes
+
+    def write_bytes(self, data):
+        if any(self.name.startswith(f".{name}.") for name in names):
+            write(self, data[:10])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *WEIGHTS,
+        "prior.safetensors",
+        "planner.json",
+        "run.json",
+        "taxonomy.json",
+        "checkpoint.safetensors",
+        "metrics.jsonl",
+    ],
+)
+def test_a_full_disk_leaves_the_files_that_were_there(name, folder, world, monkeypatch):
+    if name == "checkpoint.safetensors":  # one that still has to be written
+        shutil.rmtree(folder / "field")
+    before = snapshot(folder)
+    full_disk(monkeypatch, name)
+    with pytest.raises(RunError, match=f"{name}: could not be written .No space left on device"):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0)
+    after = snapshot(folder)
+    after.pop("field/metrics.jsonl", None)
+    before.pop("field/metrics.jsonl", None)
+    assert after == before
+    open_run(folder)
+
+
+def test_a_training_that_could_not_be_saved_goes_on_when_there_is_space(
+    trained, world, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        full_disk(patch, "planner.json")
+        with pytest.raises(RunError, match=r"planner\.json: could not be written"):
+            train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    with pytest.raises(RunError, match="has not finished"):
+        open_run(tmp_path / "run")
+    again = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert all(training.resumed for training in again.info.training.values())
+    assert same_weights(tmp_path / "run", trained.folder)
+    assert list((tmp_path / "run").rglob(".*")) == []
+
+
+def test_without_tensorboard(trained, world, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0)
+    assert same_weights(run.folder, trained.folder)
+    assert not (run.folder / "field" / "tensorboard").exists()
+
+
+def test_validation_is_held_out_where_there_is_no_such_split(tiny_dataset, tmp_path):
+    assert all(video.split != "val" for video in tiny_dataset.videos)
+    run = train_run(tiny_dataset, tmp_path / "run", config=CONFIG, horizon=1, seed=0)
+    assert run.info.windows == {"train": 24, "val": 1}
+    assert open_run(run.folder).planner.horizon == 1
+
+
+# Other methods, other selections, shared trainings
+
+
+@pytest.fixture(scope="module")
+def frequent(world, tmp_path_factory):
+    """A finished run of another method, not to be changed."""
+    return train_run(
+        world,
+        tmp_path_factory.mktemp("runs") / "run",
+        config=CONFIG,
+        horizon=3,
+        seed=0,
+        method="frequent",
+    )
+
+
+def steps_of(monkeypatch):
+    """The networks whose steps are trained from now on."""
+    trained, step = [], trainer._Training._step
+    monkeypatch.setattr(
+        trainer._Training,
+        "_step",
+        lambda self, *rest: (trained.append(type(self.module).__name__), step(self, *rest))[1],
+    )
+    return trained
+
+
+def test_a_run_of_another_method(frequent, world):
+    assert {path.name for path in frequent.folder.iterdir()} == {
+        "run.json",
+        "taxonomy.json",
+        "manifest.json",
+        "videos.json",
+        "frequent.json",
+        "classifier.safetensors",
+        "classifier",
+    }
+    opened = open_run(frequent.folder)
+    assert (opened.method, opened.horizon, opened.info.selection) == ("frequent", 3, "held-out")
+    assert opened.info == frequent.info
+    assert opened.taxonomy == world.taxonomy
+    assert opened.info.parameters == {"task classifier": opened.planner.task_model.parameters}
+    assert "tasks_without_training" not in json.loads((frequent.folder / "run.json").read_text())
+    for left, right in zip(
+        frequent.planner.plan(queries(world), 3),
+        opened.planner.plan(queries(world), 3),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(left.actions, right.actions)
+        np.testing.assert_array_equal(left.energies, right.energies)
+
+
+def test_a_method_without_settings_or_training(world, tmp_path):
+    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="nearest")
+    assert {path.name for path in run.folder.iterdir()} == {
+        "run.json",
+        "taxonomy.json",
+        "manifest.json",
+        "videos.json",
+        "windows.safetensors",
+    }
+    assert (run.info.parameters, run.info.training) == ({}, {})
+    # it uses no settings, so others are no other run
+    train_run(world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest")
+    with pytest.raises(RunError, match="holds a run with another method"):
+        train_run(world, run.folder, config=CONFIG, horizon=3, seed=0, method="frequent")
+
+
+def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
+    folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
+    train_run(
+        world,
+        folder,
+        config=load_config("paper", overrides={**TINY, "field.depth": 2}),
+        horizon=3,
+        seed=0,
+        method="frequent",
+    )
+    with pytest.raises(RunError, match="holds a run with another config"):
+        train_run(
+            world,
+            folder,
+            config=load_config("paper", overrides={**TINY, "classifier.dropout": 0.5}),
+            horizon=3,
+            seed=0,
+            method="frequent",
+        )
+
+
+def test_no_such_method(world, tmp_path):
+    with pytest.raises(ConfigError, match=r"no method 'oracle'; there are cefito, .*frequent"):
+        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="oracle")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("selection", ["held-out", "published"])
+def test_what_is_trained_and_chosen_on(selection, world, tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        "cefito.planners.simple.frequent.FrequentPlanner.fit",
+        lambda *windows, **__: (given.append(windows), 1 / 0),
+    )
+    with pytest.raises(ZeroDivisionError):
+        train_run(
+            world,
+            tmp_path / "run",
+            config=CONFIG,
+            horizon=3,
+            seed=0,
+            method="frequent",
+            selection=selection,
+        )
+    ((train, val),) = given
+    assert val.split == ("val" if selection == "held-out" else "test")
+    assert not set(train.video) & set(val.video)
+    assert {world.videos[index].split for index in train.video} == {"train"}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["selection"] == selection
+
+
+def test_another_selection_is_another_run(frequent, world, tmp_path):
+    folder = Path(shutil.copytree(frequent.folder, tmp_path / "copy"))
+    with pytest.raises(RunError, match="holds a run with another selection"):
+        train_run(
+            world,
+            folder,
+            config=CONFIG,
+            horizon=3,
+            seed=0,
+            method="frequent",
+            selection="published",
+        )
+    run = train_run(
+        world,
+        tmp_path / "run",
+        config=CONFIG,
+        horizon=3,
+        seed=0,
+        method="frequent",
+        selection="published",
+    )
+    assert run.info.windows["val"] == len(cut_windows(world, horizon=3, split="test"))
+    (tmp_path / "run" / "run.json").unlink()
+    shutil.rmtree(tmp_path / "copy" / "classifier")
+    shutil.copytree(tmp_path / "run" / "classifier", tmp_path / "copy" / "classifier")
+    # nor is its checkpoint taken for this one's
+    with pytest.raises(RunError, match="cannot be resumed with these"):
+        train_run(world, folder, config=CONFIG, horizon=3, seed=0, method="frequent")
+
+
+def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypatch):
+    steps, shared = steps_of(monkeypatch), tmp_path / "trainings"
+    given = {"config": CONFIG, "horizon": 3, "seed": 0, "trainings": shared}
+    first = train_run(world, tmp_path / "first", method="frequent", **given)
+    assert set(steps) == {"TaskClassifier"}
+    assert (first.folder / "classifier.safetensors").read_bytes() == (
+        frequent.folder / "classifier.safetensors"
+    ).read_bytes()
+    steps.clear()
+    second = train_run(world, tmp_path / "second", **given)
+    assert set(steps) == {"ChainNetwork", "EnergyField"}
+    assert same_weights(second.folder, trained.folder)  # as without sharing
+    assert {path.name.split("-")[0] for path in shared.iterdir()} == {
+        "classifier",
+        "field",
+        "chain",
+    }
+    # checkpoints lie with the trainings
+    assert all(path.is_file() for path in second.folder.iterdir())
+    assert second.info.training["task classifier"].resumed is True
+    steps.clear()
+    train_run(world, tmp_path / "third", method="frequent", selection="published", **given)
+    train_run(world, tmp_path / "fourth", method="frequent", **{**given, "seed": 1})
+    train_run(world, tmp_path / "fifth", method="frequent", **{**given, "horizon": 2})
+    assert len(list(shared.glob("classifier-*"))) == 4
+    assert set(steps) == {"TaskClassifier"}
+
+
+def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer._Training, "__init__", lambda *_: 1 / 0)
+    before = snapshot(folder)
+    again = train_run(world, folder, config=CONFIG, horizon=3, seed=0, reuse=True)
+    assert snapshot(folder) == before
+    assert again.info.finished
+    copied = Path(shutil.copytree(frequent.folder, tmp_path / "frequent"))
+    assert train_run(
+        world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
+    ).planner.name
+    with pytest.raises(RunError, match="holds a run with another seed"):
+        train_run(world, copied, config=CONFIG, horizon=3, seed=1, method="frequent", reuse=True)
+    (copied / "classifier.safetensors").write_bytes(b"")
+    with pytest.raises(RunError, match=r"classifier\.safetensors: has changed since"):
+        train_run(world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True)
+    with pytest.raises(ZeroDivisionError):  # nothing to be opened there
+        train_run(
+            world, tmp_path / "new", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
+        )
+
+
+def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train_run(
+            world,
+            tmp_path / "run",
+            config=CONFIG,
+            horizon=3,
+            seed=0,
+            method="frequent",
+            reuse=True,
+            progress=stopping_after(1),
+        )
+    run = train_run(
+        world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
+    )
+    assert run.info.finished
+    assert (run.folder / "classifier.safetensors").read_bytes() == (
+        frequent.folder / "classifier.safetensors"
+    ).read_bytes()
+
+
+def test_fields_of_before_keep_their_epsilon(folder):
+    assert open_run(folder).planner.field.config.observation_epsilon == 1e-5
+    for name in ("run.json", "planner.json"):
+        value = json.loads((folder / name).read_text())
+        del value["config"]["field"]["observation_epsilon"]
+        (folder / name).write_text(json.dumps(value))
+    assert open_run(folder).planner.field.config.observation_epsilon == 1e-6
+
+
+def test_a_training_that_is_refused_leaves_no_folder(world, tmp_path):
+    config = load_config("paper", overrides={**TINY, "training.negatives.count": 10**8})
+    with pytest.raises(CefitoError, match="negatives"):
+        train_run(world, tmp_path / "new" / "run", config=config, horizon=3, seed=0)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,421 @@
+"""Searches of fields of several parts, some of which read sequences from their end."""
+
+import itertools
+import zlib
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.errors import ConfigError
+from cefito.field import FieldConfig, IncrementalField, incremental_field, make_field
+from cefito.field.composite_field import named_parts
+from cefito.search import (
+    AutoSearch,
+    BeamSearch,
+    Constraints,
+    ExhaustiveSearch,
+    GuidedSearch,
+    NaiveSearch,
+    Objective,
+    Problem,
+    StepCosts,
+)
+from cefito.search import exhaustive as module
+from cefito.search.component import parts_of
+from cefito.search.composite_search import split
+
+from .conftest import (
+    DummyField,
+    Impatient,
+    everything,
+    listed,
+    problem,
+    problems_of,
+)
+
+
+@dataclass(frozen=True)
+class DummyPart:
+    energies: DummyField
+    reversed: bool
+    weight: float = 1.0
+
+
+class DummyJoint:
+    """Dummy fields that add up; energies are whole numbers, so that sums are exact."""
+
+    def __init__(self, horizon, *directions, weights=(), **more):
+        self.horizon, self.device = horizon, torch.device("cpu")
+        weights = weights or (1.0,) * len(directions)
+        self._parts = tuple(
+            DummyPart(DummyField(horizon, salted(number), **more), direction == "b", weight)
+            for number, (direction, weight) in enumerate(zip(directions, weights, strict=True))
+        )
+
+    def parts(self):
+        return self._parts
+
+    def function(self, initial, goal, sequence):
+        return sum(
+            part.weight
+            * (
+                part.energies.function(goal, initial, sequence[::-1])
+                if part.reversed
+                else part.energies.function(initial, goal, sequence)
+            )
+            for part in self._parts
+        )
+
+    def energy(self, initial, goal, actions):
+        return sum(
+            part.weight
+            * (
+                part.energies.energy(goal, initial, actions.flip(-1))
+                if part.reversed
+                else part.energies.energy(initial, goal, actions)
+            )
+            for part in self._parts
+        )
+
+    @property
+    def nodes(self):
+        """Prefixes and suffixes computed."""
+        return sum(len(part.energies.nodes) for part in self._parts)
+
+    @property
+    def roots(self):
+        return sum(part.energies.roots for part in self._parts)
+
+
+def salted(number):
+    """An energy without structure that differs from part to part."""
+
+    def function(initial, goal, sequence):
+        return zlib.crc32(repr((number, initial, goal, sequence)).encode()) % 17
+
+    return function
+
+
+COMPOSITIONS = ("b", "bf", "ff", "bbff", "fbf")
+SEARCHES = {
+    "naive": NaiveSearch(batch=7),
+    "exhaustive": ExhaustiveSearch(),
+    "exhaustive in little memory": ExhaustiveSearch(memory_mib=300 / 2**20),
+    "exhaustive in no memory": ExhaustiveSearch(memory_mib=1e-9),
+    "screened": ExhaustiveSearch(screening="on"),
+    "screened in little memory": ExhaustiveSearch(screening="on", memory_mib=300 / 2**20),
+    "beam": BeamSearch(width=10**6),
+    "guided": GuidedSearch(proposals=10**6),
+    "auto": AutoSearch(
+        exhaustive=ExhaustiveSearch(), guided=GuidedSearch(proposals=10**6), budget_gflop=1e-4
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@settings(deadline=None, max_examples=40)
+@given(
+    data=st.data(),
+    horizon=st.integers(1, 4),
+    top_k=st.sampled_from([1, 5, 100]),
+    count=st.integers(1, 3),
+    composition=st.sampled_from(COMPOSITIONS),
+)
+def test_all_searches_agree(name, data, horizon, top_k, count, composition):
+    """With constraints, finite and infinite costs and guides: one answer, from a full list."""
+    sets = st.sampled_from([(4,), (2, 9), (0, 3, 7), (0, 3, 7)])
+    problems = [
+        data.draw(problems_of(horizon, data.draw(sets), goal=goal)) for goal in range(count)
+    ]
+    dummy = DummyJoint(horizon, *composition)
+    expected = [everything(one, horizon, dummy.function) for one in problems]
+    if not all(expected):
+        with pytest.raises(ConfigError):
+            SEARCHES[name].search(dummy, problems, top_k)
+        assert not dummy.nodes
+        return
+    impatient = Impatient()
+    found = SEARCHES[name].search(dummy, problems, top_k, impatient.watch)
+    for plans, every in zip(found, expected, strict=True):
+        assert listed(plans) == every[:top_k]
+        assert plans.exact
+        assert plans.evaluated.leaves == len(every)
+    assert impatient.advanced == pytest.approx(count)
+    if name != "naive":
+        tokens = sum(plans.evaluated.token_forwards for plans in found)
+        roots = tokens - 2 * dummy.nodes
+        assert 0 < roots <= dummy.roots * count
+
+
+@pytest.mark.parametrize(("horizon", "size"), [(1, 5), (3, 4), (4, 3), (5, 1)])
+def test_effort_of_both_directions_is_that_of_two_walks(horizon, size):
+    dummy = DummyJoint(horizon, "b", "f")
+    problems = [problem(goal, range(size)) for goal in range(3)]
+    walk = 1 + 2 * sum(size**level for level in range(1, horizon + 1))
+    for plans in ExhaustiveSearch().search(dummy, problems, 1):
+        assert plans.evaluated.leaves == size**horizon
+        assert plans.evaluated.token_forwards == 2 * walk
+    for part in dummy.parts():
+        assert len(set(part.energies.nodes)) == len(part.energies.nodes)
+
+
+def test_only_what_leads_to_an_allowed_sequence_is_computed():
+    """Forward the prefixes of allowed sequences, backward their suffixes, each once."""
+    dummy = DummyJoint(4, "b", "f")
+    one = problem(0, range(5), constraints=Constraints(pinned=((1, 2), (2, 0), (4, 3))))
+    (plans,) = ExhaustiveSearch().search(dummy, [one], 10)
+    assert plans.evaluated.leaves == 5
+    assert plans.evaluated.token_forwards == (1 + 2 * (1 + 1 + 5 + 5)) + (1 + 2 * (1 + 5 + 5 + 5))
+
+
+def test_memory_splits_the_enumeration_at_both_ends():
+    """A number of four bytes a leaf in half of the bound; every block keeps to it."""
+    bound = 2 * 4 * 64
+    dummy = DummyJoint(4, "b", "f")
+    one = problem(1, range(4))
+    (plans,) = ExhaustiveSearch(memory_mib=bound / 2**20).search(dummy, [one], 5)
+    assert listed(plans) == everything(one, 4, dummy.function)[:5]
+    assert plans.exact
+    for part in dummy.parts():
+        leaves = part.energies.leaves
+        assert len(leaves) == len(set(leaves)) == 256
+    walk = 1 + 2 * (4 + 16 + 64 + 256)
+    assert 2 * walk < plans.evaluated.token_forwards < 2.6 * walk
+
+
+@settings(deadline=None)
+@given(
+    widths=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    most=st.integers(1, 300),
+)
+def test_blocks_make_up_the_whole(widths, most):
+    blocks = list(split([np.arange(width) for width in widths], most))
+    assert all(prod(len(choice) for choice in block) <= most for block in blocks)
+    sequences = [
+        sequence
+        for block in blocks
+        for sequence in itertools.product(*(choice.tolist() for choice in block))
+    ]
+    assert sorted(sequences) == sorted(itertools.product(*(range(width) for width in widths)))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("screening", ["off", "on"])
+@pytest.mark.parametrize("patience", [0, 1, 2, 5, 9, 14])
+def test_stopping(patience, screening, sparse):
+    """What is returned bears its true energies and is not called exact."""
+    dummy, impatient = DummyJoint(3, "b", "f", child_bytes=10), Impatient(patience)
+    constraints = Constraints(forbidden=(0,)) if sparse else Constraints()
+    problems = [problem(goal, range(6), constraints=constraints) for goal in range(2)]
+    found = ExhaustiveSearch(memory_mib=2000 / 2**20, screening=screening).search(
+        dummy, problems, 4, impatient.watch
+    )
+    assert impatient.advanced <= 2
+    assert [plans.exact for plans in found] == [False, False]
+    assert len(found[0]) == 4 * (patience > 0)
+    for plans, one in zip(found, problems, strict=True):
+        assert set(listed(plans)) <= set(everything(one, 3, dummy.function))
+        assert listed(plans) == sorted(listed(plans))
+
+
+def test_a_part_that_diverged():
+    for value in (float("inf"), float("nan")):
+        dummy = DummyJoint(2, "b", "f")
+        dummy.parts()[1].energies.function = lambda *_, own=value: own
+        (plans,) = ExhaustiveSearch().search(dummy, [problem(0, range(4))], 3)
+        assert plans.energies.tolist() == [np.inf] * 3
+        assert plans.actions.tolist() == [[0, 0], [0, 1], [0, 2]]
+
+
+def test_screening_rescores_by_all_parts(monkeypatch):
+    monkeypatch.setattr(module, "KEPT", 200)
+    monkeypatch.setattr(module, "sample_size", lambda _: 40)
+
+    def error(initial, goal, sequence):
+        return (zlib.crc32(repr((goal, sequence, initial)).encode()) % 2001 - 1000) / 4000
+
+    dummy = DummyJoint(3, "b", "f", error=error)
+    one = problem(0, range(10))
+    (plans,) = ExhaustiveSearch(screening="on").search(dummy, [one], 5)
+    assert [row[2] for row in listed(plans)] == [
+        row[2] for row in everything(one, 3, dummy.function)[:5]
+    ]
+    for part in dummy.parts():
+        assert part.energies.coarse_nodes == 10 + 100 + 1000
+        again = len(part.energies.leaves) - 1000
+        assert 5 <= again <= 200 + 41
+
+
+def test_a_field_of_its_own_is_its_only_part():
+    dummy = DummyField(2, salted(0))
+    (part,) = parts_of(dummy)
+    assert (part.energies, part.reversed, part.weight) == (dummy, False, 1.0)
+
+
+def test_budgets_count_all_parts():
+    """An exact search of two parts costs twice as much; guided search refines half as long."""
+    exhaustive, guided = ExhaustiveSearch(), GuidedSearch()
+    one = problem(0, range(4))
+    tokens = 1 + 2 * (4 + 16 + 64)
+    auto = AutoSearch(exhaustive=exhaustive, guided=guided, budget_gflop=tokens * 1000 / 1e9)
+    assert auto.affordable(DummyField(3, salted(0)), one)
+    assert not auto.affordable(DummyJoint(3, "b", "f"), one)
+    one = problem(0, range(9))
+    spent = []
+    for parts in ("f", "bf"):
+        search = GuidedSearch(budget_gflop=2e-3)
+        (plans,) = search.search(DummyJoint(5, *parts), [one], 1)
+        spent.append(plans.evaluated.token_forwards)
+    assert spent[1] <= 1.3 * spent[0]
+
+
+def random_field(seed, *, horizon, directions="both", members=1, skip=False):
+    """A field whose every parameter is random and matters, over 7 actions."""
+    generator = torch.Generator().manual_seed(seed)
+    made = make_field(
+        config=FieldConfig(
+            width=16,
+            depth=2,
+            heads=2,
+            mlp_ratio=2,
+            action_dim=8,
+            goal_skip=skip,
+            action_encoding="observed" if skip else "auto",
+            directions=directions,
+            members=members,
+        ),
+        observation_dim=20,
+        action_count=7,
+        horizon=horizon,
+        action_vectors=torch.randn(7, 20, generator=generator) if skip else None,
+    )
+    with torch.no_grad():
+        for _, part in named_parts(made):
+            part.reset(generator)
+            for parameter in part.parameters():
+                spread = max(parameter.shape, default=1) ** -0.5
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
+    return made
+
+
+def random_problems(seed, sets, **more):
+    generator = np.random.default_rng(seed)
+    return [
+        Problem(
+            initial=generator.standard_normal(20).astype(np.float32),
+            goal=generator.standard_normal(20).astype(np.float32),
+            actions=tuple(allowed),
+            **more,
+        )
+        for allowed in sets
+    ]
+
+
+def assert_same(fast, slow):
+    """The same scores, and the same plans but where neighbours are equal to rounding."""
+    np.testing.assert_allclose(fast.energies, slow.energies, rtol=1e-5)
+    np.testing.assert_allclose(fast.scores, slow.scores, rtol=1e-5)
+    gaps = np.abs(np.diff(slow.scores)) > 1e-4 * np.abs(slow.scores[1:])
+    clear = np.r_[True, gaps] & np.r_[gaps, True]
+    assert (fast.actions[clear] == slow.actions[clear]).all()
+    assert fast.exact
+    assert slow.exact
+
+
+KINDS = ("free", "constraints", "costs", "infinite costs")
+
+
+def problems_of_kind(kind, seed, horizon):
+    generator = np.random.default_rng(seed)
+    costs = [generator.random((4,) * min(step + 1, 3)) for step in range(horizon)]
+    if kind == "infinite costs":
+        costs = [np.where(generator.random(cost.shape) < 0.2, np.inf, cost) for cost in costs]
+    chain = StepCosts(costs=tuple(costs)) if "costs" in kind else None
+    constraints = Constraints(forbidden=(0,)) if kind == "constraints" else Constraints()
+    return random_problems(
+        seed,
+        [range(4), range(3, 7), range(4)],
+        objective=Objective(temperature=0.5, chain=chain),
+        constraints=constraints,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=12)
+@given(
+    seed=st.integers(0, 10_000),
+    horizon=st.integers(1, 4),
+    directions=st.sampled_from(["forward", "both", "both"]),
+    members=st.integers(1, 3),
+    screening=st.sampled_from(["off", "on"]),
+    memory=st.sampled_from([1e-3, 0.05, 1024]),
+    skip=st.booleans(),
+)
+def test_exhaustive_equals_naive(kind, seed, horizon, directions, members, screening, memory, skip):
+    made = random_field(seed, horizon=horizon, directions=directions, members=members, skip=skip)
+    field, problems = incremental_field(made), problems_of_kind(kind, seed, horizon)
+    try:
+        slow = NaiveSearch(batch=100).search(field, problems, 8)
+    except ConfigError:  # the infinite costs forbid all
+        return
+    fast = ExhaustiveSearch(memory_mib=memory, screening=screening).search(field, problems, 8)
+    for ours, theirs in zip(fast, slow, strict=True):
+        assert_same(ours, theirs)
+        assert ours.evaluated.leaves == theirs.evaluated.leaves
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("members", [1, 2])
+def test_guided_and_beam_search_find_the_best(members, kind):
+    horizon = 4
+    field = incremental_field(random_field(3, horizon=horizon, members=members, skip=True))
+    problems = problems_of_kind(kind, 5, horizon)
+    best = ExhaustiveSearch().search(field, problems, 1)
+    for search in (
+        GuidedSearch(proposals=30, starts=8, refinements=64),
+        BeamSearch(width=10**4),
+    ):
+        for ours, theirs in zip(search.search(field, problems, 1), best, strict=True):
+            assert ours.actions.tolist() == theirs.actions.tolist()
+            np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-5)
+
+
+@pytest.mark.parametrize("horizon", [2, 3, 4])
+def test_both_directions_cost_twice_one(horizon):
+    problems = random_problems(0, [range(6), range(1, 7), range(6)])
+    tokens = {
+        directions: sum(
+            plans.evaluated.token_forwards
+            for plans in ExhaustiveSearch().search(
+                incremental_field(random_field(0, horizon=horizon, directions=directions)),
+                problems,
+                1,
+            )
+        )
+        for directions in ("forward", "both")
+    }
+    assert tokens["both"] <= 2.1 * tokens["forward"]
+
+
+def test_one_part_is_walked_as_ever():
+    """The composite of one member and one direction is the field itself."""
+    made = random_field(1, horizon=3, directions="forward")
+    assert isinstance(incremental_field(made), IncrementalField)
+    both = random_field(1, horizon=3, members=2, directions="forward")
+    problems = random_problems(0, [range(5)] * 2)
+    halves = [
+        ExhaustiveSearch().search(IncrementalField(part), problems, 125)
+        for _, part in named_parts(both)
+    ]
+    joined = ExhaustiveSearch().search(incremental_field(both), problems, 125)
+    for *parts, whole in zip(*halves, joined, strict=True):
+        mean = dict.fromkeys(map(tuple, whole.actions.tolist()), 0.0)
+        for part in parts:
+            for row, energy in zip(part.actions.tolist(), part.energies.tolist(), strict=True):
+                mean[tuple(row)] += energy / 2
+        np.testing.assert_allclose(whole.energies, list(mean.values()), rtol=1e-5)

@@ -1,0 +1,257 @@
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cefito.errors import ConfigError
+from cefito.search import StepCosts
+from cefito.search.feasible import Feasible
+
+from .conftest import chain_cost, chains, constraint_sets, satisfies
+
+shapes = st.integers(1, 4).flatmap(
+    lambda size: st.tuples(st.integers(1, 5 if size < 4 else 4), st.just(size))
+)
+
+
+def ranked(chain: StepCosts) -> list[tuple[float, tuple[int, ...]]]:
+    """All sequences of finite cost, cheapest first, ties in their order."""
+    every = [
+        (chain_cost(chain, places), places)
+        for places in itertools.product(range(chain.size), repeat=chain.horizon)
+    ]
+    return sorted(one for one in every if np.isfinite(one[0]))
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), shape=shapes, infinite=st.booleans(), count=st.integers(1, 80))
+def test_cheapest_is_a_sorted_list_of_everything(data, shape, infinite, count):
+    chain = data.draw(chains(*shape, infinite=infinite))
+    expected = ranked(chain)
+    found = chain.cheapest(count)
+    assert (
+        list(zip(found.costs.tolist(), map(tuple, found.sequences.tolist()), strict=True))
+        == expected[:count]
+    )
+    assert found.complete
+    rest = expected[count:]
+    assert found.bound <= rest[0][0] if rest else found.bound == np.inf
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    data=st.data(),
+    shape=shapes,
+    infinite=st.booleans(),
+    count=st.integers(1, 40),
+    most=st.sampled_from([1, 8, 1 << 17]),
+)
+def test_cheapest_within_constraints(data, shape, infinite, count, most):
+    chain, actions = data.draw(chains(*shape, infinite=infinite)), tuple(range(shape[1]))
+    constraints = data.draw(constraint_sets(shape[0], actions))
+    try:
+        children = Feasible(constraints, actions, shape[0]).children
+    except ConfigError:
+        return
+    expected = [one for one in ranked(chain) if satisfies(one[1], constraints)]
+    found = chain.cheapest(count, children, most=most)
+    listed = list(zip(found.costs.tolist(), map(tuple, found.sequences.tolist()), strict=True))
+    assert found.costs.tolist() == sorted(found.costs.tolist())
+    assert len(set(listed)) == len(listed) <= count
+    assert set(listed) <= set(expected)
+    others = [cost for cost, places in expected if (cost, places) not in listed]
+    assert not others or found.bound <= min(others)
+    if most > 8:
+        assert found.complete
+    if found.complete:
+        assert found.costs.tolist() == [cost for cost, _ in expected[:count]]
+        if found.bound == np.inf:
+            assert listed == expected[:count]
+
+
+def test_a_narrow_search_says_that_it_may_have_missed_something():
+    """The lower bound of the kept prefix is not attained: what follows it cheaply is forbidden."""
+    chain = StepCosts(costs=(np.array([0.0, 1.0]), np.array([[0.0, 9.0], [3.0, 3.0]])))
+
+    def children(prefixes):
+        allowed = np.ones((len(prefixes), 2), dtype=np.bool_)
+        if prefixes.shape[1]:
+            allowed[prefixes[:, 0] == 0, 0] = False
+        return allowed
+
+    narrow = chain.cheapest(1, children, most=1)
+    assert (narrow.sequences.tolist(), narrow.costs.tolist(), narrow.bound, narrow.complete) == (
+        [[0, 1]],
+        [9.0],
+        4.0,
+        False,
+    )
+    wide = chain.cheapest(1, children)
+    assert (wide.sequences.tolist(), wide.costs.tolist(), wide.complete) == ([[1, 0]], [4.0], True)
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), shape=shapes, infinite=st.booleans())
+def test_cost_children_and_costs_to_go(data, shape, infinite):
+    chain = data.draw(chains(*shape, infinite=infinite))
+    horizon, size = shape
+    every = list(itertools.product(range(size), repeat=horizon))
+    costs = [chain_cost(chain, places) for places in every]
+    assert chain.cost(np.array(every)).tolist() == costs
+    remaining = chain.to_go()
+    assert len(remaining) == horizon + 1
+    for length in range(horizon):
+        prefixes = list(itertools.product(range(size), repeat=length))
+        children = chain.children(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length))
+        cost = chain.costs[length]
+        for prefix, row in zip(prefixes, children.tolist(), strict=True):
+            assert row == [
+                float(cost[(*prefix, place)[length + 1 - cost.ndim :]]) for place in range(size)
+            ]
+            done = sum(
+                float(chain.costs[step][prefix[step + 1 - chain.costs[step].ndim : step + 1]])
+                for step in range(length)
+            )
+            if np.isfinite(done):
+                left = remaining[length][prefix[-min(length, 2) :] if length else ()]
+                assert done + left == min(
+                    total
+                    for total, places in zip(costs, every, strict=True)
+                    if places[:length] == prefix
+                )
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), shape=shapes, infinite=st.booleans())
+def test_completions_are_the_cheapest(data, shape, infinite):
+    horizon, size = shape
+    chain = data.draw(chains(horizon, size, infinite=infinite))
+    length = data.draw(st.integers(0, horizon))
+    prefixes = list(itertools.product(range(size), repeat=length))
+    full = chain.completions(np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length))
+    assert full.shape == (len(prefixes), horizon)
+    for prefix, sequence in zip(prefixes, map(tuple, full.tolist()), strict=True):
+        assert sequence[:length] == prefix
+        ways = [
+            (chain_cost(chain, (*prefix, *rest)), (*prefix, *rest))
+            for rest in itertools.product(range(size), repeat=horizon - length)
+        ]
+        assert (chain_cost(chain, sequence), sequence) == min(ways) or min(ways)[0] == np.inf
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), shape=shapes)
+def test_completions_keep_to_the_constraints(data, shape):
+    horizon, actions = shape[0], tuple(range(shape[1]))
+    chain, constraints = data.draw(chains(*shape)), data.draw(constraint_sets(shape[0], actions))
+    valid = [
+        places
+        for places in itertools.product(actions, repeat=horizon)
+        if satisfies(places, constraints)
+    ]
+    if not valid:
+        return
+    length = data.draw(st.integers(0, horizon))
+    prefixes = sorted({places[:length] for places in valid})
+    full = chain.completions(
+        np.array(prefixes, dtype=np.int64).reshape(len(prefixes), length),
+        Feasible(constraints, actions, horizon).children,
+    )
+    assert {tuple(row) for row in full.tolist()} <= set(valid)
+    assert [tuple(row[:length]) for row in full.tolist()] == prefixes
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), shape=shapes, factor=st.sampled_from([0.0, 0.5, 3.0]))
+def test_sums_and_multiples(data, shape, factor):
+    one, other = (data.draw(chains(*shape, infinite=True)) for _ in range(2))
+    every = np.array(list(itertools.product(range(shape[1]), repeat=shape[0])))
+    assert (one + other).cost(every).tolist() == (one.cost(every) + other.cost(every)).tolist()
+    expected = np.where(
+        np.isinf(one.cost(every)), np.inf, factor * np.nan_to_num(one.cost(every), posinf=0.0)
+    )
+    assert (one * factor).cost(every).tolist() == expected.tolist()
+    assert (one + StepCosts.free(*shape)).cost(every).tolist() == one.cost(every).tolist()
+
+
+def test_free():
+    chain = StepCosts.free(3, 2)
+    assert (chain.horizon, chain.size) == (3, 2)
+    assert chain.cheapest(3).sequences.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 0]]
+    assert chain.cheapest(100).sequences.tolist() == [
+        list(places) for places in itertools.product(range(2), repeat=3)
+    ]
+
+
+def test_nothing_is_possible():
+    found = StepCosts(costs=(np.full(2, np.inf), np.zeros(2))).cheapest(5)
+    assert found.sequences.shape == (0, 2)
+    assert found.complete
+    assert found.bound == np.inf
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(2,), (2, 3)], r"step 2 have shape \[2, 3\]; expected one to 2 axes of 2"),
+        ([(2, 2)], r"step 1 have shape \[2, 2\]; expected one to 1 axes of 2"),
+        ([(2,), (2, 2, 2)], r"step 2 have shape \[2, 2, 2\]; expected one to 2 axes of 2"),
+        ([(2,), (2,), (2,), (2, 2, 2, 2)], r"step 4 .* expected one to 3 axes of 2"),
+        ([(2,), (3,)], r"step 2 have shape \[3\]"),
+        ([(2,), ()], r"step 2 have shape \[\]"),
+    ],
+)
+def test_bad_shapes(shapes, message):
+    with pytest.raises(ConfigError, match=message):
+        StepCosts(costs=tuple(np.zeros(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize(("horizon", "size"), [(3, 3), (2, 4)])
+def test_chains_of_different_shapes_do_not_add(horizon, size):
+    message = f"2 steps and 3 actions cannot be added to those of {horizon} steps and {size}"
+    with pytest.raises(ConfigError, match=message):
+        StepCosts.free(2, 3) + StepCosts.free(horizon, size)
+
+
+@pytest.mark.parametrize("forbidding", [False, True])
+def test_sums_and_multiples_say_what_their_tables_say(forbidding):
+    """Worked out step by step they are, to the bit, what summing all tables first gives."""
+    generator = np.random.default_rng(1)
+    one, two = (
+        StepCosts(costs=tuple(generator.random((4,) * axes) for axes in (1, 2, 3)))
+        for _ in range(2)
+    )
+    if forbidding:
+        one.costs[1][2, 0] = np.inf
+    both = (one * 0.3 + two * 1.7) + one
+    tables = [
+        (np.where(np.isinf(first), np.inf, 0.3 * first) + 1.7 * second) + first
+        for first, second in zip(one.costs, two.costs, strict=True)
+    ]
+    whole = StepCosts(costs=tuple(tables))
+    assert (both.horizon, both.size) == (3, 4)
+    assert both.finite == whole.finite == (not forbidding)
+    sequences = np.array(list(itertools.product(range(4), repeat=3)))
+    for step in range(3):
+        assert both.table(step).tobytes() == whole.table(step).tobytes()
+        assert both.step(step, sequences).tobytes() == whole.step(step, sequences).tobytes()
+        prefixes = sequences[:, :step]
+        np.testing.assert_array_equal(both.children(prefixes), whole.children(prefixes))
+    assert both.cost(sequences).tobytes() == whole.cost(sequences).tobytes()
+    ours, theirs = both.cheapest(10), whole.cheapest(10)
+    assert ours.sequences.tolist() == theirs.sequences.tolist()
+    assert ours.costs.tobytes() == theirs.costs.tobytes()
+
+
+def test_sums_share_the_tables_they_are_made_of():
+    """A sum holds its parts and nothing of its own, so that the tables of a task are kept once."""
+    large = StepCosts(costs=(np.zeros(60), np.zeros((60, 60)), np.zeros((60, 60, 60))))
+    tracemalloc.start()
+    sums = [large * 0.5 + StepCosts.free(3, 60) for _ in range(100)]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(sums) == 100
+    assert most < large.costs[2].nbytes

@@ -1,0 +1,243 @@
+"""Who may come in, how much may be sent, and what is written of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+
+import anyio
+import pytest
+
+from cefito.errors import ConfigError
+from cefito.serve.metrics import Metrics
+from cefito.serve.middleware import RequestMiddleware
+from cefito.serve.settings import TOKEN_VARIABLE, Limits, read_token
+
+TOKEN = "correct horse battery staple"
+
+
+@pytest.fixture(scope="module")
+def closed(serving):
+    """A client of a service with a token."""
+    return serving(token=TOKEN)
+
+
+def basic(user, password):
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "header", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic("anyone", TOKEN), basic("", TOKEN)]
+)
+def test_the_token_lets_in(closed, header):
+    assert closed.get("/v1/model", headers={"authorization": header}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer wrong",
+        f"Bearer {TOKEN}x",
+        f"Token {TOKEN}",
+        TOKEN,
+        basic(TOKEN, ""),
+        "Basic %%%",
+        "Basic " + base64.b64encode(b"\xff\xfe").decode(),
+        "Bearer \xe9",
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/model", "/metrics", "/docs", "/", "/nothing"])
+def test_nothing_else_does(closed, header, path):
+    headers = {} if header is None else {"authorization": header.encode("latin-1")}
+    response = closed.get(path, headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"].startswith("Basic")
+    assert TOKEN not in response.text
+
+
+def test_whoever_watches_needs_no_token(closed):
+    assert closed.get("/health").status_code == closed.get("/ready").status_code == 200
+
+
+def test_the_name_that_it_is_called_by(serving):
+    client = serving(hosts=("localhost", "::1"))
+    for host in ("localhost", "LOCALHOST:8000", "[::1]:80"):
+        assert client.get("/health", headers={"host": host}).status_code == 200
+    for host in ("evil.example", "evil.example:8000", "localhost.evil.example", "[::2]", ""):
+        response = client.get("/health", headers={"host": host})
+        assert response.status_code == 421
+        assert response.json()["type"] == "urn:cefito:host"
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_pages_of_other_sites_cannot_ask(client, site):
+    headers = {"sec-fetch-site": site}
+    assert client.post("/v1/plan", json={}, headers=headers).status_code == 403
+    assert client.get("/v1/model", headers=headers).status_code == 200  # and cannot read it
+    assert "access-control-allow-origin" not in client.get("/v1/model", headers=headers).headers
+
+
+def test_requests_have_ids(client):
+    given = client.get("/health", headers={"x-request-id": "abc-1.2_3"})
+    assert given.headers["x-request-id"] == "abc-1.2_3"
+    for odd in ("", "a b", "x" * 65, "é".encode(), "a\tb"):
+        made = client.get("/health", headers={"x-request-id": odd}).headers["x-request-id"]
+        assert len(made) == 32
+        assert made != odd
+
+
+def test_every_answer_says_what_it_may_not_be_used_for(client):
+    headers = client.get("/nothing").headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["referrer-policy"] == "no-referrer"
+    assert client.get("/v1/model").headers["cache-control"] == "no-store"
+
+
+def test_a_line_for_each_request(client, place, caplog):
+    caplog.set_level(logging.INFO, logger="cefito.serve.access")
+    client.get("/nothing/%1b[31m", headers={"x-request-id": "one"})
+    client.post(
+        "/v1/plan",
+        json={"run": "tea", "observations": place.observations()},
+        headers={"x-request-id": "two"},
+    )
+    first, second = [json.loads(record.getMessage()) for record in caplog.records][-2:]
+    assert (first["request_id"], first["status"], first["method"]) == ("one", 404, "GET")
+    assert "\x1b" not in caplog.records[-2].getMessage()
+    assert (second["request_id"], second["status"], second["run"]) == ("two", 200, "tea")
+    assert second["received"] > 0
+    assert second["sent"] > 100
+    assert second["milliseconds"] > 0
+
+
+def test_a_body_that_is_too_large(serving):
+    small = serving(limits={"body_mib": 0.001})
+    body = b"[" + b"1," * 2000
+    response = small.post("/v1/plan", content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 413
+    assert response.json()["limit"] == 1048
+    streamed = small.post(  # without saying how much it will be
+        "/v1/plan",
+        content=(body[first : first + 100] for first in range(0, len(body), 100)),
+        headers={"content-type": "application/json"},
+    )
+    assert streamed.status_code == 413
+
+
+async def _nothing(scope, receive, send):
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def walk(app, messages, **changes):
+    """What a door sends for a request whose body comes in these messages."""
+    sent = []
+
+    async def receive():
+        if not messages:
+            await anyio.sleep(30)
+        return messages.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    settings = {"body_bytes": 100, "upload_bytes": 100, "receive_seconds": 0.05} | changes
+    door = RequestMiddleware(app, Metrics(), **settings)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/plan",
+        "headers": [(b"host", b"localhost")],
+    }
+    anyio.run(door, scope, receive, send)
+    return sent
+
+
+def test_a_defect_is_answered_and_logged(caplog):
+    async def broken(scope, receive, send):
+        raise ValueError("the secret reason")
+
+    sent = walk(broken, [])
+    assert sent[0]["status"] == 500
+    problem = json.loads(sent[1]["body"])
+    assert problem["type"] == "urn:cefito:internal"
+    assert "secret" not in problem["detail"]
+    assert problem["request_id"] in caplog.text
+    assert "the secret reason" in caplog.text
+
+
+def test_a_defect_after_the_answer_began_ends_it():
+    async def broken(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise ValueError
+
+    assert [message["type"] for message in walk(broken, [])] == ["http.response.start"]
+
+
+def test_a_body_that_never_comes(serving):
+    from starlette.exceptions import HTTPException
+
+    caught = []
+
+    async def app(scope, receive, send):
+        try:
+            await receive()
+        except HTTPException as problem:
+            caught.append(problem.status_code)
+
+    began = time.monotonic()
+    walk(app, [])
+    assert caught == [408]
+    assert time.monotonic() - began < 5
+
+
+def test_what_comes_in_time_is_passed_on():
+    parts = [
+        {"type": "http.request", "body": b"a" * 50, "more_body": True},
+        {"type": "http.request", "body": b"a" * 50, "more_body": False},
+    ]
+    assert walk(_nothing, parts)[0]["status"] == 200
+
+
+# the token
+
+
+def test_a_token_of_a_file_or_the_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    assert read_token(None) is None
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    token = read_token(tmp_path / "token")
+    assert token.get_secret_value() == TOKEN
+    assert TOKEN not in repr(token)
+    monkeypatch.setenv(TOKEN_VARIABLE, "another token of length")
+    assert read_token(None).get_secret_value() == "another token of length"
+
+
+@pytest.mark.parametrize("text", ["", "short", "a token with an é in it", "x" * 15, "\n\n"])
+def test_tokens_that_are_none(tmp_path, monkeypatch, text):
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(ConfigError, match="expected at least 16"):
+        read_token(tmp_path / "token")
+    monkeypatch.setenv(TOKEN_VARIABLE, text)
+    with pytest.raises(ConfigError, match="CEFITO_TOKEN"):
+        read_token(None)
+
+
+def test_a_file_without_a_token(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_token(tmp_path / "nothing")
+
+
+def test_limits_that_do_not_fit():
+    with pytest.raises(ValueError, match="does not fit a queue"):
+        Limits(queue=4, queries=8)
+    with pytest.raises(ValueError, match="lies behind the longest"):
+        Limits(deadline_seconds=10, longest_seconds=5)

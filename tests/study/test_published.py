@@ -1,0 +1,249 @@
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from cefito.errors import ConfigError
+from cefito.study.published import PublishedRow, PublishedScore, published_rows
+
+DATASETS = ("crosstask", "coin", "niv")
+TABLES = ("main", "ablation", "text-encoder", "task-classifier", "oracle", "reproduction")
+SCORES = ("success_rate", "mean_accuracy", "mean_iou_bitwise", "mean_iou_own", "task_accuracy")
+PLACES = {
+    "tab:crosstask": ("main", ("crosstask",)),
+    "tab:coin": ("main", ("coin",)),
+    "tab:niv": ("main", ("niv",)),
+    "tab:ablation": ("ablation", ("crosstask",)),
+    "tab:text_encoder_ablation": ("text-encoder", ("crosstask",)),
+    "tab:task-classification": ("task-classifier", ("crosstask", "coin")),
+    "tab:oracle_comparison": ("oracle", ("crosstask", "coin")),
+}
+
+
+def all_rows() -> list[PublishedRow]:
+    return [
+        row
+        for table in TABLES
+        for dataset in DATASETS
+        for horizon in range(1, 10)
+        for row in published_rows(dataset, horizon, table)
+    ]
+
+
+def scores(row: PublishedRow) -> dict[str, PublishedScore]:
+    return {name: score for name in SCORES if (score := getattr(row, name)) is not None}
+
+
+def by_method(dataset: str, horizon: int, table: str = "main") -> dict[str, PublishedRow]:
+    return {row.method: row for row in published_rows(dataset, horizon, table)}
+
+
+def test_rows_by_hand():
+    row = by_method("crosstask", 3)["ViterbiPlanNet"]
+    assert (row.success_rate, row.mean_accuracy, row.mean_iou_bitwise) == (
+        PublishedScore(38.45, 0.32),
+        PublishedScore(63.07, 0.17),
+        PublishedScore(83.89, 0.16),
+    )
+    assert row.source.endswith("Table 1")
+    assert row.protocol.name == "unified (ViterbiPlanNet)"
+    assert "full width" in row.protocol.description
+    assert (row.table, row.dataset, row.horizon, row.unified) == ("main", "crosstask", 3, True)
+    assert by_method("coin", 4)["KEPP"].mean_accuracy == PublishedScore(33.39, 0.73)
+    assert by_method("niv", 3)["Gemini 2.5 Pro"].success_rate == PublishedScore(24.07)
+    assert by_method("coin", 3, "oracle")["CEFITO (true task)"].mean_iou_bitwise == PublishedScore(
+        98.15
+    )
+    assert by_method("coin", 4, "task-classifier")["CEFITO"].task_accuracy == PublishedScore(79.42)
+    assert by_method("crosstask", 4, "text-encoder")[
+        "Random embedding"
+    ].success_rate == PublishedScore(21.3)
+    assert by_method("niv", 6, "reproduction")[
+        "ViterbiPlanNet (reproduced)"
+    ].success_rate == PublishedScore(18.24)
+
+
+def test_how_many_rows_there_are():
+    counts = Counter((row.table, row.dataset, row.horizon) for row in all_rows())
+    assert [counts["main", dataset, 3] for dataset in DATASETS] == [20, 15, 12]
+    assert [counts["reproduction", "niv", horizon] for horizon in range(3, 7)] == [2, 2, 2, 2]
+    assert sum(counts.values()) == 2 * (20 + 15 + 12 + 5 + 3 + 2 + 4) + 4 * 3 * 2
+    assert {horizon for table, _, horizon in counts if table != "reproduction"} == {3, 4}
+
+
+def test_what_the_text_of_the_paper_says_of_the_differences():
+    """Sec. 4.2: CEFITO's gains over ViterbiPlanNet, and over SCHEMA."""
+    gains = {
+        (dataset, horizon): rows["CEFITO"].success_rate.value
+        - rows["ViterbiPlanNet"].success_rate.value
+        for dataset in ("crosstask", "coin")
+        for horizon in (3, 4)
+        for rows in [by_method(dataset, horizon)]
+    }
+    assert gains == {
+        ("crosstask", 3): pytest.approx(1.17),
+        ("crosstask", 4): pytest.approx(0.12),
+        ("coin", 3): pytest.approx(0.12),
+        ("coin", 4): pytest.approx(0.33),
+    }
+    rows = by_method("crosstask", 3)
+    assert rows["CEFITO"].success_rate.value - rows["SCHEMA"].success_rate.value == pytest.approx(
+        2.38
+    )
+
+
+def test_numbers_that_stand_in_several_tables_agree():
+    for dataset in ("crosstask", "coin"):
+        for horizon in (3, 4):
+            full = by_method(dataset, horizon)["CEFITO"]
+            others = [by_method(dataset, horizon, "oracle")["CEFITO"]]
+            if dataset == "crosstask":
+                others += [
+                    by_method(dataset, horizon, "text-encoder")["CLIP"],
+                    by_method(dataset, horizon, "ablation")["+ auxiliary regularization (CEFITO)"],
+                ]
+            for other in others:
+                assert {name: score.value for name, score in scores(other).items()} == {
+                    name: score.value for name, score in scores(full).items()
+                }
+    for dataset in DATASETS:
+        for horizon in (3, 4):
+            published = by_method(dataset, horizon, "reproduction")["ViterbiPlanNet"]
+            printed = by_method(dataset, horizon)["ViterbiPlanNet"]
+            assert published.success_rate == replace(printed.success_rate, width=None)
+
+
+def test_every_row_is_complete():
+    for row in all_rows():
+        found = scores(row)
+        iou = "mean_iou_bitwise" if row.unified else "mean_iou_own"
+        assert set(found) == (
+            {"task_accuracy"}
+            if row.table == "task-classifier"
+            else {"success_rate", "mean_accuracy", iou}
+        )
+        assert all(
+            0 < score.value < 100 and (score.width is None or 0 < score.width < 20)
+            for score in found.values()
+        )
+        assert len({score.width is None for score in found.values()}) == 1
+        assert row.method
+        assert row.source
+        assert row.protocol.description
+        assert row.unified == (row.protocol.name == "unified (ViterbiPlanNet)")
+        if row.table != "task-classifier":
+            assert row.success_rate.value < row.mean_accuracy.value
+    keys = [(row.table, row.dataset, row.horizon, row.method) for row in all_rows()]
+    assert len(set(keys)) == len(keys)
+
+
+def test_rows_of_other_protocols_are_marked():
+    other = {row.method for row in all_rows() if not row.unified}
+    assert other == {"WLTDO", "UAAA", "UPN", "DDN", "PlaTe", "Ext-GAIL", "P3IV", "EGPP"}
+    with_width = {
+        row.method for row in published_rows("coin", 3) if row.success_rate.width is not None
+    }
+    assert with_width == {
+        "PKG beam search",
+        "PDPP",
+        "KEPP",
+        "PlanLLM",
+        "SCHEMA",
+        "ViterbiPlanNet",
+        "CEFITO",
+    }
+
+
+def test_what_must_be_known_to_read_the_rows():
+    crosstask, coin, niv = (by_method(dataset, 3) for dataset in DATASETS)
+    for rows in (crosstask, coin, niv):
+        assert "attends to the true observations between the steps" in rows["PlanLLM"].notes[0]
+        assert "94 % of these and in 50 %" in rows["KEPP"].notes[0]
+        assert "on test" in rows["SCHEMA"].notes[0]
+        assert rows["CEFITO"].notes == crosstask["CEFITO"].notes != ()
+    split, metrics = crosstask["P3IV"].notes
+    assert "98.5 % are of videos that are trained on too" in split
+    assert "mIoU bitwise" in metrics
+    assert coin["P3IV"].notes == (metrics,)
+    assert "43.46" in niv["Qwen2.5-32B"].notes[1]
+    assert by_method("niv", 4)["Qwen2.5-32B"].notes == crosstask["Qwen2.5-32B"].notes
+    shared = [row.method for row in niv.values() if row.mean_accuracy.value == 43.46]
+    assert shared == [row.method for row in niv.values() if "43.46" in " ".join(row.notes)]
+    assert "95.5" in by_method("coin", 3, "oracle")["CEFITO (true task)"].notes[1]
+    assert by_method("crosstask", 4, "ablation")["+ adaptive margin"].notes == (
+        "Each row adds to the one before.",
+    )
+    for row in all_rows():
+        assert len(set(row.notes)) == len(row.notes)
+        assert all(re.fullmatch(r"[A-Z][^\n]*\.", note) for note in row.notes)
+
+
+def test_every_footnote_is_of_some_row():
+    text = (resources.files("cefito.evaluation") / "published.json").read_text(encoding="utf-8")
+    used = {note for row in all_rows() for note in row.notes}
+    assert [note for note in json.loads(text)["footnotes"] if note["text"] not in used] == []
+
+
+def test_data_sets_are_matched_by_their_beginning():
+    assert published_rows("crosstask-simulated", 3) == published_rows("crosstask", 3)
+    assert {row.dataset for row in published_rows("crosstask-simulated", 3)} == {"crosstask"}
+    for dataset, horizon in (
+        ("captaincook4d", 3),
+        ("", 3),
+        ("cross", 3),
+        ("my-coin", 3),
+        ("coin", 5),
+        ("coin", 0),
+    ):
+        assert published_rows(dataset, horizon) == []
+    assert published_rows("niv", 3, "oracle") == []
+
+
+def test_a_list_can_be_changed_without_harm():
+    published_rows("niv", 3).clear()
+    assert len(published_rows("niv", 3)) == 12
+
+
+def test_there_is_no_such_table():
+    with pytest.raises(
+        ConfigError,
+        match="no published table 'runtime'; there are ablation, main, oracle, reproduction, "
+        "task-classifier, text-encoder",
+    ):
+        published_rows("coin", 3, "runtime")
+
+
+@pytest.mark.parametrize("label", PLACES)
+def test_against_the_source_of_the_paper(label, shared_data: Path):
+    """The numbers of each table, each as often as it stands there."""
+    path = shared_data.parent / "paper" / "cefito.tex"
+    if not path.exists():
+        pytest.skip(
+            "the source of the paper is not at hand: paper/cefito.tex beside the real annotations"
+        )
+    tex = path.read_text(encoding="utf-8")
+    at = tex.index(rf"\label{{{label}}}")
+    if label != "tab:task-classification":  # elsewhere the label stands below
+        at = tex.rindex(r"\toprule", 0, at)
+    body = tex[tex.index(r"\midrule", at) : tex.index(r"\bottomrule", at)]
+    table, datasets = PLACES[label]
+    rows = [
+        row
+        for dataset in datasets
+        for horizon in (3, 4)
+        for row in published_rows(dataset, horizon, table)
+    ]
+    numbers = [
+        number
+        for row in rows
+        for score in scores(row).values()
+        for number in (score.value, score.width)
+        if number is not None
+    ]
+    assert Counter(f"{number:.2f}" for number in numbers) == Counter(
+        re.findall(r"(?<!\d)\d+\.\d\d(?!\d)", body)
+    )

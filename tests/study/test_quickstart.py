@@ -1,0 +1,159 @@
+import json
+
+import pytest
+
+from cefito.cli import main
+from cefito.data import open_dataset
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, RunError
+from cefito.planners.settings import load_config
+from cefito.runs.run import open_run
+from cefito.study import quickstart
+from cefito.study.quickstart import EXAMPLES, HORIZON, run_quickstart
+from tiny_runs import TINY_RUN
+
+CONFIG = load_config("paper", overrides=TINY_RUN)
+
+
+def small_world(folder, *, seed):
+    return write_world(folder, seed=seed, knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quickstart, "write_world", small_world)
+        return run_quickstart(
+            tmp_path_factory.mktemp("quick") / "below" / "start", seed=3, config=CONFIG
+        )
+
+
+def test_files(made):
+    assert {path.name for path in made.folder.iterdir()} == {"world", "run"}
+    dataset, run = open_dataset(made.folder / "world"), open_run(made.folder / "run")
+    assert run.info.model_dump(mode="json") == made.run.info.model_dump(mode="json")
+    assert run.info.seed == 3
+    assert run.planner.horizon == HORIZON
+    assert run.dataset().fingerprint == dataset.fingerprint
+    assert "simulated" in dataset.name
+    assert dataset.provenance["seed"] == 3
+
+
+def test_pictures(made):
+    assert [path.name for path in made.pictures] == ["training.png", "energies.png"]
+    for path in made.pictures:
+        assert path.parent == made.run.folder
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG\r\n\x1a\n")
+        assert len(content) > 5000
+
+
+def test_evaluations(made):
+    assert [(evaluation.planner, evaluation.oracle_task) for evaluation in made.evaluations] == [
+        ("CEFITO", False),
+        ("CEFITO", True),
+        ("nearest window", False),
+        ("most frequent window", False),
+    ]
+    test = cut_windows(open_dataset(made.folder / "world"), horizon=HORIZON, split="test")
+    for evaluation in made.evaluations:
+        assert "simulated" in evaluation.dataset
+        assert (evaluation.split, evaluation.windows, evaluation.exact) == ("test", len(test), True)
+        assert {
+            "success_rate",
+            "mean_accuracy",
+            "mean_iou",
+            "top_5_success_rate",
+            "task_accuracy",
+        } <= set(evaluation.metrics)
+    assert made.evaluations[1].metrics["task_accuracy"] == 100
+    assert (
+        made.evaluations[0].metrics["task_accuracy"] == made.evaluations[3].metrics["task_accuracy"]
+    )
+    kept = json.loads((made.run.folder / "comparison-test.json").read_text())
+    assert kept == [evaluation.to_dict() for evaluation in made.evaluations]
+
+
+def test_examples(made):
+    dataset = open_dataset(made.folder / "world")
+    names = {task.name: task for task in dataset.taxonomy.tasks}
+    assert len(made.examples) == EXAMPLES
+    for example in made.examples:
+        video = next(video for video in dataset.videos if video.video_id == example.video)
+        assert video.split == "test"
+        assert dataset.taxonomy.tasks[video.task].name == example.task
+        actions = [step.action for step in video.steps[example.start : example.start + HORIZON]]
+        assert example.truth == dataset.taxonomy.names(actions)
+        assert len(example.plans) == 5
+        scores = [score for score, _, _ in example.plans]
+        assert scores == sorted(scores)
+        allowed = set(dataset.taxonomy.names(list(names[example.predicted_task].actions)))
+        assert all(len(plan) == HORIZON and set(plan) <= allowed for *_, plan in example.plans)
+    kept = json.loads((made.run.folder / "examples.json").read_text())
+    assert [entry["truth"] for entry in kept] == [example.truth for example in made.examples]
+
+
+def test_curves_are_ascending_and_mark_the_annotated_sequence(made):
+    test = cut_windows(open_dataset(made.folder / "world"), horizon=HORIZON, split="test")
+    tasks = made.run.planner.predict_tasks(quickstart.Queries.from_windows(test))
+    for row in range(0, len(test), 5):
+        curve = quickstart._curve(made.run, test, row)
+        assert len(curve.energies) == len(made.run.planner.space.actions[tasks[row]]) ** HORIZON
+        assert (curve.energies[1:] >= curve.energies[:-1]).all()
+        inside = set(test.actions[row].tolist()) <= set(made.run.planner.space.actions[tasks[row]])
+        assert (curve.truth_rank is not None) == inside
+
+
+def test_an_existing_folder_is_refused(made, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("keep")
+    (tmp_path / "file").write_text("keep")
+    for folder in (made.folder, tmp_path / "mine", tmp_path / "file"):
+        with pytest.raises(RunError, match=r"exists already\. Choose another folder, or remove it"):
+            run_quickstart(folder, config=CONFIG)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_a_wrong_seed_leaves_nothing(tmp_path):
+    with pytest.raises(ConfigError, match="seed -1"):
+        run_quickstart(tmp_path / "start", seed=-1, config=CONFIG)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(quickstart, "write_world", small_world)
+    asked = []
+    monkeypatch.setattr(quickstart, "load_config", lambda preset: asked.append(preset) or CONFIG)
+    out = tmp_path / "start"
+    assert main(["quickstart", "--out", str(out), "--seed", "1"]) == 0
+    assert asked == ["quickstart"]
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert "simulated" in lines[0]
+    assert lines[1].split()[:2] == ["planner", "SR"]
+    assert [line.split("  ")[0] for line in lines[2:6]] == [
+        "CEFITO",
+        "CEFITO, true task",
+        "nearest window",
+        "most frequent window",
+    ]
+    assert captured.out.count("annotated: ") == EXAMPLES
+    assert captured.out.count(" → ") == EXAMPLES * 6 * (HORIZON - 1)
+    assert "training.png" in captured.err
+    assert f"cefito plan {out}/run --video world-" in captured.err
+    assert "Traceback" not in captured.err
+    assert open_run(out / "run").info.seed == 1
+
+    command = (
+        next(line for line in captured.err.splitlines() if "cefito plan" in line)
+        .split("cefito ")[1]
+        .split()
+    )
+    assert main(command) == 0  # what it suggests works
+    capsys.readouterr()
+    assert main(["quickstart", "--out", str(out)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "exists already" in captured.err

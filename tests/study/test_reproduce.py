@@ -1,0 +1,337 @@
+import struct
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from cefito.data.readers.custom import prepare_custom
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import ConfigError, RunError
+from cefito.evaluation.records import FailedCell
+from cefito.study import experiment_figures
+from cefito.study.experiment_figures import draw_runtime
+from cefito.study.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
+from cefito.study.published import published_rows
+from cefito.study.reproduce import (
+    EXPERIMENTS,
+    draw_experiment,
+    experiment_study,
+    find_experiment,
+)
+from cefito.study.results import gather
+from cefito.study.study import Study, run_study
+from cefito.study.tables import result_tables
+from cefito.study.variants import ROWS
+from tiny_runs import TINY_RUN
+
+SETTINGS = TINY_RUN | {
+    "chain.width": 8,
+    "search.fitting_windows": 10,
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+def study(world, out, **changes):
+    return Study(
+        **{
+            "dataset": world,
+            "out": out,
+            "rows": (),
+            "seeds": (0, 1),
+            "preset": "paper",
+            "settings": SETTINGS,
+            "device": "cpu",
+            **changes,
+        }
+    )
+
+
+def size(path):
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", content[16:24])
+
+
+def named(study, name):
+    """A study of a data set of another name."""
+    dataset = study.dataset
+    taxonomy = replace(dataset.taxonomy, dataset=name)
+    annotations = replace(dataset.annotations, taxonomy=taxonomy)
+    return replace(study, dataset=replace(dataset, annotations=annotations))
+
+
+# Experiments
+
+
+@pytest.mark.parametrize("preset", ["paper", "released", "small"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path):
+    ours = experiment_study(name, study(tiny_dataset, tmp_path, preset=preset, settings={}))
+    assert ours.horizons == EXPERIMENTS[name].horizons
+    assert (
+        len({row.name for row in ours.rows})
+        == len({row.title for row in ours.rows})
+        == len(ours.rows)
+        > 0
+    )
+    for row in ours.rows:
+        for dataset in ("crosstask", "coin (simulated)", "niv", "tiny"):
+            for horizon in ours.horizons:
+                config = named(ours, dataset).config(row, horizon)
+                assert config.preset == preset
+                for key, expected in row.settings.items():
+                    value = config
+                    for part in key.split("."):
+                        value = getattr(value, part)
+                    assert value == expected
+    assert not EXPERIMENTS[name].against or EXPERIMENTS[name].against in {
+        row.name for row in ours.rows
+    }
+
+
+def test_experiments_say_which_published_table_they_are_of():
+    for name, entry in EXPERIMENTS.items():
+        assert find_experiment(name) is entry
+        if entry.published:
+            assert published_rows(entry.dataset or "crosstask", entry.horizons[0], entry.published)
+    assert [name for name, entry in EXPERIMENTS.items() if entry.draw] == [
+        "negatives",
+        "runtime",
+        "qualitative",
+    ]
+
+
+def test_rows_of_experiments(tiny_dataset, make_source, tmp_path):
+    def rows(name, dataset=tiny_dataset):
+        return {row.name: row for row in EXPERIMENTS[name].rows(dataset)}
+
+    assert [row.settings.get("training.loss.kind") for row in rows("ablation").values()] == [
+        "regression",
+        "triplet",
+        "triplet",
+        "triplet",
+        None,
+    ]
+    assert set(rows("text-encoder")) == {"actions-learned", "actions-observed", "actions-text"}
+    plain = prepare_custom(make_source("plain-source"), tmp_path / "plain")
+    assert set(rows("text-encoder", plain)) == {"actions-learned", "actions-observed"}
+    assert set(rows("negatives")) == {
+        "N-10",
+        "N-25",
+        "N-50",
+        "N-100",
+        "N-250",
+        "r-0.0",
+        "r-0.25",
+        "r-0.5",
+        "r-1.0",
+    }
+    assert rows("negatives")["N-50"].settings["training.negatives.hard"] == 0.8
+    assert list(rows("oracle")) == [
+        "cefito-energy",
+        "cefito-energy-true-task",
+        "cefito-guided",
+        "cefito-guided-true-task",
+    ]
+    assert [row.true_task for row in rows("oracle").values()] == [False, True, False, True]
+
+
+def test_other_horizons(tiny_dataset, tmp_path):
+    ours = study(tiny_dataset, tmp_path)
+    assert experiment_study("negatives", ours).horizons == (3,)
+    assert experiment_study("negatives", ours, horizons=(2, 4)).horizons == (2, 4)
+
+
+def test_what_there_is_not(tiny_dataset, tmp_path):
+    ours = study(tiny_dataset, tmp_path)
+    for call in (lambda: find_experiment("table-9"), lambda: experiment_study("table-9", ours)):
+        with pytest.raises(
+            ConfigError, match=r"^no table 'table-9'; there are crosstask, coin, .*qualitative\.$"
+        ):
+            call()
+
+
+# Figures of experiments
+
+
+def cheap(name, monkeypatch, world, out, rows, **changes):
+    """The study of an experiment with other rows."""
+    monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], rows=lambda _: rows))
+    return experiment_study(name, study(world, out, **changes), horizons=changes.get("horizons"))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What the curves and plans of figures are, while they are drawn."""
+    calls = []
+
+    def noting(draw):
+        return lambda *given, **more: (calls.append((*given, more)), draw(*given, **more))
+
+    for name in ("draw_curves", "draw_plans"):
+        monkeypatch.setattr(experiment_figures, name, noting(getattr(experiment_figures, name)))
+    return calls
+
+
+def test_negatives(world, tmp_path, monkeypatch, drawn):
+    rows = tuple(
+        ROWS["nearest"].model_copy(update={"name": name, "title": name})
+        for name in ("N-10", "N-50", "N-250", "r-0.0", "r-1.0")
+    )
+    ours = cheap("negatives", monkeypatch, world, tmp_path, rows)
+    assert run_study(ours) == []
+    results = gather(ours)
+    for number, cell in enumerate(results.cells):
+        cell.metrics["success_rate"] = float(number)
+    assert draw_experiment("negatives", ours, results) == [tmp_path / "negatives.png"]
+    width, height = size(tmp_path / "negatives.png")
+    assert width > height > 400
+    ((panels, *_, more),) = drawn
+    assert [curve.points for curves in panels for curve in curves] == [
+        [(10, [0, 5]), (50, [1, 6]), (250, [2, 7])],
+        [(0, [3, 8]), (0.8, [1, 6]), (1, [4, 9])],
+    ]
+    assert more["title"] == world.name
+    failed = [
+        FailedCell(row=cell.row, horizon=cell.horizon, seed=cell.seed, error="killed")
+        for cell in results.cells
+    ]
+    results = results.model_copy(update={"selection": "published", "cells": failed})
+    draw_experiment("negatives", ours, results)  # without a single score
+    assert drawn[1][0] == [[], []]
+    assert drawn[1][-1]["title"] == f"{world.name}, chosen on TEST"
+
+
+def test_runtime(world, tmp_path, monkeypatch, drawn):
+    rows = (ROWS["cefito-energy"], ROWS["nearest"])
+    ours = cheap("runtime", monkeypatch, world, tmp_path, rows, horizons=(2, 3), seeds=(0,))
+    assert run_study(ours) == []
+    results = gather(ours)
+    assert draw_experiment("runtime", ours, results) == [tmp_path / "runtime.png"]
+    size(tmp_path / "runtime.png")
+    (seconds, tokens), *_ = drawn[0]
+    assert [curve.label for curve in seconds] == ["CEFITO, energy alone", "nearest window"]
+    assert [place for place, _ in seconds[0].points] == [2, 3]
+    assert seconds[1].points[1] == (3, [results.cells[3].seconds_per_query])
+    assert [curve.label for curve in tokens] == ["CEFITO, energy alone"]  # the other has no network
+    assert tokens[0].points[0] == (2, [results.cells[0].token_forwards_per_query])
+
+
+def test_runtime_at_one_horizon_is_not_drawn(tmp_path, caplog):
+    ours = SimpleNamespace(horizons=(3,))
+    assert draw_runtime(ours, None, tmp_path) == []
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "runtime.png is not drawn: it shows costs against the horizon, and there is one alone "
+        "(T = 3). The table has the numbers."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_qualitative(world, tmp_path, drawn):
+    settings = {
+        **SETTINGS,
+        "classifier_training.optimiser.learning_rate": 0.02,
+        "classifier_training.optimiser.epochs": 10,
+        "chain_training.optimiser.epochs": 40,
+        "chain_training.optimiser.learning_rate": 0.01,
+        "search.objective": "fitted",
+    }  # some success is needed
+    ours = experiment_study(
+        "qualitative", study(world, tmp_path, seeds=(0,), settings=settings), horizons=(2,)
+    )
+    with pytest.raises(RunError, match=r"run\.json: no such file"):
+        draw_experiment("qualitative", ours, gather(ours))
+    assert run_study(ours) == []
+    written = draw_experiment("qualitative", ours, gather(ours))
+    assert [path.name for path in written] == [
+        "qualitative-T2-successes.png",
+        "qualitative-T2-failures.png",
+    ]
+    for path in written:
+        size(path)
+    names = {task.name for task in world.taxonomy.tasks}
+    for (panels, _, more), right in zip(drawn, (True, False), strict=True):
+        assert 1 <= len(panels) <= 4
+        assert more["title"] == f"{world.name}, T = 2: {'successes' if right else 'failures'}"
+        titles = [panel.title.split(" (")[0] for panel in panels]
+        assert set(titles) <= names
+        for panel in panels:
+            assert all(
+                plan.right
+                == [name == true for name, true in zip(plan.actions, panel.truth, strict=True)]
+                for plan in panel.plans
+            )
+            assert all(panel.plans[0].right) is right
+            assert [plan.score for plan in panel.plans] == sorted(
+                plan.score for plan in panel.plans
+            )
+    assert len(set(titles)) == 4  # of as many tasks as there are
+
+
+def test_no_figure(tiny_dataset, tmp_path):
+    ours = experiment_study("ablation", study(tiny_dataset, tmp_path))
+    assert draw_experiment("ablation", ours, gather(ours)) == []
+    assert list(tmp_path.glob("*.png")) == []
+
+
+def test_a_tiny_ablation_from_end_to_end(world, tmp_path):
+    ours = experiment_study("ablation", study(world, tmp_path, seeds=(0,)), horizons=(2,))
+    ours = replace(ours, rows=(ours.rows[0], ours.rows[3]))
+    assert run_study(ours) == []
+    scores, differences = result_tables(gather(ours), against="baseline", published="ablation")
+    first, last = (row.title for row in ours.rows)
+    assert (first, last) == (
+        "baseline: regression of the goal",
+        "+ auxiliary reconstruction (CEFITO)",
+    )
+    assert [line[0].text for line in scores.lines] == [first, last]
+    assert [line[0].text for line in differences.lines] == [last]
+
+
+# Drawing
+
+
+def test_curves_of_one_and_of_several_seeds(tmp_path):
+    curves = [
+        Curve("costs $5 or $6_", [(3, [1.0]), (4, [20.0])]),
+        Curve("b", [(3, [0.5, 1.5, 1.0]), (5, [1e-3, 3.0])]),
+    ]
+    draw_curves(
+        [curves, []],
+        tmp_path / "curves.png",
+        titles=("a", "b"),
+        labels=("T", "T"),
+        values=("s", "s"),
+        logarithmic=(True, False),
+        log_values=True,
+        title="$x_",
+    )
+    draw_curves(
+        [curves],
+        tmp_path / "one.svg",
+        titles=("a",),
+        labels=("T",),
+        values=("s",),
+        logarithmic=(False,),
+    )
+    assert size(tmp_path / "curves.png")[0] > 1000
+    assert b"<svg" in (tmp_path / "one.svg").read_bytes()
+
+
+def test_plans_of_names_that_are_hard_to_print(tmp_path):
+    plans = [Line(score=-0.5, actions=["pay $5 and $6_", "x" * 200], right=[True, False])]
+    panels = [
+        PlanPanel(title="Save $5_ or $6", truth=["pay $5 and $6_", "stir"], plans=plans),
+        PlanPanel(title="no plan", truth=["pour", "stir"], plans=[]),
+    ]
+    draw_plans(panels, tmp_path / "two.png", title="$x_")
+    draw_plans(panels[1:], tmp_path / "one.png", title="")
+    assert size(tmp_path / "two.png")[1] > size(tmp_path / "one.png")[1]

@@ -1,0 +1,242 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import RunError
+from cefito.evaluation.records import CellFile, FailureFile
+from cefito.study.csv_table import to_csv
+from cefito.study.results import gather, read_results, write_results
+from cefito.study.study import Study, run_study
+from cefito.study.tables import difference_table, result_tables, score_table
+from cefito.study.trials import read_cell
+from cefito.study.variants import find_rows
+
+NEAREST = find_rows(["nearest"])[0]
+COSTLY = NEAREST.model_copy(update={"name": "costly", "title": "costly", "exhaustive": True})
+COMPARED = sorted((Path(__file__).parents[2] / "benchmarks" / "results").glob("compare-*.json"))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def study(world, tmp_path_factory):
+    """A study of cheap rows, some scored on a sample."""
+    ours = Study(
+        dataset=world,
+        out=tmp_path_factory.mktemp("study") / "out",
+        rows=(COSTLY, NEAREST),
+        horizons=(2, 3),
+        seeds=(1, 0),
+        preset="paper",
+        settings={"field.width": 12},
+        costly=100,
+        costly_sample=9,
+        device="cpu",
+    )
+    assert run_study(ours) == []
+    return ours
+
+
+def windows_of(results, entry):
+    """Video and start of each window that a cell was scored on."""
+    windows = results.windows_of(entry.horizon)
+    everything = list(zip(windows.video, windows.start, strict=True))
+    return everything if entry.scored is None else [everything[place] for place in entry.scored]
+
+
+def test_what_results_hold(study, world):
+    results = gather(study)
+    assert results.dataset.to_dict() == {"name": world.name, "fingerprint": world.fingerprint}
+    assert (results.selection, results.preset, results.sample) == ("held-out", "paper", None)
+    assert results.settings == {"field.width": 12}
+    assert (results.horizons, results.seeds) == ([2, 3], [1, 0])
+    assert results.rows == list(study.rows)
+    assert len(results.cells) == 8
+    for cell, entry in zip(study.cells(), results.cells, strict=True):
+        kept = read_cell(study, cell)
+        place = (cell.row.name, cell.horizon, cell.seed)
+        assert (entry.row, entry.horizon, entry.seed) == place
+        assert "key" not in entry.to_dict()
+        assert entry.metrics == kept.metrics
+        assert windows_of(results, entry) == list(zip(kept.videos, kept.starts, strict=True))
+        assert len(entry.success) == entry.windows == len(windows_of(results, entry))
+        sampled = cell.row is COSTLY and cell.horizon == 3
+        count = len(cut_windows(world, horizon=cell.horizon, split="test"))
+        assert entry.windows == (9 if sampled else count)
+        assert (entry.scored is None) is not sampled
+    assert [entry.seed for entry in results.scored(2, "nearest")] == [0, 1]
+    assert len(results.scored(3)) == 4
+    assert results.failed(3, "nearest") == []
+
+
+def test_titles_are_the_planners_own_names_where_a_row_asks_for_it(study, tmp_path):
+    """A planner that was trained otherwise calls itself otherwise; files keep what it said."""
+    named = NEAREST.model_copy(update={"name": "named", "title": "generic", "own_name": True})
+    ours = replace(
+        study, out=tmp_path / "out", rows=(named, NEAREST), horizons=(2,), seeds=(0,), settings={}
+    )
+    assert [row.title for row in gather(ours).rows] == ["generic", NEAREST.title]
+    assert run_study(ours) == []
+    results = gather(ours)
+    (name,) = {entry.planner for entry in results.cells}
+    assert [row.title for row in results.rows] == [name, NEAREST.title]
+    write_results(results, tmp_path / "results.json")
+    assert "own_name" not in (tmp_path / "results.json").read_text()
+    assert read_results(tmp_path / "results.json") == results
+
+
+@pytest.mark.parametrize("rows", [(COSTLY, NEAREST), (NEAREST, COSTLY), (COSTLY,)])
+@pytest.mark.parametrize("sample", [20, 9, 5])
+def test_samples_of_samples(sample, rows, study, tmp_path):
+    ours = replace(study, out=tmp_path / "out", rows=rows, sample=sample, horizons=(3,), seeds=(0,))
+    assert run_study(ours) == []
+    results = gather(ours)
+    scored = {entry.row: windows_of(results, entry) for entry in results.cells}
+    assert len(scored["costly"]) == min(sample, 9)
+    assert set(scored["costly"]) <= set(scored.get("nearest", scored["costly"]))
+    whole = results.cells[0].sampled_from
+    assert (
+        f"{max(map(len, scored.values()))} of {whole} test windows" in score_table(results, 3).title
+    )
+
+
+def test_a_file_and_back(study, tmp_path):
+    results = gather(study)
+    write_results(results, tmp_path / "results.json")
+    assert read_results(tmp_path / "results.json") == results
+    again = read_results(tmp_path / "results.json")
+    assert to_csv(again) == to_csv(results)
+    assert score_table(again, 3) == score_table(results, 3)
+    assert difference_table(again, 3) == difference_table(results, 3)
+    assert np.isfinite([entry.success_rate for entry in again.cells]).all()
+
+
+def test_cells_without_scores_say_why(study, world, tmp_path):
+    ours = replace(study, out=tmp_path / "out", horizons=(2,), seeds=(0,))
+    assert [entry.error for entry in gather(ours).cells] == [
+        "not scored yet. Repeat the command."
+    ] * 2
+    assert run_study(ours) == []
+    (broken, _) = (cell.path(ours) for cell in ours.cells())
+    broken.write_text("{")
+    results = gather(ours)
+    assert f"{broken}: not valid JSON" in results.cells[0].error
+    assert results.cells[0].error.endswith("Remove it to have the cell scored again.")
+    assert results.cells[1].success_rate >= 0
+    json.dumps(results.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        ("{", "not valid JSON"),
+        ("[]", "not a results file of this version"),
+        ('{"format_version": 2, "cells": []}', "not a results file"),
+        ('{"format_version": 1}', r"not a results file of this version \(dataset: Field required"),
+    ],
+)
+def test_files_that_are_no_results(content, message, tmp_path):
+    path = tmp_path / "results.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(
+        RunError, match=rf"results\.json: {message}.*Make it again with cefito compare"
+    ):
+        read_results(path)
+
+
+# Files that are there already
+
+
+@pytest.mark.parametrize("path", COMPARED, ids=lambda path: path.stem)
+def test_results_of_earlier_comparisons_still_read(path):
+    results = read_results(path)
+    kept = json.loads(path.read_text())
+    for cell in kept["cells"]:
+        cell.setdefault("shared_metrics", None)  # of before there were any
+        for training in cell["training"].values():
+            for name, value in (("metrics", []), ("precision", "float32"), ("processor", "none")):
+                training.setdefault(name, value)
+    assert results.to_dict() == kept
+    assert len(result_tables(results)) == 2 * len(results.horizons)
+    assert len(to_csv(results).splitlines()) == 1 + len(results.rows) * len(results.horizons)
+
+
+def test_there_are_earlier_comparisons():
+    assert len(COMPARED) >= 3
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (lambda value: value.pop("seeds"), "seeds: Field required"),
+        (lambda value: value.update(colour="red"), "colour: Extra inputs"),
+        (lambda value: value["cells"][0].pop("success"), r"cells\.0\.scored\.success: Field req"),
+        (lambda value: value["cells"][0].update(seed="a"), r"cells\.0\.scored\.seed: "),
+        (lambda value: value["cells"][0].update(error="x"), r"cells\.0\.failed\..*: Extra inputs"),
+        (lambda value: value["windows"]["2"].pop("video") and value.update(windows=3), "windows"),
+        (lambda value: value["rows"][0].pop("title"), r"rows\.0\.title: Field required"),
+    ],
+)
+def test_unknown_and_missing_fields_are_refused(change, place, study, tmp_path):
+    path = tmp_path / "results.json"
+    write_results(gather(study), path)
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+    with pytest.raises(RunError, match=rf"results\.json: not a results file .* \({place}"):
+        read_results(path)
+
+
+def test_damaged_cells_are_refused_with_their_file(study, tmp_path):
+    ours = replace(study, out=tmp_path / "out", rows=(NEAREST,), horizons=(2,), seeds=(0,))
+    assert run_study(ours) == []
+    (cell,) = ours.cells()
+    path = cell.path(ours)
+    value = json.loads(path.read_text())
+    assert CellFile.read(path) == read_cell(ours, cell)
+    remedy = "Remove it to have the cell scored again"
+    path.write_text(json.dumps(value | {"without_plan": value["without_plan"] + 1}))
+    with pytest.raises(RunError, match=rf"nearest\.json: has changed since.*{remedy}"):
+        read_cell(ours, cell)
+    del value["sha256"]  # as of earlier versions
+    path.write_text(json.dumps(value))
+    assert read_cell(ours, cell).to_dict() == value
+    digits, metrics = value["success"], value["metrics"]
+    for change, place in (
+        ({"success": 7}, "success: "),
+        ({"success": digits[1:]}, "success: "),
+        ({"success": digits[1:] + "2"}, "success: "),
+        ({"windows": value["windows"] + 1}, "success: "),
+        ({"horizon": 3}, "position_accuracy: "),
+        ({"starts": []}, "starts: "),
+        ({"windows": str(value["windows"])}, "windows: "),
+        ({"metrics": metrics | {"success_rate": metrics["success_rate"] + 1}}, "success_rate: "),
+        ({"metrics": metrics | {"position_accuracy": []}}, "position_accuracy: "),
+    ):
+        path.write_text(json.dumps(value | change))
+        with pytest.raises(RunError, match=rf"nearest\.json: not a cell .*{place}.*{remedy}"):
+            read_cell(ours, cell)
+    path.write_text(json.dumps(value | {"seed": 5}))
+    with pytest.raises(RunError, match=rf"nearest\.json: seed: 5; expected 0. {remedy}"):
+        read_cell(ours, cell)
+    failure = {name: value[name] for name in ("key", "row", "horizon", "seed")} | {"error": "why"}
+    path.write_text(json.dumps(failure))
+    assert read_cell(ours, cell) == FailureFile(**failure)
+    assert read_cell(ours, cell).to_dict() == failure
+    path.write_text(json.dumps(failure | {"colour": "red"}))
+    with pytest.raises(RunError, match=r"nearest\.json: .*colour"):
+        read_cell(ours, cell)
+    assert run_study(ours) == []  # and are scored anew

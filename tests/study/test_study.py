@@ -1,0 +1,760 @@
+import json
+import os
+import pickle
+import shutil
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data.action_space import action_space
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.data.windows import cut_windows
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.evaluation import evaluate_planner
+from cefito.evaluation.records import CellFile
+from cefito.executors import EXECUTORS, make_executor
+from cefito.planners.registry import METHODS, Method, NoSettings
+from cefito.planners.simple.nearest import NearestPlanner
+from cefito.runs.run import open_run
+from cefito.study import trials
+from cefito.study.results import gather
+from cefito.study.study import Study, check_study, missing_cells, run_study
+from cefito.study.tables import result_tables
+from cefito.study.trials import Trial, read_cell, scored_windows
+from cefito.study.variants import ROWS, PlannerVariant, find_rows
+from cefito.training import trainer
+from tiny_runs import TINY_RUN
+
+SETTINGS = TINY_RUN | {
+    "chain.width": 8,
+    "search.fitting_windows": 10,
+}
+NAMES = ("nearest", "frequent", "cefito-energy", "cefito-guided")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return write_world(
+        tmp_path_factory.mktemp("data") / "world",
+        knobs=WorldKnobs(train=24, val=12, test=12, dim=8),
+    )
+
+
+def made(world, out, names=NAMES, **changes):
+    return Study(
+        **{
+            "dataset": world,
+            "out": out,
+            "rows": find_rows(names),
+            "horizons": (2,),
+            "seeds": (0,),
+            "preset": "paper",
+            "settings": SETTINGS,
+            "device": "cpu",
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(world, tmp_path_factory):
+    """Folder of a finished study, not to be changed."""
+    ours = made(world, tmp_path_factory.mktemp("study") / "out")
+    assert run_study(ours) == []
+    return ours.out
+
+
+@pytest.fixture
+def out(finished, tmp_path):
+    """A copy of it, to be changed."""
+    return Path(shutil.copytree(finished, tmp_path / "out", copy_function=shutil.copy2))
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """What is trained (steps by the network) and how often planners are scored, counted."""
+    counts, step, score = Counter(), trainer._Training._step, trials.evaluate_planner
+
+    def counted_step(self, *rest):
+        counts[type(self.module).__name__] += 1
+        return step(self, *rest)
+
+    def counted_score(*rest, **more):
+        counts["scored"] += 1
+        return score(*rest, **more)
+
+    monkeypatch.setattr(trainer._Training, "_step", counted_step)
+    monkeypatch.setattr(trials, "evaluate_planner", counted_score)
+    return counts
+
+
+def cell(ours, name, *, horizon=2, seed=0):
+    return next(
+        each
+        for each in ours.cells()
+        if (each.row.name, each.horizon, each.seed) == (name, horizon, seed)
+    )
+
+
+def scores(ours, name, **place):
+    return read_cell(ours, cell(ours, name, **place))
+
+
+def snapshot(folder):
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+# Rows
+
+
+def test_rows_by_name():
+    rows = find_rows(["nearest", "frequent-true-task", "cefito"])
+    assert [(row.name, row.method, row.true_task) for row in rows] == [
+        ("nearest", "nearest", False),
+        ("frequent-true-task", "frequent", True),
+        ("cefito", "cefito", False),
+    ]
+    assert rows[1].title == "most frequent window, true task"
+    assert all(name == row.name and not row.true_task for name, row in ROWS.items())
+    assert len({row.title for row in ROWS.values()}) == len(ROWS)
+    aligned, unaligned = find_rows(["viterbi", "viterbi-unaligned"])
+    assert unaligned.settings == {"viterbi.descriptions": "none"}
+    assert aligned.own_name
+    assert unaligned.own_name
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["oracle"],
+            "no planner 'oracle'; there are cefito, cefito-guided, .*, each also with "
+            "'-true-task' behind it",
+        ),
+        (["-true-task"], "no planner '-true-task'"),
+        (["nearest-true-task-true-task"], "no planner"),
+        (
+            ["nearest", "frequent", "nearest"],
+            "planners nearest, frequent, nearest: one is named twice",
+        ),
+    ],
+)
+def test_rows_that_do_not_exist(names, message):
+    with pytest.raises(ConfigError, match=message):
+        find_rows(names)
+
+
+def test_all_rows():
+    names = [row.name for row in find_rows(["all"])]
+    assert {"cefito", "cefito-guided", "chain", "viterbi", "pdpp", "pkg", "nearest"} <= {*names}
+    assert not {"pkg-oracle-ends", "cefito-no-energy", "viterbi-unaligned"} & {*names}
+    assert not any(name.startswith("llm") for name in names)
+    left_out = {*METHODS} - {ROWS[name].method for name in names}
+    assert all(
+        row.oracle or row.ablation or row.asks for row in ROWS.values() if row.method in left_out
+    )
+    asking = [row.name for row in find_rows(["all"], language_model=True)]
+    assert [name for name in asking if name not in names] == [
+        name for name in ROWS if name.startswith("llm") and "oracle" not in name
+    ]
+    first, *rest = find_rows(["pdpp", "all", "frequent-true-task"])
+    assert (first.name, rest[-1].name) == ("pdpp", "frequent-true-task")
+    assert [row.name for row in rest[:-1]] == [name for name in names if name != "pdpp"]
+    with pytest.raises(ConfigError, match="one is named twice"):
+        find_rows(["all", "all"])
+    assert "ablation" not in ROWS["cefito-no-energy"].model_dump()
+
+
+def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
+    abilities = replace(NearestPlanner.abilities, true_task=False)
+    monkeypatch.setattr(NearestPlanner, "abilities", abilities)
+    with pytest.raises(
+        ConfigError,
+        match=r"'nearest-true-task': nearest window makes no use of the task; of the methods only "
+        r"cefito, chain, .* do",
+    ):
+        find_rows(["nearest-true-task"])
+    row = ROWS["nearest"].model_copy(update={"true_task": True})
+    with pytest.raises(ConfigError, match="'nearest': nearest window makes no use of the task"):
+        row.check()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"true_ends": True}, "makes no use of the true ends; of the methods only pkg, .* do"),
+        ({"search": {"method": "beam"}}, "has no search to choose; of the methods only cefito"),
+    ],
+)
+def test_a_row_that_its_method_cannot_follow(change, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        ROWS["nearest"].model_copy(update=change).check()
+    assert caught.value.setting == "planners"
+
+
+# What a study does
+
+
+def test_scores_are_those_of_the_runs(finished, world):
+    ours = made(world, finished)
+    for name in NAMES:
+        row, value = ROWS[name], scores(ours, name)
+        run = open_run(cell(ours, name).run_folder(ours))
+        planner = row.apply(run.planner)
+        windows = cut_windows(world, horizon=2, split="test")
+        expected, plans = evaluate_planner(planner, windows)
+        for field, part in expected:
+            assert getattr(value, field) == part or field == "seconds_per_query", field
+        assert value.success == "".join(
+            str(int(plan.actions[0].tolist() == actual))
+            for plan, actual in zip(plans, windows.actions.tolist(), strict=True)
+        )
+        assert 100 * value.success.count("1") / len(windows) == pytest.approx(value.success_rate)
+        assert value.videos == windows.video.tolist()
+        assert value.starts == windows.start.tolist()
+        assert (value.row, value.horizon, value.seed, value.method) == (
+            name,
+            2,
+            0,
+            row.method,
+        )
+        assert value.selection == "held-out"
+        assert value.parameters == run.info.parameters
+        assert set(value.training) == set(run.info.training) == set(value.parameters)
+
+
+def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path, work):
+    ours = made(world, finished)
+    assert cell(ours, "cefito-energy").run_folder(ours) == cell(ours, "cefito-guided").run_folder(
+        ours
+    )
+    place = finished / "T2" / "seed0"
+    assert sorted(path.name.split("-")[0] for path in (place / "runs").iterdir()) == [
+        "cefito",
+        "frequent",
+        "nearest",
+    ]
+    assert sorted(path.name.split("-")[0] for path in (place / "trainings").iterdir()) == [
+        "chain",
+        "classifier",
+        "field",
+    ]
+    assert scores(ours, "frequent").training["task classifier"].resumed is False
+    assert scores(ours, "cefito-energy").training["task classifier"].resumed is True
+    assert run_study(made(world, tmp_path / "out", horizons=(3,))) == []
+    windows = len(cut_windows(world, horizon=3, split="train"))
+    wide, large = -(-windows // 256), -(-windows // 128)  # steps an epoch
+    assert work == {
+        "TaskClassifier": 2 * large,
+        "ChainNetwork": 2 * wide,
+        "EnergyField": large,
+        "scored": 4,
+    }
+
+
+def test_a_second_call_does_nothing(out, world, work):
+    before = snapshot(out)
+    assert run_study(made(world, out)) == []
+    assert run_study(made(world, out), workers=2) == []
+    assert snapshot(out) == before
+    assert not work
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"settings": {**SETTINGS, "training.optimiser.epochs": 2}}, NAMES[2:]),
+        ({"settings": {**SETTINGS, "classifier_training.optimiser.epochs": 1}}, NAMES[1:]),
+        ({"settings": {**SETTINGS, "search.fitting_windows": 9}}, NAMES[2:]),
+        ({"sample": 7}, NAMES),
+        ({"selection": "published"}, NAMES),
+        ({"costly": 1}, NAMES[2:3]),
+        ({"costly_sample": 50}, NAMES[2:3]),
+        ({"seeds": (0, 1)}, NAMES),
+        ({"device": "auto", "preset": "paper"}, ()),
+    ],
+)
+def test_what_is_scored_again(change, names, finished, world):
+    assert [each.row.name for each in missing_cells(made(world, finished, **change))] == list(names)
+
+
+def test_changed_settings_are_trained_beside_the_others(out, world, work):
+    changed = {**SETTINGS, "classifier_training.optimiser.epochs": 1}
+    before = snapshot(out / "T2" / "seed0" / "runs")
+    assert run_study(made(world, out, NAMES[:2], settings=changed)) == []
+    batches = -(-len(cut_windows(world, horizon=2, split="train")) // 128)
+    assert work == {"TaskClassifier": batches, "scored": 1}
+    assert snapshot(out / "T2" / "seed0" / "runs").items() >= before.items()
+    work.clear()
+    assert run_study(made(world, out)) == []  # back again: the run is still there
+    assert work == {"scored": 1}
+    assert run_study(made(world, out, NAMES[:2], selection="published")) == []
+    assert run_study(made(world, out, NAMES[:2], sample=5)) == []
+    assert scores(made(world, out, sample=5), "nearest").windows == 5
+
+
+def test_another_data_set_is_trained_beside_the_others(out, tmp_path):
+    other = write_world(
+        tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
+    )
+    ours = made(other, out, ("nearest",))
+    assert len(missing_cells(ours)) == 1
+    assert run_study(ours) == []
+    assert missing_cells(ours) == []
+
+
+def test_what_is_chosen_on_test_says_so(world, tmp_path):
+    ours = made(world, tmp_path / "out", ("nearest", "frequent"), selection="published")
+    assert run_study(ours) == []
+    for one in ours.cells():
+        assert read_cell(ours, one).selection == "published"
+        assert (
+            json.loads((one.run_folder(ours) / "run.json").read_text())["selection"] == "published"
+        )
+        assert open_run(one.run_folder(ours)).info.windows["val"] == len(
+            cut_windows(world, horizon=2, split="test")
+        )
+    results = gather(ours)
+    assert results.selection == "published"
+    tables = result_tables(results)
+    assert len(tables) == 2
+    assert all("chosen on TEST" in table.title for table in tables)
+
+
+def test_true_tasks_are_given(out, world):
+    ours = made(world, out, ("frequent", "frequent-true-task"))
+    assert run_study(ours) == []
+    plain, given = (scores(ours, row.name) for row in ours.rows)
+    assert given.percent("task_accuracy") == 100 > plain.percent("task_accuracy")
+    assert (given.oracle_task, plain.oracle_task) == (True, False)
+
+
+def stopping_at(name):
+    """A progress that interrupts the work once something of this name begins."""
+
+    @contextmanager
+    def progress(description, *, total=None):
+        if name in description:
+            raise KeyboardInterrupt
+        yield lambda *_, **__: None
+
+    return progress
+
+
+def test_an_interrupted_study_goes_on(world, tmp_path, work):
+    ours = made(world, tmp_path / "out", ("nearest", "frequent"))
+    with pytest.raises(KeyboardInterrupt):
+        run_study(ours, progress=stopping_at("frequent, T = 2, seed 0: task classifier"))
+    assert [one.row.name for one in missing_cells(ours)] == ["frequent"]
+    work.clear()
+    assert run_study(ours) == []
+    assert work["scored"] == 1
+
+
+# What goes wrong
+
+
+class Fails(NearestPlanner):
+    """A nearest-window planner that fails at one of its steps, or not."""
+
+    at, problem = "fit", ValueError()
+
+    @classmethod
+    def fit(cls, train, val, **how):
+        if cls.at == "fit":
+            raise cls.problem
+        return super().fit(train, val, **how)
+
+    def plan(self, queries, top_k, **how):
+        if self.at == "plan":
+            raise self.problem
+        return super().plan(queries, top_k, **how)
+
+
+@pytest.fixture
+def fails(monkeypatch):
+    monkeypatch.setitem(METHODS, "fails", Method(Fails, NoSettings))
+    return PlannerVariant(name="fails", title="fails", method="fails")
+
+
+@pytest.mark.parametrize(
+    ("at", "problem", "message"),
+    [
+        (
+            "fit",
+            ValueError("no such\n  thing"),
+            "ValueError: no such thing. This is a defect of the planner; the others are not "
+            "concerned. Its traceback is kept in ",
+        ),
+        (
+            "plan",
+            ZeroDivisionError("division by zero"),
+            "ZeroDivisionError: division by zero. This is a defect",
+        ),
+        (
+            "fit",
+            RunError("the loss became nan. Lower the learning rate."),
+            "the loss became nan. Lower the learning rate.",
+        ),
+    ],
+)
+def test_a_planner_that_fails_leaves_the_others(
+    at, problem, message, fails, world, tmp_path, monkeypatch, work
+):
+    monkeypatch.setattr(Fails, "at", at)
+    monkeypatch.setattr(Fails, "problem", problem)
+    ours = made(world, tmp_path / "out", rows=(fails, *find_rows(NAMES[:2])), seeds=(0, 1))
+    problems = run_study(ours)
+    assert len(problems) == 2
+    for seed, line in enumerate(problems):
+        assert line.startswith(f"fails, T = 2, seed {seed}: {message}")
+        assert "\n" not in line
+        kept = json.loads(
+            (tmp_path / "out" / "T2" / f"seed{seed}" / "cells" / "fails.json").read_text()
+        )
+        assert ("traceback" in kept) is not isinstance(problem, RunError)
+        assert kept.get("traceback", "Traceback").startswith("Traceback")
+    assert [(one.row.name, one.seed) for one in missing_cells(ours)] == [
+        ("fails", 0),
+        ("fails", 1),
+    ]
+    kept = {path: snapshot(path.parent) for path in (tmp_path / "out").rglob("nearest.json")}
+    results = gather(ours)
+    assert [(each.row, hasattr(each, "error")) for each in results.cells] == 2 * [
+        ("fails", True),
+        ("nearest", False),
+        ("frequent", False),
+    ]
+    assert not any("traceback" in each for each in results.to_dict()["cells"])
+    monkeypatch.setattr(Fails, "at", "")
+    work.clear()
+    assert run_study(ours) == []
+    assert work == {"scored": 2}
+    assert all(
+        (path.stat().st_mtime_ns, path.read_bytes()) == before["nearest.json"]
+        for path, before in kept.items()
+    )
+    assert scores(ours, "fails").metrics == scores(ours, "nearest").metrics
+
+
+@pytest.mark.parametrize(
+    "content", ["", '{"key": "', "[]", "null", "\x80", '{"key": "another"}', "folder"]
+)
+def test_a_damaged_cell_is_scored_again(content, out, world, work):
+    ours = made(world, out)
+    path = cell(ours, "nearest").path(ours)
+    path.unlink()
+    if content == "folder":
+        path.mkdir()
+        (problem,) = run_study(ours)
+        assert problem.startswith("nearest, T = 2, seed 0: RunError: ")
+        assert "nearest.json: could not be written" in problem
+        assert problem.endswith("choose another folder. Repeat the command.")
+        path.rmdir()
+    else:
+        path.write_bytes(content.encode("latin-1"))
+    entry = next(each for each in gather(ours).cells if each.row == "nearest")
+    assert set(entry.to_dict()) == {"row", "horizon", "seed", "error"}
+    work.clear()
+    assert run_study(ours) == []
+    assert work == {"scored": 1}
+    assert isinstance(scores(ours, "nearest"), CellFile)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "damage"),
+    [
+        ("frequent", "run.json", b'{"form'),
+        ("frequent", "run.json", b"[]"),
+        ("frequent", "classifier.safetensors", b"\x00\x01"),
+        ("nearest", "windows.safetensors", None),
+        ("cefito-guided", "field.safetensors", b""),
+    ],
+)
+def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, world, work):
+    ours = made(world, out)
+    folder, path = cell(ours, name).run_folder(ours), cell(ours, name).path(ours)
+    (folder / file).unlink()
+    if damage is not None:
+        (folder / file).write_bytes(damage)
+    assert run_study(ours) == []  # its scores are there already
+    path.unlink()
+    problems = run_study(ours)
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{name}, T = 2, seed 0: {folder / file}: ")
+    assert f"remove {folder} and repeat the command" in problems[0]
+    shutil.rmtree(folder)
+    work.clear()
+    assert run_study(ours) == []
+    assert work == {"scored": 1}  # its checkpoint is still there, too
+    assert open_run(folder).info.finished is True
+
+
+def test_a_damaged_checkpoint_says_which_file_to_remove(out, world):
+    ours = made(world, out, ("frequent",))
+    shutil.rmtree(cell(ours, "frequent").run_folder(ours))
+    cell(ours, "frequent").path(ours).unlink()
+    (checkpoint,) = (out / "T2" / "seed0" / "trainings").glob("classifier-*/checkpoint.safetensors")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    (problem,) = run_study(ours)
+    assert f"{checkpoint}: truncated" in problem
+    assert problem.endswith("Remove it to train from the beginning.")
+    checkpoint.unlink()
+    assert run_study(ours) == []
+
+
+ENDS = """
+import os, signal, sys
+from pathlib import Path
+from cefito.study.variants import Row
+from cefito.planners.simple.nearest import NearestPlanner
+from cefito.planners.registry import METHODS, Method, NoSettings
+
+class Ends(NearestPlanner):
+    @classmethod
+    def fit(cls, train, val, *, seed, **how):
+        if seed == 1 and Path(os.environ["ENDS"]).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        if seed == 0 and Path(os.environ["ENDS"]).exists():
+            sys.exit(3)
+        return super().fit(train, val, seed=seed, **how)
+
+class EndsRow(Row):
+    pass  # to be pickled by its name, so that a new process loads this module
+
+METHODS["ends"] = Method(Ends, NoSettings)
+"""
+
+
+def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch, work, finished):
+    (tmp_path / "module").mkdir()
+    (tmp_path / "module" / "planner_that_ends.py").write_text(ENDS)
+    (tmp_path / "trap").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "module")
+    monkeypatch.setenv("ENDS", str(tmp_path / "trap"))
+    monkeypatch.setitem(METHODS, "ends", None)
+    import planner_that_ends
+
+    row = planner_that_ends.EndsRow(name="ends", title="ends", method="ends")
+    nearest, frequent = find_rows(["nearest", "frequent"])
+    ours = made(world, tmp_path / "out", rows=(nearest, row, frequent), seeds=(0, 1))
+    shown = []
+
+    @contextmanager
+    def progress(description, *, total=None):
+        shown.append((description, total))
+        yield lambda count=1, **_: shown.append(count)
+
+    problems = run_study(ours, workers=2, progress=progress)
+    assert problems == [
+        "ends, T = 2, seed 0: its process ended with exit code 3. Repeat the command.",
+        "ends, T = 2, seed 1: its process was killed (signal 9), perhaps for want of memory. "
+        "Repeat the command, with fewer workers.",
+    ]
+    assert shown == [("comparing", 6), *[1] * 6]
+    assert not work  # all in other processes
+    theirs = made(world, finished)
+    for name in ("nearest", "frequent"):
+        for seed in (0, 1):
+            assert scores(ours, name, seed=seed).videos == scores(theirs, name).videos
+    for seed in (0, 1):
+        metrics = scores(ours, "nearest", seed=seed).metrics
+        assert metrics == scores(theirs, "nearest").metrics
+    (tmp_path / "trap").unlink()
+    assert run_study(ours) == []
+    assert work["scored"] == 2
+    assert scores(ours, "ends").metrics == scores(theirs, "nearest").metrics
+    sys.modules.pop("planner_that_ends")
+
+
+def test_processes_score_as_this_one_does(world, tmp_path, finished):
+    ours = made(world, tmp_path / "out", ("frequent", "cefito-guided"))
+    assert run_study(ours, executor="processes") == []
+    theirs = made(world, finished)
+    for name in ("frequent", "cefito-guided"):
+        for field, part in scores(theirs, name):
+            if field not in ("seconds_per_query", "training"):
+                assert getattr(scores(ours, name), field) == part, field
+
+
+def test_cells_on_a_cluster(world, finished, tmp_path, ray_cluster):
+    ours = made(world, tmp_path / "out", ("nearest", "frequent"))
+    assert run_study(ours, workers=2, executor="ray") == []
+    theirs = made(world, finished)
+    for name in ("nearest", "frequent"):
+        for field, part in scores(theirs, name):
+            if field not in ("seconds_per_query", "training"):
+                assert getattr(scores(ours, name), field) == part, field
+
+
+def test_another_executor(world, tmp_path, monkeypatch):
+    asked = []
+
+    class Toy:
+        in_process = True
+
+        def __init__(self, workers):
+            self.workers = workers
+
+        def map(self, function, arguments, *, groups, **how):
+            asked.append((self.workers, [cell.row.name for cell in arguments], groups))
+            return make_executor("serial").map(function, arguments, groups=groups, **how)
+
+    monkeypatch.setitem(EXECUTORS, "toy", Toy)
+    ours = made(world, tmp_path / "out", ("nearest",), horizons=(2, 3), seeds=(1, 0))
+    assert run_study(ours, workers=7, executor="toy") == []
+    assert asked == [(7, ["nearest"] * 4, [(2, 1), (3, 1), (2, 0), (3, 0)])]
+    with pytest.raises(ConfigError, match="no executor 'abacus'"):
+        run_study(ours, executor="abacus")
+
+
+def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
+    """The data set is opened once, and the preset is parsed once for a horizon and settings."""
+    from cefito.study import study
+
+    opened, parsed, load = [], [], study.load_config
+    monkeypatch.setattr("cefito.data.prepared.open_dataset", opened.append)
+    monkeypatch.setattr(study, "open_dataset", opened.append)
+    monkeypatch.setattr(
+        study,
+        "load_config",
+        lambda *given, **more: (parsed.append(more["horizon"]), load(*given, **more))[1],
+    )
+    ours = made(world, tmp_path / "out", ("nearest", "frequent"), horizons=(2, 3), seeds=(0, 1))
+    assert run_study(ours) == []
+    assert isinstance(gather(ours).cells[0].success, str)
+    assert parsed == [2, 3]
+    assert opened == []
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "workers", "error", "message"),
+    [
+        ({"rows": ()}, 1, ConfigError, "planners none: expected one or more, each once"),
+        (
+            {"rows": find_rows(["nearest"]) * 2},
+            1,
+            ConfigError,
+            "planners nearest, nearest: expected one or more, each once",
+        ),
+        ({"horizons": ()}, 1, ConfigError, "horizons none"),
+        ({"horizons": (3, 3)}, 1, ConfigError, "horizons 3, 3"),
+        ({"seeds": ()}, 1, ConfigError, "seeds none"),
+        ({"seeds": (0, 1, 0)}, 1, ConfigError, "seeds 0, 1, 0"),
+        ({"seeds": (-1,)}, 1, ConfigError, "seed -1"),
+        ({}, 0, ConfigError, "workers 0: expected at least 1"),
+        ({"sample": 0}, 1, ConfigError, "sample 0"),
+        ({"costly_sample": 0}, 1, ConfigError, "costly sample 0"),
+        ({"preset": "huge"}, 1, ConfigError, "no preset 'huge'"),
+        ({"settings": {"field.wide": 3}}, 1, ConfigError, r"field\.wide"),
+        (
+            {"rows": (PlannerVariant(name="x", title="x", method="x"),)},
+            1,
+            ConfigError,
+            "no method 'x'; there are ",
+        ),
+        (
+            {"rows": (ROWS["nearest"].model_copy(update={"search": {"method": "beam"}}),)},
+            1,
+            ConfigError,
+            "'nearest': the method 'nearest' has no search to choose",
+        ),
+        ({"horizons": (2, 50)}, 1, DataError, "horizon 50"),
+        ({"device": "abacus"}, 1, RunError, "unknown device 'abacus'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(
+    change, workers, error, message, world, tmp_path
+):
+    with pytest.raises(error, match=message):
+        run_study(made(world, tmp_path / "out", **change), workers=workers)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made(world, tmp_path):
+    (tmp_path / "file").write_text("keep")
+    for place in ("file", "file/below"):
+        with pytest.raises(RunError, match=f"{place}: cannot be made .*Choose another folder"):
+            run_study(made(world, tmp_path / place))
+    assert (tmp_path / "file").read_text() == "keep"
+
+
+def test_a_check_makes_the_folder(world, tmp_path):
+    check_study(made(world, tmp_path / "out"))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_study_travels_by_the_folder_of_its_data_set(world, tmp_path):
+    ours = made(world, tmp_path / "out")
+    packed = pickle.dumps(ours)
+    assert len(packed) < 5000
+    again = pickle.loads(packed)
+    assert again.dataset.fingerprint == world.fingerprint
+    assert (again.rows, again.settings, again.out) == (ours.rows, ours.settings, ours.out)
+    assert [each.key(again) for each in again.cells()] == [each.key(ours) for each in ours.cells()]
+
+
+# Samples
+
+
+def test_which_windows_are_scored(world):
+    train, test = (cut_windows(world, horizon=3, split=split) for split in ("train", "test"))
+    sizes = [len(actions) for actions in action_space(train, "training").actions]
+    mean = np.mean([sizes[task] ** 3 for task in test.tasks])
+    plain, exhaustive = ROWS["cefito-guided"], ROWS["cefito-energy"]
+
+    def of(row, **settings):
+        chosen, whole = scored_windows(made(world, Path("out"), **settings), row, 3)
+        assert whole == len(test)
+        return list(zip(chosen.video.tolist(), chosen.start.tolist(), strict=True))
+
+    everything = list(zip(test.video.tolist(), test.start.tolist(), strict=True))
+    assert of(plain) == of(plain, costly=0, costly_sample=2) == everything
+    assert of(exhaustive, costly=mean + 1e-6, costly_sample=3) == everything
+    assert len(of(exhaustive, costly=mean - 1e-6, costly_sample=3)) == 3
+    assert of(exhaustive, costly=0, costly_sample=10_000) == everything
+    for sample in (4, 9, 20):
+        some = of(plain, sample=sample)
+        assert len(some) == sample
+        assert of(plain, sample=sample) == some
+        few = of(exhaustive, sample=sample, costly=0, costly_sample=6)
+        assert len(few) == min(sample, 6)
+        assert set(few) <= set(some)  # so that differences can be taken on them
+
+
+def test_runs_have_one_folder_for_all_that_they_depend_on(world, tmp_path):
+    ours = made(world, tmp_path)
+    folders = {
+        each.run_folder(changed)
+        for changed in (
+            ours,
+            replace(ours, sample=5),
+            replace(ours, costly=1),
+            replace(ours, device="auto"),
+        )
+        for each in ours.cells()
+    }
+    assert len(folders) == 3
+    first = Trial(row=ROWS["frequent"], horizon=2, seed=0)
+    others = [
+        replace(ours, selection="published"),
+        replace(ours, settings={**SETTINGS, "classifier.dropout": 0.1}),
+        replace(ours, out=tmp_path / "b"),
+    ]
+    places = [first.run_folder(each) for each in (ours, *others)]
+    places += [replace(first, seed=1).run_folder(ours), replace(first, horizon=3).run_folder(ours)]
+    assert len(set(places)) == 6
+    assert {path.parent.name for path in places} == {"runs"}
+    assert os.path.commonpath(places) == str(tmp_path)

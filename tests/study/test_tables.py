@@ -1,0 +1,671 @@
+import copy
+import csv
+import io
+import random
+import re
+
+import numpy as np
+import pytest
+
+from cefito.evaluation import metrics
+from cefito.evaluation.metrics import metric_heads
+from cefito.evaluation.statistics import bootstrap_width, paired_difference
+from cefito.study import csv_table, tables
+from cefito.study.published import published_rows
+from cefito.study.rendering import latex, markdown
+from cefito.study.results import Results
+from cefito.study.tables import Entry, Table
+
+T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
+VIDEOS = [0, 0, 1, 1, 2, 3]
+
+
+def score_table(results, horizon, **more):
+    return tables.score_table(Results.model_validate(results), horizon, **more)
+
+
+def difference_table(results, horizon, **more):
+    return tables.difference_table(Results.model_validate(results), horizon, **more)
+
+
+def result_tables(results, **more):
+    return tables.result_tables(Results.model_validate(results), **more)
+
+
+def to_csv(results):
+    return csv_table.to_csv(Results.model_validate(results))
+
+
+def cell(
+    row,
+    seed,
+    success,
+    *,
+    accuracy=50.0,
+    horizon=2,
+    scored=None,
+    task=None,
+    seconds=0.5,
+    tokens=1000.0,
+    parameters=0,
+):
+    rate = 100 * success.count("1") / len(success)
+    values = {
+        "success_rate": rate,
+        "mean_accuracy": accuracy,
+        "mean_iou": accuracy + 1,
+        "mean_iou_bitwise": accuracy + 2,
+        "top_5_success_rate": 90.0,
+        "position_accuracy": [accuracy + step for step in range(horizon)],
+    }
+    if task is not None:
+        values["task_accuracy"] = task
+    return {
+        "row": row,
+        "horizon": horizon,
+        "seed": seed,
+        "success": success,
+        "scored": scored,
+        "windows": len(success),
+        "sampled_from": len(VIDEOS),
+        "metrics": values,
+        "planner": row,
+        "dataset": "made",
+        "split": "test",
+        "oracle_task": False,
+        "without_plan": 0,
+        "leaves_per_query": 0.0,
+        "method": row,
+        "selection": "held-out",
+        "training": {},
+        "seconds_per_query": seconds,
+        "exact": True,
+        "token_forwards_per_query": tokens,
+        "parameters": {"field": parameters, "other": 0},
+    }
+
+
+@pytest.fixture
+def results():
+    """Rows: a, b (seeds the other way round), sampled, told (true task), broken, half failed."""
+    names = {
+        "a": "method A",
+        "b": "B & C_1 (50 %)",
+        "sampled": "sampled",
+        "told": "told",
+        "broken": "broken",
+        "half": "half",
+    }
+    rows = [
+        {
+            "name": name,
+            "title": title,
+            "method": name,
+            "settings": {},
+            "search": {},
+            "exhaustive": name == "sampled",
+            "true_task": name == "told",
+        }
+        for name, title in names.items()
+    ]
+    cells = [
+        cell(
+            "a",
+            0,
+            "110100",
+            accuracy=60.0,
+            task=80.0,
+            parameters=1_234_567,
+            seconds=0.25,
+            tokens=1500.4,
+        ),
+        cell(
+            "a",
+            1,
+            "111100",
+            accuracy=70.0,
+            task=90.0,
+            parameters=1_234_567,
+            seconds=0.75,
+            tokens=2499.6,
+        ),
+        cell("b", 1, "110000", accuracy=65.0, tokens=0.0),
+        cell("b", 0, "100000", accuracy=65.0, tokens=0.0),
+        cell("sampled", 0, "111", accuracy=99.0, scored=[0, 2, 5]),
+        cell("sampled", 1, "110", accuracy=99.0, scored=[0, 2, 5]),
+        cell("told", 0, "111111", accuracy=99.5, task=100.0),
+        cell("told", 1, "111111", accuracy=99.5, task=100.0),
+        {"row": "broken", "horizon": 2, "seed": 0, "error": "C:\\data{1}: 100 % ~wrong^2 #3 <$&_>"},
+        {"row": "broken", "horizon": 2, "seed": 1, "error": "not scored yet. Repeat the command."},
+        cell("half", 0, "000000", accuracy=10.0),
+        {"row": "half", "horizon": 2, "seed": 1, "error": "killed"},
+    ]
+    return {
+        "format_version": 1,
+        "dataset": {"name": "made", "fingerprint": "f"},
+        "selection": "held-out",
+        "preset": "small",
+        "settings": {},
+        "sample": None,
+        "horizons": [2],
+        "seeds": [0, 1],
+        "versions": {},
+        "rows": rows,
+        "windows": {"2": {"video": VIDEOS, "start": [0, 1, 0, 1, 0, 0]}},
+        "cells": cells,
+    }
+
+
+def column(table, head):
+    place = table.heads.index(head)
+    return {line[0].text: line[place] for line in table.lines}
+
+
+# Scores
+
+
+def test_each_number(results):
+    table = score_table(results, 2)
+    assert table.title == "made, T = 2, 6 test windows, preset small"
+    assert table.heads == (
+        "planner",
+        "SR",
+        "mAcc",
+        "mIoU",
+        "bitwise mIoU",
+        "top-5 SR",
+        "task",
+        "SR bootstrap width",
+        "s/query",
+        "tokens/query",
+        "parameters",
+        "seeds",
+    )
+    assert [line[0].text for line in table.lines] == [
+        "method A",
+        "B & C_1 (50 %)",
+        "sampled (3 windows)",
+        "told",
+        "half",
+    ]
+    assert table.below == 0
+    width = bootstrap_width([50, 200 / 3])
+    half = T2 * (200 / 3 - 50) / 2  # t s / √n, where s = difference / √2
+    assert [entry.text for entry in table.lines[0]] == [
+        "method A",
+        f"58.33 ± {half:.2f}",
+        f"65.00 ± {T2 * 5:.2f}",
+        f"66.00 ± {T2 * 5:.2f}",
+        f"67.00 ± {T2 * 5:.2f}",
+        "90.00 ± 0.00",
+        f"85.00 ± {T2 * 5:.2f}",
+        f"{width:.2f}",
+        "0.5",
+        "2,000",
+        "1.23 M",
+        "2",
+    ]
+    assert [entry.text for entry in table.lines[1]] == [
+        "B & C_1 (50 %)",
+        f"25.00 ± {half:.2f}",
+        "65.00 ± 0.00",
+        "66.00 ± 0.00",
+        "67.00 ± 0.00",
+        "90.00 ± 0.00",
+        "–",
+        f"{bootstrap_width([100 / 6, 200 / 6]):.2f}",
+        "0.5",
+        "0",
+        "–",
+        "2",
+    ]
+    assert [entry.text for entry in table.lines[4]] == [
+        "half",
+        "0.00",
+        "10.00",
+        "11.00",
+        "12.00",
+        "90.00",
+        "–",
+        "–",
+        "0.5",
+        "1,000",
+        "–",
+        "1",
+    ]  # one seed: no ±
+
+
+def test_notes(results):
+    first, *failed = score_table(results, 2).notes
+    assert first.startswith(
+        "Per cent; ± half the 90 % interval of the mean by Student's t over seeds."
+    )
+    assert failed == [
+        "broken, seed 0: C:\\data{1}: 100 % ~wrong^2 #3 <$&_>",
+        "broken, seed 1: not scored yet. Repeat the command.",
+        "half, seed 1: killed",
+    ]
+    results["settings"] = {"training.optimiser.epochs": "3", "field.width": 8}
+    assert (
+        "Changed settings: training.optimiser.epochs = 3, field.width = 8."
+        in score_table(results, 2).notes
+    )
+
+
+def test_best_and_second_best(results):
+    table = score_table(results, 2)
+    assert [entry.rank for entry in column(table, "SR").values()] == [1, 2, 0, 0, 0]
+    assert [entry.rank for entry in column(table, "mAcc").values()] == [1, 1, 0, 0, 2]  # a tie
+    assert [entry.rank for entry in column(table, "top-5 SR").values()] == [1, 1, 0, 0, 1]
+    assert [entry.rank for entry in column(table, "task").values()] == [
+        0
+    ] * 5  # nothing to compare with
+    assert all(
+        entry.rank == 0
+        for head in table.heads
+        for entry in column(table, head).values()
+        if head not in metric_heads().values()
+    )
+    close = copy.deepcopy(results)
+    for entry in close["cells"][2:4]:
+        entry["metrics"]["mean_accuracy"] = 65.004  # what is printed alike is ranked alike
+    assert [entry.rank for entry in column(score_table(close, 2), "mAcc").values()] == [
+        1,
+        1,
+        0,
+        0,
+        2,
+    ]
+
+
+def test_what_was_sampled_and_chosen_stands_in_the_title(results):
+    for entry in results["cells"]:
+        if "error" not in entry:
+            entry["sampled_from"] = 4531
+    results |= {"selection": "published", "preset": "/home/me/own.toml"}
+    both = result_tables(results)
+    assert len(both) == 2
+    assert all(
+        table.title.startswith("made, T = 2, 6 of 4,531 test windows, preset own, chosen on TEST")
+        for table in both
+    )
+
+
+def test_a_horizon_without_any_score(results):
+    results["horizons"].append(5)
+    results["cells"] += [
+        {"row": row["name"], "horizon": 5, "seed": 0, "error": "killed"} for row in results["rows"]
+    ]
+    _, _, table = result_tables(results)
+    assert (table.title, table.lines) == ("made, T = 5, 0 test windows, preset small", ())
+    assert len(table.notes) == 1 + len(results["rows"])
+    for form in (markdown, latex):
+        assert "broken, seed 0: killed" in form(table)
+    assert len(list(csv.reader(io.StringIO(to_csv(results))))) == 6
+
+
+# Differences
+
+
+def test_differences_are_paired_by_seed_on_common_windows(results):
+    table = difference_table(results, 2)
+    assert (
+        table.title
+        == "made, T = 2, 6 test windows, preset small: success rate less that of method A"
+    )
+    assert [line[0].text for line in table.lines] == ["B & C_1 (50 %)", "sampled", "told", "half"]
+    ours, theirs = (
+        [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]],
+        [[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0]],
+    )
+    expected = paired_difference(ours, theirs, VIDEOS)
+    assert [entry.text for entry in table.lines[0]] == [
+        "B & C_1 (50 %)",
+        "-33.33",
+        f"{expected.low:+.2f} to {expected.high:+.2f}",
+        "±0.00",
+        "6",
+    ]  # -33.33 with either seed
+    expected = paired_difference([[1, 1, 1], [1, 1, 0]], [[1, 0, 0], [1, 1, 0]], [0, 1, 3])
+    assert [entry.text for entry in table.lines[1]] == [
+        "sampled",
+        "+33.33",
+        f"{expected.low:+.2f} to {expected.high:+.2f}",
+        f"±{T2 * 100 / 3:.2f}",
+        "3",
+    ]
+    expected = paired_difference([[0] * 6], theirs[:1], VIDEOS)  # seed 0 alone
+    assert [entry.text for entry in table.lines[3]] == [
+        "half",
+        "-50.00",
+        f"{expected.low:+.2f} to {expected.high:+.2f}",
+        "–",
+        "6",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_cells_does_not_matter(seed, results):
+    shuffled = copy.deepcopy(results)
+    random.Random(seed).shuffle(shuffled["cells"])
+    assert difference_table(shuffled, 2) == difference_table(results, 2)
+    assert score_table(shuffled, 2) == score_table(results, 2)
+    assert to_csv(shuffled) == to_csv(results)
+
+
+def test_no_difference_has_no_minus(results):
+    results["cells"][2]["success"], results["cells"][3]["success"] = "111100", "110100"
+    assert [entry.text for entry in difference_table(results, 2).lines[0][1:4]] == [
+        "+0.00",
+        "+0.00 to +0.00",
+        "±0.00",
+    ]
+    results["cells"][2]["success"] = "111010"  # rounding leaves a negative number near nothing
+    assert "-0.00" not in [entry.text for entry in difference_table(results, 2).lines[0]]
+
+
+def test_differences_against_another_row(results):
+    table = difference_table(results, 2, against="told")
+    assert table.title.endswith("less that of told")
+    assert column(table, "difference")["method A"].text == "-41.67"
+    assert column(difference_table(results, 2, against="sampled"), "windows")["told"].text == "3"
+    assert difference_table(results, 2, against="broken").lines == ()
+    assert [table.title.split(":")[-1] for table in result_tables(results, against="b")] == [
+        "made, T = 2, 6 test windows, preset small",
+        " success rate less that of B & C_1 (50 %)",
+    ]
+    assert len(result_tables(results, against="broken")) == 1
+
+
+def test_rows_without_a_common_seed_or_window(results):
+    for entry in results["cells"]:
+        if entry["row"] == "b":
+            entry["seed"] += 7
+    line = difference_table(results, 2).lines[0]
+    assert (line[1].text, line[3].text) == ("-33.33", "–")  # nothing to pair by
+    results["cells"] += [cell("broken", 0, "11", scored=[1, 3])]
+    assert "broken" not in column(difference_table(results, 2, against="sampled"), "difference")
+
+
+def test_a_metric_that_is_registered_has_a_column(results, monkeypatch):
+    monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(lambda _: None, "first"))
+    for seed, entry in enumerate(results["cells"][:2]):
+        entry["metrics"]["first_step"] = 30.0 + seed
+    table = score_table(results, 2)
+    assert column(table, "first")["method A"].text.startswith("30.50 ± ")
+    assert column(table, "first")["half"].text == "–"
+    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert [line["first_step"] for line in lines] == ["30.5", "", "", "", ""]
+
+
+# Published rows
+
+
+@pytest.fixture
+def crosstask(results):
+    results["dataset"]["name"], results["horizons"] = "crosstask (simulated)", [3]
+    results["windows"] = {"3": results["windows"]["2"]}
+    for entry in results["cells"]:
+        entry["horizon"] = 3
+        if "metrics" in entry:
+            entry["metrics"]["position_accuracy"].append(0.0)
+    return results
+
+
+def test_published_rows_stand_below_the_rule(crosstask):
+    rows, table = published_rows("crosstask", 3), score_table(crosstask, 3)
+    assert table.below == len(rows) == 20
+    assert len(table.lines) == 5 + 20
+    below = table.lines[5:]
+    names = [re.sub(r" \[.*\]$", "", line[0].text) for line in below]
+    assert names[:8] == [f"{row.method}, own protocol" for row in rows[:8]]
+    assert names[8:] == [row.method for row in rows[8:]]
+    assert all(row.unified for row in rows[8:])
+    ours = below[-1]
+    assert [entry.text for entry in ours] == [
+        "CEFITO [j]",
+        "39.62 ± 0.24",
+        "64.12 ± 0.31",
+        "–",
+        "84.29 ± 0.21",
+        *["–"] * 7,
+    ]
+    assert all(entry.rank == 0 for line in below for entry in line)
+    assert all(len(line) == len(table.heads) for line in below)
+    said = " ".join(table.notes)
+    assert "of real features, the rows above of simulated ones: not comparable" in said
+    crosstask["dataset"]["name"] = "crosstask"
+    said = " ".join(score_table(crosstask, 3).notes)
+    assert "Below the rule: published rows" in said
+    assert "not comparable" not in said
+
+
+def test_footnotes_of_published_rows(crosstask):
+    table = score_table(crosstask, 3)
+    rows = published_rows("crosstask", 3)
+    footnotes = {note[1]: note[4:] for note in table.notes if re.match(r"\[[a-z]\] ", note)}
+    assert list(footnotes) == list("abcdefghij")
+    for row, line in zip(rows, table.lines[-20:], strict=True):
+        marks = re.findall(r"[a-z]", (re.search(r"\[(.*)\]$", line[0].text) or [""])[0])
+        assert tuple(footnotes[mark] for mark in marks) == row.notes
+    p3iv, language = table.lines[-14][0].text, table.lines[-12:-7]
+    assert p3iv == "P3IV, own protocol [a, b]"
+    assert {line[0].text[-4:] for line in language} == {" [c]"}  # one note for all of them
+    for shown in (markdown(table), latex(table)):
+        assert "P3IV, own protocol [a, b]" in shown
+        assert "[a] Its split is one of windows, not of videos" in shown
+    ablation = score_table(crosstask, 3, published="ablation")
+    assert ablation.lines[-1][0].text == "+ auxiliary regularization (CEFITO) [b]"
+
+
+def test_other_published_tables(crosstask):
+    table = score_table(crosstask, 3, published="task-classifier")
+    assert [entry.text for entry in table.lines[-1]] == ["CEFITO", *["–"] * 5, "92.43", *["–"] * 5]
+    assert score_table(crosstask, 3, published="ablation").below == len(
+        published_rows("crosstask", 3, "ablation")
+    )
+    assert score_table(crosstask, 3, published="").below == 0
+    assert not any(
+        "published rows" in note for note in score_table(crosstask, 3, published="").notes
+    )
+    assert result_tables(crosstask, published="oracle")[0].below == 2
+
+
+# Forms
+
+
+def test_markdown():
+    table = Table(
+        title="A title",
+        heads=("planner", "SR"),
+        below=1,
+        notes=("One.", "Two."),
+        lines=(
+            (Entry("a|b"), Entry("2.00", 1)),
+            (Entry("c"), Entry("1.00", 2)),
+            (Entry("d"), Entry("0.00")),
+        ),
+    )
+    assert (
+        markdown(table)
+        == """**A title**
+
+| planner | SR |
+| --- | ---: |
+| a\\|b | **2.00** |
+| c | *1.00* |
+| *published* |  |
+| d | 0.00 |
+
+One.
+
+Two.
+"""
+    )
+
+
+def test_markdown_has_as_many_columns_everywhere(crosstask):
+    for table in result_tables(crosstask):
+        lines = [line for line in markdown(table).splitlines() if line.startswith("|")]
+        assert len(lines) == 2 + len(table.lines) + bool(table.below)
+        assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.heads) + 1}
+
+
+def test_latex():
+    table = Table(
+        title="50 % of {it}",
+        heads=("planner", "a_b"),
+        below=1,
+        notes=("± 3 – τ",),
+        lines=(
+            (Entry("A & B"), Entry("2.00 ± 0.10", 1)),
+            (Entry("c#1 T-5"), Entry("-1 to $2", 2)),
+            (Entry("C:\\x~y^z"), Entry("<0>")),
+        ),
+    )
+    assert (
+        latex(table)
+        == r"""\begin{table}
+\centering
+\caption{50 \% of \{it\}. $\pm$ 3 -- $\tau$}
+\begin{tabular}{lr}
+\toprule
+planner & a\_b \\
+\midrule
+A \& B & \textbf{2.00 $\pm$ 0.10} \\
+c\#1 T-5 & \underline{$-$1 to \$2} \\
+\midrule
+C:\textbackslash{}x\textasciitilde{}y\textasciicircum{}z & \textless{}0\textgreater{} \\
+\bottomrule
+\end{tabular}
+\end{table}
+"""
+    )
+
+
+def test_latex_of_a_whole_study(crosstask):
+    for table in result_tables(crosstask):
+        text = latex(table)
+        bare = re.sub(
+            r"\\[a-zA-Z]+|\\[&%#_${}]|\\\\", "", text
+        )  # without commands and escaped signs
+        assert bare.count("{") == bare.count("}")
+        assert not set(bare) & set("%#~^<>\\")
+        assert all(ord(sign) < 128 for sign in bare)
+        assert bare.count("$") % 2 == 0
+        body = text[text.index(r"\toprule") : text.index(r"\bottomrule")].splitlines()
+        rows = [line for line in body if line.endswith(r"\\")]
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(table.heads) - 1}
+        assert len(rows) == 1 + len(table.lines)
+
+
+def test_csv_round_trip(results):
+    results["horizons"].append(3)
+    results["windows"]["3"] = results["windows"]["2"]
+    results["cells"].append(cell("a", 0, "100000", accuracy=100 / 7, horizon=3))
+    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert [(line["row"], line["horizon"], line["seeds"]) for line in lines] == [
+        ("a", "2", "2"),
+        ("b", "2", "2"),
+        ("sampled", "2", "2"),
+        ("told", "2", "2"),
+        ("half", "2", "1"),
+        ("a", "3", "1"),
+    ]
+    assert [line["planner"] for line in lines[:2]] == ["method A", "B & C_1 (50 %)"]
+    first, last = lines[0], lines[-1]
+    rates = [50, 200 / 3]
+    assert float(first["success_rate"]) == np.mean(rates)
+    assert float(first["success_rate_half_width_90"]) == pytest.approx(
+        T2 * (200 / 3 - 50) / 2, rel=1e-12
+    )
+    assert float(first["mean_iou_bitwise"]) == 67
+    assert float(first["success_rate_bootstrap_width"]) == bootstrap_width(rates)
+    assert (float(first["seconds_per_query"]), float(first["token_forwards_per_query"])) == (
+        0.5,
+        2000,
+    )
+    assert (first["parameters"], first["windows"], first["sampled_from"], first["exact"]) == (
+        "1234567",
+        "6",
+        "6",
+        "True",
+    )
+    assert (first["dataset"], first["selection"]) == ("made", "held-out")
+    assert [first[f"accuracy_step_{step}"] for step in (1, 2, 3)] == ["65.0", "66.0", ""]
+    assert lines[1]["task_accuracy"] == lines[1]["task_accuracy_half_width_90"] == ""
+    assert lines[2]["windows"] == "3"
+    assert (last["success_rate_half_width_90"], last["success_rate_bootstrap_width"]) == ("", "")
+    assert float(last["mean_accuracy"]) == 100 / 7  # to the last digit
+    assert float(last["accuracy_step_3"]) == 100 / 7 + 2
+
+
+SURE = {
+    "expected_calibration_error": 4.0,
+    "success_at_half_coverage": 40.0,
+    "risk_coverage_area": 60.0,
+    "mean_probability": 20.0,
+    "searched_mass": None,
+    "reliability": {"windows": [6], "probability": [20.0], "success": [16.0]},
+    "risk_coverage": {"coverage": [100.0], "success": [16.0], "min_probability": [0.1]},
+}
+ENERGY = {
+    "coefficient": 0.5,
+    "low": 0.1,
+    "high": 0.9,
+    "gain": 0.02,
+    "error": 0.01,
+    "kept": True,
+    "windows": 9,
+}
+
+
+def test_calibration_has_columns_where_some_row_has_it(results):
+    """The lower error ranks first; rows without stay empty."""
+    heads = score_table(results, 2).heads
+    assert "ECE" not in heads
+    assert "SR at 50 %" not in heads
+    for entry in results["cells"]:
+        if entry["row"] in ("a", "b"):
+            error = 4.0 + (entry["row"] == "b") + entry["seed"]
+            entry["calibration"] = SURE | {"expected_calibration_error": error}
+    table = score_table(results, 2)
+    column = table.heads.index("ECE")
+    assert table.heads[column + 1] == "SR at 50 %"
+    by_row = {line[0].text: line for line in table.lines}
+    ours, theirs = by_row["method A"], by_row["B & C_1 (50 %)"]
+    assert ours[column] == Entry(f"4.50 ± {T2 * 0.5**0.5 / 2**0.5:.2f}", 1)
+    assert (theirs[column].text[:4], theirs[column].rank) == ("5.50", 2)
+    assert ours[column + 1] == Entry("40.00 ± 0.00", 1)
+    assert by_row["told"][column] == Entry("–")
+    assert any("expected calibration error" in note for note in table.notes)
+    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert [line["expected_calibration_error"] for line in lines[:2]] == ["4.5", "5.5"]
+    assert lines[-1]["success_at_half_coverage"] == ""
+
+
+def test_does_the_energy_add(results):
+    """One line a training and horizon, over its seeds; no table where no row has an energy."""
+    assert not any("does the energy add" in table.title for table in result_tables(results))
+    for entry in results["cells"]:
+        if entry["row"] == "a":
+            entry["evidence"] = ENERGY | {
+                "coefficient": 0.5 + entry["seed"],
+                "kept": not entry["seed"],
+            }
+        if entry["row"] == "b":
+            entry["evidence"] = ENERGY | {"low": None, "high": None, "error": None}
+        if entry["row"] == "told":
+            entry["evidence"] = ENERGY
+    for row in results["rows"]:
+        if row["name"] == "told":
+            row["method"] = "a"  # the same training with another way of planning
+    table = result_tables(results)[-1]
+    assert table.title == "made: does the energy add?"
+    texts = [[entry.text for entry in line] for line in table.lines]
+    assert texts == [
+        ["method A", "2", "+1.00", "+0.10 to +0.90", "+0.0200 ± 0.0100", "in 1 of 2"],
+        ["B & C_1 (50 %)", "2", "+0.50", "–", "+0.0200", "in 2 of 2"],
+    ]
+    assert markdown(table)
+    assert latex(table)
