@@ -177,6 +177,10 @@ def load_tensors(
         with safe_open(path, framework=framework) as archive:
             names = list(archive.keys())
             tensors = {name: archive.get_tensor(name) for name in names}
+            if framework == "pt":
+                # The file's tensors begin at any byte. Some processors multiply unaligned weights
+                # in another order, so that a loaded network would differ in last bits.
+                tensors = {name: tensor.clone() for name, tensor in tensors.items()}
             return tensors, archive.metadata() or {}
     except (
         SafetensorError,
