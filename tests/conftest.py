@@ -8,6 +8,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from cefito.data import Annotations, PreparedDataset, read_annotations
 from cefito.data.readers.custom import prepare_custom
 from cefito.hashes import file_digest
 from language_model import Stand, stand
+from moved_arrays import all_arrays_moved
 
 TAXONOMY = {
     "dataset": "tiny",
@@ -49,6 +51,21 @@ VIDEOS = [
 ]
 OBSERVATION_DIM = 4
 ACTION_TEXT_DIM = 3
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--move-arrays",
+        action="store_true",
+        help="let every array that enters the library begin 4 bytes beside its place",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def moved_on_request(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With --move-arrays, tests run as on machines where arrays begin anywhere in memory."""
+    with all_arrays_moved() if request.config.getoption("--move-arrays") else nullcontext():
+        yield
 
 
 @pytest.fixture

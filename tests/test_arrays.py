@@ -7,10 +7,11 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 
-from cefito.arrays import load_npy, load_npz
+from cefito.arrays import ALIGNMENT, aligned, load_npy, load_npz
 from cefito.errors import DataError
-from cefito.files import read_json
+from cefito.files import load_tensors, read_json, write_tensors
 
 
 def saved(array):
@@ -105,3 +106,29 @@ def test_encrypted_members_and_pipes(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match="nested too deeply"):
         read_json(tmp_path / "deep.json", "")
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1,), (5, 7), (2, 3, 4)])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_aligned_arrays_begin_at_cache_lines_and_hold_the_same(shape, kind):
+    array = np.random.default_rng(0).random(shape).astype(kind)
+    buffer = np.zeros(array.nbytes + 2 * ALIGNMENT, np.uint8)
+    for offset in range(0, ALIGNMENT, array.itemsize):
+        beside = buffer[offset : offset + array.nbytes].view(kind).reshape(shape)
+        beside[...] = array
+        found = aligned(beside)
+        assert found.ctypes.data % ALIGNMENT == 0
+        assert found.dtype == kind
+        np.testing.assert_array_equal(found, array)
+    assert aligned(found) is found
+    assert aligned(array.T).flags.c_contiguous
+
+
+def test_loaded_tensors_are_aligned(tmp_path):
+    tensors = {"one": torch.ones(1), "two": torch.ones(3, 5), "half": torch.ones(3).half()}
+    write_tensors(tmp_path / "x.safetensors", tensors)
+    for framework in ("np", "pt"):
+        loaded, _ = load_tensors(tmp_path / "x.safetensors", framework, "")
+        for tensor in loaded.values():
+            first = tensor.ctypes.data if framework == "np" else tensor.data_ptr()
+            assert first % ALIGNMENT == 0

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.arrays import check_regular, load_npy, load_npz
+from cefito.arrays import ALIGNMENT, aligned, check_regular, load_npy, load_npz
 from cefito.errors import CefitoError, DataError, RunError
 from cefito.locks import made_folders, temporary_beside
 
@@ -162,7 +162,7 @@ def write_tensors(
 def load_tensors(
     path: Path, framework: str, remedy: str, error: type[CefitoError] = DataError
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Load a safetensors file and its metadata.
+    """Load a safetensors file and its metadata; tensors are aligned as `cefito.arrays.aligned`.
 
     Args:
         path: The file.
@@ -176,11 +176,7 @@ def load_tensors(
     try:
         with safe_open(path, framework=framework) as archive:
             names = list(archive.keys())
-            tensors = {name: archive.get_tensor(name) for name in names}
-            if framework == "pt":
-                # The file's tensors begin at any byte. Some processors multiply unaligned weights
-                # in another order, so that a loaded network would differ in last bits.
-                tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+            tensors = {name: _aligned(archive.get_tensor(name)) for name in names}
             return tensors, archive.metadata() or {}
     except (
         SafetensorError,
@@ -191,6 +187,13 @@ def load_tensors(
         raise error(
             f"{path}: truncated or not a safetensors file ({problem}). {remedy}"
         ) from problem
+
+
+def _aligned(tensor: Any) -> Any:
+    """A tensor of a file, aligned: PyTorch's own allocations are."""
+    if isinstance(tensor, np.ndarray):
+        return aligned(tensor)
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 
 def sha256(path: Path) -> str:

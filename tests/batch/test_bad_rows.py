@@ -75,6 +75,19 @@ def beside(own, listed, tmp_path):
     return listed(rows), listed(good, "good.jsonl")
 
 
+def assert_close(found, expected):
+    """Equal but for the rounding of numbers: other rows are planned together."""
+    if isinstance(expected, dict | list):
+        pairs = found.items() if isinstance(found, dict) else enumerate(found)
+        assert len(found) == len(expected)
+        for key, value in pairs:
+            assert_close(value, expected[key])
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    else:
+        assert found == expected
+
+
 def test_bad_rows_are_told_and_hold_up_no_other(beside, nearest, tmp_path):
     mixed, good = beside
     done = plan_batch(nearest, mixed, tmp_path / "plans.jsonl")
@@ -97,7 +110,7 @@ def test_bad_rows_are_told_and_hold_up_no_other(beside, nearest, tmp_path):
             assert row["query"] == str(row["line"]), name
     plan_batch(nearest, good, tmp_path / "alone.jsonl")
     plans = [{**row, "line": (row["line"] + 1) // 2} for row in read(done.plans)]
-    assert plans == read(tmp_path / "alone.jsonl")
+    assert_close(plans, read(tmp_path / "alone.jsonl"))
     lines = {row["line"] for row in [*read(done.plans), *bad]}
     assert lines == set(range(1, 2 * len(TABLE) + 1))
 

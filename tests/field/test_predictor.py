@@ -164,7 +164,8 @@ def test_states_are_those_of_the_slow_transformer():
         out = slow_forward(predictor, np.stack(tokens) + place)[2::2]
         expected = out @ weights["state_head.weight"].T + weights["state_head.bias"]
         np.testing.assert_allclose(states[row], expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(predictor.goal(initial, actions).detach().numpy(), states[:, -1])
+    goal = predictor.goal(initial, actions).detach().numpy()
+    np.testing.assert_allclose(goal, states[:, -1], rtol=1e-5, atol=1e-6)  # float32, other shapes
 
 
 def test_reconstruction_is_that_of_the_slow_transformer():

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import aligned
 from cefito.data.prepared import PreparedDataset
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import SPLITS, Video
@@ -83,6 +84,10 @@ class Windows:
     dataset: str
     split: str
     between: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "goal"):
+            object.__setattr__(self, name, aligned(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.actions)

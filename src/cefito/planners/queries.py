@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cefito.arrays import aligned
 from cefito.data.windows import Windows
 from cefito.errors import DataError
 
@@ -177,7 +178,7 @@ def _observations(given: Any, name: str) -> NDArray[np.float32]:
                 f"{place}, row {row} (counted from 0): holds {what}. Extract its features again or "
                 "leave the query out."
             )
-    return np.ascontiguousarray(array, dtype=np.float32)
+    return aligned(np.asarray(array, dtype=np.float32))
 
 
 def _between(given: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:

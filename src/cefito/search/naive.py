@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from cefito.arrays import aligned
 from cefito.search.problem import Best, Field, Plans, Problem, SearchCost, Watch, places
 from cefito.search.space import Space, compiled
 
@@ -38,8 +39,8 @@ class NaiveSearch:
 
     def _solve(self, field: Field, space: Space, top_k: int, watch: Watch) -> Plans:
         problem, horizon = space.problem, field.horizon
-        initial = torch.from_numpy(problem.initial).to(field.device)
-        goal = torch.from_numpy(problem.goal).to(field.device)
+        initial = torch.from_numpy(aligned(problem.initial)).to(field.device)
+        goal = torch.from_numpy(aligned(problem.goal)).to(field.device)
         allowed = np.asarray(problem.actions)
         total, leaves, best = space.size**horizon, 0, Best(top_k)
         for first in range(0, total, self.batch):

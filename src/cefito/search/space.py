@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cefito.arrays import aligned
 from cefito.errors import ConfigError
 from cefito.search.feasible import Feasible
 from cefito.search.problem import Problem
@@ -113,8 +114,8 @@ class Space:
 
 def observations(spaces: Sequence[Space], device: torch.device) -> tuple[Tensor, Tensor]:
     """Initial and goal observations of some queries, each [Q, E]."""
-    initial = np.stack([space.problem.initial for space in spaces])
-    goal = np.stack([space.problem.goal for space in spaces])
+    initial = aligned(np.stack([space.problem.initial for space in spaces]))
+    goal = aligned(np.stack([space.problem.goal for space in spaces]))
     return torch.from_numpy(initial).to(device), torch.from_numpy(goal).to(device)
 
 

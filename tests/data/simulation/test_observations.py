@@ -60,6 +60,19 @@ def look(seed: int = 0, dim: int = 512, **knobs: Any) -> tuple[np.ndarray, np.nd
     return start.astype(np.float32), end.astype(np.float32)
 
 
+def alike(one: np.ndarray, two: np.ndarray) -> bool:
+    """Whether observations are equal but for the last bits of float16.
+
+    Products round by the processor, and there by the place of a row in its array.
+    """
+    return np.allclose(one, two, rtol=2**-9, atol=2**-9)
+
+
+def distinct(rows: np.ndarray) -> int:
+    """Number of rows that are not `alike` an earlier one."""
+    return sum(not any(alike(row, other) for other in rows[:n]) for n, row in enumerate(rows))
+
+
 def cosine(rows: np.ndarray) -> np.ndarray:
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return rows @ rows.T
@@ -131,44 +144,44 @@ def test_shared_vocabulary_decides_what_looks_alike() -> None:
 
 def test_task_alone_tells_tasks_apart_and_nothing_else() -> None:
     start, end = look(task=3)
-    assert len(np.unique(start, axis=0)) == 2
-    assert np.array_equal(start, end)
-    assert np.array_equal(start[TASK == 0][0], start[TASK == 0][-1])
+    assert distinct(start) == 2
+    assert alike(start, end)
+    assert alike(start[TASK == 0][0], start[TASK == 0][-1])
 
 
 def test_step_alone_shows_the_step() -> None:
     start, end = look(step=3)
-    assert np.array_equal(start, end)
+    assert alike(start, end)
     for action in np.unique(ACTIONS):
-        assert len(np.unique(start[action == ACTIONS], axis=0)) == 1
-    assert len(np.unique(start, axis=0)) == len(np.unique(ACTIONS))
+        assert distinct(start[action == ACTIONS]) == 1
+    assert distinct(start) == len(np.unique(ACTIONS))
 
 
 def test_progress_alone_shows_what_is_done() -> None:
     start, end = look(progress=3)
     first = np.flatnonzero(np.diff(VIDEO, prepend=-1))
-    assert len(np.unique(start[first], axis=0)) == 1  # nothing done yet
+    assert distinct(start[first]) == 1  # nothing done yet
     follows = np.flatnonzero(VIDEO[1:] == VIDEO[:-1])
-    assert np.array_equal(end[follows], start[follows + 1])
-    assert not np.array_equal(start[0], end[0])
+    assert alike(end[follows], start[follows + 1])
+    assert not alike(start[0], end[0])
 
 
 def test_memory_keeps_or_drops_older_steps() -> None:
     last = [2, 13]  # both videos end with action 2 and have done the same set, in different order
     for memory, equal in ((0.0, True), (0.5, False), (1.0, True)):
         _, end = look(progress=3, memory=memory)
-        assert np.array_equal(end[last[0]], end[last[1]]) is equal
+        assert alike(end[last[0]], end[last[1]]) is equal
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_full_confusion_shows_a_neighbour(side: int) -> None:
     clear = look(step=3)[side]
     mixed = look(step=3, **{("confusion_start", "confusion_end")[side]: 1.0})
-    assert np.array_equal(mixed[1 - side], clear)
-    assert np.array_equal(mixed[side][0], clear[1])  # the first step has one neighbour only
-    assert np.array_equal(mixed[side][2], clear[1])
-    assert any(np.array_equal(mixed[side][1], clear[other]) for other in (0, 2))
-    assert np.array_equal(mixed[side][9], clear[9])  # the only step of its video
+    assert alike(mixed[1 - side], clear)
+    assert alike(mixed[side][0], clear[1])  # the first step has one neighbour only
+    assert alike(mixed[side][2], clear[1])
+    assert any(alike(mixed[side][1], clear[other]) for other in (0, 2))
+    assert alike(mixed[side][9], clear[9])  # the only step of its video
 
 
 def test_confusion_moves_observations_on_average_by_its_share() -> None:
@@ -186,8 +199,8 @@ def test_confusion_moves_observations_on_average_by_its_share() -> None:
 
 def test_style_persists_within_a_video_and_differs_between_videos() -> None:
     start, end = look(style=1)
-    assert np.array_equal(start, end)
-    assert len(np.unique(start, axis=0)) == len(np.unique(VIDEO))
+    assert alike(start, end)
+    assert distinct(start) == len(np.unique(VIDEO))
     start, end = look(style=1, noise=0.5)
     both, video = cosine(np.concatenate([start, end])), np.concatenate([VIDEO, VIDEO])
     same = np.equal.outer(video, video) & ~np.eye(len(video), dtype=bool)
@@ -197,7 +210,7 @@ def test_style_persists_within_a_video_and_differs_between_videos() -> None:
 def test_noise_differs_between_observations_and_grows_with_its_knob() -> None:
     clear = look(step=3)[0]
     rows = np.concatenate(look(step=3, noise=1))
-    assert len(np.unique(rows, axis=0)) == len(rows)
+    assert distinct(rows) == len(rows)
     scales = []
     for noise in (0.05, 0.2, 1.0):
         start, _ = look(step=3, noise=noise)

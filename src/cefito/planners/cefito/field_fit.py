@@ -188,7 +188,7 @@ def _action_vectors(windows: Windows, settings: CefitoSettings, mean: Tensor) ->
         normed = partial(normalise, epsilon=settings.field.observation_epsilon)
         return ActionMeans(windows, mean, normed).all()
     text = windows.action_text
-    return None if text is None else torch.from_numpy(text.astype(np.float32))
+    return None if text is None else torch.tensor(text.astype(np.float32))
 
 
 def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Tensor | None:
@@ -219,4 +219,4 @@ def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Te
             f"the run knows actions by text embeddings of {known.shape[1]} numbers, and data set "
             f"'{windows.dataset}' has {found}. Give its actions the same by cefito embed."
         )
-    return torch.cat([known, torch.from_numpy(text[len(known) :].astype(np.float32))])
+    return torch.cat([known, torch.tensor(text[len(known) :].astype(np.float32))])
