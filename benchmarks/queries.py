@@ -35,7 +35,8 @@ from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video
 from cefito.field.composite_field import incremental_field, make_field
-from cefito.planners import CefitoPlanner, Queries
+from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.precision import capability
 from cefito.runs.train import train_run

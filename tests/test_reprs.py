@@ -42,7 +42,7 @@ def test_runs_planners_and_plans(dataset, tmp_path):
         dataset, folder, config=cefito.load_config("small"), horizon=3, seed=0, method="nearest"
     )
     one_line(run, f"Run('nearest', T = 3, data set 'synthetic world (simulated)', in '{folder}'")
-    one_line(run.planner, "T = 3, 8 features, 0 learned numbers")
+    one_line(run.planner, "T = 3, 8 features, 0 parameters")
     test = cefito.cut_windows(run.dataset(str(dataset.folder)), horizon=3, split="test")
     plans = run.planner.plan(cefito.Queries.from_windows(test.subset([0])), 2)[0]
     one_line(plans, f"{len(plans)} of 3 actions, best {plans.actions[0].tolist()} at ")

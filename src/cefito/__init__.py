@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from cefito.data.readers.own import prepare
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
-    from cefito.planners import CefitoPlanner, FrequentPlanner, NearestPlanner, Queries
+    from cefito.planners.cefito.planner import CefitoPlanner
+    from cefito.planners.queries import Queries
     from cefito.planners.settings import RunConfig, load_config
+    from cefito.planners.simple.frequent import FrequentPlanner
+    from cefito.planners.simple.nearest import NearestPlanner
     from cefito.runs.finetune import finetune
     from cefito.runs.multi_horizon import train_runs
     from cefito.runs.run import Run, open_run
@@ -34,18 +37,18 @@ if TYPE_CHECKING:
 __version__ = version("cefito")
 
 _HOMES = {
-    "CefitoPlanner": "cefito.planners",
+    "CefitoPlanner": "cefito.planners.cefito.planner",
     "Constraints": "cefito.search",
     "EnergyField": "cefito.field",
     "Evaluation": "cefito.evaluation",
     "ExhaustiveSearch": "cefito.search",
-    "FrequentPlanner": "cefito.planners",
+    "FrequentPlanner": "cefito.planners.simple.frequent",
     "GuidedSearch": "cefito.search",
-    "NearestPlanner": "cefito.planners",
+    "NearestPlanner": "cefito.planners.simple.nearest",
     "Plans": "cefito.search",
     "PreparedDataset": "cefito.data",
     "Problem": "cefito.search",
-    "Queries": "cefito.planners",
+    "Queries": "cefito.planners.queries",
     "Run": "cefito.runs.run",
     "RunConfig": "cefito.planners.settings",
     "TaskClassifier": "cefito.field",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from enum import IntEnum, unique
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "check_seed",
     "derived_seed",
     "generator_for",
+    "named_stream",
     "pick_device",
     "return_memory",
 ]
@@ -79,6 +81,11 @@ def generator_for(device: torch.device | str, *parts: int) -> torch.Generator:
 def derived_seed(*parts: int) -> int:
     """A seed that all of `parts` determine (seed, stream, what is drawn)."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def named_stream(name: str) -> int:
+    """Return the number of a network's stream of random draws: a stable hash of its name."""
+    return int.from_bytes(sha256(name.encode()).digest()[:4], "big")
 
 
 def check_seed(seed: int) -> None:

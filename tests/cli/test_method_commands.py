@@ -120,7 +120,7 @@ def test_constraints_are_obeyed_or_refused(trained, call):
         assert all(len(set(actions)) == 3 for actions in plans)
     else:
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "cannot obey constraints; of the methods only cefito" in err
+        assert "cannot obey constraints" in err
 
 
 @pytest.mark.parametrize("command", ["plan", "evaluate"])
@@ -135,7 +135,7 @@ def test_the_search_is_chosen_or_refused(command, trained, call):
         assert value.get("width", 4) == 4
     else:
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "has no search to choose; of the methods only cefito" in err
+        assert "has no search to choose" in err
 
 
 @pytest.mark.parametrize("command", ["plan", "evaluate", "plan-batch"])
@@ -155,7 +155,7 @@ def test_the_true_task_is_used_or_refused(command, trained, call, world, tmp_pat
     else:
         option = "--oracle-task" if command == "evaluate" else "--task"
         assert (code, err.count("\n")) == (2, 1)
-        assert "makes no use of a given task; of the methods only cefito, chain, " in err
+        assert "makes no use of a given task" in err
         assert err.endswith(f"Leave it out. ({option})\n")
         assert list(tmp_path.iterdir()) == []
 

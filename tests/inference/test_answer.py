@@ -9,7 +9,8 @@ from cefito.data.readers.custom import prepare_custom
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, RunError
 from cefito.inference.answer import Answer, answer
-from cefito.planners import BasePlanner, Queries
+from cefito.planners.base import BasePlanner
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 from cefito.search.constraints import Constraints
@@ -296,11 +297,9 @@ def test_an_answer_of_another_method(baseline, run, method):
         "probability": None,
     }
     assert all(set(plan.actions) <= {6, 7} for plan in given.plans)
-    with pytest.raises(
-        ConfigError, match=r"cannot obey constraints; of the methods only cefito, chain can"
-    ):
+    with pytest.raises(ConfigError, match=r"cannot obey constraints"):
         answer(other, query, constraints=Constraints(forbidden=(0,)))
-    with pytest.raises(ConfigError, match=r"has no search to choose; of the methods only cefito"):
+    with pytest.raises(ConfigError, match=r"has no search to choose"):
         other.with_search(run.trained_search)
 
 
@@ -325,9 +324,7 @@ def test_an_answer_that_is_to_be_sure(run, baseline):
         ConfigError, match=r"CEFITO gives plans no probabilities here; it has them under the obj"
     ):
         answer(run, query, min_probability=0.5)
-    with pytest.raises(
-        ConfigError, match=r"nearest window gives .*; of the methods only cefito, chain, frequent"
-    ):
+    with pytest.raises(ConfigError, match=r"nearest window gives plans no probabilities"):
         answer(baseline("nearest"), query, min_probability=0.5)
 
 

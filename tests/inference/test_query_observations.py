@@ -11,7 +11,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
 from cefito.inference.observations import joined
 from cefito.inference.query import query_from_features, query_from_files, query_from_video
-from cefito.planners import Queries
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 

@@ -5,6 +5,7 @@ A toy method, defined and registered here alone, shows that registering is all i
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,7 +33,8 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.context import TrainingContext
-from cefito.planners.registry import METHODS, Method, find_method
+from cefito.planners.method import Method
+from cefito.planners.registry import METHODS, find_method
 from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
@@ -101,16 +103,11 @@ class ToyPlanner(BasePlanner):
 def registered():
     """The toy is registered for the tests of this module."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "toy", Method(ToyPlanner, ToySettings))
+        patch.setitem(METHODS, "toy", Method(name="toy", planner=ToyPlanner, settings=ToySettings))
         yield
 
 
 every_method = pytest.mark.parametrize("name", [*METHODS, "toy"])
-
-
-def able(ability: str) -> list[str]:
-    """Names of the methods that have an ability."""
-    return [name for name, entry in METHODS.items() if getattr(entry.planner.abilities, ability)]
 
 
 def quick(values: Any, key: str = "") -> dict[str, Any]:
@@ -339,12 +336,8 @@ def test_constraints_are_obeyed_or_refused(name, planner, queries):
                 assert 0 not in actions
                 assert len(set(actions)) == HORIZON
         return
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"^{re.escape(planner.name)} cannot obey constraints"):
         planner.plan(queries, TOP_K, constraints=CONSTRAINTS)
-    message = str(caught.value)
-    assert message.startswith(f"{planner.name} cannot obey constraints")
-    assert ", ".join(able("constraints")) in message
-    assert "\n" not in message
 
 
 @every_method
@@ -358,12 +351,10 @@ def test_another_search_is_another_planner_or_refused(name, planner, queries):
         assert other.describe().search.method == "beam"
         other.plan(queries, TOP_K)
     else:
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(
+            ConfigError, match=f"^{re.escape(planner.name)} has no search to choose"
+        ):
             planner.with_search(settings)
-        message = str(caught.value)
-        assert message.startswith(f"{planner.name} has no search to choose")
-        assert ", ".join(able("search")) in message
-        assert "\n" not in message
     assert planner.describe() == description
     same_plans(planner.plan(queries, TOP_K), before)
 
@@ -380,12 +371,8 @@ def test_it_goes_on_learning_or_refuses(name, planner, queries, splits):
         assert result.trainings
         result.planner.plan(queries, TOP_K)
     else:
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError, match=f"^{re.escape(planner.name)} cannot be finetuned"):
             planner.refit(splits["train"], splits["val"], **given)
-        message = str(caught.value)
-        assert message.startswith(f"{planner.name} cannot be finetuned")
-        assert ", ".join(able("finetuning")) in message
-        assert "\n" not in message
     same_plans(planner.plan(queries, TOP_K), before)
 
 
@@ -465,7 +452,7 @@ def test_what_is_listed_of_it_is_what_it_does(name, planner, queries, known, spl
         "true between": sequences(shown) != sequences(queries),
         "finetuning": not refused(lambda: check_finetuning(planner)),
     }
-    listed = set(abilities_of(name))
+    listed = set(abilities_of(find_method(name)))
     assert listed - {"probabilities"} == {ability for ability, able in does.items() if able}
     assert planner.describe().probabilities <= ("probabilities" in listed)
 

@@ -11,10 +11,11 @@ from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.evaluation import evaluate_planner
 from cefito.field.settings import ClassifierConfig
-from cefito.planners import FrequentPlanner, NearestPlanner, Queries, TaskModel
 from cefito.planners.context import TrainingContext
-from cefito.planners.shared.task_model import ClassifierSettings
-from cefito.planners.simple.nearest import _BLOCK
+from cefito.planners.queries import Queries
+from cefito.planners.shared.task_model import ClassifierSettings, TaskModel
+from cefito.planners.simple.frequent import FrequentPlanner
+from cefito.planners.simple.nearest import _BLOCK, NearestPlanner
 from cefito.training.settings import ClassifierTrainingConfig, OptimiserConfig
 
 TASKS, ACTIONS = 3, 5

@@ -12,7 +12,7 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
 from cefito.inference.answer import answer
-from cefito.planners import Queries
+from cefito.planners.queries import Queries
 from cefito.planners.registry import METHODS
 from cefito.planners.settings import load_config
 from cefito.runs.run import open_run

@@ -40,7 +40,7 @@ from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError
 from cefito.files import load_tensors, write_tensors
 from cefito.hashes import SEAL
-from cefito.planners import Queries
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run

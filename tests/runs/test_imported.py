@@ -16,7 +16,7 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
 from cefito.inference.answer import answer
-from cefito.planners import Queries
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.runs.exported import export_classifier, export_field
 from cefito.runs.finetune import finetune

@@ -6,7 +6,8 @@ from pydantic import ValidationError
 
 from cefito.errors import ConfigError
 from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.registry import METHODS, Method
+from cefito.planners.method import Method
+from cefito.planners.registry import METHODS
 from cefito.planners.settings import RunConfig, load_config, preset_names, run_config
 from cefito.settings import Settings
 
@@ -93,7 +94,9 @@ class ToastSettings(Settings):
 def test_a_method_that_is_registered_brings_its_sections(monkeypatch):
     before = load_config("paper")
     planner = METHODS["nearest"].planner
-    monkeypatch.setitem(METHODS, "toast", Method(planner, ToastSettings))
+    monkeypatch.setitem(
+        METHODS, "toast", Method(name="toast", planner=planner, settings=ToastSettings)
+    )
     config = load_config("paper", overrides={"toaster.slices": 4})
     assert config.settings(ToastSettings) == ToastSettings(toaster=Toaster(slices=4))
     monkeypatch.undo()

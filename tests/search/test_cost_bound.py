@@ -7,7 +7,7 @@ import pytest
 
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.planners import Queries
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 from cefito.search import Constraints

@@ -10,7 +10,7 @@ import pytest
 from cefito.data import cut_windows
 from cefito.inference.answer import answer
 from cefito.inference.named_constraints import NamedConstraints
-from cefito.planners import Queries
+from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.search.settings import search_settings
 

@@ -3,7 +3,8 @@ import pytest
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError
-from cefito.planners.registry import METHODS, Method, NoSettings
+from cefito.planners.method import Method
+from cefito.planners.registry import METHODS
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.study import estimate
 from cefito.study.estimate import estimate_seconds
@@ -177,8 +178,8 @@ def test_planners_that_fail_take_no_time(world, tmp_path, monkeypatch):
         def plan(self, *_, **__):
             raise ZeroDivisionError
 
-    monkeypatch.setitem(METHODS, "fails", Method(Fails, NoSettings))
-    monkeypatch.setitem(METHODS, "fails-later", Method(FailsLater, NoSettings))
+    monkeypatch.setitem(METHODS, "fails", Method(name="fails", planner=Fails))
+    monkeypatch.setitem(METHODS, "fails-later", Method(name="fails-later", planner=FailsLater))
     rows = tuple(
         PlannerVariant(name=name, title=name, method=name) for name in ("fails", "fails-later")
     )

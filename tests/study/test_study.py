@@ -18,7 +18,8 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.records import CellFile
 from cefito.executors import EXECUTORS, make_executor
-from cefito.planners.registry import METHODS, Method, NoSettings
+from cefito.planners.method import Method
+from cefito.planners.registry import METHODS
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.runs.run import open_run
 from cefito.study import trials
@@ -26,7 +27,7 @@ from cefito.study.results import gather
 from cefito.study.study import Study, check_study, missing_cells, run_study
 from cefito.study.tables import result_tables
 from cefito.study.trials import Trial, read_cell, scored_windows
-from cefito.study.variants import ROWS, PlannerVariant, find_rows
+from cefito.study.variants import ROWS, PlannerVariant, check_variant, find_rows, needs_server
 from cefito.training import trainer
 from tiny_runs import TINY_RUN
 
@@ -160,7 +161,9 @@ def test_all_rows():
     assert not any(name.startswith("llm") for name in names)
     left_out = {*METHODS} - {ROWS[name].method for name in names}
     assert all(
-        row.oracle or row.ablation or row.asks for row in ROWS.values() if row.method in left_out
+        row.oracle or row.ablation or needs_server(row)
+        for row in ROWS.values()
+        if row.method in left_out
     )
     asking = [row.name for row in find_rows(["all"], language_model=True)]
     assert [name for name in asking if name not in names] == [
@@ -185,7 +188,7 @@ def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
         find_rows(["nearest-true-task"])
     row = ROWS["nearest"].model_copy(update={"true_task": True})
     with pytest.raises(ConfigError, match="'nearest': nearest window makes no use of the task"):
-        row.check()
+        check_variant(row)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
 )
 def test_a_row_that_its_method_cannot_follow(change, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        ROWS["nearest"].model_copy(update=change).check()
+        check_variant(ROWS["nearest"].model_copy(update=change))
     assert caught.value.setting == "planners"
 
 
@@ -382,7 +385,7 @@ class Fails(NearestPlanner):
 
 @pytest.fixture
 def fails(monkeypatch):
-    monkeypatch.setitem(METHODS, "fails", Method(Fails, NoSettings))
+    monkeypatch.setitem(METHODS, "fails", Method(name="fails", planner=Fails))
     return PlannerVariant(name="fails", title="fails", method="fails")
 
 
@@ -515,9 +518,10 @@ def test_a_damaged_checkpoint_says_which_file_to_remove(out, world):
 ENDS = """
 import os, signal, sys
 from pathlib import Path
-from cefito.study.variants import Row
+from cefito.planners.method import PlannerVariant
 from cefito.planners.simple.nearest import NearestPlanner
-from cefito.planners.registry import METHODS, Method, NoSettings
+from cefito.planners.method import Method
+from cefito.planners.registry import METHODS
 
 class Ends(NearestPlanner):
     @classmethod
@@ -528,10 +532,10 @@ class Ends(NearestPlanner):
             sys.exit(3)
         return super().fit(train, val, seed=seed, **how)
 
-class EndsRow(Row):
+class EndsRow(PlannerVariant):
     pass  # to be pickled by its name, so that a new process loads this module
 
-METHODS["ends"] = Method(Ends, NoSettings)
+METHODS["ends"] = Method(name="ends", planner=Ends)
 """
 
 

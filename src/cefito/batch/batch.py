@@ -34,7 +34,8 @@ from cefito.executors import Done, Failed, Killed, Outcome, make_executor
 from cefito.files import read_json, sha256, write_atomic, write_json
 from cefito.hashes import unsealed, value_digest, value_sealed
 from cefito.locks import locked
-from cefito.planners.base import check_min_probability, check_task_given, who
+from cefito.planners.base import check_min_probability, check_task_given
+from cefito.planners.registry import methods_with
 from cefito.progress import Progress, silent
 from cefito.runs.manifest import MANIFEST, read_manifest
 from cefito.runs.run import Run
@@ -176,7 +177,8 @@ def _check(run: Run, out: Path, asked: Asked, *, threads: int, shard: int) -> No
         )
     if asked.constraints != PLAIN.constraints and not run.planner.abilities.constraints:
         raise ConfigError(
-            f"{run.planner.name} cannot obey constraints; {who('constraints')}. Leave them out."
+            f"{run.planner.name} cannot obey constraints; of the methods only "
+            f"{methods_with('constraints')} can. Leave them out."
         )
     if asked.task is not None:
         check_task_given(run.planner)

@@ -33,27 +33,28 @@ def planners(*, json: Flag = False) -> None:
     table(
         "methods, as cefito train --method takes them",
         ("method", "title", "can", "needs", "parameters", "paper"),
-        [_cells(method) for method in methods],
+        [_cells(listed) for listed in methods],
     )
     table(
         "rows, as cefito compare --planners takes them; all: those without a kind",
         ("planner", "title", "method", "kind"),
         [
-            (row.name, row.title, method.name, _kind(row))
-            for method in methods
-            for row in method.rows
+            (row.name, row.title, row.method, _kind(row))
+            for listed in methods
+            for row in listed.method.variants
         ],
     )
 
 
-def _cells(method: ListedMethod) -> tuple[str, ...]:
-    paper, size = method.about.paper, sum(method.parameters.values())
-    needs = [*method.needs, *(f"{use} (if given)" for use in method.about.uses)]
+def _cells(listed: ListedMethod) -> tuple[str, ...]:
+    method, size = listed.method, sum(listed.parameters.values())
+    paper = method.paper
+    needs = [*method.needs, *(f"{use} (if given)" for use in method.uses)]
     place = f" ({paper.place})" if paper is not None and paper.place else ""
     return (
         method.name,
-        method.about.title,
-        ", ".join(method.can),
+        method.title or method.name,
+        ", ".join(listed.can),
         ", ".join(needs) or "–",
         f"{size / 1e6:.2f} M" if size else "not published",
         "–" if paper is None else paper.title + place,
@@ -61,9 +62,11 @@ def _cells(method: ListedMethod) -> tuple[str, ...]:
 
 
 def _kind(row: PlannerVariant) -> str:
-    """Why "all" leaves a row out; empty where it does not."""
+    """Return why "all" leaves a row out; empty if it does not."""
+    from cefito.study.variants import needs_server
+
     if row.oracle:
         return "oracle"
     if row.ablation:
         return "ablation"
-    return "asks llm.model" if row.asks else ""
+    return "asks llm.model" if needs_server(row) else ""

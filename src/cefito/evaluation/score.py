@@ -14,7 +14,8 @@ from cefito.evaluation.calibration import best_probabilities, calibration, searc
 from cefito.evaluation.metrics import TOP_K, MetricSums
 from cefito.evaluation.records import Evaluation
 from cefito.evaluation.replies import summarised_replies
-from cefito.planners.base import Planner, Queries, who
+from cefito.planners.base import Planner, Queries
+from cefito.planners.registry import methods_with
 from cefito.progress import Progress, silent
 from cefito.search.problem import Plans
 
@@ -55,13 +56,14 @@ def evaluate_planner(
     if oracle_ends and not planner.abilities.true_ends:
         raise ConfigError(
             f"{planner.name} makes no use of the true first and last action; "
-            f"{who('true_ends', 'do')}. Leave them out.",
+            f"of the methods only {methods_with('true_ends')} do. Leave them out.",
             setting="oracle_ends",
         )
     if oracle_between and not (planner.abilities.true_between and windows.between is not None):
         raise ConfigError(
             f"{planner.name}: the states between the steps cannot be given; "
-            f"{who('true_between', 'see')} them, in windows that have them. Leave them out.",
+            f"of the methods only {methods_with('true_between')} see them. "
+            "Leave them out.",
             setting="oracle_between",
         )
     queries = Queries.from_windows(

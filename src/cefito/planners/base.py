@@ -25,21 +25,18 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig
-from cefito.settings import Settings
 
 if TYPE_CHECKING:
     from cefito.planners.context import TrainingContext
     from cefito.training.trainer import TrainingResult
 
 __all__ = [
-    "METHODS",
     "Abilities",
     "BasePlanner",
     "Description",
     "Evidence",
     "Fitted",
     "LanguageModel",
-    "Method",
     "Planner",
     "Queries",
     "Shape",
@@ -50,28 +47,11 @@ __all__ = [
     "check_probabilities",
     "check_queries",
     "check_task_given",
-    "described",
-    "who",
+    "summary_line",
 ]
 
 UNCONSTRAINED = Constraints()
-
-
-@dataclass(frozen=True)
-class Method:
-    """A way to plan.
-
-    Attributes:
-        planner: Class of its planners.
-        settings: Class of its settings; each field is a section of the presets.
-    """
-
-    planner: type[Planner]
-    settings: type[Settings]
-
-
-METHODS: dict[str, Method] = {}
-"""All methods by their names. `registry` enters them; here they are for messages that name some."""
+_LISTED = "cefito planners lists the methods that can"
 
 
 class Planner(Protocol):
@@ -230,7 +210,7 @@ class BasePlanner:
         return {}
 
     def __repr__(self) -> str:
-        return described(cast("Planner", self))
+        return summary_line(cast("Planner", self))
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -282,7 +262,7 @@ class BasePlanner:
         Raises:
             ConfigError: Always; the message names the methods that can.
         """
-        raise ConfigError(f"{self.name} has no search to choose; {who('search')}.")
+        raise ConfigError(f"{self.name} has no search to choose; {_LISTED}.")
 
 
 def check_queries(
@@ -298,7 +278,7 @@ def check_queries(
     if top_k < 1:
         raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
     if constraints and not planner.abilities.constraints:
-        raise ConfigError(f"{planner.name} cannot obey constraints; {who('constraints')}.")
+        raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")
     for part in (queries.initial, queries.goal):
         if part.shape[1] != planner.observation_dim:
             raise RunError(
@@ -332,7 +312,7 @@ def check_finetuning(planner: Planner | BasePlanner) -> None:
         ConfigError: It cannot; the message names the methods that can.
     """
     if not planner.abilities.finetuning:
-        raise ConfigError(f"{planner.name} cannot be finetuned; {who('finetuning')}.")
+        raise ConfigError(f"{planner.name} cannot be finetuned; {_LISTED}.")
 
 
 def check_task_given(planner: Planner) -> None:
@@ -343,17 +323,17 @@ def check_task_given(planner: Planner) -> None:
     """
     if not planner.abilities.true_task:
         raise ConfigError(
-            f"{planner.name} makes no use of a given task; {who('true_task', 'do')}. Leave it out.",
+            f"{planner.name} makes no use of a given task. Leave it out.",
             setting="task",
         )
 
 
-def described(planner: Planner) -> str:
-    """A planner in one line."""
+def summary_line(planner: Planner) -> str:
+    """Return a planner in one line."""
     learned = sum(planner.describe().parameters.values())
     return (
         f"{type(planner).__name__}(T = {planner.horizon}, {planner.observation_dim} features, "
-        f"{learned:,} learned numbers)"
+        f"{learned:,} parameters)"
     )
 
 
@@ -383,20 +363,9 @@ def check_probabilities(planner: Planner, setting: str) -> None:
     """
     if planner.describe().probabilities:
         return
-    reason = f"{who('probabilities')}."
+    reason = f"{_LISTED}."
     if planner.abilities.probabilities:
         reason = "it has them under the objectives 'fitted' and 'likelihood' of a trained run."
     raise ConfigError(
         f"{planner.name} gives plans no probabilities here; {reason}", setting=setting
     )
-
-
-def who(ability: str, verb: str = "can") -> str:
-    """Which methods have an ability, for a message.
-
-    Args:
-        ability: A field of `Abilities`.
-        verb: What they do with it.
-    """
-    names = [name for name, method in METHODS.items() if getattr(method.planner.abilities, ability)]
-    return f"of the methods only {', '.join(names)} {verb}" if names else f"no method {verb}"

@@ -17,7 +17,7 @@ from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import BasePlanner, Queries
 from cefito.planners.context import TrainingContext
-from cefito.runtime import Stream, generator_for
+from cefito.runtime import generator_for, named_stream
 from cefito.training.augmentation import Observations
 from cefito.training.checkpoint import load_weights
 from cefito.training.settings import TrainingConfig
@@ -68,7 +68,7 @@ def train_network(
     *,
     name: str,
     training: TrainingConfig,
-    stream: Stream,
+    stream: int | None = None,
     seed: int,
     settings: Any,
     context: TrainingContext,
@@ -82,7 +82,8 @@ def train_network(
         loss: Makes the loss of the network, which is on the device by then.
         name: Name of the network, shown in the progress.
         training: How it is trained.
-        stream: Which of the seed's streams its weights are drawn from.
+        stream: Number of the seed's stream that its weights are drawn from; by default one that
+            follows from the name.
         seed: Seed of weights, batches and all that is drawn.
         settings: All else that determines the result, for JSON.
         context: Where it is trained.
@@ -94,7 +95,7 @@ def train_network(
         RunError: The checkpoint in the folder cannot be used or written, or the training diverged.
     """
     untyped: Any = network
-    untyped.reset(generator_for("cpu", seed, stream))
+    untyped.reset(generator_for("cpu", seed, named_stream(name) if stream is None else stream))
     if begin is not None:
         begin(network)
     network.to(context.device)

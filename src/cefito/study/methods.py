@@ -1,52 +1,50 @@
-"""Every method with its paper, what it needs, what it can do, its size, and its rows of tables."""
+"""List of all methods: papers, needs, abilities, sizes and rows of tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Any
 
-from cefito.planners.about import MethodInfo, about, needs_of, published_sizes
-from cefito.planners.base import Abilities
-from cefito.planners.registry import METHODS, find_method
-from cefito.study.variants import ROWS, PlannerVariant
+import torch
 
-__all__ = ["TOP_K", "ListedMethod", "abilities_of", "listed_methods"]
+from cefito.planners.base import Abilities, Shape
+from cefito.planners.method import Method
+from cefito.planners.registry import METHODS
+from cefito.planners.settings import load_config
 
+__all__ = ["PUBLISHED", "TOP_K", "ListedMethod", "abilities_of", "listed_methods"]
+
+PUBLISHED = Shape(observation_dim=1536, tasks=18, actions=133, horizon=3, text_dim=512)
+"""CrossTask in the unified protocol at T = 3, with text vectors of CLIP ViT-B/32."""
 TOP_K = "top-k"
-"""What every planner can: several plans of a query, best first."""
+"""Ability of every planner: several plans of a query, best first."""
 
 
 @dataclass(frozen=True)
 class ListedMethod:
-    """A method, as it is listed.
+    """A method as it is listed.
 
     Attributes:
-        name: Its name.
-        about: What it is.
-        needs: What it needs beside windows and its own networks.
-        can: What its planners can be asked for.
-        parameters: Learned numbers of each of its networks at the published size; empty where none
-            is published.
-        rows: The rows of tables that are of it.
+        method: The method.
+        can: Abilities of its planners, in words.
+        parameters: Number of parameters of each of its networks at the published size; empty if
+            none is published.
     """
 
-    name: str
-    about: MethodInfo
-    needs: tuple[str, ...]
+    method: Method
     can: tuple[str, ...]
     parameters: dict[str, int]
-    rows: tuple[PlannerVariant, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        paper = self.about.paper
+        """Values for JSON."""
+        method = self.method
         return {
-            "name": self.name,
-            "title": self.about.title,
-            "what": self.about.line,
-            "paper": None if paper is None else paper.to_dict(),
-            "needs": list(self.needs),
-            "uses": list(self.about.uses),
+            "name": method.name,
+            "title": method.title or method.name,
+            "what": method.line,
+            "paper": None if method.paper is None else method.paper.to_dict(),
+            "needs": list(method.needs),
+            "uses": list(method.uses),
             "can": list(self.can),
             "parameters": self.parameters or None,
             "rows": [
@@ -56,32 +54,28 @@ class ListedMethod:
                     "oracle": row.oracle,
                     "ablation": row.ablation,
                 }
-                for row in self.rows
+                for row in method.variants
             ],
         }
 
 
-def abilities_of(method: str) -> tuple[str, ...]:
-    """What planners of a method can be asked for, in words.
+def listed_methods() -> list[ListedMethod]:
+    """Return all registered methods, in the order of their registration."""
+    return [
+        ListedMethod(method=method, can=abilities_of(method), parameters=_published_sizes(method))
+        for method in METHODS.values()
+    ]
 
-    Raises:
-        ConfigError: There is no such method.
-    """
-    abilities = find_method(method).planner.abilities
+
+def abilities_of(method: Method) -> tuple[str, ...]:
+    """Return the abilities of a method's planners, in words."""
+    abilities = method.planner.abilities
     able = (entry.name for entry in fields(Abilities) if getattr(abilities, entry.name))
     return (TOP_K, *(name.replace("_", " ") for name in able))
 
 
-def listed_methods() -> list[ListedMethod]:
-    """All registered methods, in the order of their registration."""
-    return [
-        ListedMethod(
-            name=name,
-            about=about(name),
-            needs=needs_of(name),
-            can=abilities_of(name),
-            parameters=published_sizes(method),
-            rows=tuple(row for row in ROWS.values() if row.method == name),
-        )
-        for name, method in METHODS.items()
-    ]
+def _published_sizes(method: Method) -> dict[str, int]:
+    """Parameters of each network in the preset `paper`; networks are built without memory."""
+    config = load_config("paper", dataset="crosstask", horizon=PUBLISHED.horizon)
+    with torch.device("meta"):
+        return method.planner.sizes(config.settings(method.settings), PUBLISHED)

@@ -29,7 +29,7 @@ from cefito.planners.settings import RunConfig, load_config
 from cefito.progress import Progress, silent
 from cefito.runtime import check_seed, pick_device
 from cefito.study.trials import Trial, TrialScorer, read_cell, write_failure
-from cefito.study.variants import PlannerVariant
+from cefito.study.variants import PlannerVariant, check_variant
 
 __all__ = ["Study", "check_study", "missing_cells", "run_study"]
 
@@ -149,7 +149,7 @@ def check_study(study: Study, *, workers: int = 1) -> None:
                 f"{name} {number}: expected at least 1.", setting=name.replace(" ", "_")
             )
     for row in study.rows:
-        row.check()
+        check_variant(row)
     for cell in study.cells():
         check_seed(cell.seed)
         cell.key(study)

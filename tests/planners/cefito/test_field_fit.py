@@ -12,10 +12,11 @@ from cefito.errors import RunError
 from cefito.field import CompositeField, EnergyField
 from cefito.field.composite_field import PartName
 from cefito.files import load_tensors, write_tensors
-from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.field_fit import FIELD, part_seed
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.context import TrainingContext
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.search import Constraints
 from cefito.search.settings import search_settings

@@ -11,7 +11,6 @@ import torch
 
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
-from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito import fitting
 from cefito.planners.cefito.fitting import (
     _ENERGY,
@@ -29,8 +28,10 @@ from cefito.planners.cefito.fitting import (
 )
 from cefito.planners.cefito.hypotheses import merged
 from cefito.planners.cefito.logistic import choose_terms
+from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import NOTHING_FITTED, OBJECTIVES, PAPER, Weights
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.search import ExhaustiveSearch
 

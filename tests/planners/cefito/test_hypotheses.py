@@ -9,7 +9,6 @@ import torch
 from cefito.data.action_space import ActionSpace
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError
-from cefito.planners import Queries
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
     Hypothesis,
@@ -22,6 +21,7 @@ from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates
+from cefito.planners.queries import Queries
 from cefito.search import Constraints, NGramPrior, Plans, SearchCost
 from cefito.search.space import Space
 

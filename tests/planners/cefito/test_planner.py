@@ -17,14 +17,14 @@ from cefito.errors import ConfigError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.field import IncrementalField
 from cefito.files import load_tensors, write_tensors
-from cefito.planners import CefitoPlanner, Queries
 from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis
-from cefito.planners.cefito.planner import _TOGETHER
+from cefito.planners.cefito.planner import _TOGETHER, CefitoPlanner
 from cefito.planners.cefito.posterior import COMPARED
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.cefito.weights import OBJECTIVES, Weights
 from cefito.planners.context import TrainingContext
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config, preset_names
 from cefito.progress import silent
 from cefito.search import Constraints, ExhaustiveSearch, Problem

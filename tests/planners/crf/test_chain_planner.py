@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.planners import Queries
 from cefito.planners.base import UNCONSTRAINED
 from cefito.planners.crf.model import ChainModel
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.planner import ChainPlanner
 from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates
+from cefito.planners.queries import Queries
 from cefito.search import Constraints
 from cefito.search.space import Space
 from cefito.search.step_costs import Cheapest

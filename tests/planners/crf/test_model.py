@@ -13,13 +13,13 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners import Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.crf.inference import average, fit_confidence
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
 from cefito.planners.crf.settings import ChainConfig, ChainSettings
 from cefito.planners.crf.states import TaskStates
+from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 
 TINY = {

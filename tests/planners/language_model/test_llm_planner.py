@@ -13,10 +13,10 @@ from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.replies import Replies, replies_title
-from cefito.planners import Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.language_model.settings import LlmSettings
+from cefito.planners.queries import Queries
 from cefito.planners.registry import METHODS
 from cefito.planners.settings import load_config
 from language_model import MODEL, Told, answered, stand

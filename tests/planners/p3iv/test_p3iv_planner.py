@@ -299,7 +299,6 @@ def test_published_settings():
 @pytest.mark.parametrize("dataset", ["crosstask", "coin", "niv", "captaincook4d"])
 def test_rows_fit_every_preset(name, dataset):
     (row,) = find_rows([name])
-    row.check()
     for preset in ("paper", "small", "quickstart"):
         config = load_config(preset, dataset=dataset, horizon=3, overrides=row.settings).p3iv
         assert (config.noise == 0) == (name == "p3iv-noiseless" or dataset == "niv")

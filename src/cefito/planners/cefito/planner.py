@@ -32,7 +32,7 @@ from cefito.planners.base import (
     Vocabulary,
     check_finite,
     check_queries,
-    described,
+    summary_line,
 )
 from cefito.planners.cefito.field_fit import (
     FIELD,
@@ -103,7 +103,7 @@ class CefitoPlanner:
     task_model: TaskModel | None = None
 
     def __repr__(self) -> str:
-        return described(self)
+        return summary_line(self)
 
     @classmethod
     def sizes(cls, settings: CefitoSettings, shape: Shape) -> dict[str, int]:

@@ -1,0 +1,65 @@
+"""Declaration of CEFITO."""
+
+from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.method import CLASSIFIER, TEXT, Method, Paper, PlannerVariant
+
+__all__ = ["CEFITO"]
+
+CEFITO = Method(
+    name="cefito",
+    planner=CefitoPlanner,
+    settings=CefitoSettings,
+    title="CEFITO",
+    line="searches sequences of low energy, by what a field says of goal and actions",
+    paper=Paper(
+        "Contrastive Energy Fields for Inference-Time Procedure Planning in Instructional Videos",
+        "GCPR 2026",
+    ),
+    needs=(CLASSIFIER,),
+    uses=(TEXT,),
+    variants=(
+        PlannerVariant(
+            name="cefito",
+            title="CEFITO, exact search",
+            method="cefito",
+            search={"method": "exhaustive"},
+            exhaustive=True,
+        ),
+        PlannerVariant(
+            name="cefito-guided",
+            title="CEFITO, guided search",
+            method="cefito",
+            search={"method": "guided"},
+        ),
+        PlannerVariant(
+            name="cefito-energy",
+            title="CEFITO, energy alone",
+            method="cefito",
+            search={"method": "exhaustive", "objective": "energy", "tasks": 1},
+            exhaustive=True,
+            ablation=True,
+        ),
+        PlannerVariant(
+            name="cefito-energy-guided",
+            title="CEFITO, energy alone, guided search",
+            method="cefito",
+            search={
+                "method": "guided",
+                "objective": "energy",
+                "tasks": 1,
+                "proposals": 512,
+                "starts": 12,
+                "refinements": 256,
+            },
+            ablation=True,
+        ),
+        PlannerVariant(
+            name="cefito-no-energy",
+            title="CEFITO without the energy",
+            method="cefito",
+            search={"method": "guided", "objective": "likelihood"},
+            ablation=True,
+        ),
+    ),
+)

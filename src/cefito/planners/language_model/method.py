@@ -1,0 +1,67 @@
+"""Declarations of the planners that ask a language model."""
+
+from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
+from cefito.planners.language_model.settings import LlmSettings
+from cefito.planners.method import CLASSIFIER, GRAPH, SERVER, Method, PlannerVariant
+
+__all__ = ["LANGUAGE_MODELS"]
+
+_EXAMPLES = 5  # sequences of training windows in the prompts of variants with examples
+_SETTINGS: dict[str, dict[str, int]] = {
+    "pkg": {"llm.graph": True},
+    "examples": {"llm.examples": _EXAMPLES},
+}
+_WORDS = {"pkg": " + PKG", "examples": " + examples"}
+
+
+def _variant(
+    method: str, title: str, *parts: str, name: str = "", true_ends: bool = False
+) -> PlannerVariant:
+    """A variant whose prompts have further parts."""
+    return PlannerVariant(
+        name="-".join((name or method, *parts)),
+        title=title + "".join(_WORDS[part] for part in parts),
+        method=method,
+        settings={key: value for part in parts for key, value in _SETTINGS[part].items()},
+        true_ends=true_ends,
+    )
+
+
+def _oracle(*parts: str) -> PlannerVariant:
+    title = "LLM, true ends (oracle)"
+    return _variant("llm-ends", title, *parts, name="llm-oracle-ends", true_ends=True)
+
+
+_ENDS, _RANKED = ("llm-ends", "LLM, recognised ends"), ("llm-ranked", "LLM, ranked ends")
+
+LANGUAGE_MODELS = (
+    Method(
+        name="llm-ends",
+        planner=LlmEndsPlanner,
+        settings=LlmSettings,
+        title="language model, recognised ends",
+        line="fills in the steps between a recognised first and last action",
+        needs=(GRAPH, CLASSIFIER, SERVER),
+        variants=(
+            _variant(*_ENDS),
+            _variant(*_ENDS, "pkg"),
+            _variant(*_ENDS, "examples"),
+            _oracle(),
+            _oracle("pkg"),
+        ),
+    ),
+    Method(
+        name="llm-ranked",
+        planner=LlmRankedPlanner,
+        settings=LlmSettings,
+        title="language model, ranked ends",
+        line="chooses all steps, given candidates of task and ends with their probabilities",
+        needs=(GRAPH, CLASSIFIER, SERVER),
+        variants=(
+            _variant(*_RANKED),
+            _variant(*_RANKED, "pkg"),
+            _variant(*_RANKED, "examples"),
+            _variant(*_RANKED, "pkg", "examples"),
+        ),
+    ),
+)

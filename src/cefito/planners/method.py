@@ -1,0 +1,170 @@
+"""Method: a planner with its settings, what is said of it, and its rows in tables.
+
+Each method's folder declares its own in a module `method`; `registry` lists them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from cefito.errors import ConfigError
+from cefito.planners.base import Planner
+from cefito.search.settings import search_settings
+from cefito.settings import Settings
+
+__all__ = [
+    "CLASSIFIER",
+    "DESCRIPTIONS",
+    "GRAPH",
+    "ORACLES",
+    "SERVER",
+    "TEXT",
+    "TRUE_TASK",
+    "Method",
+    "NoSettings",
+    "Paper",
+    "PlannerVariant",
+]
+
+CLASSIFIER = "task classifier"
+DESCRIPTIONS = "descriptions of states"
+GRAPH = "graph of training windows"
+SERVER = "language model server"
+TEXT = "text vectors of actions"
+
+ORACLES = {
+    "true_task": "the task",
+    "true_ends": "the true ends",
+    "true_between": "the states between",
+}
+"""Truth that a variant may be given; each is also a field of `Abilities`."""
+TRUE_TASK = "-true-task"
+"""End of a variant's name if it is given the true task."""
+
+
+class NoSettings(Settings):
+    """Settings of methods that have none."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Publication of a method.
+
+    Attributes:
+        title: Title.
+        venue: Conference and year; empty if unknown.
+        arxiv: Number on arXiv; empty if unknown.
+    """
+
+    title: str
+    venue: str = ""
+    arxiv: str = ""
+
+    @property
+    def place(self) -> str:
+        """Venue and number, as far as they are known."""
+        return ", ".join(filter(None, (self.venue, self.arxiv and f"arXiv {self.arxiv}")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON; null if unknown."""
+        return {name: value or None for name, value in asdict(self).items()}
+
+
+class PlannerVariant(Settings):
+    """One row of a table: a method, how it is trained and how it plans.
+
+    Attributes:
+        name: Name in files and on the command line.
+        title: Name in tables.
+        own_name: Whether tables show the name that the trained planner gives itself, which says how
+            it was trained. Not kept in files, which hold the final titles.
+        method: Name of the method.
+        settings: Settings to change in training, by dotted keys as in `load_config`.
+        search: Settings of the search to change in planning, as in `search_settings`; only for
+            methods with the ability `search`.
+        exhaustive: Whether planning is so costly that long horizons are scored on a sample.
+        true_task: Whether the true task is given.
+        true_ends: Whether the true first and last actions are given; left out of files if False.
+        true_between: Whether the true observations between the steps are given; likewise.
+        ablation: Whether it shows the worth of a part of another row; "all" leaves it out. Not kept
+            in files.
+    """
+
+    name: str
+    title: str
+    own_name: bool = Field(default=False, exclude=True)
+    method: str
+    settings: Mapping[str, Any] = {}
+    search: Mapping[str, Any] = {}
+    exhaustive: bool = False
+    true_task: bool = False
+    true_ends: bool = False
+    true_between: bool = False
+    ablation: bool = Field(default=False, exclude=True)
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it is given truth that no planner can know."""
+        return any(getattr(self, name) for name in ORACLES)
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        for name in ("true_ends", "true_between"):
+            if not values.get(name):
+                values.pop(name, None)
+        return values
+
+    def apply(self, planner: Planner) -> Planner:
+        """Return a planner that searches as the row says.
+
+        Raises:
+            ConfigError: Invalid settings of the search, or a planner without a search.
+        """
+        if not self.search:
+            return planner
+        trained = planner.describe().search
+        if trained is None:
+            raise ConfigError(f"'{self.name}': {planner.name} has no search to choose.")
+        return planner.with_search(search_settings(trained, **self.search))
+
+    def with_true_task(self) -> PlannerVariant:
+        """Return the same variant with the true task given."""
+        return self.model_copy(
+            update={
+                "name": self.name + TRUE_TASK,
+                "title": f"{self.title}, true task",
+                "true_task": True,
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to plan.
+
+    Attributes:
+        name: Name on the command line and in files.
+        planner: Class of its planners.
+        settings: Class of its settings; each field is a section of the presets.
+        title: Name for people; its name if empty.
+        line: What it does, in one line.
+        paper: Where it was published; None if nowhere.
+        needs: What it needs beside windows and its own networks.
+        uses: Data that it uses if available, and replaces otherwise.
+        variants: Its rows in tables.
+    """
+
+    name: str
+    planner: type[Planner]
+    settings: type[Settings] = NoSettings
+    title: str = ""
+    line: str = ""
+    paper: Paper | None = None
+    needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    variants: tuple[PlannerVariant, ...] = ()

@@ -1,0 +1,37 @@
+"""Declaration of MTID."""
+
+from cefito.planners.method import CLASSIFIER, Method, Paper, PlannerVariant
+from cefito.planners.mtid.planner import MtidPlanner
+from cefito.planners.mtid.settings import MtidSettings
+
+__all__ = ["MTID"]
+
+MTID = Method(
+    name="mtid",
+    planner=MtidPlanner,
+    settings=MtidSettings,
+    title="MTID",
+    line="PDPP's diffusion with latents interpolated between the two observations",
+    paper=Paper(
+        "Masked Temporal Interpolation Diffusion for Procedure Planning in Instructional Videos",
+        "ICLR 2025",
+    ),
+    needs=(CLASSIFIER,),
+    variants=(
+        PlannerVariant(name="mtid", title="MTID", method="mtid"),
+        PlannerVariant(
+            name="mtid-uninterpolated",
+            title="MTID without interpolation",
+            method="mtid",
+            settings={"mtid.interpolation": False},
+            ablation=True,
+        ),
+        PlannerVariant(
+            name="mtid-masked",
+            title="MTID, masked",
+            method="mtid",
+            settings={"mtid.mask": True},
+            ablation=True,
+        ),
+    ),
+)

@@ -1,0 +1,45 @@
+"""Declaration of P3IV."""
+
+from cefito.planners.method import GRAPH, TEXT, Method, Paper, PlannerVariant
+from cefito.planners.p3iv.planner import P3ivPlanner
+from cefito.planners.p3iv.settings import P3ivSettings
+
+__all__ = ["P3IV"]
+
+P3IV = Method(
+    name="p3iv",
+    planner=P3ivPlanner,
+    settings=P3ivSettings,
+    title="P3IV",
+    line="a transformer with noise that decodes all steps at once, then Viterbi",
+    paper=Paper(
+        "P3IV: Probabilistic Procedure Planning from Instructional Videos with Weak Supervision",
+        "CVPR 2022",
+        "2205.02300",
+    ),
+    needs=(GRAPH,),
+    uses=(TEXT,),
+    variants=(
+        PlannerVariant(name="p3iv", title="P3IV", own_name=True, method="p3iv"),
+        PlannerVariant(
+            name="p3iv-noiseless",
+            title="P3IV (no noise)",
+            own_name=True,
+            method="p3iv",
+            settings={"p3iv.noise": 0, "p3iv.diversity": 0.0},
+            ablation=True,
+        ),
+        PlannerVariant(
+            name="p3iv-released",
+            title="P3IV (as released)",
+            own_name=True,
+            method="p3iv",
+            settings={
+                "p3iv.memory": "released",
+                "p3iv.decoding": "greedy",
+                "p3iv.test_dropout": True,
+            },
+            ablation=True,
+        ),
+    ),
+)

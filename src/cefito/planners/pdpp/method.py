@@ -1,0 +1,22 @@
+"""Declaration of PDPP."""
+
+from cefito.planners.method import CLASSIFIER, Method, Paper, PlannerVariant
+from cefito.planners.pdpp.planner import PdppPlanner
+from cefito.planners.pdpp.settings import PdppSettings
+
+__all__ = ["PDPP"]
+
+PDPP = Method(
+    name="pdpp",
+    planner=PdppPlanner,
+    settings=PdppSettings,
+    title="PDPP",
+    line="diffusion over the matrix of task, actions and observations",
+    paper=Paper(
+        "PDPP: Projected Diffusion for Procedure Planning in Instructional Videos",
+        "CVPR 2023",
+        "2303.14676",
+    ),
+    needs=(CLASSIFIER,),
+    variants=(PlannerVariant(name="pdpp", title="PDPP", method="pdpp"),),
+)

@@ -1,0 +1,49 @@
+"""Declarations of PlanLLM-style planning, and of its oracle that sees the states between."""
+
+from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.planllm.leaky import LeakyPlanner
+from cefito.planners.planllm.planner import PlanLlmPlanner
+from cefito.planners.planllm.settings import PlanLlmSettings
+
+__all__ = ["PLANLLM", "PLANLLM_LEAKY"]
+
+_PAPER = Paper(
+    "PlanLLM: Video Procedure Planning with Refinable Large Language Models",
+    "AAAI 2025",
+    "2412.19139",
+)
+
+PLANLLM = Method(
+    name="planllm",
+    planner=PlanLlmPlanner,
+    settings=PlanLlmSettings,
+    title="PlanLLM-style",
+    line="SCHEMA with a query transformer; start and goal are all that it sees",
+    paper=_PAPER,
+    needs=(GRAPH,),
+    uses=(DESCRIPTIONS,),
+    variants=(
+        PlannerVariant(
+            name="planllm", title="PlanLLM-style (no BERT)", own_name=True, method="planllm"
+        ),
+    ),
+)
+PLANLLM_LEAKY = Method(
+    name="planllm-leaky",
+    planner=LeakyPlanner,
+    settings=PlanLlmSettings,
+    title="PlanLLM-style, leaky",
+    line="the same, shown the true states between the steps as published: an oracle",
+    paper=_PAPER,
+    needs=(GRAPH,),
+    uses=(DESCRIPTIONS,),
+    variants=(
+        PlannerVariant(
+            name="planllm-leaky",
+            title="PlanLLM-style (no BERT, sees the states between: oracle)",
+            own_name=True,
+            method="planllm-leaky",
+            true_between=True,
+        ),
+    ),
+)

@@ -1,0 +1,33 @@
+"""Declaration of SCHEMA."""
+
+from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.schema.planner import SchemaPlanner
+from cefito.planners.schema.settings import SchemaSettings
+
+__all__ = ["SCHEMA"]
+
+SCHEMA = Method(
+    name="schema",
+    planner=SchemaPlanner,
+    settings=SchemaSettings,
+    title="SCHEMA",
+    line="decodes states, then actions, looking at descriptions of states",
+    paper=Paper(
+        "SCHEMA: State CHangEs MAtter for Procedure Planning in Instructional Videos",
+        "ICLR 2024",
+        "2403.01599",
+    ),
+    needs=(GRAPH,),
+    uses=(DESCRIPTIONS,),
+    variants=(
+        PlannerVariant(name="schema", title="SCHEMA", own_name=True, method="schema"),
+        PlannerVariant(
+            name="schema-undescribed",
+            title="SCHEMA (no descriptions)",
+            own_name=True,
+            method="schema",
+            settings={"schema_model.descriptions": "none"},
+            ablation=True,
+        ),
+    ),
+)

@@ -1,0 +1,25 @@
+"""Declarations of the planners without a network of their own."""
+
+from cefito.planners.method import CLASSIFIER, Method, PlannerVariant
+from cefito.planners.shared.task_model import ClassifierSettings
+from cefito.planners.simple.frequent import FrequentPlanner
+from cefito.planners.simple.nearest import NearestPlanner
+
+__all__ = ["FREQUENT", "NEAREST"]
+
+NEAREST = Method(
+    name="nearest",
+    planner=NearestPlanner,
+    title="nearest window",
+    line="the training window of nearest observations",
+    variants=(PlannerVariant(name="nearest", title="nearest window", method="nearest"),),
+)
+FREQUENT = Method(
+    name="frequent",
+    planner=FrequentPlanner,
+    settings=ClassifierSettings,
+    title="most frequent window",
+    line="the training window that the predicted task shows most often",
+    needs=(CLASSIFIER,),
+    variants=(PlannerVariant(name="frequent", title="most frequent window", method="frequent"),),
+)

@@ -1,0 +1,29 @@
+"""Declaration of ViterbiPlanNet."""
+
+from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
+from cefito.planners.viterbi.planner import ViterbiPlanner
+from cefito.planners.viterbi.settings import ViterbiSettings
+
+__all__ = ["VITERBI"]
+
+VITERBI = Method(
+    name="viterbi",
+    planner=ViterbiPlanner,
+    settings=ViterbiSettings,
+    title="ViterbiPlanNet",
+    line="emissions of a network, decoded through a differentiable Viterbi layer",
+    paper=Paper("ViterbiPlanNet", "CVPR 2026", "2603.04265"),
+    needs=(GRAPH,),
+    uses=(DESCRIPTIONS,),
+    variants=(
+        PlannerVariant(name="viterbi", title="ViterbiPlanNet", own_name=True, method="viterbi"),
+        PlannerVariant(
+            name="viterbi-unaligned",
+            title="ViterbiPlanNet (no alignment)",
+            own_name=True,
+            method="viterbi",
+            settings={"viterbi.descriptions": "none"},
+            ablation=True,
+        ),
+    ),
+)
