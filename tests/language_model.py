@@ -17,7 +17,7 @@ SETTINGS = {"llm.model": MODEL, "llm.plans": 5, "llm.retries": 0}
 """What settings need so that the stand-in is asked; with as many plans as tests look at."""
 
 
-class Told:
+class ParsedPrompt:
     """What a prompt says, read back from its words."""
 
     def __init__(self, text: str) -> None:
@@ -66,7 +66,7 @@ class Told:
 
 def answered(body: dict[str, Any]) -> str:
     """The answer to a request: as valid as can be."""
-    told = Told(body["messages"][1]["content"])
+    told = ParsedPrompt(body["messages"][1]["content"])
     wanted = len(re.findall(r'"plan_\d+"', body["messages"][0]["content"]))
     plans, seen = [], set()
     for plan in [told.likeliest() if told.graph else next(told.plans()), *told.plans()]:

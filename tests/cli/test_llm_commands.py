@@ -1,17 +1,20 @@
-"""Language models by the commands, with a stand-in on this machine, killed and gone on with."""
+"""Commands that ask a language model, with a stand-in server; also killed and repeated."""
 
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cefito.cli import main
+from cefito.planners.language_model.response_cache import FILE
 from language_model import MODEL, answered, stand
 from tiny_runs import as_arguments
 
@@ -78,7 +81,7 @@ def test_what_would_be_asked(run, served, call):
     assert call("evaluate", run, "--sample", 5)[0] == 0
     code, _, err = call("llm-prompt", run, "--sample", 5)
     different = len(served.asked)
-    assert f"5 windows: {different} different requests, {different} of them answered" in err
+    assert f"5 windows: {different} different requests, {different} of them cached" in err
     assert f"{MODEL} at {served.url} would be asked at most 0 times, the budget is 1,000" in err
 
 
@@ -199,6 +202,12 @@ def test_a_comparison(world, served, call, tmp_path):
     assert len(served.asked) == asked
 
 
+def cached(folder):
+    """The questions in the cache."""
+    with closing(sqlite3.connect(folder / "answers" / FILE)) as database:
+        return [row[0] for row in database.execute("SELECT question FROM responses")]
+
+
 def test_killed_and_gone_on_with_nothing_is_asked_twice(run, served, call, tmp_path):
     served.delay = 0.05
     command = [sys.executable, "-m", "cefito", "evaluate", str(run)]
@@ -212,10 +221,9 @@ def test_killed_and_gone_on_with_nothing_is_asked_twice(run, served, call, tmp_p
     served.delay = 0.0
     time.sleep(0.3)  # until the last requests of the killed one have come
     before = served.questions
-    (book,) = (tmp_path / "answers").iterdir()
     kept = [
-        json.dumps([{"role": role, "content": text} for role, text in json.loads(line)["question"]])
-        for line in book.read_text().splitlines()
+        json.dumps([{"role": role, "content": text} for role, text in json.loads(question)])
+        for question in cached(tmp_path)
     ]
     assert 1 <= len(kept) <= len(before)
     code, out, _ = call("evaluate", run, "--json")
@@ -230,7 +238,7 @@ def test_killed_and_gone_on_with_nothing_is_asked_twice(run, served, call, tmp_p
     ours, theirs = json.loads(again), json.loads(out)
     assert ours["metrics"] == theirs["metrics"]
     assert ours["replies"] == theirs["replies"]
-    assert ours["replies"]["requests"] == len(book.read_text().splitlines())
+    assert ours["replies"]["requests"] == len(cached(tmp_path))
 
 
 def test_no_key_reaches_a_file(world, served, call, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""`cefito llm-prompt`: what a language model would be told, and how often it would be asked."""
+"""`cefito llm-prompt`: show the prompt of one window, and the number of requests."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ def llm_prompt(
 ) -> None:
     """Show the request for one window of a run that asks a language model; nothing is asked.
 
-    It is also said how many requests cefito evaluate with the same options would make at most.
+    Also say how many requests cefito evaluate with the same options would make at most.
 
     Args:
-        run: Run folder of a method that asks one (llm-ends, llm-ranked).
-        window: Which window of the split or sample, counted from 0.
+        run: Run folder of llm-ends or llm-ranked.
+        window: Number of the window in the split or sample, counted from 0.
         split: train, val or test.
-        sample: A fixed random sample of so many windows, as cefito evaluate takes it.
+        sample: Size of a fixed random sample of windows, as in cefito evaluate.
         oracle_task: With the true task of each window.
         oracle_ends: With the true first and last action of each window.
         dataset: The data set, if not that of the run.
-        horizon: Number of actions, of a folder that holds runs of several.
-        json: Print JSON, with the schema of answers and all that is sent.
+        horizon: Number of actions, for a folder with runs of several.
+        json: Print JSON, with the answer schema and all other request fields.
     """
     from cefito.data.videos import SPLITS
     from cefito.evaluation.runs import SAMPLE_SEED
-    from cefito.planners.base import Queries
-    from cefito.planners.language_model.preview import preview
+    from cefito.planners.queries import Queries
+    from cefito.planners.language_model.dialogue import preview
+    from cefito.planners.language_model.planner import LlmPlanner
     from cefito.runs.matching import match_dataset
     from cefito.runs.run import open_run
 
@@ -54,11 +55,14 @@ def llm_prompt(
         raise ConfigError(f"sample of {sample} windows; expected at least 1.", setting="sample")
     with log_warnings():
         opened = open_run(run, horizon=horizon)
+        planner = opened.planner
+        if not isinstance(planner, LlmPlanner):
+            raise ConfigError(f"{planner.name} asks no language model. Name a run that does.")
         windows, _ = match_dataset(opened, opened.dataset(dataset)).windows(split)
         queries = Queries.from_windows(
             windows.sample(sample, SAMPLE_SEED), oracle_task=oracle_task, oracle_ends=oracle_ends
         )
-        found = preview(opened.planner, queries, window)
+        found = preview(planner.requests(queries), planner.config, window)
     if json:
         print_json(found.model_dump(mode="json"))
     else:
@@ -67,6 +71,6 @@ def llm_prompt(
             sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
     talk(
         f"{found.queries:,} windows: {found.different:,} different requests, {found.known:,} of "
-        f"them answered already; {found.model} at {found.server} would be asked at most "
-        f"{found.most:,} times, the budget is {found.budget:,}"
+        f"them cached; {found.model} at {found.server} would be asked at most {found.most:,} "
+        f"times, the budget is {found.budget:,}"
     )

@@ -1,1 +1,1 @@
-"""Language models as planners: told in words what our own models recognise, they name the steps."""
+"""Planners that ask a language model, which is told in words what trained networks recognise."""

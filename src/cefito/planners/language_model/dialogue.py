@@ -1,69 +1,132 @@
-"""Asking for many queries: what is known is not asked again, what is invalid is asked once more."""
+"""Ask a language model about many queries: reuse cached responses, repair invalid answers."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from cefito.errors import ConfigError
 from cefito.planners.language_model.parsing import (
     InvalidAnswerError,
     Sequences,
     parse_leniently,
-    read,
+    parse_strictly,
 )
-from cefito.planners.language_model.prompt import Request, next_request
-from cefito.planners.language_model.response_cache import Answered, ResponseCache, open_book
+from cefito.planners.language_model.prompt import Request, repair_request
+from cefito.planners.language_model.response_cache import Response, ResponseCache
 from cefito.planners.language_model.server import Server, budget, cache_folder
 from cefito.planners.language_model.settings import LlmConfig
 from cefito.progress import Progress, silent
+from cefito.settings import Record
 
-__all__ = ["Asked", "Cost", "ask_all", "expected_cost"]
+__all__ = ["Completion", "Message", "Preview", "ask_all", "preview"]
 
 logger = logging.getLogger(__name__)
-_WORTH_A_WARNING = 20  # requests of which a command says beforehand how many they may be
+_WORTH_A_WARNING = 20  # requests from which their number is logged as a warning
+
+Respond = Callable[[Request], Response | None]
+"""Returns the response to a request, or None if there is none."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What came of a query's request.
+class Completion:
+    """The outcome of one query's request and its repairs.
 
     Attributes:
-        key: Of its first request.
-        sequences: Plans, best first; none where no answer held any.
-        repaired: Whether they are of a second answer, or made of invalid ones.
-        answers: All answers, in the order in which they were asked for.
+        key: Cache key of the first request.
+        sequences: Plans, best first; empty if no answer contained one.
+        repaired: Whether they come from a repair request or from an invalid answer.
+        responses: All responses, oldest first.
     """
 
     key: str
     sequences: Sequences
     repaired: bool
-    answers: tuple[Answered, ...]
+    responses: tuple[Response, ...]
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What asking would come to.
+class Message(Record):
+    """One message of a request."""
+
+    role: str
+    content: str
+
+
+class Preview(Record):
+    """One query's request, and the number of requests for all queries.
 
     Attributes:
-        different: Different requests among those of all queries.
-        known: How many of them are answered already.
-        most: Most requests that would be made.
-        budget: Most that may be.
+        key: Cache key of the request.
+        messages: Its messages.
+        body: All other request fields.
+        model: Name of the model.
+        server: Address of the server.
+        queries: Number of queries.
+        different: Number of different requests for them.
+        known: Number of these whose responses are cached.
+        most: Maximum requests to the server.
+        budget: Maximum allowed requests.
     """
 
+    key: str
+    messages: list[Message]
+    body: dict[str, Any]
+    model: str
+    server: str
+    queries: int
     different: int
     known: int
     most: int
     budget: int
 
 
-class _UnknownError(Exception):
-    """A request has no known answer."""
+class _Dialogue:
+    """The different requests of some queries, and their completions as far as cached.
+
+    Attributes:
+        most: Maximum requests to the server, if every missing response needs all repairs.
+    """
+
+    def __init__(
+        self, requests: Sequence[Request], cache: ResponseCache, config: LlmConfig
+    ) -> None:
+        self.server, self.config = Server.of(config), config
+        self.host = self.server.host
+        self.requests = {request.key(self.host): request for request in requests}
+        self.found: dict[str, Completion | None] = {}
+        self.most = 0
+        for key, request in self.requests.items():
+            count, self.found[key] = self.converse(
+                request, lambda request: cache.get(request.key(self.host))
+            )
+            if self.found[key] is None:
+                self.most += 1 + config.repairs - count
+
+    def converse(self, first: Request, respond: Respond) -> tuple[int, Completion | None]:
+        """Ask, ask again after invalid answers, and finally parse them leniently.
+
+        Returns:
+            The number of responses, and the completion; None if a response is missing.
+        """
+        key, request, responses = first.key(self.host), first, list[Response]()
+        for attempt in range(1 + self.config.repairs):
+            response = respond(request)
+            if response is None:
+                return len(responses), None
+            responses.append(response)
+            try:
+                sequences = _parse(request, response)
+                return len(responses), Completion(key, sequences, attempt > 0, tuple(responses))
+            except InvalidAnswerError as problem:
+                request = repair_request(request, response.content, str(problem))
+        lenient = (parse_leniently(first, response.content) for response in reversed(responses))
+        sequences = next(filter(None, lenient), ())
+        return len(responses), Completion(key, sequences, True, tuple(responses))
 
 
 def ask_all(
@@ -72,208 +135,116 @@ def ask_all(
     *,
     stop: Callable[[], bool] | None = None,
     progress: Progress = silent,
-) -> list[Asked | None]:
+) -> list[Completion | None]:
     """Ask for all queries.
 
-    Equal requests are made once. Answers are kept as they come, so that what is interrupted or
-    fails goes on where it was.
+    Equal requests are made once. Responses are cached as they come, so that repeating an
+    interrupted or failed call continues it.
 
     Args:
-        requests: Of each query.
-        config: Whom to ask, and how.
-        stop: Asked now and then; once it says so, nothing more is asked.
+        requests: One per query.
+        config: The model, its server and the limits.
+        stop: Called before every request; nothing more is asked once it returns True.
         progress: Shows progress.
 
     Returns:
-        What came of each; None where it was stopped before.
+        One completion per query; None if it was stopped before.
 
     Raises:
-        ConfigError: More requests than the budget allows, or the server does not take them.
-        RunError: The server cannot be reached or fails.
+        ConfigError: More requests than the budget allows, or the server rejects them.
+        RunError: The server cannot be reached or fails, or the cache does.
     """
-    server, book = _opened(config)
-    keyed = {request.key(server.host): request for request in requests}
-    keys = [request.key(server.host) for request in requests]
-    found = {key: _known(request, server, book, config) for key, request in keyed.items()}
-    missing = [key for key, asked in found.items() if asked is None]
-    if missing and not (stop is not None and stop()):
-        _check_budget(_most(missing, keyed, server, book, config), server, config)
-        found |= _ask({key: keyed[key] for key in missing}, server, book, config, stop, progress)
-    return [found[key] for key in keys]
+    with closing(ResponseCache(cache_folder(config))) as cache:
+        dialogue = _Dialogue(requests, cache, config)
+        if None in dialogue.found.values() and not (stop is not None and stop()):
+            _check_budget(dialogue)
+            _ask_missing(dialogue, cache, stop, progress)
+        return [dialogue.found[request.key(dialogue.host)] for request in requests]
 
 
-def expected_cost(requests: Sequence[Request], config: LlmConfig) -> Cost:
-    """What asking for all queries would come to, without asking.
+def preview(requests: Sequence[Request], config: LlmConfig, number: int = 0) -> Preview:
+    """Return the request of query `number` and the number of requests for all, without asking.
 
     Raises:
-        ConfigError: As `check_asking`, or the folder of answers cannot be made.
-        RunError: The answers cannot be read.
+        ConfigError: There is no such query, or as `ask_all`.
+        RunError: The cache cannot be read.
     """
-    server, book = _opened(config)
-    keyed = {request.key(server.host): request for request in requests}
-    missing = [
-        key for key, request in keyed.items() if _known(request, server, book, config) is None
-    ]
-    return Cost(
-        different=len(keyed),
-        known=len(keyed) - len(missing),
-        most=_most(missing, keyed, server, book, config),
+    if not 0 <= number < len(requests):
+        raise ConfigError(
+            f"window {number}: there are {len(requests):,}, counted from 0.", setting="window"
+        )
+    with closing(ResponseCache(cache_folder(config))) as cache:
+        dialogue = _Dialogue(requests, cache, config)
+    request, found = requests[number], dialogue.found.values()
+    return Preview(
+        key=request.key(dialogue.host),
+        messages=[Message(role=role, content=text) for role, text in request.messages],
+        body=request.body,
+        model=config.model,
+        server=dialogue.server.place,
+        queries=len(requests),
+        different=len(found),
+        known=sum(completion is not None for completion in found),
+        most=dialogue.most,
         budget=budget(config),
     )
 
 
-def _opened(config: LlmConfig) -> tuple[Server, ResponseCache]:
-    server = Server.of(config)
-    return server, open_book(cache_folder(config), server.host, config.model)
-
-
-def _most(
-    missing: Sequence[str],
-    keyed: dict[str, Request],
-    server: Server,
-    book: ResponseCache,
-    config: LlmConfig,
-) -> int:
-    """Most requests that may be needed, each perhaps with all its repairs."""
-    tries = 1 + config.repairs
-    return sum(tries - _answers(keyed[key], server, book, tries) for key in missing)
-
-
-def _answers(request: Request, server: Server, book: ResponseCache, tries: int) -> int:
-    """How many answers of a conversation are known."""
-    count = 0
-    for _ in range(tries):
-        answered = book.get(request.key(server.host))
-        if answered is None:
-            break
-        count += 1
-        problem = _problem(request, answered)
-        request = next_request(request, answered.content, problem or "")
-    return count
-
-
-def _check_budget(most: int, server: Server, config: LlmConfig) -> None:
-    allowed = budget(config)
-    what = f"{config.model} at {server.place} would be asked up to {most:,} times"
+def _check_budget(dialogue: _Dialogue) -> None:
+    most, allowed = dialogue.most, budget(dialogue.config)
+    message = f"{dialogue.config.model} at {dialogue.server.place} may be asked {most:,} times"
     if most > allowed:
         raise ConfigError(
-            f"{what}, but the budget is {allowed:,} requests; none was made. Raise it "
+            f"{message}, but the budget is {allowed:,} requests; none was made. Raise it "
             "(llm.budget, or CEFITO_LLM_BUDGET in the environment), or score a sample.",
             setting="llm.budget",
         )
     level = logging.WARNING if most >= _WORTH_A_WARNING else logging.INFO
-    logger.log(level, "%s; the budget is %s requests", what, f"{allowed:,}")
+    logger.log(level, "%s; the budget is %s requests", message, f"{allowed:,}")
 
 
-def _ask(
-    requests: dict[str, Request],
-    server: Server,
-    book: ResponseCache,
-    config: LlmConfig,
+def _ask_missing(
+    dialogue: _Dialogue,
+    cache: ResponseCache,
     stop: Callable[[], bool] | None,
     progress: Progress,
-) -> dict[str, Asked | None]:
-    """Make requests by several threads, a few ahead of the answers; the first error ends all."""
-    found: dict[str, Asked | None] = {}
-    ended = threading.Event()
-    label = f"asking {config.model}"
+) -> None:
+    """Complete the missing requests in several threads; the first error ends all."""
+    missing = [key for key, completion in dialogue.found.items() if completion is None]
+    server, config, ended = dialogue.server, dialogue.config, threading.Event()
     with (
-        progress(label, total=len(requests)) as advance,
+        progress(f"asking {config.model}", total=len(missing)) as advance,
         closing(server.client(config)) as client,
         ThreadPoolExecutor(config.concurrency, thread_name_prefix="cefito-llm") as pool,
     ):
 
-        def answer(request: Request, key: str) -> Answered:
-            if ended.is_set():
-                raise _UnknownError
-            return book.ask_once(key, lambda: server.ask(client, request, key))
+        def respond(request: Request) -> Response | None:
+            if ended.is_set() or (stop is not None and stop()):
+                return None
+            try:
+                return cache.get_or_ask(request, server.host, lambda: server.ask(client, request))
+            except BaseException:
+                ended.set()
+                raise
 
-        running: dict[Future[Asked | None], str] = {}
-        waiting = iter(requests.items())
+        futures = {
+            pool.submit(dialogue.converse, dialogue.requests[key], respond): key for key in missing
+        }
         try:
-            while True:
-                while len(running) < config.concurrency and not (stop is not None and stop()):
-                    key, request = next(waiting, ("", None))
-                    if request is None:
-                        break
-                    running[pool.submit(_unless_ended, request, server, config, answer)] = key
-                if not running:
-                    return found
-                done, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                for future in done:
-                    found[running.pop(future)] = future.result()
-                    advance()
+            for future in as_completed(futures):
+                _, dialogue.found[futures[future]] = future.result()
+                advance()
         finally:
             ended.set()
-            for future in running:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
 
 
-def _unless_ended(
-    request: Request,
-    server: Server,
-    config: LlmConfig,
-    answer: Callable[[Request, str], Answered],
-) -> Asked | None:
-    try:
-        return _converse(request, server, config, answer)
-    except _UnknownError:
-        return None
-
-
-def _known(
-    request: Request, server: Server, book: ResponseCache, config: LlmConfig
-) -> Asked | None:
-    """What came of a request, if all answers that it takes are known."""
-
-    def answer(_: Request, key: str) -> Answered:
-        answered = book.get(key)
-        if answered is None:
-            raise _UnknownError
-        return answered
-
-    return _unless_ended(request, server, config, answer)
-
-
-def _converse(
-    request: Request,
-    server: Server,
-    config: LlmConfig,
-    answer: Callable[[Request, str], Answered],
-) -> Asked:
-    """Ask, and where the answer is invalid ask again; at last make of it what can be made."""
-    first, answers = request.key(server.host), []
-    asked = []
-    for number in range(1 + config.repairs):
-        answered = answer(request, request.key(server.host))
-        answers.append(answered)
-        asked.append(request)
-        try:
-            return Asked(first, _read(request, answered), number > 0, tuple(answers))
-        except InvalidAnswerError as problem:
-            request = next_request(request, answered.content, str(problem))
-    for answered in reversed(answers):
-        sequences = parse_leniently(asked[0], answered.content)
-        if sequences:
-            return Asked(first, sequences, True, tuple(answers))
-    return Asked(first, (), True, tuple(answers))
-
-
-def _read(request: Request, answered: Answered) -> Sequences:
-    if answered.refusal:
+def _parse(request: Request, response: Response) -> Sequences:
+    if response.refusal:
         raise InvalidAnswerError("it refuses, but only ids of actions are asked for")
     try:
-        return read(request, answered.content)
+        return parse_strictly(request, response.content)
     except InvalidAnswerError as problem:
-        if answered.finish == "length":
+        if response.finish == "length":
             raise InvalidAnswerError("it was cut short") from problem
         raise
-
-
-def _problem(request: Request, answered: Answered) -> str | None:
-    """What is wrong with an answer; None where nothing is."""
-    try:
-        _read(request, answered)
-    except InvalidAnswerError as problem:
-        return str(problem)
-    return None

@@ -1,34 +1,31 @@
-"""Reading answers: strictly as they were asked for, or what can be made of them."""
+"""Read plans from answers: strictly in the requested form, or leniently."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from cefito.planners.language_model.prompt import Request
 
-__all__ = ["InvalidAnswerError", "Sequences", "parse_leniently", "read"]
+__all__ = ["InvalidAnswerError", "Sequences", "parse_leniently", "parse_strictly"]
 
 Sequences = tuple[tuple[int, ...], ...]
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
-_LONGEST = 20_000  # characters of an answer that are looked at where it is not what was asked for
+_LONGEST = 20_000  # characters at the end of an answer that lenient parsing reads
 
 
 class InvalidAnswerError(ValueError):
-    """An answer is not what was asked for; the message says what is wrong, for the model."""
+    """The answer does not have the requested form; the message is for the model."""
 
 
-def read(request: Request, content: str) -> Sequences:
-    """The plans of an answer, without repeats, the likeliest first.
-
-    Args:
-        request: What was asked.
-        content: The answer.
+def parse_strictly(request: Request, content: str) -> Sequences:
+    """Return the plans of an answer, without repeats, best first.
 
     Raises:
-        InvalidAnswerError: It is not what was asked for: no JSON object, a step that is missing or
-            has an id that it may not have, or something else beside the steps.
+        InvalidAnswerError: The answer is not a JSON object of exactly the requested steps, each
+            with an allowed id.
     """
     text = content.strip()
     fenced = _FENCE.match(text)
@@ -43,7 +40,7 @@ def read(request: Request, content: str) -> Sequences:
 
 
 def _sequence(request: Request, value: Any) -> tuple[int, ...]:
-    names = [f"step_{step}" for step in range(1, len(request.choices) + 1)]
+    names = _step_names(request)
     _check_keys(value, names)
     for name, allowed in zip(names, request.choices, strict=True):
         given = value[name]
@@ -55,55 +52,53 @@ def _sequence(request: Request, value: Any) -> tuple[int, ...]:
     return tuple(value[name] for name in names)
 
 
+def _step_names(request: Request) -> list[str]:
+    return [f"step_{step}" for step in range(1, len(request.choices) + 1)]
+
+
 def _check_keys(value: Any, names: list[str]) -> None:
     if not isinstance(value, dict) or set(value) != set(names):
         raise InvalidAnswerError(f"expected an object of {', '.join(names)}")
 
 
 def parse_leniently(request: Request, content: str) -> Sequences:
-    """The plans that can be made of an answer that is not what was asked for; perhaps none.
+    """Return the plans found in an invalid answer; none if it has none.
 
-    These are the last JSON object in it that holds the steps, be their ids text and other entries
-    beside them; else the whole numbers of its last line, if there are T. Every id must be one that
-    its step may have.
-
-    Args:
-        request: What was asked.
-        content: The answer.
+    These are the JSON objects that contain all steps, however badly written (the last one, if one
+    plan was requested); otherwise the T whole numbers of the last line. Every id must be allowed.
     """
-    text, found = content[-_LONGEST:], []
-    for place in [brace.start() for brace in re.finditer(r"\{", text)]:
-        try:
-            value, _ = json.JSONDecoder().raw_decode(text, place)
-        except (ValueError, RecursionError):
-            continue
-        sequence = _loosely(request, value)
-        if sequence is not None:
-            found.append(sequence)
+    import json_repair
+
+    text, names = content[-_LONGEST:], _step_names(request)
+    try:
+        objects = list(_objects(json_repair.loads(text)))
+    except (ValueError, RecursionError):  # nested too deeply
+        objects = []
+    given = [[part[name] for name in names] for part in objects if part.keys() >= set(names)]
+    found = [sequence for ids in given if (sequence := _allowed(request, ids)) is not None]
     if found:
         return tuple(dict.fromkeys(found)) if request.plans > 1 else (found[-1],)
-    lines = [line for line in text.splitlines() if line.strip()]
-    numbers = re.findall(r"(?<![\w.])\d+(?!\w|\.\d)", lines[-1]) if lines else []
-    sequence = _allowed(request, numbers)
+    *_, last = ["", *(line for line in text.splitlines() if line.strip())]
+    sequence = _allowed(request, re.findall(r"(?<![\w.])\d+(?!\w|\.\d)", last))
     return () if sequence is None else (sequence,)
 
 
-def _loosely(request: Request, value: Any) -> tuple[int, ...] | None:
-    names = [f"step_{step}" for step in range(1, len(request.choices) + 1)]
-    if not isinstance(value, dict) or any(name not in value for name in names):
-        return None
-    return _allowed(request, [value[name] for name in names])
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects of a JSON value, outer ones first."""
+    if isinstance(value, dict):
+        yield value
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _objects(part)
 
 
 def _allowed(request: Request, given: list[Any]) -> tuple[int, ...] | None:
-    """Ids, if they are T and each is one that its step may have."""
-    texts = [str(part).strip() for part in given if not isinstance(part, bool)]
-    if len(texts) != len(request.choices):
-        return None
-    if not all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts):
+    """Return the ids as numbers if there are T and each is allowed at its step."""
+    texts = [str(part).strip() for part in given]
+    if len(texts) != len(request.choices) or not all(
+        re.fullmatch(r"[0-9]{1,9}", text) for text in texts
+    ):
         return None
     actions = tuple(map(int, texts))
-    fitting = all(
-        action in allowed for action, allowed in zip(actions, request.choices, strict=True)
-    )
-    return actions if fitting else None
+    fits = all(action in row for action, row in zip(actions, request.choices, strict=True))
+    return actions if fits else None

@@ -1,20 +1,18 @@
-"""Planning by a language model that is told what our own models recognise at the two ends."""
+"""Planning by a language model, given what trained networks recognise at the two ends."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
 
 from cefito.data.action_space import action_space
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, RunError
+from cefito.errors import RunError
 from cefito.files import read_json, write_json
 from cefito.planners.base import (
     UNCONSTRAINED,
@@ -28,15 +26,15 @@ from cefito.planners.base import (
     check_queries,
 )
 from cefito.planners.context import TrainingContext
-from cefito.planners.language_model.dialogue import Asked, ask_all
-from cefito.planners.language_model.prompt import PROMPT, Names, Request, first_request
+from cefito.planners.language_model.dialogue import Completion, ask_all
+from cefito.planners.language_model.prompt import PROMPT_VERSION, Names, Request, first_request
 from cefito.planners.language_model.prompt_context import (
     PromptContext,
     Ranked,
-    likeliest,
-    listed_successors,
+    most_probable,
+    probable_successors,
 )
-from cefito.planners.language_model.server import Server, check_asking
+from cefito.planners.language_model.server import Server, check_settings
 from cefito.planners.language_model.settings import LlmConfig, LlmSettings
 from cefito.planners.pkg.planner import PkgPlanner
 from cefito.planners.shared.graph import transition_probabilities
@@ -45,51 +43,39 @@ from cefito.planners.simple.nearest import NearestPlanner
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, Reply, SearchCost
-from cefito.settings import Record
 
 __all__ = ["LlmEndsPlanner", "LlmPlanner", "LlmRankedPlanner"]
 
 _FILE = "llm.json"
-_REMEDY = "Fit the planner again."
-_Id = Annotated[int, Field(ge=0)]
-
-
-class _Kept(Record):
-    """What is kept: names, and the actions of each task in training."""
-
-    tasks: list[str]
-    actions: list[str]
-    task_actions: list[list[_Id]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LlmPlanner(BasePlanner):
-    """Asks a language model for the steps of each query; what it is told, its subclasses say.
+    """Asks a language model for the steps of each query; subclasses choose the prompt's facts.
 
-    A language model cannot see observations. It is told in words what a step model and a task
-    classifier recognise in them, both trained on training windows: the step model is that of PKG,
-    so that the row of PKG shows what the graph makes of the same ends. Actions are those of the
-    task in training windows, those recognised at the ends, and those of the examples, if any.
-    What is recognised is computed query by query, so that a request is the same to the letter
-    whatever it is asked beside, and is answered once (`response_cache`).
+    The prompt states in words what a step model and a task classifier recognise in the query's
+    observations, both trained on training windows. The step model is PKG's, so that the row of PKG
+    shows what its graph makes of the same ends. Plans may contain the task's actions in training
+    windows, the recognised ends and the actions of the examples. Facts are computed query by query:
+    a request does not depend on other queries, and is answered once (`response_cache`).
 
-    Answers hold `llm.plans` plans, one by default, however many are asked for. Invalid ones are
-    asked for again, then read as far as they can be; where that gives nothing, the plan is PKG's.
-    `Plans.reply` says which it was. The energy of a plan is its place in the answer: there is no
+    An answer contains `llm.plans` plans, one by default, whatever `top_k` is. An invalid answer is
+    followed by a repair request, then parsed leniently, and finally replaced by PKG's plan;
+    `Plans.reply` says which. The energy of a plan is its place in the answer, for lack of a
     likelihood.
 
     Attributes:
-        pkg: The step model, and the graph of transitions.
+        pkg: The step model and the graph of transitions.
         task_model: Predicts tasks.
-        nearest: The training windows that examples are taken from; None where none are told.
-        names: Of tasks and actions.
-        task_actions: Actions that training windows of each task show, or that the taxonomy lists
-            where it has none.
-        config: The model and how it is asked.
+        nearest: Source of the examples; None if prompts have none.
+        names: Names of tasks and actions.
+        task_actions: Each task's actions in training windows, or in the taxonomy if it has none.
+        config: The language model and its prompts.
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_ends=True)
-    told: ClassVar[str]
+    ends_title: ClassVar[str]
+    fixed_ends: ClassVar[bool]
     pkg: PkgPlanner
     task_model: TaskModel
     nearest: NearestPlanner | None
@@ -107,31 +93,23 @@ class LlmPlanner(BasePlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """Train the step model and the task classifier, count transitions; nothing is asked yet.
+        """Train the step model and the task classifier, count transitions; ask nothing.
 
         Raises:
-            ConfigError: No model is named, or windows of a single action.
+            ConfigError: As `check_settings`, or windows of a single action.
         """
-        if train.horizon < 2:
-            raise ConfigError(
-                "horizon 1: a language model is told the first and the last action, and there is "
-                "one. Choose a horizon of 2 or more.",
-                setting="horizon",
-            )
-        check_asking(settings.llm)
+        check_settings(settings.llm)
         pkg = PkgPlanner.fit(train, val, settings=settings, seed=seed, context=context)
         task_model, result = TaskModel.fit(
             train, val, settings=settings, seed=seed, context=context
         )
-        nearest = NearestPlanner.fit(train, val).planner if settings.llm.examples else None
-        taxonomy = train.taxonomy
         planner = cls(
             pkg.planner,
             task_model,
-            nearest,
+            NearestPlanner.fit(train, val).planner if settings.llm.examples else None,
             Names.of(
-                [task.name for task in taxonomy.tasks],
-                [action.name for action in taxonomy.actions],
+                [task.name for task in train.taxonomy.tasks],
+                [action.name for action in train.taxonomy.actions],
             ),
             action_space(train, "training").actions,
             settings.llm,
@@ -146,46 +124,27 @@ class LlmPlanner(BasePlanner):
         settings: LlmSettings,
         context: TrainingContext = TrainingContext(),
     ) -> Self:
-        """The planner that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged files, or those of another configuration.
-        """
+        """Load a saved planner."""
         folder = Path(folder)
-        path = folder / _FILE
-        value = read_json(path, _REMEDY, RunError)
-        pkg = PkgPlanner.load(folder, settings=settings, context=context)
-        task_model = TaskModel.load(folder, config=settings.classifier, device=context.device)
-        nearest = NearestPlanner.load(folder) if settings.llm.examples else None
-        try:
-            kept = _Kept.model_validate_json(json.dumps(value), strict=True)
-        except ValidationError as problem:
-            first = problem.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the whole"
-            raise RunError(
-                f"{path}: holds no names and actions ({place}: {first['msg']}). {_REMEDY}"
-            ) from problem
-        known = len(kept.actions)
-        if (
-            len(kept.tasks) != len(kept.task_actions)
-            or len(kept.tasks) != task_model.task_count
-            or known != pkg.vocabulary.actions
-            or any(not row or max(row) >= known for row in kept.task_actions)
-        ):
-            raise RunError(f"{path}: is of other tasks or actions than its networks. {_REMEDY}")
-        task_actions = tuple(tuple(sorted(set(row))) for row in kept.task_actions)
-        names = Names.of(kept.tasks, kept.actions)
-        return cls(pkg, task_model, nearest, names, task_actions, settings.llm)
+        saved = read_json(folder / _FILE, "Fit the planner again.", RunError)
+        return cls(
+            PkgPlanner.load(folder, settings=settings, context=context),
+            TaskModel.load(folder, config=settings.classifier, device=context.device),
+            NearestPlanner.load(folder) if settings.llm.examples else None,
+            Names.of(saved["tasks"], saved["actions"]),
+            tuple(tuple(actions) for actions in saved["task_actions"]),
+            settings.llm,
+        )
 
     def save(self, folder: Path | str) -> None:
-        """Write the networks, the graph, the names and, where examples are told, the windows."""
+        """Write the networks, the graph, the names and the windows of the examples."""
         folder = Path(folder)
-        kept = _Kept(
-            tasks=list(self.names.tasks),
-            actions=list(self.names.actions),
-            task_actions=[list(row) for row in self.task_actions],
-        )
-        write_json(folder / _FILE, kept.model_dump(mode="json"))
+        saved = {
+            "tasks": self.names.tasks,
+            "actions": self.names.actions,
+            "task_actions": self.task_actions,
+        }
+        write_json(folder / _FILE, saved)
         self.pkg.save(folder)
         self.task_model.save(folder)
         if self.nearest is not None:
@@ -193,13 +152,13 @@ class LlmPlanner(BasePlanner):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What it is called in tables: what it is told, and the model."""
+        """Title in tables: the facts in its prompts, and the model."""
         more = " + PKG" * self.config.graph + " + examples" * bool(self.config.examples)
-        return f"LLM, {self.told}{more} ({self.config.model})"
+        return f"LLM, {self.ends_title}{more} ({self.config.model})"
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Those of the networks that recognise; the language model's are not known."""
+        """Parameters of the trained networks; the language model's are unknown."""
         return {**self.pkg.parameters, TaskModel.title: self.task_model.parameters}
 
     @property
@@ -214,30 +173,30 @@ class LlmPlanner(BasePlanner):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
+        """Numbers of tasks and actions of the training data."""
         return Vocabulary(len(self.names.tasks), len(self.names.actions))
 
     def describe(self) -> Description:
-        """What it is made of, the language model among it."""
-        asks = LanguageModel(model=self.config.model, prompt=PROMPT)
+        """Describe its parts, including the language model."""
+        asks = LanguageModel(model=self.config.model, prompt=PROMPT_VERSION)
         return super().describe().model_copy(update={"language_model": asks})
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The classifier's prediction [N], or the given tasks."""
+        """Return the classifier's prediction [N], or the given tasks."""
         return self.task_model.predict(queries)
 
     def requests(self, queries: Queries) -> list[Request]:
-        """The request for each query; nothing is asked.
+        """Return the request for each query, without asking.
 
         Raises:
-            DataError: Given tasks or ends that it does not know.
+            DataError: Given tasks or ends outside the vocabulary.
             RunError: Observations of another dimension.
         """
         queries.check_tasks(len(self.names.tasks))
         queries.check_ends(len(self.names.actions))
         transitions = transition_probabilities(self.pkg.counts) if self.config.graph else None
         return [
-            first_request(self._sight(query, transitions), self.names, self.horizon, self.config)
+            first_request(self._context(query, transitions), self.names, self.horizon, self.config)
             for query in queries.blocks(1)
         ]
 
@@ -250,35 +209,32 @@ class LlmPlanner(BasePlanner):
         stop: Callable[[], bool] | None = None,
         progress: Progress = silent,
     ) -> list[Plans]:
-        """The plans that the language model names, at most `llm.plans` for each query.
+        """Return the plans that the language model names, at most `llm.plans` per query.
 
-        Before the first request it is seen that the budget allows as many as may be needed. Where
-        it is stopped, queries that were not asked get PKG's plans.
+        The budget is checked before the first request. Queries left unasked by `stop` get PKG's
+        plans.
 
         Raises:
-            ConfigError: `top_k` below 1, constraints, more requests than the budget allows, or the
-                server does not take them.
-            DataError: Given tasks or ends that it does not know.
-            RunError: Observations of another dimension, or the server fails.
+            ConfigError: `top_k` below 1, constraints, or as `ask_all`.
+            DataError: As `requests`.
+            RunError: As `requests` and `ask_all`.
         """
         check_queries(self, queries, top_k, constraints)
         if not len(queries):
             return []
-        requests = self.requests(queries)
-        found = ask_all(requests, self.config, stop=stop, progress=progress)
+        completions = ask_all(self.requests(queries), self.config, stop=stop, progress=progress)
         return [
-            self._plans(asked, query, top_k)
-            for asked, query in zip(found, queries.blocks(1), strict=True)
+            self._plans(completion, query, top_k)
+            for completion, query in zip(completions, queries.blocks(1), strict=True)
         ]
 
-    def _plans(self, asked: Asked | None, query: Queries, top_k: int) -> Plans:
-        sequences = asked.sequences if asked is not None else ()
-        reply = self._reply(asked)
-        if sequences:
-            actions = np.array(sequences, dtype=np.int64)
+    def _plans(self, completion: Completion | None, query: Queries, top_k: int) -> Plans:
+        reply = self._reply(completion)
+        if completion is not None and completion.sequences:
+            actions = np.array(completion.sequences, dtype=np.int64)  # [k, T]
         else:
-            (walks,) = self.pkg.plan(query, self.config.plans)
-            actions = walks.actions
+            (paths,) = self.pkg.plan(query, self.config.plans)
+            actions = paths.actions
         places = np.arange(len(actions), dtype=np.float64)[:top_k]
         return Plans(
             actions=actions[:top_k],
@@ -289,112 +245,85 @@ class LlmPlanner(BasePlanner):
             reply=reply,
         )
 
-    def _reply(self, asked: Asked | None) -> Reply:
+    def _reply(self, completion: Completion | None) -> Reply:
         model, host = self.config.model, Server.of(self.config).host
-        if asked is None:
+        if completion is None:
             return Reply("unasked", model, host)
-        mended: Literal["kept", "repaired"] = "repaired" if asked.repaired else "kept"
+        valid: Literal["kept", "repaired"] = "repaired" if completion.repaired else "kept"
+        responses = completion.responses
         return Reply(
-            mended if asked.sequences else "replaced",
+            valid if completion.sequences else "replaced",
             model,
             host,
-            key=asked.key,
-            served=asked.answers[-1].served,
-            asked=asked.answers[-1].asked,
-            requests=len(asked.answers),
-            prompt_tokens=sum(answer.prompt_tokens for answer in asked.answers),
-            completion_tokens=sum(answer.completion_tokens for answer in asked.answers),
+            key=completion.key,
+            served=responses[-1].served,
+            asked=responses[-1].asked,
+            requests=len(responses),
+            prompt_tokens=sum(response.prompt_tokens for response in responses),
+            completion_tokens=sum(response.completion_tokens for response in responses),
         )
 
-    def _sight(self, query: Queries, transitions: NDArray[np.float64] | None) -> PromptContext:
-        """What is told of one query."""
+    def _context(self, query: Queries, transitions: NDArray[np.float64] | None) -> PromptContext:
+        """Return the facts that the prompt of one query states."""
         tasks = self._tasks(query)
         first, last = self._ends(query)
-        sight = PromptContext(
+        context = PromptContext(
             tasks=tasks,
             task_actions={task: self.task_actions[task] for task, _ in tasks},
             first=first,
             last=last,
-            settled=self._settled(query),
-            annotated=query.ends is not None,
-            known_task=query.tasks is not None,
+            fixed_ends=self.fixed_ends or query.ends is not None,
+            true_ends=query.ends is not None,
+            true_task=query.tasks is not None,
             examples=self._examples(query, tasks),
         )
         if transitions is None:
-            return sight
-        listed = listed_successors(transitions, sight.actions, self.config.successors)
-        return replace(sight, successors=listed)
+            return context
+        successors = probable_successors(transitions, context.actions, self.config.successors)
+        return replace(context, successors=successors)
 
     def _examples(self, query: Queries, tasks: Ranked) -> tuple[tuple[int, ...], ...]:
-        """What was done in the nearest training windows, of the task where one alone is told."""
+        """Return sequences of the nearest training windows, of the task if it is the only one."""
         if self.nearest is None:
             return ()
-        asked = query.with_task(tasks[0][0]) if len(tasks) == 1 else query
-        (plans,) = self.nearest.plan(asked, self.config.examples)
+        known = query.with_task(tasks[0][0]) if len(tasks) == 1 else query
+        (plans,) = self.nearest.plan(known, self.config.examples)
         return tuple(tuple(row) for row in plans.actions.tolist())
 
     def _tasks(self, query: Queries) -> Ranked:
         if query.tasks is not None:
             return ((int(query.tasks[0]), 1.0),)
         shares = np.exp(self.task_model.log_probabilities(query)[0].astype(np.float64))
-        return likeliest(shares, self._task_count())
+        return most_probable(shares, 1 if self.fixed_ends else self.config.tasks)
 
     def _ends(self, query: Queries) -> tuple[Ranked, Ranked]:
         if query.ends is not None:
             first, last = query.ends[0].tolist()
             return ((first, 1.0),), ((last, 1.0),)
-        logits = self.pkg.step_model.logits(query)[0].astype(np.float64)
-        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        logits = self.pkg.step_model.logits(query)[0].astype(np.float64)  # [2, K]
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))  # softmax over actions
         shares /= shares.sum(axis=1, keepdims=True)
-        first, last = (likeliest(row, self._candidates()) for row in shares)
-        return first, last
-
-    def _task_count(self) -> int:
-        """How many tasks are told."""
-        raise NotImplementedError
-
-    def _candidates(self) -> int:
-        """How many candidates of each end are told."""
-        raise NotImplementedError
-
-    def _settled(self, query: Queries) -> bool:
-        """Whether the ends that are told are to be kept."""
-        raise NotImplementedError
+        count = 1 if self.fixed_ends else self.config.candidates
+        return most_probable(shares[0], count), most_probable(shares[1], count)
 
 
 class LlmEndsPlanner(LlmPlanner):
-    """Tells the likeliest task, first and last action; the language model fills in what is between.
+    """States the most probable task and ends; the language model chooses the steps between.
 
-    This is PKG with a language model in the place of the graph, and probably what the rows of text
-    models in the tables of ViterbiPlanNet (arXiv 2603.04265) are: how they were made is not
-    published. At T = 2 there is nothing to fill in, but it is asked all the same.
+    This is PKG with a language model in place of the graph, and probably how the text-model rows in
+    the tables of ViterbiPlanNet (arXiv 2603.04265) were made, which is not published. At T = 2
+    nothing is left to choose, but the model is asked all the same.
     """
 
-    told = "recognised ends"
-
-    def _task_count(self) -> int:
-        return 1
-
-    def _candidates(self) -> int:
-        return 1
-
-    def _settled(self, query: Queries) -> bool:  # noqa: ARG002
-        return True
+    ends_title = "recognised ends"
+    fixed_ends = True
 
 
 class LlmRankedPlanner(LlmPlanner):
-    """Tells several candidates of both ends and the likeliest tasks, with their probabilities.
+    """States several candidate ends and tasks with their probabilities.
 
-    The language model chooses all steps, and so can mend an end that was recognised wrongly.
+    The language model chooses all steps, and so can correct an end that was recognised wrongly.
     """
 
-    told = "ranked ends"
-
-    def _task_count(self) -> int:
-        return self.config.tasks
-
-    def _candidates(self) -> int:
-        return self.config.candidates
-
-    def _settled(self, query: Queries) -> bool:
-        return query.ends is not None
+    ends_title = "ranked ends"
+    fixed_ends = False

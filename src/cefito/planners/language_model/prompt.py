@@ -1,6 +1,7 @@
-"""The words of a request: what is told, in lines that are the same to the letter wherever made.
+"""Requests to a language model: prompts that are equal to the letter for equal queries.
 
-Actions are named once, as `id: name`, and ids are asked for: data sets have actions of one name.
+Each action is named once, as `id: name`, and answers are ids, since data sets have several actions
+of one name.
 """
 
 from __future__ import annotations
@@ -14,34 +15,34 @@ from typing import Any
 from cefito.planners.language_model.prompt_context import PromptContext, Ranked
 from cefito.planners.language_model.settings import LlmConfig
 
-__all__ = ["PROMPT", "Names", "Request", "first_request", "next_request"]
+__all__ = ["PROMPT_VERSION", "Names", "Request", "first_request", "repair_request"]
 
-PROMPT = 1
-"""Version of the words below; raised whenever they change."""
+PROMPT_VERSION = 1
+"""Version of the wording below; raised with every change."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names of tasks and actions, position = id, each on one line."""
+    """Names of tasks and actions, index = id, each on one line."""
 
     tasks: tuple[str, ...]
     actions: tuple[str, ...]
 
     @classmethod
     def of(cls, tasks: Sequence[str], actions: Sequence[str]) -> Names:
-        """Names with whatever breaks a line as one space."""
+        """Return the names with all white space collapsed to single spaces."""
         return cls(*(tuple(" ".join(name.split()) for name in names) for names in (tasks, actions)))
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request, and what its answer may hold.
+    """One request.
 
     Attributes:
         messages: Role and content of each message.
-        choices: The actions that each step may have [T].
-        plans: Plans wanted.
-        body: All else that is sent and determines the answer.
+        choices: The allowed actions of each step [T].
+        plans: Number of plans that the answer must contain.
+        body: All other request fields that determine the answer.
     """
 
     messages: tuple[tuple[str, str], ...]
@@ -50,21 +51,21 @@ class Request:
     body: dict[str, Any]
 
     def key(self, host: str) -> str:
-        """SHA-256 of all that determines the answer: the host, the messages, what is sent along."""
-        value = [host, PROMPT, self.messages, self.body]
+        """Return the SHA-256 of all that determines the answer: host, messages and body."""
+        value = [host, PROMPT_VERSION, self.messages, self.body]
         return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def first_request(sight: PromptContext, names: Names, horizon: int, config: LlmConfig) -> Request:
-    """The request for a query's plans.
+def first_request(context: PromptContext, names: Names, horizon: int, config: LlmConfig) -> Request:
+    """Build the request for one query's plans.
 
     Args:
-        sight: What is told of the query.
+        context: The facts to state.
         names: Names of tasks and actions.
         horizon: T, the actions of a plan.
-        config: The model and how it answers.
+        config: The model and its answer format.
     """
-    choices = sight.choices(horizon)
+    choices = context.choices(horizon)
     body: dict[str, Any] = {"model": config.model}
     if config.temperature >= 0:
         body["temperature"] = config.temperature
@@ -77,43 +78,33 @@ def first_request(sight: PromptContext, names: Names, horizon: int, config: LlmC
         body["response_format"] = {"type": "json_object"}
     if config.extra:
         body["extra_body"] = json.loads(config.extra)
-    return Request(
-        messages=(
-            ("system", _role(sight, horizon, config.plans)),
-            ("user", "\n".join(_lines(sight, names, horizon))),
-        ),
-        choices=choices,
-        plans=config.plans,
-        body=body,
+    messages = (
+        ("system", _instructions(context, horizon, config.plans)),
+        ("user", "\n".join(_facts(context, names, horizon))),
     )
+    return Request(messages, choices, config.plans, body)
 
 
-def next_request(request: Request, answered: str, problem: str) -> Request:
-    """The request that is made where an answer is invalid.
-
-    Args:
-        request: The request that was made.
-        answered: What came.
-        problem: What is wrong with it.
-    """
+def repair_request(request: Request, answer: str, problem: str) -> Request:
+    """Build the request that follows an invalid answer, stating what is wrong with it."""
     more = (
-        ("assistant", answered or "(no answer)"),
+        ("assistant", answer or "(no answer)"),
         ("user", f"This answer is invalid: {problem}. Answer again, with the JSON object alone."),
     )
     return replace(request, messages=(*request.messages, *more))
 
 
-def _role(sight: PromptContext, horizon: int, plans: int) -> str:
+def _instructions(context: PromptContext, horizon: int, plans: int) -> str:
     ends = (
         "Keep the first and the last step as they are given, and choose those between."
-        if sight.settled
+        if context.fixed_ends
         else "What is recognised may be wrong: choose every step so that the whole is likeliest."
     )
     one = "{" + ", ".join(f'"step_{step}": id' for step in range(1, horizon + 1)) + "}"
-    form = one
+    form, many = one, ""
     if plans > 1:
         form = "{" + ", ".join(f'"plan_{plan}": {one}' for plan in range(1, plans + 1)) + "}"
-    many = "" if plans == 1 else f" Give {plans} different plans, the likeliest first."
+        many = f" Give {plans} different plans, the likeliest first."
     return (
         "You plan procedures. You are told what is known of a video in which a person carries out "
         "a task: the task, its actions as `id: name`, how many steps lie between two moments of "
@@ -123,31 +114,30 @@ def _role(sight: PromptContext, horizon: int, plans: int) -> str:
     )
 
 
-def _lines(sight: PromptContext, names: Names, horizon: int) -> list[str]:
-    (task, _), *others = sight.tasks
-    if others:
+def _facts(context: PromptContext, names: Names, horizon: int) -> list[str]:
+    if len(context.tasks) > 1:
         lines = ["Tasks that were recognised, with their probabilities and actions:"]
         lines += [
-            f"{share:.2f} {names.tasks[one]}: {_ids(sight.task_actions[one])}"
-            for one, share in sight.tasks
+            f"{share:.2f} {names.tasks[task]}: {_ids(context.task_actions[task])}"
+            for task, share in context.tasks
         ]
     else:
-        known = "given" if sight.known_task else "recognised"
-        lines = [f"Task ({known}): {names.tasks[task]}"]
-    lines += ["Actions:", *(f"{action}: {names.actions[action]}" for action in sight.actions)]
+        source = "given" if context.true_task else "recognised"
+        lines = [f"Task ({source}): {names.tasks[context.tasks[0][0]]}"]
+    lines += ["Actions:", *(f"{action}: {names.actions[action]}" for action in context.actions)]
     lines.append(f"Number of steps: {horizon}")
-    seen = "annotated" if sight.annotated else "recognised"
-    lines.append(f"First step ({seen}): {_ranked(sight.first)}")
-    lines.append(f"Last step ({seen}): {_ranked(sight.last)}")
-    if sight.successors:
+    source = "annotated" if context.true_ends else "recognised"
+    lines.append(f"First step ({source}): {_ranked(context.first)}")
+    lines.append(f"Last step ({source}): {_ranked(context.last)}")
+    if context.successors:
         lines.append("What follows each action in training videos, with probabilities:")
         lines += [
             f"{action} -> " + ", ".join(f"{after} {share:.2f}" for after, share in row)
-            for action, row in sight.successors.items()
+            for action, row in context.successors.items()
         ]
-    if sight.examples:
+    if context.examples:
         lines.append("Steps between similar moments of training videos, most similar first:")
-        lines += [_ids(row) for row in sight.examples]
+        lines += [_ids(row) for row in context.examples]
     return lines
 
 
@@ -162,12 +152,13 @@ def _ids(actions: Sequence[int]) -> str:
 
 
 def _schema(choices: Sequence[Sequence[int]], plans: int) -> dict[str, Any]:
-    """A JSON schema of an answer: every step an id that it may have, none left out."""
-    steps = {
-        f"step_{step}": {"type": "integer", "enum": list(allowed)}
-        for step, allowed in enumerate(choices, 1)
-    }
-    one = _object(steps)
+    """Return the JSON schema of an answer: every step required, with its allowed ids."""
+    one = _object(
+        {
+            f"step_{step}": {"type": "integer", "enum": list(allowed)}
+            for step, allowed in enumerate(choices, 1)
+        }
+    )
     return one if plans == 1 else _object({f"plan_{plan}": one for plan in range(1, plans + 1)})
 
 

@@ -1,100 +1,86 @@
-"""What a language model is told of a query: never more than our own models recognise in it.
+"""The facts about a query that its prompt states: what the trained networks recognise in it.
 
-Observations are numbers, which a language model cannot see. Task, first and last action are named
-by networks that were trained on training windows; the true ones are told only where the query bears
-them, which an oracle's does.
+A language model cannot read observations, which are vectors. Networks trained on training windows
+name the task and both ends; the true ones are stated only if the query carries them (oracle rows).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PromptContext", "Ranked", "likeliest", "listed_successors"]
+__all__ = ["PromptContext", "Ranked", "most_probable", "probable_successors"]
 
 Ranked = tuple[tuple[int, float], ...]
-"""Ids with their probabilities, likeliest first."""
+"""Ids with their probabilities, most probable first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptContext:
-    """What is told of a query.
+    """The facts that the prompt of one query states.
 
     Attributes:
-        tasks: Tasks that it may be of; one where only that is told.
-        task_actions: Of each of these tasks the actions that training windows show.
-        first: Candidates for the first action; one where only that is told.
+        tasks: Candidate tasks.
+        task_actions: The actions of each candidate task in training windows.
+        first: Candidates for the first action.
         last: Candidates for the last action.
-        settled: Whether the ends are to be kept, so that only what lies between is asked for.
-        annotated: Whether the ends are the true ones.
-        known_task: Whether the task was given rather than recognised.
-        successors: Of each action its likeliest successors in training; empty where not told.
-        examples: Sequences of the nearest training windows.
+        fixed_ends: Whether plans must keep the first and the last action.
+        true_ends: Whether the ends are annotated rather than recognised.
+        true_task: Whether the task is given rather than recognised.
+        successors: The most probable training successors of each action; empty if not stated.
+        examples: Action sequences of the nearest training windows.
     """
 
     tasks: Ranked
     task_actions: Mapping[int, tuple[int, ...]]
     first: Ranked
     last: Ranked
-    settled: bool
-    annotated: bool = False
-    known_task: bool = False
+    fixed_ends: bool
+    true_ends: bool = False
+    true_task: bool = False
     successors: Mapping[int, Ranked] = field(default_factory=dict)
     examples: tuple[tuple[int, ...], ...] = ()
 
     @property
     def actions(self) -> tuple[int, ...]:
-        """All actions that a plan may have, ascending: of the tasks, the ends and the examples."""
-        named: set[int] = {action for action, _ in (*self.first, *self.last)}
-        return tuple(
-            sorted(named.union(*self.task_actions.values(), *(set(row) for row in self.examples)))
-        )
+        """All actions that a plan may contain, ascending: of the tasks, the ends, the examples."""
+        ends = {action for action, _ in (*self.first, *self.last)}
+        return tuple(sorted(ends.union(*self.task_actions.values(), *self.examples)))
 
     def choices(self, horizon: int) -> tuple[tuple[int, ...], ...]:
-        """The actions that each step may have [T]."""
-        rows = [self.actions] * horizon
-        if self.settled:
-            rows[0], rows[-1] = (self.first[0][0],), (self.last[0][0],)
-        return tuple(rows)
+        """The allowed actions of each step [T]."""
+        choices = [self.actions] * horizon
+        if self.fixed_ends:
+            choices[0], choices[-1] = (self.first[0][0],), (self.last[0][0],)
+        return tuple(choices)
 
 
-def likeliest(probabilities: NDArray[np.floating], count: int) -> Ranked:
-    """The likeliest of all, ties by their ids.
-
-    Args:
-        probabilities: Of each id.
-        count: How many.
-    """
+def most_probable(probabilities: NDArray[np.floating], count: int) -> Ranked:
+    """Return the `count` most probable ids of `probabilities` [K]; ties by id."""
     order = np.argsort(-probabilities, kind="stable")[:count]
     return tuple((int(index), float(probabilities[index])) for index in order)
 
 
-def listed_successors(
+def probable_successors(
     transitions: NDArray[np.float64], actions: Sequence[int], count: int
 ) -> dict[int, Ranked]:
-    """Of each listed action its likeliest successors among the listed ones, as training has them.
+    """Return the most probable successors of each listed action among the listed actions.
 
     Args:
-        transitions: Probability of each next action, [K, K]; the row is the earlier action.
+        transitions: Probability of each next action, [K, K]; rows are the earlier action.
         actions: The listed actions, ascending.
-        count: Most successors of an action.
+        count: Maximum successors per action.
 
     Returns:
-        Those that were ever seen; actions without any are left out.
+        Successors seen in training; actions without any are left out.
     """
-    columns = np.array(actions, dtype=np.int64)
-    rows: Iterable[tuple[int, Ranked]] = (
-        (
-            action,
-            tuple(
-                (actions[place], share)
-                for place, share in likeliest(transitions[action, columns], count)
-                if share > 0
-            ),
-        )
-        for action in actions
-    )
-    return {action: row for action, row in rows if row}
+    successors = {}
+    for action in actions:
+        ranked = most_probable(transitions[action, list(actions)], count)
+        seen = tuple((actions[place], share) for place, share in ranked if share > 0)
+        if seen:
+            successors[action] = seen
+    return successors

@@ -15,31 +15,30 @@ __all__ = ["LlmConfig", "LlmSettings"]
 
 
 class LlmConfig(Settings):
-    """A language model, what it is told, and how it is asked.
+    """The language model, the content of its prompts, and the limits on requests.
 
-    Whom it asks and with what key can be said by the environment as well, see
-    `cefito.planners.language_model.server`.
+    Environment variables override some of these, see `cefito.planners.language_model.server`.
 
     Attributes:
-        model: Name of the model, as its server calls it; it has to be given.
-        base_url: Where it is served, up to and with "/v1"; empty for what the environment says.
-        graph: Tell it the likeliest successors of every action in training.
-        successors: How many of each action.
-        examples: Sequences of the nearest training windows that it is told.
-        candidates: Recognised actions of each end that "llm-ranked" tells.
-        tasks: Likeliest tasks that "llm-ranked" tells.
-        plans: Plans that one answer has to hold, the likeliest first.
-        temperature: Of sampling; -1 leaves it to the server.
-        seed: Of sampling; -1 sends none.
-        answer_format: How answers are held to their form: by a JSON schema, as any JSON object, or
+        model: Name of the model, as its server calls it; required.
+        base_url: Address of the server, including "/v1"; empty to use the environment's.
+        graph: Put the most probable training successors of every action into the prompt.
+        successors: Number of successors per action.
+        examples: Number of action sequences of the nearest training windows in the prompt.
+        candidates: Candidates of each end in the prompt of "llm-ranked".
+        tasks: Candidate tasks in the prompt of "llm-ranked".
+        plans: Plans that one answer must contain, best first.
+        temperature: Sampling temperature; -1 leaves it to the server.
+        seed: Sampling seed; -1 sends none.
+        answer_format: How the answer format is enforced: by a JSON schema, as any JSON object, or
             by the words of the prompt alone.
-        extra: A JSON object that is sent along, for what only some servers know.
-        repairs: How often it is asked again, with what was wrong, where an answer is invalid.
-        concurrency: Requests at the same time.
-        retries: Of a request that the server or the network failed, with growing pauses.
-        timeout: Seconds to wait for an answer.
-        budget: Most requests of one planning; more are refused before the first.
-        cache: Folder that keeps all answers; empty for cefito's in the user's caches.
+        extra: A JSON object of further request fields, for options that only some servers have.
+        repairs: Number of repair requests after an invalid answer.
+        concurrency: Requests in flight at the same time.
+        retries: Retries of a request after a server or network failure, with growing pauses.
+        timeout: Seconds to wait for a response.
+        budget: Maximum requests of one planning; a planning that may need more is refused.
+        cache: Folder of the response cache; empty for cefito's in the user's caches.
     """
 
     model: str = ""
@@ -62,23 +61,22 @@ class LlmConfig(Settings):
     cache: str = ""
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_values(self) -> Self:
         if -1 < self.temperature < 0:
             raise ValueError("temperature: expected 0 to 2, or -1 to leave it to the server")
-        if self.extra:
-            try:
-                value = json.loads(self.extra)
-            except (ValueError, RecursionError) as problem:
-                raise ValueError(f"extra: not valid JSON ({problem})") from problem
-            if not isinstance(value, dict):
-                raise ValueError("extra: expected a JSON object")
+        try:
+            extra = json.loads(self.extra or "{}")
+        except (ValueError, RecursionError) as problem:
+            raise ValueError(f"extra: not valid JSON ({problem})") from problem
+        if not isinstance(extra, dict):
+            raise ValueError("extra: expected a JSON object")
         return self
 
 
 class LlmSettings(ClassifierSettings, PkgSettings):
-    """The sections that planners with a language model read.
+    """Settings sections of the language-model planners.
 
-    Those of PKG are of the model that recognises the first and the last action, and of the graph.
+    The PKG sections configure the step model, which recognises both ends, and the graph.
     """
 
     llm: LlmConfig = LlmConfig()
