@@ -43,9 +43,9 @@ def llm_prompt(
     """
     from cefito.data.videos import SPLITS
     from cefito.evaluation.runs import SAMPLE_SEED
-    from cefito.planners.queries import Queries
     from cefito.planners.language_model.dialogue import preview
     from cefito.planners.language_model.planner import LlmPlanner
+    from cefito.planners.queries import Queries
     from cefito.runs.matching import match_dataset
     from cefito.runs.run import open_run
 
