@@ -1,8 +1,8 @@
-"""Reading .npy and .npz files without trusting what they say.
+"""Read .npy and .npz files without trusting them, and align arrays in memory.
 
-A header is read before any number, and what it announces is compared with what is there, before
-memory is taken for it. Pickled objects are never loaded, archives are not read beyond the size that
-they declare, and what is no ordinary file (a pipe, a device) is refused before it is opened.
+A header is compared with the size of the file before memory is allocated. Pickled objects are never
+loaded, archives are never read beyond their declared size, and only regular files are opened (no
+pipes, no devices).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BROKEN = (
     *(NotImplementedError, MemoryError, RecursionError, zipfile.BadZipFile),
     *(zlib.error, lzma.LZMAError),
 )
-"""What damaged and hostile files make NumPy and zipfile raise."""
+"""Errors of NumPy and zipfile on damaged and hostile files."""
 
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -64,17 +64,12 @@ class _Pickled(Exception):  # noqa: N818
 
 
 def check_regular(path: Path, remedy: str = "", error: type[CefitoError] = DataError) -> None:
-    """Refuse what is no file of bytes that end: a folder, a pipe, a device, a name of no file.
-
-    Opening a pipe would wait for a writer, and a device may never end.
+    """Refuse everything but regular files: opening a pipe waits for a writer, a device may not end.
 
     Args:
-        path: What is to be read.
-        remedy: What to do about it, the last sentence of the message.
+        path: The file to read.
+        remedy: Last sentence of the message: the user's next step.
         error: Type of the error.
-
-    Raises:
-        CefitoError: It is none, is missing or cannot be looked at.
     """
     try:
         mode = path.stat().st_mode
@@ -93,7 +88,7 @@ def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
 
     Args:
         path: The file.
-        remedy: What to do about a missing file, the last sentence of the error message.
+        remedy: Last sentence of the message about a missing file: the user's next step.
 
     Raises:
         DataError: The file is missing, truncated, or holds pickled objects.
@@ -107,7 +102,7 @@ def load_npy(path: Path, remedy: str = "") -> NDArray[Any]:
                     f"{path}: holds several arrays; expected one. Save it again with numpy.save."
                 )
             if start and start != _MAGIC[: len(start)]:
-                raise _Pickled  # or anything else that is no array
+                raise _Pickled  # or another kind of file
             file.seek(0)
             return _array(file, path.stat().st_size)
     except _Pickled as problem:
@@ -122,11 +117,11 @@ def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, 
     Args:
         path: The file.
         names: Members to load.
-        remedy: What to do about a missing file or member, the last sentence of the error message.
+        remedy: Last sentence of the message about a missing file or member.
 
     Raises:
-        DataError: The file is missing, damaged or encrypted; a member is missing, no array, pickled
-            or larger than it says.
+        DataError: The file is missing, damaged or encrypted; a member is missing, is not an array,
+            is pickled or is larger than declared.
     """
     check_regular(path, remedy)
     try:
@@ -155,7 +150,7 @@ def load_npz(path: Path, names: tuple[str, ...], remedy: str = "") -> dict[str, 
 
 
 def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """The array of a member, of which no more is unpacked than its header announces."""
+    """Read a member; unpack at most the bytes that its header declares."""
     if info.flag_bits & 1:
         raise DataError(f"{path}: '{info.filename}' is encrypted. Save it without a password.")
     with archive.open(info) as stream:
@@ -163,7 +158,7 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDAr
 
 
 def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
-    """The array of a stream of `size` bytes; at the end an archive's checksum is compared."""
+    """Read the array of a stream of `size` bytes to its end: zipfile then checks its CRC."""
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, column_major, dtype = np.lib.format.read_array_header_1_0(stream)
@@ -184,7 +179,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
         )
     if claimed != there:
         raise ValueError(f"its header announces {claimed:,} bytes, there are {there:,}")
-    data = bytearray()  # grows with what is really there
+    data = bytearray()  # grows with the bytes that arrive
     while len(data) < claimed:
         block = stream.read(min(_BLOCK, claimed - len(data)))
         if not block:
@@ -197,7 +192,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
 
 
 _PICKLED = (
-    "holds pickled objects, which are never loaded, or is no NumPy file at all. Save it again as "
+    "holds pickled objects, which are never loaded, or is not a NumPy file. Save it again as "
     "plain floating-point arrays."
 )
 

@@ -20,8 +20,8 @@ class CefitoError(Exception):
 
     Args:
         message: What was found, where, and what to do.
-        setting: Dotted key of the setting or name of the argument that is to blame, where there is
-            one; the command line tells which of its options that is.
+        setting: Dotted key of the setting or name of the argument at fault, if any; the command
+            line names the option that sets it.
     """
 
     def __init__(self, message: str, *, setting: str = "") -> None:

@@ -1,7 +1,7 @@
-"""Reading and writing files safely: nothing pickled is loaded, nothing half-written is left.
+"""Read and write files safely: load no pickles, leave no half-written file.
 
 Every writer writes beside its target and renames into place, so a reader sees the old file or the
-new one, and a full disk leaves the old one.
+new one, and a full disk keeps the old one.
 """
 
 from __future__ import annotations
@@ -37,17 +37,14 @@ __all__ = [
 
 
 def write_atomic(
-    path: Path, fill: Callable[[Path], None], error: type[CefitoError] = RunError
+    path: Path, fill: Callable[[Path], object], error: type[CefitoError] = RunError
 ) -> None:
-    """Write `path` by calling `fill` on a temporary path in the same folder.
-
-    Then rename it into place.
+    """Call `fill` on a temporary path in the same folder, then rename that to `path`.
 
     Args:
         path: Target; its folder must exist.
-        fill: Writes the whole content to the path it is given.
-        error: Raised when the file cannot be written (full disk, no permission); the old file stays
-            as it was.
+        fill: Writes the whole content to the path that it gets.
+        error: Raised if the file cannot be written (full disk, no permission); the old file stays.
     """
     try:
         with temporary_beside(path) as temporary:
@@ -58,8 +55,8 @@ def write_atomic(
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the name
         reason = getattr(problem, "strerror", None) or problem
         raise error(
-            f"{path}: could not be written ({reason}); what stood there before is untouched. Free "
-            "some disk space or choose another folder."
+            f"{path}: could not be written ({reason}); its previous content is kept. Free some "
+            "disk space or choose another folder."
         ) from problem
 
 
@@ -70,11 +67,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file atomically."""
-
-    def fill(temporary: Path) -> None:
-        temporary.write_bytes(data)
-
-    write_atomic(path, fill)
+    write_atomic(path, lambda temporary: temporary.write_bytes(data))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -87,8 +80,8 @@ def read_json(path: Path, remedy: str, error: type[CefitoError] = DataError) -> 
 
     Args:
         path: The file.
-        remedy: What to do about it, the last sentence of the error message.
-        error: Type of the error raised when the file is missing or is not JSON.
+        remedy: Last sentence of the error message: the user's next step.
+        error: Type of the error if the file is missing or is not JSON.
     """
     check_regular(path, remedy, error)
     try:
@@ -107,20 +100,18 @@ def check_array(
     """Check the shape of a floating-point array and that its values are finite.
 
     Args:
-        array: Anything that NumPy loaded.
-        shape: Expected shape; None stands for any size.
-        place: Where it stands, for the message.
-        rows: What one row is called in the message.
+        array: The array.
+        shape: Expected shape; None for any size.
+        place: File or argument, for the message.
+        rows: Name of a row in the message.
 
     Raises:
-        DataError: Wrong kind of numbers, wrong shape, NaN or infinity (with the first row that
-            holds one).
+        DataError: Not floating-point numbers, another shape, NaN or infinity.
     """
     if array.dtype.kind != "f":
         raise DataError(
             f"{place}: holds values of type {array.dtype}; expected floating-point numbers. "
-            "Convert them, "
-            f"for example with astype('float32')."
+            "Convert them, for example with astype('float32')."
         )
     if array.ndim != len(shape) or any(
         want not in (None, got) for want, got in zip(shape, array.shape, strict=True)
@@ -134,8 +125,7 @@ def check_array(
         first = int(np.flatnonzero(~finite)[0])
         raise DataError(
             f"{place}: {int((~finite).sum())} {rows}s hold NaN or infinity, the first is {rows} "
-            f"{first} "
-            f"(counted from 0). Extract these again or leave their videos out."
+            f"{first} (counted from 0). Extract these again or leave their videos out."
         )
     return array
 
@@ -167,8 +157,8 @@ def load_tensors(
     Args:
         path: The file.
         framework: "np" or "pt".
-        remedy: What to do about a missing or damaged file.
-        error: Type of the error raised then.
+        remedy: Last sentence of the error message: the user's next step.
+        error: Type of the error if the file is missing or damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -178,12 +168,8 @@ def load_tensors(
             names = list(archive.keys())
             tensors = {name: _aligned(archive.get_tensor(name)) for name in names}
             return tensors, archive.metadata() or {}
-    except (
-        SafetensorError,
-        OSError,
-        TypeError,
-        ValueError,
-    ) as problem:  # TypeError: bfloat16, which NumPy does not know; ValueError: a NUL in the name
+    except (SafetensorError, OSError, TypeError, ValueError) as problem:
+        # TypeError: NumPy has no bfloat16
         raise error(
             f"{path}: truncated or not a safetensors file ({problem}). {remedy}"
         ) from problem
@@ -198,23 +184,18 @@ def _aligned(tensor: Any) -> Any:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file's content, in hex."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Fill a new folder and move it to `target` only when all went well.
-
-    On an error nothing is left behind.
+    """Fill a temporary folder and rename it to `target`; an error leaves nothing behind.
 
     Raises:
         DataError: `target` exists and is not empty, or cannot be written.
     """
-    taken = target.exists() or target.is_symlink()  # a link may lead nowhere
+    taken = target.exists() or target.is_symlink()  # exists() is False for a dangling link
     if taken and (not target.is_dir() or any(target.iterdir())):
         raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
     with ExitStack() as stack:
@@ -232,7 +213,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         except (
             OSError,
             RunError,
-        ) as problem:  # RunError: from a writer of this module, about a file in `temporary`
+        ) as problem:  # RunError: `write_atomic` failed on a file in `temporary`
             cause = problem.__cause__ if isinstance(problem, RunError) else problem
             reason = cause.strerror if isinstance(cause, OSError) else None
             raise DataError(

@@ -1,4 +1,4 @@
-"""Digests of files and of what JSON holds, so that what is kept is verified and not believed."""
+"""SHA-256 digests of files and of JSON values, by which saved results are verified."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SEAL", "file_digest", "unsealed", "value_digest", "value_sealed"]
 SEAL = "sha256"
 """Entry of a JSON object that holds the digest of all its other entries."""
 _SETTLED = 2.0
-"""Seconds after which a file's time tells whether it changed; clocks of file systems are coarse."""
+"""Seconds after which a file's time shows a change; clocks of file systems are coarse."""
 _Stamp = tuple[int, int, int, int, int]
 _known: dict[_Stamp, str] = {}
 
@@ -25,11 +25,11 @@ _known: dict[_Stamp, str] = {}
 def file_digest(path: Path, *, anew: bool = False) -> str:
     """SHA-256 of a file's content, in hex.
 
-    A file that has not changed since this process hashed it is not read again.
+    A file that is unchanged since this process hashed it is not read again.
 
     Args:
         path: The file.
-        anew: Read it all the same.
+        anew: Read it in any case.
     """
     stamp = _stamp(path.stat())
     if not anew and stamp in _known:
@@ -46,22 +46,22 @@ def _stamp(stat: os.stat_result) -> _Stamp:
 
 
 def value_digest(value: Any) -> str:
-    """SHA-256 of what JSON holds, whatever the order of its keys and the layout of the file."""
+    """SHA-256 of a JSON value, independent of the order of keys and the layout of the file."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def value_sealed(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object with the digest of its entries."""
+    """Add the digest of its entries to a JSON object."""
     entries = {name: part for name, part in value.items() if name != SEAL}
-    plain = json.loads(json.dumps(entries))  # as it will be read: tuples are lists, keys are text
+    plain = json.loads(json.dumps(entries))  # as it is read later: lists, text keys
     return {**entries, SEAL: value_digest(plain)}
 
 
 def unsealed(value: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The entries of a JSON object, and whether they are those that it was sealed with.
+    """Entries of a JSON object without its digest, and whether they match it.
 
-    Objects without a digest, as earlier versions wrote them, count as whole.
+    Objects without a digest count as whole.
     """
     entries = {name: part for name, part in value.items() if name != SEAL}
     return entries, SEAL not in value or value[SEAL] == value_digest(entries)

@@ -195,7 +195,7 @@ def damaged(name, damage):
         (
             damaged("features.npz", lambda data: b"some text" + data),
             "features.npz",
-            "is no NumPy file at all",
+            "is not a NumPy file",
         ),
         (
             damaged("features.npz", lambda data: pickle.dumps({"start": data})),

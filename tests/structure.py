@@ -1,0 +1,161 @@
+"""Measures of the source: lines a room, guards, apparatus against methods, circles of imports.
+
+python tests/structure.py
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "cefito"
+METHOD = ("data", "encoders", "field", "planners", "search", "training")
+"""Rooms of what the library is for; all others are apparatus around it."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name, packages by theirs."""
+    return {
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_text(encoding="utf-8"))
+
+
+def lines(name: str) -> int:
+    return len(modules()[name].read_text(encoding="utf-8").splitlines())
+
+
+def room(name: str) -> str:
+    """First level below the package; top-level modules are the ground."""
+    parts = name.split(".")
+    folder = modules()[name].parent != SOURCE
+    return parts[1] if folder else "ground"
+
+
+def _imports(node: ast.AST, *, typing: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING" and not typing:
+            continue
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        yield from _imports(child, typing=typing)
+
+
+@cache
+def imported(name: str, *, typing: bool = True) -> frozenset[str]:
+    """Modules of the package that a module imports, inside functions too.
+
+    Args:
+        name: The module.
+        typing: Count imports for type checkers alone.
+    """
+    found = set()
+    for node in _imports(tree(name), typing=typing):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif node.module:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inside & modules().keys() or {node.module}
+    return frozenset(found & modules().keys() - {name})
+
+
+def circles() -> list[list[str]]:
+    """Groups of modules that import each other, directly or not (Tarjan's components)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(imported(name)):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[name] = min(low[name], low[other])
+        if low[name] == index[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    sys.setrecursionlimit(10_000)
+    for name in modules():
+        if name not in index:
+            visit(name)
+    return found
+
+
+def guard_lines(name: str) -> int:
+    """Lines that refuse: raises with their condition, handlers of errors, `Raises:` sections."""
+    text = modules()[name].read_text(encoding="utf-8").splitlines()
+    found: set[int] = set()
+    for node in ast.walk(tree(name)):
+        refusing = (
+            isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise) and not node.orelse
+        )
+        if refusing or isinstance(node, ast.Raise | ast.ExceptHandler | ast.Assert):
+            found |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    inside = False
+    for number, line in enumerate(text, 1):
+        if line.strip() == "Raises:":
+            inside, indent = True, len(line) - len(line.lstrip())
+        elif inside and (line.strip() in ("", '"""') or len(line) - len(line.lstrip()) <= indent):
+            inside = False
+        if inside:
+            found.add(number)
+    return len(found)
+
+
+def users() -> dict[str, set[str]]:
+    """For each module those that import it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in modules():
+        for other in imported(name):
+            found[other].add(name)
+    return found
+
+
+def classes() -> Counter[str]:
+    """How many modules define a public class of each name."""
+    return Counter(
+        node.name
+        for name in modules()
+        for node in tree(name).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+
+
+def main() -> None:
+    """Print the measures."""
+    total, guards = Counter[str](), Counter[str]()
+    for name in modules():
+        total[room(name)] += lines(name)
+        guards[room(name)] += guard_lines(name)
+    for each in sorted(total):
+        print(
+            f"{each:<12} {total[each]:>6} lines, {100 * guards[each] / total[each]:4.1f} % guards"
+        )
+    whole = total.total()
+    method = sum(total[each] for each in METHOD)
+    print(f"{'all':<12} {whole:>6} lines, {100 * guards.total() / whole:4.1f} % guards")
+    print(f"apparatus: {100 * (whole - method) / whole:.0f} % of all lines")
+    for group in circles():
+        print(f"circle: {' ↔ '.join(group)}")
+
+
+if __name__ == "__main__":
+    main()
