@@ -52,7 +52,7 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     assert progress.startswith("s3d_howto100m.pth, MiB: ")
     assert (
         wrote
-        == f"wrote: {path}, 7,000 bytes, SHA-256 {HASH} (compared with nothing: none is documented)"
+        == f"wrote: {path}, 7,000 bytes, SHA-256 {HASH} (not checked: no SHA-256 is documented)"
     )
     assert path.read_bytes() == CONTENT
 
@@ -69,7 +69,7 @@ def test_the_weights_of_s3d(address, tmp_path, capsys):
     }
     assert (
         captured.err.splitlines()[-1]
-        == f"there already: {path}, 7,000 bytes, SHA-256 {HASH} (as expected)"
+        == f"exists already: {path}, 7,000 bytes, SHA-256 {HASH} (as expected)"
     )
 
 
@@ -88,7 +88,7 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["data", "download"]) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[0] == "What can be downloaded"
+    assert out.splitlines()[0] == "Available downloads"
     assert (
         sum(
             line.startswith(("s3d ", "coin-features ", "niv-features "))
@@ -96,7 +96,7 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
         )
         == 3
     )
-    assert "give it with --address" in out
+    assert "needs --address" in out
     assert main(["data", "download", "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert value[0]["name"] == "s3d"
@@ -108,12 +108,12 @@ def test_without_a_name_it_lists_what_there_is(capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["i3d"], "nothing to download is called 'i3d'; expected one of: s3d, "),
+        (["i3d"], "unknown download 'i3d'; expected one of: s3d, "),
         (
             ["unified-windows"],
-            "unified-windows: no address is documented here. They come with the code of "
+            "unified-windows: no address is documented. They come with the code of "
             "ViterbiPlanNet (arXiv 2603.04265). Give its address, or save it as "
-            "unified-windows.archive and call this again to check and unpack it.",
+            "unified-windows.archive and repeat the call to check and unpack it.",
         ),
         (
             ["s3d", "--address", "file:///etc/passwd"],
@@ -138,7 +138,7 @@ def test_a_place_that_is_gone_exits_2(address, tmp_path, capsys):
         capsys.readouterr()
         .err.splitlines()[-1]
         .startswith(
-            f"error: {address}/old: the server answers 404, it has no such file. The project "
+            f"error: {address}/old: the server answers 404 (Not Found). The project "
             "antoine77340/S3D_HowTo100M says"
         )
     )
@@ -154,7 +154,7 @@ def test_interrupted(address, tmp_path, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cefito.data.downloads.catalogue.fetch", interrupted)
+    monkeypatch.setattr("cefito.data.downloads._fetch", interrupted)
     assert main(["data", "download", "s3d", str(tmp_path), "--address", address]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "error: interrupted"
 

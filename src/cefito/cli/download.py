@@ -20,49 +20,43 @@ def download(
     insecure: Flag = False,
     json: Flag = False,
 ) -> None:
-    """Fetch weights, annotations or features; without a name, list what there is.
+    """Download weights, annotations or features; without a name, list what is available.
 
-    A transfer that was stopped goes on when it is repeated. Archives are unpacked beside
-    themselves.
+    Archives are unpacked beside themselves.
 
     Args:
-        name: What to fetch.
+        name: What to download.
         target: Folder to write into.
-        address: Where it lies, where that is not documented or has changed.
-        sha256: SHA-256 that the file must have; otherwise the documented one, if any.
-        insecure: Take an address without encryption (http).
+        address: URL to use if none is documented or the documented one has changed.
+        sha256: SHA-256 that the file must have; by default the documented one, if any.
+        insecure: Accept an unencrypted address (http).
         json: Print JSON instead of a table or lines.
     """
-    from cefito.data.downloads import catalogue as room
+    from cefito.data import downloads
 
     if name is None:
-        known = list(room.places().values())
+        known = list(downloads.places().values())
         if json:
             print_json([place.model_dump() for place in known])
         else:
             table(
-                "What can be downloaded",
+                "Available downloads",
                 ("name", "what", "address", "licence"),
                 [
-                    (
-                        place.name,
-                        place.what,
-                        place.address or "give it with --address",
-                        place.licence,
-                    )
+                    (place.name, place.what, place.address or "needs --address", place.licence)
                     for place in known
                 ],
             )
         return
-    place = room.find_place(name)
+    place = downloads.find_place(name)
     talk(f"{name}: {place.what}; licence: {place.licence}")
-    done = room.download(
+    done = downloads.download(
         name, target, address=address, sha256=sha256, insecure=insecure, progress=progress
     )
-    compared = "as expected" if done.checked else "compared with nothing: none is documented"
+    checked = "as expected" if done.checked else "not checked: no SHA-256 is documented"
     talk(
-        f"{'there already' if done.kept else 'wrote'}: {done.path}, {done.bytes:,} bytes, SHA-256 "
-        f"{done.sha256} ({compared})"
+        f"{'exists already' if done.kept else 'wrote'}: {done.path}, {done.bytes:,} bytes, SHA-256 "
+        f"{done.sha256} ({checked})"
     )
     if done.folder is not None:
         talk(f"unpacked: {done.folder}")

@@ -1,0 +1,358 @@
+"""Downloads of weights, annotations and features that the project does not ship.
+
+`places.json` lists them. A file gets its name only once it is complete and has the documented size
+and SHA-256, as far as these are documented.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from http.client import HTTPException, HTTPResponse, responses
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib import request
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+
+from cefito.errors import ConfigError, DataError
+from cefito.files import new_folder, write_atomic
+from cefito.files import sha256 as file_sha256
+from cefito.locks import made_folders
+from cefito.progress import Progress, silent
+from cefito.settings import Record
+
+__all__ = ["Downloaded", "Place", "download", "find_place", "places"]
+
+_MIB = 1 << 20
+_BLOCK = 1 << 18
+_TIMEOUT = 60.0  # seconds without a byte
+
+
+class Place(Record):
+    """A file that can be downloaded.
+
+    Attributes:
+        name: Its name on the command line.
+        what: Description.
+        file: File name on the local disk.
+        unpack: Whether it is an archive, which is unpacked into a folder of the same name without
+            suffix.
+        address: URL, or None if no stable one is known.
+        bytes: Size, or None if it is not published.
+        sha256: SHA-256 in hex, or None if it is not published.
+        licence: Licence, in words.
+        by_hand: Where to look for the file if the address is missing or no longer works.
+    """
+
+    name: str
+    what: str
+    file: str
+    unpack: bool
+    address: str | None
+    bytes: int | None
+    sha256: str | None
+    licence: str
+    by_hand: str
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """Result of `download`.
+
+    Attributes:
+        path: The file.
+        bytes: Its size.
+        sha256: Its SHA-256 in hex.
+        checked: Whether a SHA-256 was known to compare with.
+        kept: Whether the file existed before the call.
+        folder: Where the archive is unpacked; None if the file is not an archive.
+    """
+
+    path: Path
+    bytes: int
+    sha256: str
+    checked: bool
+    kept: bool
+    folder: Path | None
+
+
+@cache
+def places() -> dict[str, Place]:
+    """All known files by name."""
+    text = resources.files("cefito.data").joinpath("places.json").read_text(encoding="utf-8")
+    return {entry["name"]: Place.model_validate(entry) for entry in json.loads(text)["places"]}
+
+
+def find_place(name: str) -> Place:
+    """Find a file by name.
+
+    Raises:
+        ConfigError: The name is unknown; the message lists all names.
+    """
+    if name not in places():
+        raise ConfigError(f"unknown download '{name}'; expected one of: {', '.join(places())}.")
+    return places()[name]
+
+
+def download(
+    name: str,
+    target: Path,
+    *,
+    address: str | None = None,
+    sha256: str | None = None,
+    insecure: bool = False,
+    progress: Progress = silent,
+) -> Downloaded:
+    """Download a file into a folder, and unpack it there if it is an archive.
+
+    A file that exists already, from an earlier call or saved there by hand, is checked and unpacked
+    but not downloaded again.
+
+    Args:
+        name: Name of a place.
+        target: Folder to write into; it is created if necessary.
+        address: URL to use instead of the documented one.
+        sha256: Required SHA-256 in hex, instead of the documented size and SHA-256.
+        insecure: Accept an unencrypted address (http).
+        progress: Shows the transfer in MiB and the unpacking in files.
+
+    Raises:
+        ConfigError: Unknown name, an address that is not a web address, or a malformed SHA-256.
+        DataError: The file cannot be downloaded (the message says how to continue by hand), is not
+            the documented one, is a damaged or unsafe archive, or cannot be written.
+    """
+    place = find_place(name)
+    if sha256 is not None:
+        if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+            raise ConfigError(
+                f"SHA-256 {sha256!a}: expected 64 hexadecimal digits.", setting="sha256"
+            )
+        place = place.model_copy(update={"bytes": None, "sha256": sha256.lower()})
+    address = place.address if address is None else address
+    if address is not None:
+        _check_address(address, insecure=insecure)
+    path = target / place.file
+    folder = path.with_suffix("") if place.unpack else None
+    unpacked = folder is not None and folder.exists()
+    kept = path.exists()
+    if unpacked and not kept:
+        raise DataError(
+            f"{folder}: exists already, without the archive it came from. Choose another folder, "
+            "or remove it to download the archive again."
+        )
+    if kept:
+        digest = _check(path, place, str(path), "Remove it and try again.")
+    else:
+        digest = _fetch(place, path, address, progress)
+    if folder is not None and not unpacked:
+        _unpack(path, folder, progress)
+    return Downloaded(
+        path=path,
+        bytes=path.stat().st_size,
+        sha256=digest,
+        checked=place.sha256 is not None,
+        kept=kept,
+        folder=folder,
+    )
+
+
+def _check_address(address: str, *, insecure: bool) -> None:
+    try:
+        parts = urlsplit(address)
+        valid = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and "@" not in parts.netloc
+            and parts.port != 0
+            and address.isascii()
+            and address.isprintable()
+            and " " not in address
+        )
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError(
+            f"address {address!a}: expected one that begins with http:// or https://, without a "
+            "password, and with spaces and non-ASCII letters written as %XX."
+        )
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme != "https" and not insecure and not local:
+        raise ConfigError(
+            f"address {address}: is not encrypted, so anyone on the way can change the file. Give "
+            "one that begins with https://, or accept http explicitly.",
+            setting="insecure",
+        )
+
+
+def _check(path: Path, place: Place, source: str, remedy: str) -> str:
+    """Compare a file with its documented size and SHA-256; return its SHA-256."""
+    if not path.is_file():
+        raise DataError(f"{source}: is not a file. {remedy}")
+    size, digest = path.stat().st_size, file_sha256(path)
+    if size == 0 or place.bytes not in (None, size):
+        expected = "a non-empty file" if place.bytes is None else f"{place.bytes:,}"
+        raise DataError(f"{source}: the file has {size:,} bytes; expected {expected}. {remedy}")
+    if place.sha256 not in (None, digest):
+        raise DataError(
+            f"{source}: the file has SHA-256 {digest}; expected {place.sha256}. {remedy}"
+        )
+    return digest
+
+
+def _fetch(place: Place, path: Path, address: str | None, progress: Progress) -> str:
+    """Download a file, check it, and only then give it its name; return its SHA-256."""
+    remedy = (
+        f"{place.by_hand} Give its address, or save it as {path} and repeat the call to check "
+        f"{'and unpack ' if place.unpack else ''}it."
+    )
+    if address is None:
+        raise DataError(f"{place.name}: no address is documented. {remedy}", setting="address")
+    digests: list[str] = []
+
+    def fill(temporary: Path) -> None:
+        with _open(address, remedy) as response, temporary.open("wb") as file:
+            length = response.length  # None if the server does not say
+            free = shutil.disk_usage(path.parent).free
+            if length is not None and length > free:
+                raise DataError(
+                    f"{path.parent}: {path.name} needs {length / _MIB:,.0f} MiB, but "
+                    f"{free / _MIB:,.0f} MiB are free. Free some disk space or choose another "
+                    "folder."
+                )
+            total = None if length is None else max(1, round(length / _MIB))
+            with progress(f"{path.name}, MiB", total=total) as advance:
+                for block in _blocks(response, address, length, remedy):
+                    file.write(block)
+                    advance(len(block) / _MIB)
+        digests.append(_check(temporary, place, address, f"It was removed. {remedy}"))
+
+    try:
+        with made_folders(path.parent):
+            write_atomic(path, fill, DataError)
+    except OSError as problem:
+        raise DataError(
+            f"{path.parent}: cannot be created ({problem.strerror}). Choose another folder."
+        ) from problem
+    return digests[0]
+
+
+class _Redirects(request.HTTPRedirectHandler):
+    """Redirections, except from an encrypted address to one that is not."""
+
+    def redirect_request(
+        self, req: request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> request.Request | None:
+        if urlsplit(newurl).scheme not in ("https", urlsplit(req.full_url).scheme):
+            raise URLError("it redirects to an address that is not encrypted")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _open(address: str, remedy: str) -> HTTPResponse:
+    headers = {"User-Agent": f"cefito/{version('cefito')}", "Accept-Encoding": "identity"}
+    try:
+        response: HTTPResponse = request.build_opener(_Redirects).open(
+            request.Request(address, headers=headers), timeout=_TIMEOUT
+        )
+    except HTTPError as problem:
+        problem.close()
+        reason = responses.get(problem.code, "no known reason")
+        complaint = f"the server answers {problem.code} ({reason})"
+    except (OSError, HTTPException, ValueError) as problem:  # a URLError is an OSError
+        complaint = f"cannot be reached ({_reason(problem)})"
+    else:
+        if response.headers.get_content_type() != "text/html":
+            return response
+        response.close()
+        complaint = "leads to a web page, not to the file itself"
+    raise DataError(f"{address}: {complaint}. {remedy}", setting="address")
+
+
+def _blocks(
+    response: HTTPResponse, address: str, length: int | None, remedy: str
+) -> Iterator[bytes]:
+    done, reason = 0, "the server closed the connection"
+    try:
+        while block := response.read(_BLOCK):
+            done += len(block)
+            yield block
+    except (OSError, HTTPException) as problem:
+        done, reason = -1, _reason(problem)
+    if done < (length or 0):
+        raise DataError(
+            f"{address}: the transfer stopped before the end ({reason}). Try again; if that does "
+            f"not help: {remedy}"
+        )
+
+
+def _reason(problem: Exception) -> str:
+    """The reason of a network error on one line, without control characters."""
+    text = " ".join(str(getattr(problem, "reason", None) or problem).split())
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:200]
+
+
+def _unpack(archive: Path, folder: Path, progress: Progress) -> None:
+    """Unpack a .zip or .tar.gz file into a new folder, which appears once it is complete."""
+    with new_folder(folder) as temporary, progress(f"unpacking {archive.name}") as advance:
+        with _damage(archive):
+            if zipfile.is_zipfile(archive):
+                members = _unzip(archive, temporary)
+            elif tarfile.is_tarfile(archive):
+                members = _untar(archive, temporary)
+            else:
+                raise ValueError("neither a .zip nor a .tar.gz archive")
+            for _ in members:
+                advance()
+
+
+@contextmanager
+def _damage(archive: Path) -> Iterator[None]:
+    """Turn what damaged and unsafe archives make the standard library raise into DataErrors."""
+    try:
+        yield
+    except tarfile.FilterError as problem:
+        raise DataError(
+            f"{archive}: holds {problem.tarinfo.name!a}, which is unsafe to unpack (a link, a "
+            "device, or a name outside the folder). Nothing was unpacked; get the file from a "
+            "place you trust, or unpack it by hand."
+        ) from problem
+    except (
+        *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError),
+        *(RuntimeError, NotImplementedError, OverflowError, OSError),
+    ) as problem:
+        if isinstance(problem, OSError) and problem.errno is not None:
+            raise  # the disk, not the archive
+        raise DataError(
+            f"{archive}: cannot be unpacked ({_reason(problem)}). Remove it and download it again, "
+            "or unpack it by hand."
+        ) from problem
+
+
+def _unzip(archive: Path, folder: Path) -> Iterator[None]:
+    with zipfile.ZipFile(archive) as opened:
+        members = opened.infolist()
+        if sum(member.file_size for member in members) > shutil.disk_usage(folder).free:
+            raise ValueError("it unpacks to more bytes than the disk has free")
+        for member in members:  # a name that leads out of the folder is made one within
+            opened.extract(member, folder)
+            yield
+
+
+def _untar(archive: Path, folder: Path) -> Iterator[None]:
+    with tarfile.open(archive) as opened:
+        for member in opened:
+            opened.extract(member, folder, filter="data")
+            yield
+        assert opened.fileobj is not None
+        while opened.fileobj.read(_BLOCK):  # to the end, where gzip compares its checksum
+            pass

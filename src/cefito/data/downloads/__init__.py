@@ -1,1 +1,0 @@
-"""Downloads of weights, annotations, features: catalogue, resumable transfers, safe unpacking."""

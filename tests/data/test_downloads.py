@@ -1,0 +1,423 @@
+"""Downloads from a local HTTP server, and archives that come with them."""
+
+import gzip
+import hashlib
+import http.server
+import io
+import shutil
+import socket
+import stat
+import tarfile
+import threading
+import urllib.error
+import urllib.request
+import zipfile
+from collections import namedtuple
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cefito.data import downloads
+from cefito.data.downloads import download, find_place, places
+from cefito.errors import ConfigError, DataError
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 700_000, dtype=np.uint8).tobytes()
+HASH = hashlib.sha256(CONTENT).hexdigest()
+WHERE = (
+    "The project antoine77340/S3D_HowTo100M says where its s3d_howto100m.pth lies. Give its address"
+)
+FILES = {
+    "release/tasks.txt": b"tea\ntoast\n",
+    "release/annotations/a b.csv": b"1,2,3\n" * 50_000,
+    "readme": b"",
+    "release/ümläut.txt": b"x",
+}
+
+
+class Server:
+    """A server of one file."""
+
+    def __init__(self):
+        self.content = CONTENT
+        self.kind = "application/octet-stream"
+        self.status = 200
+        self.headers = {}
+        self.stop = None  # bytes after which it closes the connection
+        self.asked = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                outer.answer(self)
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.http.server_port}/file"
+
+    def answer(self, to):
+        self.asked.append({"path": to.path, **dict(to.headers)})
+        to.send_response(self.status)
+        standard = {"Content-Type": self.kind, "Content-Length": str(len(self.content))}
+        for name, value in (standard | self.headers).items():
+            if value is not None:
+                to.send_header(name, value)
+        to.end_headers()
+        to.wfile.write(self.content[: self.stop])
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    server = Server()
+    thread = threading.Thread(
+        target=server.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
+    thread.start()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def place(monkeypatch):
+    """Change what is documented of a place."""
+
+    def change(name="s3d", **known):
+        monkeypatch.setitem(places(), name, find_place(name).model_copy(update=known))
+
+    return change
+
+
+def refused(*args, **options):
+    with pytest.raises(DataError) as caught:
+        download(*args, **options)
+    message = str(caught.value)
+    assert message.isprintable()
+    return message
+
+
+def left(target):
+    return sorted(path.name for path in target.iterdir()) if target.exists() else []
+
+
+# What is documented
+
+
+def test_every_place_has_an_address_or_says_where_to_look():
+    assert len(places()) == 7
+    for name, known in places().items():
+        assert known.name == name
+        assert known.by_hand.endswith(".")
+        assert Path(known.file).name == known.file
+        assert known.unpack == known.file.endswith(".archive")
+        assert known.address is None or known.address.startswith("https://")
+
+
+def test_without_a_documented_address_the_message_says_where_to_look(tmp_path, place):
+    place(address=None)
+    assert refused("s3d", tmp_path / "weights") == (
+        f"s3d: no address is documented. {WHERE}, or save it as "
+        f"{tmp_path / 'weights' / 's3d_howto100m.pth'} and repeat the call to check it."
+    )
+    assert "to check and unpack it." in refused("niv-features", tmp_path)
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("file:///etc/passwd", "ftp://host/file", "data:,x", "host/file", "http://", "-x"),
+        *("http://me:secret@host/file", "http://host/a b", "http://host/ä", "http://host/a\nb"),
+        *("http://host:99999/a", "http://[::1/a"),
+    ],
+)
+def test_addresses_that_are_not_web_addresses(tmp_path, address):
+    with pytest.raises(ConfigError, match=r"expected one that begins with http:// or https://"):
+        download("s3d", tmp_path, address=address)
+    assert left(tmp_path) == []
+
+
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(ConfigError, match="unknown download 'i3d'; expected one of: s3d, cross"):
+        download("i3d", tmp_path)
+    with pytest.raises(ConfigError, match="SHA-256 'abc': expected 64 hexadecimal digits"):
+        download("s3d", tmp_path, sha256="abc")
+    with pytest.raises(ConfigError, match=r"address http://host/file: is not encrypted") as caught:
+        download("s3d", tmp_path, address="http://host/file")
+    assert caught.value.setting == "insecure"
+
+
+# Transfers
+
+
+def test_a_whole_file(server, tmp_path):
+    shown = []
+
+    @contextmanager
+    def progress(description, *, total=None):
+        shown.append((description, total))
+        yield lambda count=1, **_: shown.append(count)
+
+    target = tmp_path / "new" / "folder"
+    done = download("s3d", target, address=server.address, progress=progress)
+    assert done == downloads.Downloaded(
+        path=target / "s3d_howto100m.pth",
+        bytes=700_000,
+        sha256=HASH,
+        checked=False,
+        kept=False,
+        folder=None,
+    )
+    assert done.path.read_bytes() == CONTENT
+    assert left(target) == ["s3d_howto100m.pth"]
+    assert shown[0] == ("s3d_howto100m.pth, MiB", 1)
+    assert sum(shown[1:]) == pytest.approx(700_000 / 2**20)
+    assert server.asked[0]["User-Agent"].startswith("cefito/")
+
+    again = download("s3d", target, address=server.address)
+    assert again.kept
+    assert again.sha256 == HASH
+    assert len(server.asked) == 1
+
+
+def test_documented_addresses_sizes_and_hashes_are_used(server, tmp_path, place):
+    place(address=server.address, bytes=700_000, sha256=HASH)
+    assert download("s3d", tmp_path).checked
+    (tmp_path / "s3d_howto100m.pth").unlink()
+    assert download("s3d", tmp_path, address=server.address + "/x", sha256=HASH.upper()).checked
+    assert server.asked[1]["path"] == "/file/x"
+
+
+def test_redirections_stay_on_the_web(server, tmp_path):
+    server.status, server.headers = 302, {"Location": "file:///etc/passwd"}
+    assert WHERE in refused("s3d", tmp_path, address=server.address)
+    server.headers = {"Location": "ftp://127.0.0.1/x"}
+    assert "not encrypted" in refused("s3d", tmp_path, address=server.address)
+    redirect = downloads._Redirects().redirect_request
+    request = urllib.request.Request("https://host/a")
+    with pytest.raises(urllib.error.URLError, match="not encrypted"):
+        redirect(request, None, 302, "Found", {}, "http://host/a")
+    there = redirect(request, None, 302, "Found", {}, "https://mirror/a")
+    assert there is not None
+    assert there.full_url == "https://mirror/a"
+    assert left(tmp_path) == []
+
+
+def test_a_server_that_does_not_say_the_length(server, tmp_path):
+    server.headers = {"Content-Length": None}
+    assert download("s3d", tmp_path, address=server.address).sha256 == HASH
+
+
+def test_a_transfer_that_stops(server, tmp_path):
+    server.stop = 300_000
+    message = refused("s3d", tmp_path, address=server.address)
+    assert "the transfer stopped before the end (the server closed the connection)" in message
+    server.content, server.stop = b"5\r\nhello\r\n5\r\nwor", None
+    server.headers = {"Content-Length": None, "Transfer-Encoding": "chunked"}
+    server.http.RequestHandlerClass.protocol_version = "HTTP/1.1"
+    assert "before the end (IncompleteRead" in refused("s3d", tmp_path, address=server.address)
+    assert left(tmp_path) == []
+
+
+def test_an_interrupted_transfer_leaves_nothing(server, tmp_path):
+    @contextmanager
+    def progress(description, *, total=None):
+        def advance(count=1, *, note=""):
+            raise KeyboardInterrupt
+
+        yield advance
+
+    with pytest.raises(KeyboardInterrupt):
+        download("s3d", tmp_path, address=server.address, progress=progress)
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(("status", "reason"), [(403, "Forbidden"), (599, "no known reason")])
+def test_a_server_that_refuses(server, tmp_path, status, reason):
+    server.status = status
+    assert refused("s3d", tmp_path, address=server.address) == (
+        f"{server.address}: the server answers {status} ({reason}). {WHERE}, or save it as "
+        f"{tmp_path / 's3d_howto100m.pth'} and repeat the call to check it."
+    )
+    assert left(tmp_path) == []
+
+
+def test_a_server_that_cannot_be_reached(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "_TIMEOUT", 0.5)
+    wait = threading.Event()
+    server.answer = lambda _: wait.wait(5)
+    assert "cannot be reached (timed out)" in refused("s3d", tmp_path, address=server.address)
+    wait.set()
+    server.answer = lambda to: to.wfile.write(b"non\x1b[2Jsense\r\n\r\n")
+    assert "cannot be reached (non?[2Jsense)" in refused("s3d", tmp_path, address=server.address)
+    with socket.socket() as closed:  # bound, but not listening
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/file"
+        assert "Connection refused). " + WHERE in refused("s3d", tmp_path, address=address)
+
+
+def test_files_that_are_not_the_documented_one(server, tmp_path, place):
+    message = refused("s3d", tmp_path, address=server.address, sha256="0" * 64)
+    assert message.startswith(
+        f"{server.address}: the file has SHA-256 {HASH}; expected {'0' * 64}. It was removed. "
+    )
+    place(bytes=600_000)
+    message = refused("s3d", tmp_path, address=server.address)
+    assert "the file has 700,000 bytes; expected 600,000. It was removed." in message
+    server.content = b""
+    message = refused("s3d", tmp_path, address=server.address)
+    assert "the file has 0 bytes" in message
+    server.kind = "text/html; charset=utf-8"
+    message = refused("s3d", tmp_path, address=server.address)
+    assert ": leads to a web page, not to the file itself. " + WHERE in message
+    assert left(tmp_path) == []
+
+
+def test_a_file_saved_by_hand_is_checked(tmp_path, place):
+    path = tmp_path / "s3d_howto100m.pth"
+    path.write_bytes(CONTENT)
+    assert download("s3d", tmp_path).kept
+    place(sha256="1" * 64)
+    assert f"{path}: the file has SHA-256 {HASH}; expected 1111" in refused("s3d", tmp_path)
+    assert path.read_bytes() == CONTENT
+    path.unlink()
+    path.mkdir()
+    assert refused("s3d", tmp_path) == f"{path}: is not a file. Remove it and try again."
+
+
+def test_too_little_space(server, tmp_path, monkeypatch):
+    usage = namedtuple("Usage", "total used free")(10**9, 10**9 - 400_000, 400_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert refused("s3d", tmp_path, address=server.address) == (
+        f"{tmp_path}: s3d_howto100m.pth needs 1 MiB, but 0 MiB are free. Free some disk space or "
+        "choose another folder."
+    )
+    zipped(tmp_path / "niv-features.archive", {"a": bytes(500_000)})
+    assert "it unpacks to more bytes than the disk has free" in refused("niv-features", tmp_path)
+    assert left(tmp_path) == ["niv-features.archive"]
+
+
+def test_a_folder_that_cannot_be_created(server, tmp_path):
+    (tmp_path / "file").write_text("x")
+    message = refused("s3d", tmp_path / "file" / "folder", address=server.address)
+    assert "folder: cannot be created (Not a directory). Choose another folder." in message
+
+
+# Archives
+
+
+def zipped(path, files=FILES):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.mkdir("empty")
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def tarred(path, files=FILES):
+    with tarfile.open(path, "w:gz") as archive:
+        folder = tarfile.TarInfo("empty")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def unpack(archive):
+    """Unpack an archive as the download of NIV's features."""
+    return download("niv-features", archive.parent).folder
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return tmp_path / "niv-features.archive"
+
+
+def test_archives_are_unpacked_beside_themselves(server, tmp_path):
+    server.content = zipped(tmp_path / "zip").read_bytes()
+    target = tmp_path / "target"
+    done = download("crosstask-annotations", target, address=server.address)
+    assert done.folder == target / "crosstask_release"
+    assert left(target) == ["crosstask_release", "crosstask_release.archive"]
+    assert download("crosstask-annotations", target).kept
+    shutil.rmtree(done.folder)
+    assert download("crosstask-annotations", target).folder == done.folder
+    assert (done.folder / "release" / "tasks.txt").exists()
+    done.path.unlink()
+    assert "exists already, without the archive it came from" in refused(
+        "crosstask-annotations", target, address=server.address
+    )
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("make", [zipped, tarred])
+def test_a_whole_archive(archive, make):
+    folder = unpack(make(archive))
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    assert found == FILES
+    assert (folder / "empty").is_dir()
+
+
+@pytest.mark.parametrize("make", [zipped, tarred])
+@pytest.mark.parametrize("name", ["../out.txt", "a/../../out.txt", "/out.txt"])
+def test_no_name_leads_out_of_the_folder(archive, make, name):
+    before = sorted(archive.parent.parent.iterdir())
+    try:
+        unpack(make(archive, {"good": b"1", name: b"2"}))
+    except DataError as problem:
+        assert "unsafe to unpack" in str(problem)  # noqa: PT017
+        assert left(archive.parent) == ["niv-features.archive"]
+    assert sorted(archive.parent.parent.iterdir()) == before
+    assert set(left(archive.parent)) <= {"niv-features", "niv-features.archive"}
+
+
+def test_links_and_devices_are_not_unpacked(archive):
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
+        with tarfile.open(archive, "w:gz") as opened:
+            member = tarfile.TarInfo("link")
+            member.type, member.linkname = kind, "/etc/passwd"
+            opened.addfile(member)
+        assert "holds 'link', which is unsafe to unpack" in refused("niv-features", archive.parent)
+    with zipfile.ZipFile(archive, "w") as opened:
+        link = zipfile.ZipInfo("link")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        opened.writestr(link, "/etc/passwd")
+    assert not (unpack(archive) / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "content", [b"PK", b"<html>", b"PK\x03\x04", b"\x1f\x8b", gzip.compress(b"no tar", mtime=0)]
+)
+def test_files_that_are_not_archives(archive, content):
+    archive.write_bytes(content)
+    assert "cannot be unpacked (" in refused("niv-features", archive.parent)
+    assert left(archive.parent) == ["niv-features.archive"]
+
+
+@pytest.mark.parametrize("make", [zipped, tarred])
+def test_truncated_archives(archive, make):
+    data = make(archive).read_bytes()
+    for size in (*range(4, len(data), max(1, len(data) // 10)), len(data) - 1):
+        archive.write_bytes(data[:size])
+        assert "cannot be unpacked (" in refused("niv-features", archive.parent)
+    assert left(archive.parent) == ["niv-features.archive"]
+
+
+def test_checksums_are_compared(archive):
+    data = tarred(archive, {"a": b"12345"}).read_bytes()
+    changed = gzip.compress(gzip.decompress(data).replace(b"12345", b"12945"))
+    archive.write_bytes(changed[:-8] + data[-8:])
+    assert "CRC check failed" in refused("niv-features", archive.parent)
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("a", b"12345")
+    archive.write_bytes(archive.read_bytes().replace(b"12345", b"12945"))
+    assert "Bad CRC-32" in refused("niv-features", archive.parent)
