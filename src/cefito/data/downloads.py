@@ -303,16 +303,19 @@ def _reason(problem: Exception) -> str:
 
 def _unpack(archive: Path, folder: Path, progress: Progress) -> None:
     """Unpack a .zip or .tar.gz file into a new folder, which appears once it is complete."""
-    with new_folder(folder) as temporary, progress(f"unpacking {archive.name}") as advance:
-        with _damage(archive):
-            if zipfile.is_zipfile(archive):
-                members = _unzip(archive, temporary)
-            elif tarfile.is_tarfile(archive):
-                members = _untar(archive, temporary)
-            else:
-                raise ValueError("neither a .zip nor a .tar.gz archive")
-            for _ in members:
-                advance()
+    with (
+        new_folder(folder) as temporary,
+        progress(f"unpacking {archive.name}") as advance,
+        _damage(archive),
+    ):
+        if zipfile.is_zipfile(archive):
+            members = _unzip(archive, temporary)
+        elif tarfile.is_tarfile(archive):
+            members = _untar(archive, temporary)
+        else:
+            raise ValueError("neither a .zip nor a .tar.gz archive")
+        for _ in members:
+            advance()
 
 
 @contextmanager

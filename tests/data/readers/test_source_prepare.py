@@ -368,10 +368,9 @@ def test_everything_left_out_is_told(store, source, tmp_path, write_archive, fea
     }
     assert {video: reason for video, (reason, _) in told.items()} == {
         "a": "no features",
-        "b": "truncated",
+        "b": "unreadable",
         "c": "wrong dimension",
         "d": "all steps beyond",
-        "e": "unreadable",
         "f": "NaN or infinity",
         "g": "no steps",
         "h": "too large for float16",
