@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cefito import progress
     from cefito.data import PreparedDataset, Windows, cut_windows, open_dataset
-    from cefito.data.readers.own import prepare
+    from cefito.data.readers.custom import prepare
     from cefito.evaluation import Evaluation, evaluate_planner
     from cefito.field import EnergyField, TaskClassifier
     from cefito.planners.cefito.planner import CefitoPlanner
@@ -60,7 +60,7 @@ _HOMES = {
     "make_search": "cefito.search",
     "open_dataset": "cefito.data",
     "open_run": "cefito.runs.run",
-    "prepare": "cefito.data.readers.own",
+    "prepare": "cefito.data.readers.custom",
     "train_run": "cefito.runs.train",
     "train_runs": "cefito.runs.multi_horizon",
 }

@@ -4,7 +4,7 @@ import torch
 
 from cefito.cli import main
 from cefito.data import open_dataset
-from cefito.data.prepared import verify_dataset, write_dataset
+from cefito.data.prepared import write_dataset
 from cefito.encoders.text import PretrainedText
 
 
@@ -69,7 +69,7 @@ def test_everything_but_the_action_text_stays(tiny_dataset, t5, tmp_path, capsys
     out = tmp_path / "out"
     code, table, said = call(capsys, tiny_dataset.folder, "--encoder", t5, "--out", out)
     assert code == 0
-    written = verify_dataset(out)
+    written = open_dataset(out, verify=True)
     assert said == f"wrote {out}: tiny-tiny-t5-mean, fingerprint {written.fingerprint[:12]}\n"
     assert written.annotations == tiny_dataset.annotations
     for name in ("start", "end"):

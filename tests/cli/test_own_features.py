@@ -67,7 +67,7 @@ def test_planning_from_features_and_from_the_video(made, capsys):
         (["--features", "v3.npy", "--encoder", "s3d"], "no encoder is needed"),
         (["--features", "v3.npy", "--from-step", "1"], "do not go with"),
         (["--video", "v3", "--seconds", "3"], "--seconds and --precision are for --features"),
-        (["--features", "gone.npy", "--start", "1", "--end", "4"], "gone.npy: cannot be read"),
+        (["--features", "gone.npy", "--start", "1", "--end", "4"], "gone.npy: no such file"),
         (
             ["--initial", "row.npy", "--goal", "row.npy"],
             "row.npy has 5 features, one row; this run's observations are 3 rows of 5 joined",
@@ -135,7 +135,7 @@ def test_a_list_of_queries(made, capsys, tmp_path):
         ("q.csv", "features,start,end\nv3.npy,one,2\n", "q.csv, line 2: is no query (start: "),
         ("q.csv", "features,start,end\nv3.npy,1\n", "q.csv, line 2: has not as many cells"),
         ("q.csv", "features,start,end\nv3.npy,1,99\n", "q.csv, line 2: second 99 lies behind"),
-        ("q.csv", "features,start,end\ngone.npy,1,9\n", "line 2: gone.npy: cannot be read"),
+        ("q.csv", "features,start,end\ngone.npy,1,9\n", "line 2: gone.npy: no such file"),
         ("q.csv", "id,initial,goal\na,v3.npy,v3.npy\n", "line 2: v3.npy: has shape [17, 5]"),
         ("q.csv", "id,features,start,end\na,v3.npy,1,9\na,v3.npy,1,8\n", "id 'a' occurs twice"),
     ],

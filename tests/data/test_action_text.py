@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cefito.data.action_text import with_action_text
-from cefito.data.prepared import verify_dataset
+from cefito.data.prepared import open_dataset
 from cefito.errors import DataError
 
 
@@ -15,7 +15,7 @@ def embed(names):
 
 def test_everything_but_the_action_text_stays(tiny_dataset, tmp_path):
     written = with_action_text(tiny_dataset, tmp_path / "out", embed)
-    assert verify_dataset(tmp_path / "out").fingerprint == written.fingerprint
+    assert open_dataset(tmp_path / "out", verify=True).fingerprint == written.fingerprint
     assert written.name == "tiny-lengths-last"
     assert written.annotations == tiny_dataset.annotations
     np.testing.assert_array_equal(written.start, tiny_dataset.start)

@@ -15,7 +15,6 @@ from cefito.data import open_dataset
 from cefito.data.action_text import with_action_text
 from cefito.data.padding import pad_dataset
 from cefito.data.readers import prepare, read_table
-from cefito.data.video_folder import video_folder
 from cefito.encoders.thumbnails import thumbnail, thumbnails
 from cefito.errors import ConfigError
 from cefito.planners.settings import load_config
@@ -78,20 +77,20 @@ def test_the_data_set_says_where_its_videos_lie(dataset, place):
     assert json.loads((place / "data/dataset.json").read_text())["provenance"]["video_folder"] == (
         "../films"
     )
-    assert video_folder(dataset) == (place / "films").resolve()
+    assert dataset.video_folder == (place / "films").resolve()
 
 
 def test_data_sets_made_of_it_say_so_too(dataset, place, tmp_path):
     (tmp_path / "deep").mkdir()
     padded = pad_dataset(dataset, tmp_path / "deep" / "padded", horizon=4)
-    assert video_folder(padded) == (place / "films").resolve()
+    assert padded.video_folder == (place / "films").resolve()
 
     def embed(names):
         made_with = {"model": "mine", "layer": "as given"}
         return np.ones((len(names), 2), np.float32), made_with
 
     texts = with_action_text(dataset, tmp_path / "texts", embed)
-    assert video_folder(texts) == (place / "films").resolve()
+    assert texts.video_folder == (place / "films").resolve()
 
 
 def test_frames_are_of_the_start_and_the_end(run):
@@ -223,7 +222,7 @@ def test_prepare_notes_the_folder_of_its_videos(place, tmp_path, monkeypatch):
         argv = ["data", "prepare", "custom", place / "steps.csv", target]
         argv += ["--features", place / "features", "--videos", videos]
         assert main([str(part) for part in argv]) == 0
-        assert video_folder(open_dataset(target)) == (place / "films").resolve()
+        assert open_dataset(target).video_folder == (place / "films").resolve()
 
 
 def test_nothing_serious_for_axe_in_a_browser(run, tmp_path):

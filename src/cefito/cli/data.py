@@ -141,9 +141,9 @@ def check(path: Path, /, *, json: Flag = False) -> None:
         path: Folder of a prepared data set.
         json: Print JSON instead of a table.
     """
-    from cefito.data.prepared import verify_dataset
+    from cefito.data.prepared import open_dataset
 
-    dataset = verify_dataset(path)
+    dataset = open_dataset(path, verify=True)
     if json:
         print_json(
             {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +15,8 @@ from cefito.cli.options import Flag, Several, pairs
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cefito.data.readers import Source
 
 __all__ = ["app"]
@@ -29,15 +31,15 @@ class Observed:
 
     Attributes:
         features: Folder with one file a video, .npy or .npz, [seconds, D], one row a second. With
-            videos it is where these are written, by default a folder beside the data set.
-        videos: Folder of videos, whose features are extracted first. The data set notes where it
-            lies, so that reports can show frames.
-        name: Name shown in tables; by default that of the annotations.
-        beyond: Steps that end beyond the features: leave them out (drop), put the step before in
-            their place, features and label, as the published loader does (rewrite), or stop
+            --videos, features are written there; by default into a folder beside the data set.
+        videos: Folder of videos, whose features are extracted first. The data set records it, so
+            that reports can show frames.
+        name: Name shown in tables; by default the name of the annotations.
+        beyond: Policy for steps that end beyond the features: leave them out (drop), replace them
+            by the step before, features and label, as the published loader does (rewrite), or stop
             (error).
-        seconds: Rows of features around a step's start and end that make one observation.
-        precision: Type in which observations are stored.
+        seconds: Rows of features around a step's start and end that form one observation.
+        precision: Stored type of the observations.
         workers: Threads.
         json: Print what was left out as JSON instead of a table.
     """
@@ -52,7 +54,7 @@ class Observed:
     json: Flag = False
 
 
-_AS_GIVEN = Observed()
+_DEFAULTS = Observed()
 
 
 @app.command
@@ -64,137 +66,90 @@ def custom(
     column: Several = (),
     merge: Path | None = None,
     suggest_merges: Path | None = None,
-    observed: Observed = _AS_GIVEN,
+    observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
-    """Prepare your own annotated videos.
-
-    They are a table or a folder of annotations, with features or videos.
+    """Prepare your own annotated videos from a table or folder of annotations.
 
     Args:
-        source: CSV or Parquet with the columns video, task, step, start, end (seconds), and split
-            if you like; or a folder with taxonomy.json and videos.jsonl, where features.npz in it
-            may hold observations of the steps that are made already, and action_text_features.npy
-            embeddings of the actions' names.
-        target: Folder to write, which must not hold anything yet. A preparation that was stopped
-            goes on when it is repeated.
-        column: OURS=THEIRS: what the table calls a column, as in step=action; may be repeated.
-        merge: CSV with the columns kind (task or step), from and to: names to be replaced, so that
-            names that mean the same become one.
-        suggest_merges: Write such a CSV of names that differ by little, to look through, and stop.
+        source: CSV or Parquet with the columns video, task, step, start, end (seconds), and
+            optionally split; or a folder with taxonomy.json and videos.jsonl. Without features and
+            videos, the folder also holds finished observations of the steps in features.npz, and
+            optionally embeddings of the actions' names in action_text_features.npy.
+        target: New folder. A preparation that was stopped continues when it is repeated.
+        column: OURS=THEIRS, the table's name of a column, as in step=action; may be repeated.
+        merge: CSV with the columns kind (task or step), from and to: names to replace, so that
+            names with the same meaning become one.
+        suggest_merges: Write such a CSV of names that differ by little, for review, and stop.
         observed: How steps are observed.
-        encoder: What encodes videos.
+        encoder: Encoder of videos.
     """
     from cefito.data.readers import prepare_custom, read_common, read_table
-    from cefito.data.readers.merges import read_merges
+    from cefito.data.readers.merges import read_merges, write_merges
+    from cefito.data.readers.merges import suggest_merges as suggest
     from cefito.data.readers.table import MERGING
 
     columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
     if columns and source.is_dir():
-        raise ConfigError("--column is for tables. Leave it out, or give a table.")
+        raise ConfigError("--column applies to tables only. Leave it out, or give a table.")
     merges = None if merge is None else read_merges(merge)
-    observing = observed.features is not None or observed.videos is not None
-    if suggest_merges is None and not observing and not source.is_file():
+    if source.is_dir():
+        read = partial(read_common, source, merges=merges)
+    else:
+        read = partial(read_table, source, columns=columns, merges=merges)
+    if suggest_merges is not None:
+        found = suggest(read().annotations)
+        write_merges(suggest_merges, found)
+        talk(
+            f"wrote {suggest_merges}: {len(found)} names that may have the same meaning as another "
+            "one. Remove the lines that should not be merged, then repeat the command with --merge "
+            f"{suggest_merges} instead of --suggest-merges."
+        )
+    elif observed.features is None and observed.videos is None and not source.is_file():
         dataset = prepare_custom(source, target, name=observed.name, merges=merges)
         for note in dataset.provenance.get("notes", ()):
             talk(f"note: {note}")
         wrote(target, dataset)
-        return
-
-    def read() -> Source:
-        if source.is_dir():
-            return read_common(source, merges=merges)
-        return read_table(source, columns=columns, merges=merges)
-
-    if suggest_merges is not None:
-        _suggest(read(), suggest_merges)
-        return
-    notes = _prepare(read, target, observed, encoder)
-    if MERGING in notes:
+    elif MERGING in _prepare(read, target, observed, encoder):
         talk(
-            "--suggest-merges MAP.csv writes such a map to look through, --merge MAP.csv applies "
-            "it to a new preparation"
+            "--suggest-merges MAP.csv writes such a map for review, --merge MAP.csv applies it to "
+            "a new preparation"
         )
 
 
-def _suggest(source: Source, target: Path) -> None:
-    from cefito.data.readers.merges import suggest_merges, write_merges
+def _benchmark(
+    benchmark: str,
+    /,
+    *,
+    annotations: Path,
+    out: Path,
+    taxonomy: Path | None = None,
+    observed: Observed = _DEFAULTS,
+    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
+) -> None:
+    """Prepare a benchmark from its annotations and a folder of features or videos.
 
-    found = suggest_merges(source.annotations)
-    write_merges(target, found)
-    talk(
-        f"wrote {target}: {len(found)} names that may mean the same as another one. Remove the "
-        f"lines that are not to be merged, then repeat the command with --merge {target} instead "
-        "of --suggest-merges."
+    Args:
+        benchmark: Its name.
+        annotations: Annotations in a public form: as released (CrossTask's folder, COIN's JSON),
+            window files of the unified protocol, or a folder with taxonomy.json and videos.jsonl.
+        out: New folder. A preparation that was stopped continues when it is repeated.
+        taxonomy: A taxonomy.json for window files, which hold no names of actions.
+        observed: How steps are observed.
+        encoder: Encoder of videos.
+    """
+    from cefito.data.readers import read_benchmark
+
+    read = partial(read_benchmark, benchmark, annotations, taxonomy=taxonomy)
+    _prepare(read, out, observed, encoder)
+
+
+for _name, _title in (("crosstask", "CrossTask"), ("coin", "COIN"), ("niv", "NIV")):
+    app.command(
+        partial(_benchmark, _name),
+        name=_name,
+        help=f"Prepare {_title} from its annotations and a folder of features or videos.",
     )
-
-
-@app.command
-def crosstask(
-    *,
-    annotations: Path,
-    out: Path,
-    taxonomy: Path | None = None,
-    observed: Observed = _AS_GIVEN,
-    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
-) -> None:
-    """Prepare CrossTask from its annotations and a folder of features or videos.
-
-    Args:
-        annotations: Its release, window files of the unified protocol, or taxonomy.json and
-            videos.jsonl.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes
-            on when it is repeated.
-        taxonomy: A taxonomy.json, for window files, which hold no names of actions.
-        observed: How steps are observed.
-        encoder: What encodes videos.
-    """
-    _benchmark("crosstask", annotations, taxonomy, out, observed, encoder)
-
-
-@app.command
-def coin(
-    *,
-    annotations: Path,
-    out: Path,
-    taxonomy: Path | None = None,
-    observed: Observed = _AS_GIVEN,
-    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
-) -> None:
-    """Prepare COIN from its annotations and a folder of features or videos.
-
-    Args:
-        annotations: COIN's JSON, window files of the unified protocol, or taxonomy.json and
-            videos.jsonl.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes
-            on when it is repeated.
-        taxonomy: A taxonomy.json, for window files, which hold no names of actions.
-        observed: How steps are observed.
-        encoder: What encodes videos.
-    """
-    _benchmark("coin", annotations, taxonomy, out, observed, encoder)
-
-
-@app.command
-def niv(
-    *,
-    annotations: Path,
-    out: Path,
-    taxonomy: Path | None = None,
-    observed: Observed = _AS_GIVEN,
-    encoder: EncoderOptions = S3D_OF_BENCHMARKS,
-) -> None:
-    """Prepare NIV from its annotations and a folder of features or videos.
-
-    Args:
-        annotations: Window files of the unified protocol, or taxonomy.json and videos.jsonl.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes
-            on when it is repeated.
-        taxonomy: A taxonomy.json, for window files, which hold no names of actions.
-        observed: How steps are observed.
-        encoder: What encodes videos.
-    """
-    _benchmark("niv", annotations, taxonomy, out, observed, encoder)
 
 
 @app.command
@@ -203,42 +158,21 @@ def captaincook4d(
     annotations: Path,
     split: Path,
     out: Path,
-    observed: Observed = _AS_GIVEN,
+    observed: Observed = _DEFAULTS,
     encoder: EncoderOptions = S3D_OF_BENCHMARKS,
 ) -> None:
     """Prepare CaptainCook4D from its step annotations and a folder of features or videos.
 
-    A split says which recordings are for training, validation and test.
-
     Args:
         annotations: The complete step annotations, JSON.
-        split: Which recordings are train, val and test, JSON.
-        out: Folder to write, which must not hold anything yet. A preparation that was stopped goes
-            on when it is repeated.
+        split: Recordings of train, val and test, JSON.
+        out: New folder. A preparation that was stopped continues when it is repeated.
         observed: How steps are observed.
-        encoder: What encodes videos.
+        encoder: Encoder of videos.
     """
     from cefito.data.readers import read_captaincook4d
 
-    _prepare(lambda: read_captaincook4d(annotations, split), out, observed, encoder)
-
-
-def _benchmark(
-    name: str,
-    annotations: Path,
-    taxonomy: Path | None,
-    out: Path,
-    observed: Observed,
-    encoder: EncoderOptions,
-) -> None:
-    from cefito.data.readers import read_benchmark
-
-    _prepare(lambda: read_benchmark(name, annotations, taxonomy=taxonomy), out, observed, encoder)
-
-
-def _folder_of(videos: Path | None) -> Path | None:
-    """The folder of what may be a single video."""
-    return videos.parent if videos is not None and videos.is_file() else videos
+    _prepare(partial(read_captaincook4d, annotations, split), out, observed, encoder)
 
 
 def _prepare(
@@ -247,19 +181,21 @@ def _prepare(
     """Prepare a data set, print what was left out, and return the notes."""
     from cefito.data.readers import prepare, summary_rows
 
-    if observed.features is None and observed.videos is None:
+    videos = observed.videos
+    if observed.features is None and videos is None:
         raise ConfigError(
             "give --features, a folder with one file of features a video, or --videos, a folder of "
             "videos."
         )
-    if observed.videos is None and encoder != S3D_OF_BENCHMARKS:
+    if videos is None and encoder != S3D_OF_BENCHMARKS:
         raise ConfigError(
-            "--encoder and what belongs to it are for --videos. Leave them out, or give the videos."
+            "--encoder and its options apply to --videos only. Leave them out, or give the videos."
         )
-    source = read()  # before the videos are encoded, which takes long
+    source = read()  # before the slow extraction, so that errors in it show at once
     features = observed.features or out.parent / f"{out.name}-features"
-    if observed.videos is not None:
-        extract_folder(observed.videos, features, encoder)
+    if videos is not None:
+        extract_folder(videos, features, encoder)
+        videos = videos.parent if videos.is_file() else videos
     dataset = prepare(
         source,
         features,
@@ -269,14 +205,15 @@ def _prepare(
         seconds=observed.seconds,
         precision=observed.precision,
         workers=observed.workers,
-        videos=_folder_of(observed.videos),
+        videos=videos,
         progress=passing_progress,
     )
-    notes: list[str] = dataset.provenance["preparation"]["notes"]
+    preparation = dataset.provenance["preparation"]
+    notes: list[str] = preparation["notes"]
     for note in notes:
         talk(f"note: {note}")
     if observed.json:
-        print_json(dataset.provenance["preparation"])
+        print_json(preparation)
     else:
         table(
             f"{dataset.name}: {observed.seconds} s around each start and end, "

@@ -3,7 +3,7 @@
 Taxonomy and videos, the prepared data set, its sources, the embedded world, simulated observations.
 """
 
-from cefito.data.prepared import PreparedDataset, open_dataset, verify_dataset, write_dataset
+from cefito.data.prepared import PreparedDataset, open_dataset, write_dataset
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video, read_annotations
 from cefito.data.windows import Windows, cut_windows
@@ -20,6 +20,5 @@ __all__ = [
     "cut_windows",
     "open_dataset",
     "read_annotations",
-    "verify_dataset",
     "write_dataset",
 ]

@@ -1,4 +1,4 @@
-"""A data set written anew with other text embeddings of its actions' names."""
+"""A copy of a data set with other text embeddings of its actions' names."""
 
 from __future__ import annotations
 
@@ -10,32 +10,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.prepared import PreparedDataset, write_dataset
-from cefito.data.video_folder import video_folder, video_folder_entry
-from cefito.errors import DataError
+from cefito.data.prepared import PreparedDataset, check_new, video_folder_entry, write_dataset
 
 __all__ = ["Embed", "with_action_text"]
 
 Embed = Callable[[Sequence[str]], tuple[NDArray[np.float32], Mapping[str, Any]]]
-"""Gives names of actions their embeddings [K, W], and says what these were made with."""
+"""Maps names of actions to their embeddings [K, W] and a record of the model that made them."""
 
 
 def with_action_text(source: PreparedDataset, target: Path, embed: Embed) -> PreparedDataset:
-    """Write a data set with other action text.
+    """Write a copy of a data set with other action text.
 
-    Its name tells model and layer of the text, instead of those it had before.
+    The name of the copy ends with the model and layer of its text.
 
     Args:
         source: The data set.
-        target: Folder to write, which must not hold anything yet.
-        embed: What embeds the names of all actions, such as `cefito.encoders.embed_actions`; not
-            called where the folder is taken.
+        target: New folder.
+        embed: Function that embeds names, such as `cefito.encoders.embed_actions`.
 
     Raises:
-        DataError: The folder is taken, the embeddings do not fit, or the disk is full.
+        DataError: The folder holds something, the embeddings do not fit, or the disk is full.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
+    check_new(target)
     text, made_with = embed([action.name for action in source.taxonomy.actions])
     suffix = "-" + made_with["model"].rsplit("/", 1)[-1]
     if made_with["layer"] != "as given":
@@ -60,7 +56,7 @@ def with_action_text(source: PreparedDataset, target: Path, embed: Embed) -> Pre
         action_text=text,
         provenance={
             **source.provenance,
-            **video_folder_entry(video_folder(source), target),
+            **video_folder_entry(source.video_folder, target),
             "action_text": record,
         },
     )

@@ -1,8 +1,7 @@
 """The padding of other protocols: short videos begin with copies of their first step.
 
-PDPP, KEPP and MTID plan such windows too; the unified protocol drops these videos, and so does this
-library unless a data set was padded. Success rates on padded and on unified windows are not
-comparable.
+PDPP, KEPP and MTID evaluate such windows too; the unified protocol drops these videos. Success
+rates on padded and on unified windows are not comparable.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cefito.data.prepared import PreparedDataset, write_dataset
-from cefito.data.video_folder import video_folder, video_folder_entry
+from cefito.data.prepared import PreparedDataset, video_folder_entry, write_dataset
 from cefito.errors import DataError
 
 __all__ = ["pad_dataset"]
@@ -22,12 +20,12 @@ __all__ = ["pad_dataset"]
 def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> PreparedDataset:
     """Write a data set in which every video has at least T steps.
 
-    Copies of the first step, with its observations, stand in front of short videos.
+    Short videos begin with copies of their first step and its observations.
 
     Args:
         dataset: An opened data set.
         target: New folder.
-        horizon: T ≥ 1; windows of this horizon are then those of PDPP, KEPP and MTID.
+        horizon: T ≥ 1; windows of this horizon are then the ones of PDPP, KEPP and MTID.
 
     Returns:
         The new data set; its name ends with "-padded" and the horizon.
@@ -55,6 +53,6 @@ def pad_dataset(dataset: PreparedDataset, target: Path, *, horizon: int) -> Prep
             "fingerprint": dataset.fingerprint,
             "horizon": horizon,
             **{key: dataset.provenance[key] for key in ("observed",) if key in dataset.provenance},
-            **video_folder_entry(video_folder(dataset), target),
+            **video_folder_entry(dataset.video_folder, target),
         },
     )

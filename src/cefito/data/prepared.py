@@ -4,15 +4,16 @@
   and of its own entries
 - taxonomy.json: tasks and actions
 - videos.jsonl: one annotated video a line
-- features.safetensors: `start` and `end` [S, E], the observation at the start and at the end of
+- features.safetensors: `start` and `end` [S, E], the observations at the start and at the end of
   each of the S steps, in the order of videos.jsonl and of its steps
-- action_text.safetensors: `action_text` [K, W], a text embedding an action (optional)
+- action_text.safetensors: `action_text` [K, W], one text embedding an action (optional)
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,16 +40,21 @@ from cefito.notebook import Folded, card
 __all__ = [
     "FORMAT_VERSION",
     "PreparedDataset",
+    "check_action_text",
+    "check_new",
+    "check_observations",
     "name_and_fingerprint",
     "open_dataset",
-    "verify_dataset",
+    "video_folder_entry",
     "write_dataset",
     "write_header",
 ]
 
 FORMAT_VERSION = 1
 _PREPARE = "Prepare the data set again (cefito data prepare, cefito data simulate)."
-_FILES = ("taxonomy.json", "videos.jsonl", "features.safetensors")  # that every data set has
+_FILES = ("taxonomy.json", "videos.jsonl", "features.safetensors")  # required
+_TEXT_FILE = "action_text.safetensors"
+_VIDEO_FOLDER = "video_folder"
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,13 @@ class PreparedDataset:
     """An opened, validated data set.
 
     Attributes:
-        folder: Where it lies.
-        name: Name shown in tables; holds the word "simulated" where the observations are.
+        folder: Its folder.
+        name: Name shown in tables; contains the word "simulated" if the observations are.
         annotations: Taxonomy and videos.
         start: Observation at the start of each step, [S, E], as stored (float16 or float32).
         end: Observation at the end of each step, [S, E].
         action_text: Text embedding of each action, [K, W], or None.
-        provenance: Where it came from, free form.
+        provenance: Origin of the data, free form.
         hashes: SHA-256 of each file, by name.
     """
 
@@ -127,20 +133,28 @@ class PreparedDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """One hash over the content of all files: equal if and only if the data are."""
+        """Hash of the contents of all files: equal if and only if the data are equal."""
         return _fingerprint(self.hashes)
 
+    @property
+    def video_folder(self) -> Path | None:
+        """Folder of the videos, if the data set records it; it may no longer exist."""
+        recorded = self.provenance.get(_VIDEO_FOLDER)
+        if not isinstance(recorded, str):
+            return None
+        return Path(os.path.normpath(self.folder.resolve() / recorded))
+
     def without_observations(self) -> PreparedDataset:
-        """The same names, videos and hashes with no observation of any step."""
+        """The same data set without the observations of any step."""
         nothing = np.zeros((0, self.observation_dim), dtype=self.start.dtype)
         return replace(self, start=nothing, end=nothing)
 
 
 def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:
-    """Name and fingerprint of a data set, of which nothing else is read.
+    """Read only the name and fingerprint of a data set.
 
     Raises:
-        DataError: It is none.
+        DataError: The folder is not a data set.
     """
     header = _read_header(Path(folder))
     return header["name"], _fingerprint(header["hashes"])
@@ -149,12 +163,12 @@ def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:
 def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset:
     """Open a prepared data set: validate its structure and values, and compare its files' hashes.
 
-    So a fingerprint always is that of the data that are read. Within a process, a file that has
-    not changed since it was compared (by size, times and inode) is not read for its hash again.
+    Within a process, a file that has not changed since it was compared (by size, times and inode)
+    is not hashed again.
 
     Args:
-        folder: Where it lies.
-        verify: Hash every file, whether it seems unchanged or not.
+        folder: Its folder.
+        verify: Hash every file, even if it seems unchanged.
 
     Raises:
         DataError: A file is missing, truncated, malformed, inconsistent or has changed since the
@@ -163,38 +177,40 @@ def open_dataset(folder: Path | str, *, verify: bool = False) -> PreparedDataset
     folder = Path(folder)
     header = _read_header(folder)
     annotations = read_annotations(folder)
-    arrays, _ = load_tensors(folder / "features.safetensors", "np", _PREPARE)
+    arrays = _load(folder / "features.safetensors", ("start", "end"))
+    start, end = arrays["start"], arrays["end"]
     place = str(folder / "features.safetensors")
-    for name in ("start", "end"):
-        if name not in arrays:
-            raise DataError(f"{place}: has no tensor '{name}'. {_PREPARE}")
-    check_observations(
-        annotations, start=arrays["start"], end=arrays["end"], place=place, remedy=_PREPARE
-    )
-    if arrays["start"].shape[1] != header["observation_dim"]:
+    check_observations(annotations, start=start, end=end, place=place, remedy=_PREPARE)
+    if start.shape[1] != header["observation_dim"]:
         raise DataError(
-            f"{place}: observations have {arrays['start'].shape[1]} features, but dataset.json "
-            f"says {header['observation_dim']}. {_PREPARE}"
+            f"{place}: observations have {start.shape[1]} features, but dataset.json says "
+            f"{header['observation_dim']}. {_PREPARE}"
         )
     text = None
-    if "action_text.safetensors" in header["hashes"]:
-        place = str(folder / "action_text.safetensors")
-        tensors, _ = load_tensors(folder / "action_text.safetensors", "np", _PREPARE)
-        if "action_text" not in tensors:
-            raise DataError(f"{place}: has no tensor 'action_text'. {_PREPARE}")
-        text = tensors["action_text"]
-        check_action_text(annotations, text, place=place, remedy=_PREPARE)
+    if _TEXT_FILE in header["hashes"]:
+        text = _load(folder / _TEXT_FILE, ("action_text",))["action_text"]
+        check_action_text(
+            text, annotations.taxonomy, place=str(folder / _TEXT_FILE), remedy=_PREPARE
+        )
     _compare_hashes(folder, header, anew=verify)
     return PreparedDataset(
         folder=folder,
         name=header["name"],
         annotations=annotations,
-        start=arrays["start"],
-        end=arrays["end"],
+        start=start,
+        end=end,
         action_text=text,
         provenance=header["provenance"],
         hashes=header["hashes"],
     )
+
+
+def _load(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    tensors, _ = load_tensors(path, "np", _PREPARE)
+    for name in names:
+        if name not in tensors:
+            raise DataError(f"{path}: has no tensor '{name}'. {_PREPARE}")
+    return tensors
 
 
 def _fingerprint(hashes: dict[str, str]) -> str:
@@ -204,34 +220,32 @@ def _fingerprint(hashes: dict[str, str]) -> str:
 def check_observations(
     annotations: Annotations, *, start: NDArray[Any], end: NDArray[Any], place: str, remedy: str
 ) -> None:
-    """Check that observations are finite numbers and fit the annotations, row for step.
+    """Check that observations are finite numbers and fit the annotations, one row a step.
 
     Args:
         annotations: The videos; S steps.
         start: Observations at the start of the steps, [S, E].
         end: Observations at the end of the steps, [S, E].
-        place: File in which they stand, for the message.
-        remedy: What to do about rows that do not fit, the last sentence of the message.
+        place: Their file, for the message.
+        remedy: Last sentence of the message about rows that do not fit.
 
     Raises:
-        DataError: Wrong type or shape, no features (E = 0), rows ≠ steps, NaN or infinity (with the
-            video and step).
+        DataError: Wrong type or shape, or NaN or infinity (with the video and step).
     """
     steps = annotations.step_count
     for name, array in (("start", start), ("end", end)):
-        if array.ndim == 2 and len(array) != steps:
+        if array.ndim == 2 and (len(array) != steps or array.shape[1] == 0):
             raise DataError(
-                f"{place}: '{name}' has {len(array)} rows, but videos.jsonl has {steps} steps in "
-                f"{len(annotations.videos)} videos; each step takes one row. {remedy}"
-            )
-        if array.ndim == 2 and array.shape[1] == 0:
-            raise DataError(
-                f"{place}: '{name}' has shape {list(array.shape)}, observations without features. "
-                f"{remedy}"
+                f"{place}: '{name}' has shape {list(array.shape)}, but videos.jsonl has {steps} "
+                f"steps in {len(annotations.videos)} videos; expected one row a step, of at least "
+                f"one feature. {remedy}"
             )
         if array.ndim == 2 and array.dtype.kind == "f" and not np.isfinite(array).all():
-            row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
-            video, step = _owner(annotations, row)
+            row = int(np.argmin(np.isfinite(array).all(axis=1)))
+            owners = [
+                (video, step) for video in annotations.videos for step in range(len(video.steps))
+            ]
+            video, step = owners[row]
             raise DataError(
                 f"{place}: row {row} of '{name}' holds NaN, infinity or a number too large for "
                 f"float32; it belongs to video '{video.video_id}', step {step} (rows and steps "
@@ -240,94 +254,78 @@ def check_observations(
         check_array(array, shape=(steps, None), place=f"{place}, '{name}'")
     if start.shape != end.shape:
         raise DataError(
-            f"{place}: 'start' has shape {list(start.shape)} and 'end' {list(end.shape)}; both "
-            f"must be the same. {remedy}"
+            f"{place}: 'start' has shape {list(start.shape)} and 'end' {list(end.shape)}; expected "
+            f"the same. {remedy}"
         )
 
 
-def check_action_text(
-    annotations: Annotations, text: NDArray[Any], *, place: str, remedy: str
-) -> None:
-    """Check that text embeddings are finite numbers, one row an action.
+def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, remedy: str) -> None:
+    """Check that text embeddings [K, W] are finite numbers, one row an action of the taxonomy.
 
     Args:
-        annotations: Their taxonomy has K actions.
-        text: The embeddings, [K, W].
-        place: File in which they stand, for the message.
-        remedy: What to do about rows that do not fit, the last sentence of the message.
+        text: The embeddings.
+        taxonomy: The K actions.
+        place: Their file, for the message.
+        remedy: Last sentence of the message about rows that do not fit.
 
     Raises:
-        DataError: Wrong type or shape, W = 0, rows ≠ actions, NaN or infinity.
+        DataError: Wrong type or shape, NaN or infinity.
     """
-    actions = len(annotations.taxonomy.actions)
+    actions = len(taxonomy.actions)
     if text.ndim == 2 and (len(text) != actions or text.shape[1] == 0):
         raise DataError(
-            f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; each "
-            f"takes one row of at least one number. {remedy}"
+            f"{place}: has shape {list(text.shape)}, but taxonomy.json has {actions} actions; "
+            f"expected one row an action, of at least one number. {remedy}"
         )
     check_array(text, shape=(actions, None), place=place)
 
 
-def _owner(annotations: Annotations, row: int) -> tuple[Video, int]:
-    for video in annotations.videos:
-        if row < len(video.steps):
-            return video, row
-        row -= len(video.steps)
-    raise IndexError(row)
+def check_new(target: Path, name: str | None = None) -> None:
+    """Refuse a target that exists, or an empty name, before long work.
+
+    Raises:
+        DataError: The folder holds something, or the name is empty.
+    """
+    if name is not None and not name.strip():
+        raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
+    taken = target.exists() or target.is_symlink()  # a link may lead nowhere
+    if taken and (not target.is_dir() or any(target.iterdir())):
+        raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
     path = folder / "dataset.json"
     if not path.exists() and (folder / "taxonomy.json").exists():
         raise DataError(
-            f"{folder}: holds annotations but is no prepared data set (no dataset.json). Prepare "
-            f"it first: cefito data prepare custom {folder} OUT, or without features cefito data "
-            f"simulate {folder} OUT."
+            f"{folder}: holds annotations, but is not a prepared data set (no dataset.json). "
+            f"Prepare it first: cefito data prepare custom {folder} OUT, or, without features, "
+            f"cefito data simulate {folder} OUT."
         )
     value = read_json(path, "Expected a prepared data set; make one with cefito data prepare.")
-    expected = {
-        "format_version": int,
-        "name": str,
-        "observation_dim": int,
-        "provenance": dict,
-        "hashes": dict,
-    }
-    for key, kind in expected.items():
-        if (
-            not isinstance(value, dict)
-            or not isinstance(value.get(key), kind)
-            or isinstance(value[key], bool)
-        ):
+    kinds = {"name": str, "observation_dim": int, "provenance": dict, "hashes": dict}
+    for key, kind in {"format_version": int, **kinds}.items():
+        if not isinstance(value, dict) or type(value.get(key)) is not kind:
             raise DataError(
                 f"{path}: entry '{key}' is missing or not of type {kind.__name__}. {_PREPARE}"
             )
     if value["format_version"] != FORMAT_VERSION:
         raise DataError(
-            f"{path}: has format version {value['format_version']}, this cefito reads "
-            f"{FORMAT_VERSION}. {_PREPARE}"
+            f"{path}: has format version {value['format_version']}, but this version of cefito "
+            f"reads {FORMAT_VERSION}. {_PREPARE}"
         )
     return dict(value)
 
 
 def _compare_hashes(folder: Path, value: dict[str, Any], *, anew: bool) -> None:
-    """See that every file still has the content that it was written with.
-
-    Args:
-        folder: Where they lie.
-        value: Content of `dataset.json`.
-        anew: Hash every file, whether it seems unchanged or not.
-
-    Raises:
-        DataError: One has not, or has no hash.
-    """
+    """Check that every file still has the content with which it was written."""
     header, hashes = folder / "dataset.json", value["hashes"]
-    unlisted = sorted(set(_FILES) - hashes.keys())
-    if unlisted:
-        raise DataError(f"{header}: lists no hash of {unlisted[0]}. {_PREPARE}")
+    missing = sorted(set(_FILES) - hashes.keys())
+    if missing:
+        raise DataError(f"{header}: has no hash of {missing[0]}. {_PREPARE}")
     if not unsealed(value)[1]:
         raise DataError(
             f"{header}: has changed since the data set was written (its entries differ from their "
-            f"own SHA-256). {_PREPARE}"
+            f"SHA-256). {_PREPARE}"
         )
     for name, expected in hashes.items():
         path = folder / name
@@ -353,24 +351,22 @@ def write_dataset(
     """Write a prepared data set into a new folder; it appears there only when complete and valid.
 
     Args:
-        folder: Target, which must not hold anything yet.
+        folder: New folder.
         name: Name shown in tables.
         annotations: Taxonomy and videos.
         start: Observation at the start of each step, [S, E].
         end: Observation at the end of each step, [S, E].
         action_text: Text embedding of each action, [K, W].
-        provenance: Where the data came from; anything JSON holds.
+        provenance: Origin of the data, anything that JSON can hold.
 
     Raises:
-        DataError: The folder is taken, the arrays do not fit the annotations, or the disk is full.
+        DataError: The folder holds something, the arrays do not fit the annotations, or the disk is
+            full.
     """
     folder = Path(folder)
+    remedy = "Give one row a step, all of one size."
     check_observations(
-        annotations,
-        start=start,
-        end=end,
-        place=f"{folder}, observations",
-        remedy="Give one row a step, of one size.",
+        annotations, start=start, end=end, place=f"{folder}, observations", remedy=remedy
     )
     with new_folder(folder) as temporary:
         write_json(temporary / "taxonomy.json", annotations.taxonomy.to_dict())
@@ -378,33 +374,26 @@ def write_dataset(
         write_tensors(temporary / "features.safetensors", {"start": start, "end": end})
         if action_text is not None:
             check_action_text(
-                annotations,
                 action_text,
+                annotations.taxonomy,
                 place=f"{folder}, action_text",
                 remedy="Give one row an action.",
             )
-            write_tensors(temporary / "action_text.safetensors", {"action_text": action_text})
+            write_tensors(temporary / _TEXT_FILE, {"action_text": action_text})
         write_header(
             temporary, name=name, observation_dim=int(start.shape[1]), provenance=provenance
         )
         try:
-            open_dataset(temporary)
+            dataset = open_dataset(temporary)
         except DataError as problem:
             raise DataError(str(problem).replace(str(temporary), str(folder))) from problem
-    return open_dataset(folder)
+    return replace(dataset, folder=folder)
 
 
 def write_header(
     folder: Path, *, name: str, observation_dim: int, provenance: dict[str, Any]
 ) -> None:
-    """Write the `dataset.json` of a folder that holds all other files of a data set, the last one.
-
-    Args:
-        folder: The folder.
-        name: Name shown in tables.
-        observation_dim: E.
-        provenance: Where the data came from; anything JSON holds.
-    """
+    """Write the `dataset.json` of a folder that already holds all other files of a data set."""
     header = {
         "format_version": FORMAT_VERSION,
         "name": name,
@@ -415,10 +404,15 @@ def write_header(
     write_json(folder / "dataset.json", value_sealed(header))
 
 
-def verify_dataset(folder: Path | str) -> PreparedDataset:
-    """Open a prepared data set and recompute the hash of every file.
+def video_folder_entry(videos: Path | None, target: Path) -> dict[str, str]:
+    """The provenance entry of a data set's video folder, as a path relative to the data set.
 
-    Raises:
-        DataError: As `open_dataset`.
+    So both can be moved together, and a data set does not reveal where it was made.
     """
-    return open_dataset(folder, verify=True)
+    if videos is None:
+        return {}
+    try:
+        relative = os.path.relpath(videos.resolve(), target.resolve())
+    except ValueError:  # on another drive (Windows)
+        return {}
+    return {_VIDEO_FOLDER: Path(relative).as_posix()}

@@ -1,17 +1,16 @@
-"""What was done: annotated videos, read from and written to `videos.jsonl`."""
+"""Annotated videos, read from and written to `videos.jsonl`."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cefito.arrays import check_regular
-from cefito.data.taxonomy import Taxonomy, is_id
+from cefito.data.taxonomy import Task, Taxonomy, is_id
 from cefito.data.text import nfc
 from cefito.errors import DataError
 from cefito.files import write_text
@@ -47,7 +46,7 @@ class Video:
         split: "train", "val" or "test".
         task: Id of its task.
         steps: Steps in annotation order, which is not always the order of their start times.
-        in_protocol: False for videos that give no windows (in CrossTask those without a feature
+        in_protocol: False for videos that give no windows (in CrossTask, videos without a feature
             file).
     """
 
@@ -92,51 +91,34 @@ class Annotations:
         return Annotations(taxonomy=taxonomy, videos=videos)
 
 
-Check = Callable[[Video, str], None]
-"""Is told each video and its place in the file; may refuse it."""
-
-
-def read_annotations(folder: Path | str, *, check: Check | None = None) -> Annotations:
+def read_annotations(folder: Path | str) -> Annotations:
     """Read `taxonomy.json` and `videos.jsonl` of a folder.
-
-    Args:
-        folder: Where they lie.
-        check: What sources are held to beyond what data sets are.
 
     Raises:
         DataError: Something is missing, malformed or inconsistent; the message names file and line.
     """
     folder = Path(folder)
     taxonomy = Taxonomy.read(folder / "taxonomy.json")
-    videos = read_videos(folder / "videos.jsonl", taxonomy, check=check)
-    return Annotations(taxonomy=taxonomy, videos=videos)
+    return Annotations(taxonomy, read_videos(folder / "videos.jsonl", taxonomy))
 
 
-def read_videos(path: Path, taxonomy: Taxonomy, *, check: Check | None = None) -> tuple[Video, ...]:
+def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
     """Read a `videos.jsonl`, one video a line.
 
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],
-    optional "in_protocol"}. Ids are brought to Unicode's normal form C, unless two of them would
-    become one.
-
-    Args:
-        path: The file.
-        taxonomy: Its tasks and actions.
-        check: Is told each video and its line; may refuse it.
+    optional "in_protocol"}. Ids are converted to Unicode's normal form C.
 
     Raises:
         DataError: Missing file, malformed line, unknown task or action, a step that ends before it
             starts, a repeated video.
     """
-    check_regular(path, "Expected one JSON object a line, one line a video.")
+    expected = "Expected UTF-8 text, one JSON object a line, one line a video."
+    check_regular(path, expected)
     try:
         # splitlines() would also split at U+2028 inside a name
         lines = path.read_text(encoding="utf-8").split("\n")
     except (UnicodeDecodeError, OSError) as problem:
-        raise DataError(
-            f"{path}: cannot be read ({problem}). Expected UTF-8 text, one JSON object a line, one "
-            "line a video."
-        ) from problem
+        raise DataError(f"{path}: cannot be read ({problem}). {expected}") from problem
     videos: list[Video] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
@@ -145,22 +127,14 @@ def read_videos(path: Path, taxonomy: Taxonomy, *, check: Check | None = None) -
         video = _video(line, taxonomy, place=f"{path}, line {number}")
         if video.video_id in seen:
             raise DataError(
-                f"{path}, line {number}: video '{video.video_id}' stands in line "
-                f"{seen[video.video_id]} already. Remove or rename one of them."
+                f"{path}, line {number}: repeats the video '{video.video_id}' of line "
+                f"{seen[video.video_id]}. Remove or rename one of them."
             )
         seen[video.video_id] = number
-        if check is not None:
-            check(video, f"{path}, line {number}")
         videos.append(video)
     if not videos:
-        raise DataError(
-            f"{path}: holds no videos. Expected one JSON object a line, one line a video."
-        )
-    forms = Counter(nfc(video_id) for video_id in seen)
-    return tuple(
-        replace(video, video_id=nfc(video.video_id)) if forms[nfc(video.video_id)] == 1 else video
-        for video in videos
-    )
+        raise DataError(f"{path}: holds no videos. {expected}")
+    return tuple(videos)
 
 
 def write_videos(path: Path, videos: Iterable[Video]) -> None:
@@ -185,18 +159,13 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
     except (ValueError, RecursionError) as problem:
         reason = "nested too deeply" if isinstance(problem, RecursionError) else problem
         raise DataError(
-            f"{place}: not valid JSON ({reason}). Mend or remove the line."
+            f"{place}: not valid JSON ({reason}). Correct or remove the line."
         ) from problem
     try:
-        video_id, split, task, raw = (
-            value["video_id"],
-            value["split"],
-            value["task_id"],
-            value["steps"],
-        )
+        video_id, split, task = value["video_id"], value["split"], value["task_id"]
         steps = tuple(
             Step(start=_seconds(start), end=_seconds(end), action=action)
-            for start, end, action in raw
+            for start, end, action in value["steps"]
         )
         in_protocol = value.get("in_protocol", True)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
@@ -204,52 +173,47 @@ def _video(line: str, taxonomy: Taxonomy, place: str) -> Video:
             f'{place}: not a video ({problem!r}). Expected {{"video_id", "split", "task_id", '
             f'"steps": [[start_s, end_s, action_id], …]}}.'
         ) from problem
-    if not isinstance(video_id, str) or not video_id:
-        raise DataError(f"{place}: video_id is {video_id!r}; expected a name. Give the video one.")
-    if split not in SPLITS:
-        raise DataError(
-            f"{place}: split is {split!r}; expected one of {', '.join(SPLITS)}. Mend the line."
-        )
-    if not isinstance(in_protocol, bool):
-        raise DataError(
-            f"{place}: in_protocol is {in_protocol!r}; expected true or false. Mend the line."
-        )
-    if not is_id(task, len(taxonomy.tasks)):
-        raise DataError(
-            f"{place}: unknown task id {task!r}; the taxonomy has 0 to {len(taxonomy.tasks) - 1}. "
-            "Add the task there or mend the id."
-        )
+    for name, found, valid, expected in (
+        ("video_id", video_id, isinstance(video_id, str) and video_id, "a name"),
+        ("split", split, split in SPLITS, f"one of {', '.join(SPLITS)}"),
+        ("in_protocol", in_protocol, isinstance(in_protocol, bool), "true or false"),
+        (
+            "task_id",
+            task,
+            is_id(task, len(taxonomy.tasks)),
+            f"an id of the taxonomy, 0 to {len(taxonomy.tasks) - 1}",
+        ),
+    ):
+        if not valid:
+            raise DataError(f"{place}: {name} is {found!r}; expected {expected}. Correct the line.")
     for number, step in enumerate(steps):
-        _check_step(step, number, task, taxonomy, place)
-    return Video(video_id=video_id, split=split, task=task, steps=steps, in_protocol=in_protocol)
+        _check_step(
+            step, f"{place}: step {number} (counted from 0)", taxonomy.tasks[task], taxonomy
+        )
+    return Video(
+        video_id=nfc(video_id), split=split, task=task, steps=steps, in_protocol=in_protocol
+    )
 
 
 def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number of seconds")
+        raise TypeError(f"{value!r} is not a number of seconds")
     return float(value)
 
 
-def _check_step(step: Step, number: int, task: int, taxonomy: Taxonomy, place: str) -> None:
+def _check_step(step: Step, place: str, task: Task, taxonomy: Taxonomy) -> None:
     if not is_id(step.action, len(taxonomy.actions)):
         raise DataError(
-            f"{place}: step {number} (counted from 0) has the unknown action id {step.action!r}; "
-            f"the taxonomy has 0 to {len(taxonomy.actions) - 1}. Add the action there or mend the "
-            "id."
+            f"{place} has the unknown action id {step.action!r}; the taxonomy has 0 to "
+            f"{len(taxonomy.actions) - 1}. Add the action there or correct the id."
         )
-    if step.action not in taxonomy.tasks[task].actions:
+    if step.action not in task.actions:
         raise DataError(
-            f"{place}: step {number} (counted from 0) has action {step.action}, which the taxonomy "
-            f"does not list for task {task} ('{taxonomy.tasks[task].name}'). Add it there or mend "
-            "the id."
+            f"{place} has action {step.action}, which the taxonomy does not list for task "
+            f"{task.id} ('{task.name}'). Add it there or correct the id."
         )
-    if not (math.isfinite(step.start) and math.isfinite(step.end)):
+    if not (math.isfinite(step.end) and math.isfinite(step.start) and step.start <= step.end):
         raise DataError(
-            f"{place}: step {number} (counted from 0) runs from {step.start} s to {step.end} s; "
-            "expected numbers. Mend or remove it."
-        )
-    if step.end < step.start:
-        raise DataError(
-            f"{place}: step {number} (counted from 0) ends at {step.end} s, before it starts at "
-            f"{step.start} s. Mend or remove it."
+            f"{place} runs from {step.start} s to {step.end} s; expected seconds with start ≤ end. "
+            "Correct or remove it."
         )

@@ -11,7 +11,6 @@ from pathlib import Path
 from cefito.data.prepared import PreparedDataset
 from cefito.data.readers.archives import FeatureError
 from cefito.data.readers.folder import FileFolder
-from cefito.data.video_folder import video_folder
 from cefito.errors import ConfigError, DataError
 from cefito.progress import Progress, silent
 from cefito.report.schema import GalleryFrames, GalleryQuery
@@ -54,7 +53,7 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
     Raises:
         ConfigError: The folder that was given does not exist or holds no videos.
     """
-    place = folder or video_folder(dataset)
+    place = folder or dataset.video_folder
     if place is None:
         simulated = dataset.provenance.get("observations") == "simulated"
         return VideoFiles(

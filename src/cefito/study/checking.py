@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cefito.data.prepared import open_dataset, verify_dataset
+from cefito.data.prepared import open_dataset
 from cefito.errors import CefitoError, RunError
 from cefito.evaluation.records import CellFile, FailureFile
 from cefito.files import read_json
@@ -68,7 +68,7 @@ def check(path: Path | str) -> Checked:
 
 
 def _dataset(path: Path) -> Checked:
-    dataset = verify_dataset(path)
+    dataset = open_dataset(path, verify=True)
     notes = []
     if "sha256" not in read_json(path / "dataset.json", ""):
         notes.append(

@@ -218,7 +218,7 @@ def test_files_that_are_not_there(folder, tmp_path):
         assert caught.value.reason == "no features"
     with pytest.raises(
         FeatureError,
-        match=r"several files may be those of video 'v': again_v.npy, twice_v.npy. Keep one.",
+        match=r"several files may belong to video 'v': again_v.npy, twice_v.npy. Keep one.",
     ):
         folder.find(("v",))
 

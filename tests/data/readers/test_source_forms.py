@@ -74,7 +74,7 @@ def test_release_without_a_split(release):
     found = read_benchmark("crosstask", release)
     assert [video.split for video in found.annotations.videos].count("test") == 1
     assert found.notes == (
-        "videos_val.csv is not there: 30 % of the videos of each task were drawn for test.",
+        "videos_val.csv is missing: 30 % of the videos of each task were drawn for test.",
         UNPUBLISHED,
     )
 
@@ -101,7 +101,7 @@ def test_release_with_a_video_of_two_tasks(release):
         (
             "tasks_primary.txt",
             TASKS.replace("\n3\n", "\n4\n"),
-            "line 5: 3 names of steps where 4 are announced",
+            "line 5: 3 names of steps, but 4 are announced",
         ),
         (
             "tasks_primary.txt",
@@ -111,7 +111,7 @@ def test_release_with_a_video_of_two_tasks(release):
         (
             "tasks_primary.txt",
             TASKS.replace("59684", "23521"),
-            "line 7: task 23521 stands there already",
+            "line 7: task 23521 is repeated",
         ),
         ("tasks_primary.txt", "\n", "holds no tasks"),
         (
@@ -120,7 +120,7 @@ def test_release_with_a_video_of_two_tasks(release):
             r"59684_e.csv, line 1: '3,1,2'; expected step,start,end with a step from 1 to 2",
         ),
         ("annotations/59684_e.csv", "1,2\n", "line 1: '1,2'; expected step,start,end"),
-        ("annotations/59684_e.csv", "1,9,2\n", "line 1: runs from 9 s to 2 s"),
+        ("annotations/59684_e.csv", "1,9,2\n", "line 1: the step runs from '9' to '2'"),
         (
             "videos_val.csv",
             "23521\n",
@@ -235,7 +235,7 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
     found = read_benchmark("coin", coin())  # found beside the annotations
     assert found.annotations.taxonomy.names([1, 3]) == ["sip", "cook"]
     database["database"]["aa"]["annotation"][0]["label"] = "bake"
-    wrong("coin", coin(database), "action 2 is called 'bake', in the taxonomy it is 'boil'")
+    wrong("coin", coin(database), "action 2 has the name 'bake' here, but 'boil' in the taxonomy")
 
 
 @pytest.mark.parametrize(
@@ -248,17 +248,20 @@ def test_coin_with_a_taxonomy(coin, tmp_path, wrong, database):
         ),
         (
             lambda v: v["aa"]["annotation"][1].__setitem__("segment", [5]),
-            r"video 'aa', step 1 \(counted from 0\): runs from",
+            r"video 'aa', step 1 \(counted from 0\): the step runs from",
         ),
-        (lambda v: v["aa"]["annotation"][1].__setitem__("segment", [5, 4]), "runs from 5 s to 4 s"),
+        (
+            lambda v: v["aa"]["annotation"][1].__setitem__("segment", [5, 4]),
+            "the step runs from 5 to 4",
+        ),
         (lambda v: v["aa"]["annotation"][1].__setitem__("id", "x"), "not a video of COIN"),
         (
             lambda v: v["bb"]["annotation"][0].__setitem__("id", "3"),
-            "is called 'beat' here and 'boil' before",
+            "has the name 'beat' here, but 'boil' in an earlier",
         ),
         (
             lambda v: v["bb"].__setitem__("recipe_type", 1),
-            "recipe_type 1 is called 'Rug' here and 'Tea' before",
+            "recipe_type 1 has the name 'Rug' here, but 'Tea'",
         ),
         (
             lambda v: v["bb"].__setitem__("recipe_type", 10**9),
@@ -282,10 +285,8 @@ def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
         "these are annotations of crosstask, not of coin. Use cefito data prepare crosstask",
     )
     wrong("niv", coin(), "these are annotations of coin, not of niv")
-    wrong("crosstask", release, "has its own vocabulary", taxonomy=make_source(features=None))
-    wrong(
-        "niv", tmp_path / "source", "has a taxonomy.json of its own", taxonomy=tmp_path / "source"
-    )
+    wrong("crosstask", release, "have a taxonomy of their own", taxonomy=make_source(features=None))
+    wrong("niv", tmp_path / "source", "have a taxonomy of their own", taxonomy=tmp_path / "source")
     wrong(
         "niv",
         tmp_path / "nowhere.json",
@@ -293,10 +294,10 @@ def test_other_forms_are_refused(release, coin, make_source, wrong, tmp_path):
     )
     empty = tmp_path / "empty"
     empty.mkdir()
-    wrong("niv", empty, "annotations of no known form. Known forms")
+    wrong("niv", empty, "the annotations have no known form. Known forms")
     (empty / "a_train.json").write_text("[]")
-    wrong("niv", empty, "annotations of no known form")
-    wrong("niv", empty / "a_train.json", "annotations of no known form")
+    wrong("niv", empty, "the annotations have no known form")
+    wrong("niv", empty / "a_train.json", "the annotations have no known form")
     with pytest.raises(
         ConfigError, match="unknown name 'ytb'; expected one of crosstask, coin, niv"
     ):
@@ -367,8 +368,8 @@ def test_captaincook4d(cook):
         Video(video_id="2_1", split="test", task=1, steps=(Step(0, 5, 3),)),
     )
     assert found.notes == (
-        "1 steps have negative times, so were not performed, and are left out.",
-        "1 recordings stand in no split and are left out.",
+        "1 steps have negative times: not performed, so left out.",
+        "1 recordings are in no split and are left out.",
     )
 
 
@@ -380,7 +381,7 @@ def test_captaincook4d(cook):
             lambda v, _: v["1_7"]["steps"][0].__setitem__("end_time", 2),
             r"recording '1_7', step 0 \(counted from 0\)",
         ),
-        (lambda _, s: s["test"].append("1_7"), "recording '1_7' is both in train and in test"),
+        (lambda _, s: s["test"].append("1_7"), "recording '1_7' is in train and in test"),
         (lambda _, s: s.__setitem__("test", "2_1"), "not a split of recordings"),
         (lambda _, s: s.clear(), "names no recordings"),
         (

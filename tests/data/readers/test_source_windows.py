@@ -68,7 +68,7 @@ def test_windows_without_a_taxonomy(make_source, write_windows, tmp_path):
     assert taxonomy.tasks[1].actions == (2, 3, 4, 5)
     assert taxonomy.actions[4].name == "action 4"
     assert found.notes == (
-        "Window files hold no names of actions; give a taxonomy.json to have them.",
+        "Window files hold no names of actions; give a taxonomy.json to add them.",
     )
     one = read_benchmark("niv", tmp_path / "windows" / "tiny_test_T3.json")
     assert {video.split for video in one.annotations.videos} == {"test"}
@@ -131,11 +131,11 @@ def windows(make_source, write_windows, tmp_path):
         ),
         (
             lambda w: w[0]["id"]["legal_range"][1].__setitem__(0, -1),
-            "step 1: runs from -1 s to 3.5 s; expected 0 ≤ start ≤ end",
+            "step 1: the step runs from -1 to 3.5; expected seconds with 0 ≤ start ≤ end",
         ),
         (
             lambda w: w[0]["id"]["legal_range"][1].__setitem__(0, "x"),
-            "step 1: runs from 'x' to 3.5; expected seconds",
+            "step 1: the step runs from 'x' to 3.5; expected seconds",
         ),
         (
             lambda w: w[0]["id"]["legal_range"][1].__setitem__(2, 1.5),
@@ -164,20 +164,20 @@ def test_windows_of_two_horizons_that_contradict(make_source, write_windows, tmp
     wrong(
         "niv",
         tmp_path / "windows",
-        "its 4 steps of video 'b' do not follow each other in the windows of 3 steps",
+        "windows of 3 steps of video 'b' do not contain its 4 steps in a row",
     )
 
 
 def test_windows_of_one_video_in_two_splits(windows, wrong, tmp_path):
     path = windows()
     (path.parent / "tiny_test_T3.json").write_text(path.read_text())
-    wrong("niv", path.parent, r"video 'a' is in train here but in test in tiny_test_T3.json")
+    wrong("niv", path.parent, r"video 'a' is in train here, but in test in tiny_test_T3.json")
 
 
 def test_windows_need_a_split_in_their_name(windows, wrong):
     path = windows()
     path = path.rename(path.parent / "windows.json")
-    wrong("niv", path, "its name says no split; expected one of train, val or test")
+    wrong("niv", path, "must contain exactly one of train, val or test")
 
 
 def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonomy):
@@ -186,7 +186,7 @@ def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonom
     wrong(
         "niv",
         windows(),
-        "action 4 is not among those that the taxonomy lists for task 1",
+        "action 4 of video '.' is not an action of task 1",
         taxonomy=other,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cefito.data import verify_dataset
+from cefito.data import open_dataset
 from cefito.data.simulation.probe import ProbeSettings, run_probe
 from cefito.data.simulation.simulate import (
     LIKE,
@@ -44,7 +44,7 @@ def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(
 ) -> None:
     lines: list[str] = []
     calibration = simulate(source, tmp_path / "out", seed=5, progress=lines.append)
-    dataset = verify_dataset(tmp_path / "out")
+    dataset = open_dataset(tmp_path / "out", verify=True)
     assert dataset.name == calibration.dataset == "tiny-simulated"
     assert dataset.start.shape == dataset.end.shape == (35, OBSERVATION_DIM)
     assert dataset.start.dtype == np.float16
@@ -61,7 +61,7 @@ def test_prepared_data_set_is_complete_and_says_that_it_is_simulated(
 
 def test_same_seed_same_bytes_other_seed_others(source: Path, tmp_path: Path) -> None:
     results = [
-        (simulate(source, tmp_path / name, seed=seed), verify_dataset(tmp_path / name))
+        (simulate(source, tmp_path / name, seed=seed), open_dataset(tmp_path / name, verify=True))
         for name, seed in (("one", 1), ("two", 1), ("other", 2))
     ]
     assert results[0][0] == results[1][0]
@@ -83,7 +83,10 @@ def test_shared_actions_change_the_vocabulary_and_not_the_observations(
     shared = simulate(shared_source, tmp_path / "shared", shared_actions=True)
     assert (full.test, full.train, full.vocabulary) == (shared.test, shared.train, 3)
     assert shared.dataset == "tiny-3-simulated"
-    one, two = verify_dataset(tmp_path / "full"), verify_dataset(tmp_path / "shared")
+    one, two = (
+        open_dataset(tmp_path / "full", verify=True),
+        open_dataset(tmp_path / "shared", verify=True),
+    )
     assert one.hashes["features.safetensors"] == two.hashes["features.safetensors"]
     assert [len(dataset.taxonomy.actions) for dataset in (one, two)] == [8, 3]
     assert one.action_text is not None
@@ -99,7 +102,7 @@ def test_shared_actions_need_a_shared_vocabulary(source: Path, tmp_path: Path) -
 
 def test_action_text_is_optional(make_source: MakeSource, tmp_path: Path) -> None:
     simulate(make_source(features=None), tmp_path / "out")
-    assert verify_dataset(tmp_path / "out").action_text is None
+    assert open_dataset(tmp_path / "out", verify=True).action_text is None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def test_calibration_without_windows_has_no_figures(
     calibration = simulate(make_source(features=None, videos=short), tmp_path / "out")
     assert calibration.test is None
     assert calibration.train is None
-    assert verify_dataset(tmp_path / "out").provenance["calibration"]["test"] is None
+    assert open_dataset(tmp_path / "out", verify=True).provenance["calibration"]["test"] is None
     assert all(row["simulated test"] is None for row in calibration.rows())
 
 
@@ -242,4 +245,4 @@ def test_crosstask_is_as_hard_as_real_features(shared_data: Path, tmp_path: Path
     assert test.first == pytest.approx(73.0, abs=2)
     assert test.last == pytest.approx(63.0, abs=2)
     assert min(train.task, train.first, train.last) > 90
-    assert verify_dataset(tmp_path / "out").name == "crosstask-simulated"
+    assert open_dataset(tmp_path / "out", verify=True).name == "crosstask-simulated"

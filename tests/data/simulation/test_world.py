@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data import Annotations, PreparedDataset, Windows, cut_windows, verify_dataset
+from cefito.data import Annotations, PreparedDataset, Windows, cut_windows, open_dataset
 from cefito.data.simulation.world import (
     WORLD_NAME,
     WorldKnobs,
@@ -50,7 +50,7 @@ def test_same_seed_same_bytes_other_seed_others(tmp_path: Path) -> None:
 
 
 def test_prepared_folder_verifies_and_says_that_it_is_simulated(world: PreparedDataset) -> None:
-    opened = verify_dataset(world.folder)
+    opened = open_dataset(world.folder, verify=True)
     assert opened.name == WORLD_NAME == "synthetic world (simulated)"
     assert opened.observation_dim == 128
     assert opened.action_text is None

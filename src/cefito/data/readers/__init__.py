@@ -1,9 +1,7 @@
-"""Where data come from: one file a source, each turns what it finds into a prepared data set.
+"""Readers of public and own annotations, and the preparation of data sets from them.
 
-Readers of annotations (`benchmarks` with `windows_json`, `crosstask` and `coin`; `captaincook4d`;
-`table`; `read_common`) give a `Source`. `assemble` finds the features of its videos (`folder`,
-`archives`), observes their steps (`observing`, `shards`) and writes the data set. `custom` takes
-observations that are made already.
+A reader gives a `Source`; `assemble` finds the features of its videos, observes their steps and
+writes the data set. `custom` also accepts finished observations.
 """
 
 from cefito.data.readers.assemble import prepare, summary_rows

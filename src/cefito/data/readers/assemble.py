@@ -1,8 +1,8 @@
-"""From annotations and a folder of features to a prepared data set: one way for all sources.
+"""From annotations and a folder of features to a prepared data set.
 
-Videos are observed in parallel and one at a time (`shards`); the observations are then copied,
-group by group, straight into the file of the data set, so that memory does not grow with it. What
-is left out, and why, is counted in the provenance.
+Videos are observed in parallel (`shards`); the observations are then copied, group by group, into
+the file of the data set, so that memory does not grow with it. Videos and steps that are left out
+are counted in the provenance, with the reasons.
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.prepared import PreparedDataset, open_dataset, write_header
+from cefito.data.prepared import (
+    PreparedDataset,
+    check_new,
+    open_dataset,
+    video_folder_entry,
+    write_header,
+)
 from cefito.data.readers.archives import FeatureError
 from cefito.data.readers.folder import FeatureFolder
-from cefito.data.readers.observing import Beyond, check_beyond
+from cefito.data.readers.observing import Beyond
 from cefito.data.readers.shards import Job, Outcome, Recipe, make_shards, shard_tensors
 from cefito.data.readers.source import Source
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.text import nfc
-from cefito.data.video_folder import video_folder_entry
 from cefito.data.videos import Annotations, Video, write_videos
 from cefito.errors import ConfigError, DataError
 from cefito.files import new_folder, read_json, write_atomic, write_json
@@ -54,53 +59,47 @@ def prepare(
 ) -> PreparedDataset:
     """Observe the steps of annotated videos and write a prepared data set.
 
-    A preparation that was killed goes on where it stood when it is called again: finished videos
-    lie in the folder `.TARGET.work` beside the target until the data set is complete.
+    A preparation that was stopped continues when it is repeated: finished videos are kept in the
+    folder `.TARGET.work` beside the target until the data set is complete.
 
     Args:
         source: Annotations.
         features: Folder with one file of features a video, one row a second.
-        target: Folder to write, which must not hold anything yet.
-        name: Name shown in tables; by default that of the taxonomy.
-        beyond: What becomes of steps whose rounded end is not below the number of rows: `drop`,
-            `rewrite` or `error`. Under `drop` and `error` the last steps of a video are kept where
-            all end within half a second behind the rows.
+        target: New folder to write.
+        name: Name shown in tables; by default the one of the taxonomy.
+        beyond: Policy for steps whose rounded end is not below the number of rows: `drop`,
+            `rewrite` or `error`. Under `drop` and `error` the last steps of a video are kept if all
+            end within half a second after the rows.
         seconds: Rows in one observation, odd: 3 for the published benchmarks.
-        precision: Type in which observations are stored, float16 or float32.
+        precision: Stored type of the observations, float16 or float32.
         workers: Threads.
-        videos: Folder of the videos that the features are of; the data set says where it lies, so
-            that frames can be shown.
-        progress: Hears of finished videos.
+        videos: Folder of the videos themselves, recorded in the data set so that frames can be
+            shown.
+        progress: Shows finished videos.
 
     Returns:
-        The data set. `provenance["preparation"]` says what was left out; `summary_rows` makes a
-        table of it.
+        The data set. `provenance["preparation"]` lists what was left out, `summary_rows` as a
+        table.
 
     Raises:
-        ConfigError: A setting that cannot be.
+        ConfigError: A setting out of range.
         DataError: No video could be used, a step is beyond the features under `error`, or the
-            target is taken or cannot be written.
+            target exists already or cannot be written.
     """
-    features = Path(features)
-    check_beyond(beyond)
-    if precision not in PRECISIONS:
+    features, target = Path(features), Path(target)
+    if beyond not in get_args(Beyond) or precision not in PRECISIONS:
         raise ConfigError(
-            f"precision: unknown type {precision!r}; expected one of {', '.join(PRECISIONS)}."
+            f"beyond: {beyond!r}, precision: {precision!r}; expected one of "
+            f"{', '.join(get_args(Beyond))}, and one of {', '.join(PRECISIONS)}."
         )
     if seconds < 1 or seconds % 2 == 0 or workers < 1:
         raise ConfigError(
             f"seconds: {seconds}, workers: {workers}; expected an odd number of seconds and at "
             "least one worker."
         )
-    if name is not None and not name.strip():
-        raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
-    target = Path(target)
-    taken = target.exists() or target.is_symlink()  # a link may lead nowhere
-    if taken and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
-    Taxonomy.from_dict(
-        source.annotations.taxonomy.to_dict(), place=", ".join(str(path) for path in source.files)
-    )
+    check_new(target, name)
+    place = ", ".join(str(path) for path in source.files)
+    Taxonomy.from_dict(source.annotations.taxonomy.to_dict(), place=place)
     recipe = Recipe(beyond=beyond, seconds=seconds, precision=precision)
     jobs, missing, notes = _jobs(source, FeatureFolder(features))
     source = replace(source, notes=(*source.notes, *notes))
@@ -116,23 +115,28 @@ def prepare(
                 f"{features}: none of the {len(source.annotations.videos)} videos can be used; the "
                 f"first: {refused[0][2] if refused else 'there are none'}"
             )
-        dataset = _write(
-            target,
-            source,
-            used,
-            width=width,
-            recipe=recipe,
-            name=name,
-            preparation=_account(source, Path(features), used, refused, beyond),
-            made_with=_made_with(features),
-            videos=None if videos is None else Path(videos),
-        )
+        provenance = {
+            "observations": (
+                f"features of {seconds} s around the rounded start and end of each step, "
+                f"concatenated, stored as {precision}"
+            ),
+            "observed": {
+                "seconds": seconds,
+                "precision": precision,
+                "features": _made_with(features),
+            },
+            "source": {"kind": source.form, "files": [path.name for path in source.files]},
+            "preparation": _account(source, features, used, refused, beyond),
+            **video_folder_entry(None if videos is None else Path(videos), target),
+            "cefito": version("cefito"),
+        }
+        dataset = _write(target, source, used, width, precision, name, provenance)
         shutil.rmtree(work, ignore_errors=True)
         return dataset
     except OSError as problem:
         raise DataError(
             f"{target}: could not be written ({problem.strerror or problem}). Free some disk space "
-            "or choose another folder; what is finished is kept."
+            "or choose another folder; finished videos are kept."
         ) from problem
     finally:
         if work.is_dir() and not any(work.iterdir()):
@@ -147,10 +151,8 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
     ]
     beyond = preparation["beyond"]
     if beyond["steps"]:
-        what = {
-            "drop": "steps beyond the features, dropped",
-            "rewrite": "steps beyond the features, rewritten",
-        }[beyond["policy"]]
+        changed = {"drop": "dropped", "rewrite": "rewritten"}[beyond["policy"]]
+        what = f"steps beyond the features, {changed}"
         rows.append([what, len(beyond["videos"]), beyond["steps"], beyond["videos"][0]])
     return rows + [
         [f"left out: {entry['reason']}", len(entry["videos"]), entry["steps"], entry["example"]]
@@ -158,56 +160,52 @@ def summary_rows(dataset: PreparedDataset) -> list[list[object]]:
     ]
 
 
-_Refused = tuple[Video, str, str]
+_Refused = tuple[Video, str, str]  # video, reason, the reason as a sentence
 
 
 def _jobs(source: Source, folder: FeatureFolder) -> tuple[list[Job], list[_Refused], list[str]]:
-    """Videos with their files, those without with the reason, and notes on the files."""
+    """Videos with their files, videos without one, and notes on the files."""
     found: list[tuple[Job, str]] = []
     missing: list[_Refused] = []
+    longest: dict[Path, str] = {}
     for video in source.annotations.videos:
         try:
             if not video.steps:
                 raise FeatureError("no steps", f"video '{video.video_id}' has no annotated steps.")
             path, name = folder.find(source.names.get(video.video_id, (video.video_id,)))
-            found.append((Job(video=video, path=path), name))
         except FeatureError as problem:
             missing.append((video, problem.reason, str(problem)))
-    longest: dict[
-        Path, str
-    ] = {}  # a file found by parts of its name belongs to the video that has most of it
-    for job, name in found:
-        longest[job.path] = max(longest.get(job.path, ""), name, key=len)
-    for job, name in found:
+            continue
+        found.append((Job(video=video, path=path), name))
+        longest[path] = max(longest.get(path, ""), name, key=len)
+    jobs: list[Job] = []
+    partial: list[Job] = []
+    for job, name in found:  # a file belongs to the video that shares most of its name
         if len(name) < len(longest[job.path]):
-            missing.append(
-                (
-                    job.video,
-                    "no features",
-                    f"{job.path}: is that of '{longest[job.path]}', and there is no other file for "
-                    f"video '{job.video.video_id}'.",
-                )
+            detail = (
+                f"{job.path}: belongs to '{longest[job.path]}', and there is no other file for "
+                f"video '{job.video.video_id}'."
             )
-    kept = [(job, name) for job, name in found if len(name) == len(longest[job.path])]
-    parts = [job for job, name in kept if name != nfc(job.path.stem)]
+            missing.append((job.video, "no features", detail))
+            continue
+        jobs.append(job)
+        if name != nfc(job.path.stem):
+            partial.append(job)
     notes = (
         [
-            f"{len(parts)} videos have files that bear more than their names, the first is "
-            f"'{parts[0].video.video_id}' with {parts[0].path.name}."
+            f"{len(partial)} videos were matched with files of longer names, for example "
+            f"'{partial[0].video.video_id}' with {partial[0].path.name}."
         ]
-        if parts
+        if partial
         else []
     )
-    return [job for job, _ in kept], missing, notes
+    return jobs, missing, notes
 
 
 def _usable(
     jobs: Sequence[Job], outcomes: Sequence[Outcome]
 ) -> tuple[list[tuple[Job, Outcome]], list[_Refused], int]:
-    """Videos that can be used, the others with the reason, and the width that all must have.
-
-    That is the commonest width.
-    """
+    """Videos with the commonest width, the others with the reason, and that width."""
     widths = Counter(outcome.width for outcome in outcomes if not outcome.reason)
     width = min(widths, key=lambda size: (-widths[size], size), default=0)
     used: list[tuple[Job, Outcome]] = []
@@ -216,14 +214,11 @@ def _usable(
         if outcome.reason:
             refused.append((job.video, outcome.reason, outcome.detail))
         elif outcome.width != width:
-            refused.append(
-                (
-                    job.video,
-                    "wrong dimension",
-                    f"{job.path}: gives observations of {outcome.width} numbers, most videos give "
-                    f"{width}. Extract it with the same model.",
-                )
+            detail = (
+                f"{job.path}: gives observations of {outcome.width} numbers, most videos give "
+                f"{width}. Extract it with the same model."
             )
+            refused.append((job.video, "wrong dimension", detail))
         else:
             used.append((job, outcome))
     return used, refused, width
@@ -237,18 +232,24 @@ def _account(
     beyond: Beyond,
 ) -> dict[str, Any]:
     changed = [(job, outcome) for job, outcome in used if outcome.beyond]
-    clamped = [(job, outcome) for job, outcome in used if outcome.clamped]
-    reasons = dict.fromkeys(reason for _, reason, _ in refused)
+    clamped = [job.video.video_id for job, outcome in used if outcome.clamped]
+    clamped_steps = sum(outcome.clamped for _, outcome in used)
+    notes = list(source.notes)
+    if clamped:
+        notes.append(
+            f"{clamped_steps} steps of {len(clamped)} videos end with the features or up to half a "
+            "second after them and were observed at the last row; the first video is "
+            f"'{clamped[0]}'."
+        )
     left_out = []
-    for reason in reasons:
+    for reason in dict.fromkeys(reason for _, reason, _ in refused):
         members = [(video, detail) for video, why, detail in refused if why == reason]
+        example = members[0][1].replace(f"{folder}/", "").replace(str(folder), folder.name)
         left_out.append(
             {
                 "reason": reason,
                 "steps": sum(len(video.steps) for video, _ in members),
-                "example": members[0][1]
-                .replace(f"{folder}/", "")
-                .replace(str(folder), folder.name),
+                "example": example,
                 "videos": [video.video_id for video, _ in members],
             }
         )
@@ -263,36 +264,21 @@ def _account(
             "steps": sum(outcome.beyond for _, outcome in changed),
             "videos": [job.video.video_id for job, _ in changed],
         },
-        "clamped": {
-            "steps": sum(outcome.clamped for _, outcome in clamped),
-            "videos": [job.video.video_id for job, _ in clamped],
-        },
+        "clamped": {"steps": clamped_steps, "videos": clamped},
         "left_out": left_out,
-        "notes": [*source.notes, *_clamped_note(clamped)],
+        "notes": notes,
     }
 
 
-def _clamped_note(clamped: Sequence[tuple[Job, Outcome]]) -> list[str]:
-    if not clamped:
-        return []
-    return [
-        f"{sum(outcome.clamped for _, outcome in clamped)} steps of {len(clamped)} videos end with "
-        "the features or up to half a second behind them and were observed at the last row; the "
-        f"first video is '{clamped[0][0].video.video_id}'."
-    ]
-
-
 def _made_with(features: Path) -> dict[str, Any] | None:
-    """What `cefito extract` says that the features were made with; None where others made them."""
-    path = Path(features) / "extract.json"
+    """The record that `cefito extract` leaves beside features; None for features of others."""
+    path = features / "extract.json"
     if not path.exists():
         return None
-    value = read_json(path, "Extract the features again, or remove this file.")
+    remedy = "Extract the features again, or remove this file."
+    value = read_json(path, remedy)
     if not isinstance(value, dict):
-        raise DataError(
-            f"{path}: does not say what the features were made with. Extract them again, or remove "
-            "this file."
-        )
+        raise DataError(f"{path}: is not a record of an extraction. {remedy}")
     return value
 
 
@@ -300,50 +286,33 @@ def _write(
     target: Path,
     source: Source,
     used: Sequence[tuple[Job, Outcome]],
-    *,
     width: int,
-    recipe: Recipe,
+    precision: str,
     name: str | None,
-    preparation: dict[str, Any],
-    made_with: dict[str, Any] | None,
-    videos: Path | None,
+    provenance: dict[str, Any],
 ) -> PreparedDataset:
-    used_videos = tuple(
+    videos = tuple(
         replace(job.video, steps=tuple(job.video.steps[place] for place in outcome.kept))
         for job, outcome in used
     )
-    annotations = Annotations(taxonomy=source.annotations.taxonomy, videos=used_videos)
+    annotations = Annotations(taxonomy=source.annotations.taxonomy, videos=videos)
     with new_folder(target) as folder:
         write_json(folder / "taxonomy.json", annotations.taxonomy.to_dict())
-        write_videos(folder / "videos.jsonl", used_videos)
+        write_videos(folder / "videos.jsonl", videos)
         _write_observations(
             folder / "features.safetensors",
             shard_tensors([outcome for _, outcome in used]),
             shape=(annotations.step_count, width),
-            precision=recipe.precision,
+            precision=precision,
         )
         write_header(
             folder,
             name=name or annotations.taxonomy.dataset,
             observation_dim=width,
-            provenance={
-                "observations": (
-                    f"features of {recipe.seconds} s around the rounded start and end of each "
-                    f"step, concatenated, stored as {recipe.precision}"
-                ),
-                "observed": {
-                    "seconds": recipe.seconds,
-                    "precision": recipe.precision,
-                    "features": made_with,
-                },
-                "source": {"kind": source.form, "files": [path.name for path in source.files]},
-                "preparation": preparation,
-                **video_folder_entry(videos, target),
-                "cefito": version("cefito"),
-            },
+            provenance=provenance,
         )
-        open_dataset(folder)
-    return open_dataset(target)
+        dataset = open_dataset(folder)
+    return replace(dataset, folder=target)
 
 
 def _write_observations(
@@ -353,10 +322,7 @@ def _write_observations(
     shape: tuple[int, int],
     precision: str,
 ) -> None:
-    """Write `start` and `end` as a safetensors file while they come.
-
-    Only what comes at once is in memory.
-    """
+    """Write `start` and `end` as a safetensors file, one video in memory at a time."""
     size = shape[0] * shape[1] * np.dtype(precision).itemsize
     header = json.dumps(
         {

@@ -1,17 +1,16 @@
 """The published benchmarks CrossTask, COIN and NIV, in any public form of their annotations.
 
-Known forms, told apart by content: the window files of the unified protocol, CrossTask's release,
-COIN's JSON, and the common form (taxonomy.json and videos.jsonl).
+The form is recognised by content: window files of the unified protocol, CrossTask's release, COIN's
+JSON, or the common form (taxonomy.json and videos.jsonl).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from cefito.data.readers.coin import is_coin, read_coin
 from cefito.data.readers.crosstask import find_release, read_release
-from cefito.data.readers.source import Source, read_common, read_taxonomy
+from cefito.data.readers.source import Source, read_common
 from cefito.data.readers.windows_json import is_windows, read_windows
 from cefito.data.taxonomy import Taxonomy
 from cefito.errors import ConfigError, DataError
@@ -30,76 +29,62 @@ _FORMS = (
 def read_benchmark(
     benchmark: str, annotations: Path | str, *, taxonomy: Path | str | None = None
 ) -> Source:
-    """Read a benchmark's annotations, whichever public form they have.
+    """Read a benchmark's annotations in any of their public forms.
 
     Args:
         benchmark: crosstask, coin or niv.
         annotations: File or folder in one of the public forms.
-        taxonomy: A taxonomy.json, for annotations that have no names of actions; one that lies with
-            them is found.
+        taxonomy: A taxonomy.json for window files, which hold no names of actions; by default one
+            beside them is used.
 
     Raises:
         ConfigError: An unknown benchmark.
-        DataError: An unknown form, another benchmark's, or malformed content.
+        DataError: An unknown form, another benchmark's annotations, or malformed content.
     """
-    annotations = Path(annotations)
-    taxonomy = None if taxonomy is None else Path(taxonomy)
+    place = Path(annotations)
     if benchmark not in BENCHMARKS:
         raise ConfigError(
             f"benchmark: unknown name {benchmark!r}; expected one of {', '.join(BENCHMARKS)}."
         )
-    if annotations.is_dir():
-        return _from_folder(benchmark, annotations, taxonomy)
-    return _from_files(
-        benchmark,
-        [(annotations, read_json(annotations, _FORMS))],
-        read_taxonomy(taxonomy, annotations.parent),
-        annotations,
-    )
-
-
-def _from_folder(benchmark: str, folder: Path, taxonomy: Path | None) -> Source:
-    if (folder / "taxonomy.json").is_file() and (folder / "videos.jsonl").is_file():
-        if taxonomy is not None:
+    folder = place if place.is_dir() else place.parent
+    if place.is_dir():
+        release = find_release(place)
+        common = (place / "taxonomy.json").is_file() and (place / "videos.jsonl").is_file()
+        if taxonomy is not None and (common or release is not None):
             raise DataError(
-                f"{folder}: has a taxonomy.json of its own; give no other one.", setting="taxonomy"
-            )
-        return read_common(folder)
-    release = find_release(folder)
-    if release is not None:
-        _only("crosstask", benchmark, release)
-        if taxonomy is not None:
-            raise DataError(
-                f"{release}: CrossTask's release has its own vocabulary; give no other one.",
+                f"{place}: these annotations have a taxonomy of their own. Do not give another "
+                "one.",
                 setting="taxonomy",
             )
-        return read_release(release)
-    files = [
-        (path, read_json(path, _FORMS))
-        for path in sorted(folder.glob("*.json"))
-        if path.name != "taxonomy.json"
-    ]
-    known = [(path, content) for path, content in files if is_windows(content) or is_coin(content)]
-    return _from_files(benchmark, known, read_taxonomy(taxonomy, folder), folder)
+        if common:
+            return read_common(place)
+        if release is not None:
+            _check_benchmark("crosstask", benchmark, release)
+            return read_release(release)
+    paths = sorted(place.glob("*.json")) if place.is_dir() else [place]
+    files = [(path, read_json(path, _FORMS)) for path in paths if path.name != "taxonomy.json"]
+    windows = [(path, content) for path, content in files if is_windows(content)]
+    database = [(path, content) for path, content in files if is_coin(content)]
+    vocabulary = _taxonomy(None if taxonomy is None else Path(taxonomy), folder)
+    if windows and not database:
+        return read_windows(windows, dataset=benchmark, taxonomy=vocabulary)
+    if len(database) == 1 and not windows:
+        _check_benchmark("coin", benchmark, database[0][0])
+        return read_coin(*database[0], taxonomy=vocabulary)
+    found = "several forms" if database else "no known form"
+    raise DataError(f"{place}: the annotations have {found}. {_FORMS}")
 
 
-def _from_files(
-    benchmark: str, files: list[tuple[Path, Any]], taxonomy: Taxonomy | None, place: Path
-) -> Source:
-    if files and all(is_windows(content) for _, content in files):
-        return read_windows(files, dataset=benchmark, taxonomy=taxonomy)
-    if len(files) == 1 and is_coin(files[0][1]):
-        _only("coin", benchmark, files[0][0])
-        return read_coin(*files[0], taxonomy=taxonomy)
-    raise DataError(
-        f"{place}: annotations of no known form{', or of several' if len(files) > 1 else ''}. "
-        f"{_FORMS}"
-    )
+def _taxonomy(given: Path | None, folder: Path) -> Taxonomy | None:
+    if given is not None:
+        return Taxonomy.read(given / "taxonomy.json" if given.is_dir() else given)
+    beside = folder / "taxonomy.json"
+    return Taxonomy.read(beside) if beside.is_file() else None
 
 
-def _only(form: str, benchmark: str, place: Path) -> None:
-    if form != benchmark:
+def _check_benchmark(found: str, benchmark: str, place: Path) -> None:
+    if found != benchmark:
         raise DataError(
-            f"{place}: these are annotations of {form}, not of {benchmark}. Use cefito data "
-            f"prepare {form}."
+            f"{place}: these are annotations of {found}, not of {benchmark}. Use cefito data "
+            f"prepare {found}."
         )

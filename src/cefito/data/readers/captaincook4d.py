@@ -1,9 +1,6 @@
 """CaptainCook4D: its complete step annotations and a split of its recordings.
 
-Annotations are {recording: {"activity_id", "activity_name", "steps": [{"step_id", "description",
-"start_time", "end_time", "has_errors"}]}}; a step whose two times are negative was not performed
-and is left out. The split is {"train": [recordings], "val": […], "test": […]}. Steps stand in the
-order of their start times. Features are rows a second of any model.
+A step with negative times was not performed and is left out. Steps are sorted by their start times.
 """
 
 from __future__ import annotations
@@ -30,15 +27,12 @@ _SPLIT_SHAPE = 'Expected {"train": [recordings], "val": […], "test": […]}.'
 
 
 def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
-    """Read the step annotations and the split.
-
-    Recordings that stand in no split are left out, and counted in a note.
+    """Read the step annotations and the split; recordings in no split are left out with a note.
 
     Raises:
         DataError: Missing or malformed files, a recording in two splits.
     """
-    annotations = Path(annotations)
-    split = Path(split)
+    annotations, split = Path(annotations), Path(split)
     value = read_json(annotations, _SHAPE)
     if not isinstance(value, dict) or not value:
         raise DataError(f"{annotations}: not CaptainCook4D's step annotations. {_SHAPE}")
@@ -48,7 +42,7 @@ def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
         for recording, entry in value.items()
     }
     taxonomy, actions, tasks = _taxonomy(entries)
-    videos, errors = [], 0
+    videos, skipped = [], 0
     for recording, (activity, _, steps) in entries.items():
         if recording not in split_of:
             continue
@@ -58,7 +52,7 @@ def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
                 continue
             place = f"{annotations}, recording '{recording}', step {number} (counted from 0)"
             made.append(make_step(start, end, actions[step], place=place))
-        errors += len(steps) - len(made)
+        skipped += len(steps) - len(made)
         videos.append(
             Video(
                 video_id=recording,
@@ -73,23 +67,20 @@ def read_captaincook4d(annotations: Path | str, split: Path | str) -> Source:
             f"{_SPLIT_SHAPE}"
         )
     found = Annotations(taxonomy=taxonomy, videos=tuple(videos))
-    repeats = check_repeats(found, lambda _: str(annotations))
+    repeats = check_repeats(found, annotations)
     in_order = tuple(
         replace(video, steps=tuple(sorted(video.steps, key=lambda step: (step.start, step.end))))
         for video in videos
     )
-    notes = (
-        [f"{errors} steps have negative times, so were not performed, and are left out."]
-        if errors
-        else []
-    )
+    notes = []
+    if skipped:
+        notes.append(f"{skipped} steps have negative times: not performed, so left out.")
     if len(videos) < len(entries):
-        notes.append(f"{len(entries) - len(videos)} recordings stand in no split and are left out.")
+        notes.append(f"{len(entries) - len(videos)} recordings are in no split and are left out.")
     return Source(
         annotations=replace(found, videos=in_order),
         form="CaptainCook4D's step annotations",
         files=(annotations, split),
-        names={},
         notes=(*notes, *repeats),
     )
 
@@ -114,10 +105,7 @@ def _entry(entry: Any, place: str) -> _Entry:
 
 
 def _taxonomy(entries: dict[str, _Entry]) -> tuple[Taxonomy, dict[int, int], dict[int, int]]:
-    """The vocabulary, and the ids in it of the published step and activity ids.
-
-    Steps of a recipe stand together.
-    """
+    """The taxonomy, and its ids of the published step and activity ids."""
     names: dict[int, str] = {}
     activities: dict[int, str] = {}
     owned: dict[int, set[int]] = defaultdict(set)
@@ -156,8 +144,8 @@ def _split(path: Path) -> dict[str, str]:
         for recording in (nfc(str(member)) for member in members):
             if found.setdefault(recording, split) != split:
                 raise DataError(
-                    f"{path}: recording '{recording}' is both in {found[recording]} and in "
-                    f"{split}. Keep it in one."
+                    f"{path}: recording '{recording}' is in {found[recording]} and in {split}. "
+                    "Keep it in one of them."
                 )
     if not found:
         raise DataError(f"{path}: names no recordings. {_SPLIT_SHAPE}")

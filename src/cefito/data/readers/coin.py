@@ -1,11 +1,7 @@
-"""COIN's own JSON.
+"""COIN's own JSON: {"database": {VIDEO: {"class", "recipe_type", "subset", "annotation": […]}}}.
 
-Its form is {"database": {VIDEO: {"class", "recipe_type", "subset", "annotation": [{"id", "segment",
-"label"}]}}}.
-
-A task is a `recipe_type`, an action an `id`. Ids of actions that begin with 1 are lowered by 1;
-with a taxonomy, names are compared, so that a shift cannot go unnoticed. Ids that never occur keep
-their place under a made-up name.
+A task is a `recipe_type`, an action an `id` of "annotation": [{"id", "segment", "label"}]. Action
+ids that begin with 1 are lowered by 1. Ids that never occur keep their place under a made-up name.
 """
 
 from __future__ import annotations
@@ -40,19 +36,17 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
     Args:
         path: The file, for messages.
         value: Its parsed content.
-        taxonomy: The vocabulary; without one it is derived, and a task owns the actions that occur
+        taxonomy: The vocabulary; if None it is derived, and each task owns the actions that occur
             in it.
 
     Raises:
-        DataError: A video is malformed, ids and names contradict each other; the message names the
-            video.
+        DataError: A video is malformed, or ids and names contradict each other.
     """
-    database = value["database"]
-    entries = {nfc(video): _entry(video, entry, path) for video, entry in database.items()}
-    lowest = min(
-        (action for _, _, _, steps in entries.values() for action, _, _ in steps), default=1
-    )
-    base = 0 if lowest == 0 else 1
+    entries = {nfc(video): _entry(video, entry, path) for video, entry in value["database"].items()}
+    ids = [action for _, _, _, steps in entries.values() for action, _, _ in steps]
+    if not ids:
+        raise DataError(f"{path}: holds no annotated steps. {_SHAPE}")
+    base = 0 if min(ids) == 0 else 1
     action_names: dict[int, str] = {}
     task_names: dict[int, str] = {}
     owned: dict[int, set[int]] = defaultdict(set)
@@ -60,44 +54,39 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
     for video, (task, task_name, split, raw) in entries.items():
         place = f"{path}, video '{video}'"
         _name(task_names, task, task_name, "recipe_type", place)
-        for action, name, _ in raw:
+        steps = []
+        for number, (action, name, segment) in enumerate(raw):
             _name(action_names, action - base, name, "step id (less 1)", place)
             owned[task].add(action - base)
-        steps = tuple(
-            make_step(
-                *_pair(segment), action - base, place=f"{place}, step {number} (counted from 0)"
-            )
-            for number, (action, _, segment) in enumerate(raw)
-        )
-        videos.append(Video(video_id=video, split=split, task=task, steps=steps))
-    if not action_names:
-        raise DataError(f"{path}: holds no annotated steps. {_SHAPE}")
+            pair = isinstance(segment, list) and len(segment) == 2
+            start, end = segment if pair else (segment, None)
+            step_place = f"{place}, step {number} (counted from 0)"
+            steps.append(make_step(start, end, action - base, place=step_place))
+        videos.append(Video(video_id=video, split=split, task=task, steps=tuple(steps)))
     if taxonomy is None:
         taxonomy = Taxonomy(
             dataset="coin",
             tasks=tuple(
                 Task(id=number, name=name, actions=tuple(sorted(owned.get(number, ()))))
-                for number, name in enumerate(padded(task_names, kind="task", place=str(path)))
+                for number, name in enumerate(padded(task_names, kind="task", place=path))
             ),
             actions=tuple(
                 Action(id=number, name=name)
-                for number, name in enumerate(padded(action_names, kind="action", place=str(path)))
+                for number, name in enumerate(padded(action_names, kind="action", place=path))
             ),
         )
     else:
-        _agree(taxonomy, task_names, action_names, owned, path)
-    names: dict[str, tuple[str, ...]] = {
-        video: (f"{task_name}_{task}_{video}", video)
-        for video, (task, task_name, _, _) in entries.items()
-    }
+        _check_taxonomy(taxonomy, task_names, action_names, owned, path)
     annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
-    repeats = check_repeats(annotations, lambda _: str(path))
     return Source(
         annotations=annotations,
         form="COIN's annotations",
         files=(path,),
-        names=names,
-        notes=(*repeats, UNPUBLISHED),
+        names={
+            video: (f"{task_name}_{task}_{video}", video)
+            for video, (task, task_name, _, _) in entries.items()
+        },
+        notes=(*check_repeats(annotations, path), UNPUBLISHED),
     )
 
 
@@ -118,19 +107,11 @@ def _entry(video: str, entry: Any, path: Path) -> tuple[int, str, str, _Raw]:
         ) from problem
 
 
-def _pair(segment: Any) -> tuple[Any, Any]:
-    return (
-        (segment[0], segment[1])
-        if isinstance(segment, list) and len(segment) == 2
-        else (segment, None)
-    )
-
-
 def _name(names: dict[int, str], number: int, name: str, kind: str, place: str) -> None:
     if names.setdefault(number, name) != name:
         raise DataError(
-            f"{place}: {kind} {number} is called '{name}' here and '{names[number]}' before. Mend "
-            "one of them."
+            f"{place}: {kind} {number} has the name '{name}' here, but '{names[number]}' in an "
+            "earlier video. Correct one of them."
         )
 
 
@@ -138,28 +119,30 @@ def _letters(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum())
 
 
-def _agree(
+def _check_taxonomy(
     taxonomy: Taxonomy,
     tasks: dict[int, str],
     actions: dict[int, str],
     owned: dict[int, set[int]],
     path: Path,
 ) -> None:
+    """Refuse a taxonomy with other names or actions, so that shifted ids are noticed."""
+    remedy = "Give the taxonomy of these annotations, or none."
     for kind, entries, found in (
         ("task", taxonomy.tasks, tasks),
         ("action", taxonomy.actions, actions),
     ):
         for number, name in found.items():
-            known = entries[number].name if 0 <= number < len(entries) else None
-            if known is None or _letters(known) != _letters(name):
+            known = entries[number].name if 0 <= number < len(entries) else ""
+            if _letters(known) != _letters(name):
                 raise DataError(
-                    f"{path}: {kind} {number} is called '{name}', in the taxonomy it is {known!r}. "
-                    "Give the taxonomy of these annotations, or none."
+                    f"{path}: {kind} {number} has the name '{name}' here, but '{known}' in the "
+                    f"taxonomy. {remedy}"
                 )
     for task, members in owned.items():
         extra = members - set(taxonomy.tasks[task].actions)
         if extra:
             raise DataError(
-                f"{path}: action {min(extra)} occurs in task {task}, for which the taxonomy does "
-                "not list it. Give the taxonomy of these annotations, or none."
+                f"{path}: action {min(extra)} occurs in task {task}, but the taxonomy does not "
+                f"list it there. {remedy}"
             )

@@ -1,10 +1,7 @@
-"""CrossTask as released.
+"""CrossTask's release: `tasks_primary.txt`, `annotations/TASK_VIDEO.csv` and `videos_val.csv`.
 
-That is `tasks_primary.txt`, `annotations/TASK_VIDEO.csv`, and `videos_val.csv` with the test
-videos.
-
-Actions belong to one task each, in the order of the file (133 of them); actions of equal names
-share an id in the second vocabulary (105).
+Each action belongs to one task, in the order of the file (133 actions); actions of equal names
+share an id in the second vocabulary (105). `videos_val.csv` lists the test videos.
 """
 
 from __future__ import annotations
@@ -14,13 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from cefito.arrays import check_regular
-from cefito.data.readers.source import (
-    UNPUBLISHED,
-    Source,
-    check_repeats,
-    draw_split,
-    make_step,
-)
+from cefito.data.readers.source import UNPUBLISHED, Source, check_repeats, draw_split, make_step
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.text import nfc
 from cefito.data.videos import Annotations, Video
@@ -28,7 +19,7 @@ from cefito.errors import DataError
 
 __all__ = ["find_release", "read_release"]
 
-TASKS, SPLIT = "tasks_primary.txt", "videos_val.csv"
+_TASKS, _SPLIT = "tasks_primary.txt", "videos_val.csv"
 _BLOCKS = (
     "Expected blocks of five lines: task id, title, address, number of steps, names of the steps "
     "with commas between."
@@ -36,9 +27,9 @@ _BLOCKS = (
 
 
 def find_release(folder: Path) -> Path | None:
-    """The folder with `tasks_primary.txt`, this one or one in it; None where there is none."""
+    """Find the folder with `tasks_primary.txt`, this one or one directly in it."""
     for place in (folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())):
-        if (place / TASKS).is_file():
+        if (place / _TASKS).is_file():
             return place
     return None
 
@@ -46,22 +37,21 @@ def find_release(folder: Path) -> Path | None:
 def read_release(folder: Path) -> Source:
     """Read CrossTask's release.
 
-    Videos of `videos_val.csv` are test, the others train; without that file 30 % of each task are
-    drawn for test. Annotations of tasks that are not primary are passed over. A video annotated for
-    two tasks becomes two, TASK_VIDEO each. Steps that stand twice are kept, as published
-    windows hold them.
+    Without `videos_val.csv`, 30 % of the videos of each task are drawn for test. Annotations of
+    tasks that are not primary are ignored. A video annotated for two tasks becomes two videos,
+    TASK_VIDEO each.
 
     Raises:
-        DataError: Something is missing or malformed; the message names file and line.
+        DataError: A file is missing or malformed; the message names file and line.
     """
-    taxonomy, places = _tasks(folder / TASKS)
+    taxonomy, places = _tasks(folder / _TASKS)
     place = folder / "annotations"
     if not place.is_dir():
         raise DataError(
-            f"{place}: no such folder. Expected TASK_VIDEO.csv files in it, as CrossTask's "
-            "release has."
+            f"{place}: no such folder. Expected the TASK_VIDEO.csv files of CrossTask's release in "
+            "it."
         )
-    held = _test_videos(folder / SPLIT)
+    held = _test_videos(folder / _SPLIT)
     videos: list[Video] = []
     names: dict[str, tuple[str, ...]] = {}
     members = [path for path in sorted(place.glob("*_*.csv")) if path.stem.split("_")[0] in places]
@@ -80,26 +70,25 @@ def read_release(folder: Path) -> Source:
         videos.append(Video(video_id=video, split=split, task=task, steps=steps))
     if not videos:
         raise DataError(
-            f"{place}: holds no TASK_VIDEO.csv of the {len(places)} tasks in {TASKS}. Unpack "
+            f"{place}: holds no TASK_VIDEO.csv file of the {len(places)} tasks in {_TASKS}. Unpack "
             "the release again."
         )
-    notes = (
-        (UNPUBLISHED,)
-        if held is not None
-        else (
-            f"{SPLIT} is not there: 30 % of the videos of each task were drawn for test.",
-            UNPUBLISHED,
+    drawn = held is None
+    files = [folder / _TASKS] if drawn else [folder / _TASKS, folder / _SPLIT]
+    notes = [UNPUBLISHED]
+    if drawn:
+        notes.insert(
+            0, f"{_SPLIT} is missing: 30 % of the videos of each task were drawn for test."
         )
-    )
     annotations = Annotations(
-        taxonomy=taxonomy, videos=tuple(videos) if held is not None else draw_split(videos)
+        taxonomy=taxonomy, videos=draw_split(videos) if drawn else tuple(videos)
     )
     return Source(
         annotations=annotations,
         form="CrossTask's release",
-        files=(folder / TASKS, *((folder / SPLIT,) if held is not None else ())),
+        files=tuple(files),
         names=names,
-        notes=(*check_repeats(annotations, lambda _: str(place)), *notes),
+        notes=(*check_repeats(annotations, place), *notes),
     )
 
 
@@ -121,13 +110,12 @@ def _tasks(path: Path) -> tuple[Taxonomy, dict[str, int]]:
         steps = [name.strip() for name in block[4][1].split(",")]
         if len(steps) != int(block[3][1]) or not all(steps):
             raise DataError(
-                f"{path}, line {block[4][0]}: {len(steps)} names of steps where {block[3][1]} are "
+                f"{path}, line {block[4][0]}: {len(steps)} names of steps, but {block[3][1]} are "
                 f"announced. {_BLOCKS}"
             )
         if block[0][1] in places:
             raise DataError(
-                f"{path}, line {number}: task {block[0][1]} stands there already. Remove one of "
-                "them."
+                f"{path}, line {number}: task {block[0][1]} is repeated. Remove one of them."
             )
         places[block[0][1]] = len(tasks)
         tasks.append(
@@ -177,7 +165,7 @@ def _steps(path: Path, count: int) -> list[tuple[int, str, str, str]]:
         if len(cells) != 3 or not cells[0].isdecimal() or not 1 <= int(cells[0]) <= count:
             raise DataError(
                 f"{place}: {line.strip()!r}; expected step,start,end with a step from 1 to "
-                f"{count}. Mend or remove the line."
+                f"{count}. Correct or remove the line."
             )
         found.append((int(cells[0]), cells[1], cells[2], place))
     return found

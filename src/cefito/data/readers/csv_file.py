@@ -1,4 +1,4 @@
-"""CSV files as people have them: with commas, semicolons or tabs, from any program, in UTF-8."""
+"""CSV files with commas, semicolons or tabs, in UTF-8."""
 
 from __future__ import annotations
 
@@ -17,71 +17,61 @@ __all__ = ["read_csv"]
 
 
 def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lines of a CSV file: the place of each, and its cells by column.
+    """Yield the place (file and line) and the cells by column of each line of a CSV file.
 
-    Names of columns are trimmed and in lower case. Lines without any content are passed over, and
-    so is a first line "sep=;", as Excel writes it.
+    Column names are stripped and in lower case. Empty lines are skipped, and so is a first line
+    "sep=;", as Excel writes it.
 
     Args:
         path: The file.
-        remedy: What it should be, the last sentence of the messages.
+        remedy: Last sentence of the messages: what the file should be.
 
     Raises:
         DataError: No such file, not UTF-8 text (with the line), not CSV, two columns of one name,
             or more cells in a line than there are columns.
     """
-    check_regular(path, remedy)
     text = nfc(_text(path, remedy))
-    told = re.match(r"sep=([,;\t|])\r?\n", text)
-    body = text[told.end() :] if told else text
-    delimiter = told[1] if told else max(",;\t", key=body.partition("\n")[0].count)
-    skipped = 1 if told else 0
+    separator = re.match(r"sep=([,;\t|])\r?\n", text)
+    body = text[separator.end() :] if separator else text
+    delimiter = separator[1] if separator else max(",;\t", key=body.partition("\n")[0].count)
     reader = csv.DictReader(io.StringIO(body, newline=""), delimiter=delimiter, strict=True)
     try:
         columns = [column.strip().casefold() for column in reader.fieldnames or ()]
-        twice = [column for column in columns if column and columns.count(column) > 1]
-        if twice:
-            raise DataError(f"{path}: has two columns '{twice[0]}'. Rename or remove one of them.")
+        check_columns(path, columns)
         reader.fieldnames = columns
         for row in reader:
-            place = f"{path}, line {reader.line_num + skipped}"
+            place = f"{path}, line {reader.line_num + bool(separator)}"
             extra = row.pop(None, [])  # cells without a column
             if not any(cell and cell.strip() for cell in (*row.values(), *extra)):
                 continue
             if any(cell.strip() for cell in extra):
                 raise DataError(
-                    f"{place}: has more cells than the first line. Put names that hold "
-                    f"'{delimiter}' between quotes."
+                    f"{place}: has more cells than the first line. Quote names that contain "
+                    f"'{delimiter}'."
                 )
             yield place, row
     except csv.Error as problem:
         raise DataError(f"{path}: cannot be read as a table ({problem}). {remedy}") from problem
 
 
+def check_columns(path: Path, columns: list[str]) -> None:
+    """Refuse a table with two columns of one name."""
+    repeated = [column for column in columns if column and columns.count(column) > 1]
+    if repeated:
+        raise DataError(f"{path}: has two columns '{repeated[0]}'. Rename or remove one of them.")
+
+
 def _text(path: Path, remedy: str) -> str:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as problem:
-        raise DataError(f"{path}: no such file. {remedy}") from problem
-    except OSError as problem:
-        raise DataError(
-            f"{path}: cannot be read as a table ({problem.strerror or problem}). {remedy}"
-        ) from problem
+    check_regular(path, remedy)
+    data = path.read_bytes()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise DataError(_not_utf8(path, data, problem.start)) from problem
-
-
-def _not_utf8(path: Path, data: bytes, place: int) -> str:
-    """What to say of a file that is not UTF-8, with what the line would be in Windows' letters."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return f"{path}: cannot be read as a table: it is UTF-16, not UTF-8. Save it as UTF-8."
-    number = data.count(b"\n", 0, place) + 1
-    line = data[data.rfind(b"\n", 0, place) + 1 :].partition(b"\n")[0]
-    shown = line.decode("cp1252", errors="replace").strip()
-    shown = "".join(letter for letter in shown if letter.isprintable())
-    return (
-        f"{path}, line {number}: cannot be read as a table: it is not UTF-8 (in Windows-1252 the "
-        f"line is {shown[:80]!r}). Save the table as UTF-8."
-    )
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise DataError(f"{path}: is UTF-16, not UTF-8. Save it as UTF-8.") from problem
+        number = data.count(b"\n", 0, problem.start) + 1
+        line = data.splitlines()[number - 1].decode("cp1252", errors="replace").strip()
+        raise DataError(
+            f"{path}, line {number}: is not UTF-8 (in Windows-1252 the line is {line[:80]!r}). "
+            "Save the table as UTF-8."
+        ) from problem

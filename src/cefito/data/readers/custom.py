@@ -1,7 +1,7 @@
-"""Your own annotated videos with features extracted by any model.
+"""Your own annotated videos, with features or with observations made by any model.
 
-The source folder holds `taxonomy.json`, `videos.jsonl`, `features.npz` with `start` and `end` [S,
-E] (one row a step, in the order of videos.jsonl and of its steps), and optionally
+Without a folder of features, the source folder holds `features.npz` with `start` and `end` [S, E]
+(one row a step, in the order of videos.jsonl and of its steps), and optionally
 `action_text_features.npy` [K, W] (one row an action).
 """
 
@@ -17,15 +17,20 @@ from numpy.typing import NDArray
 from cefito.data.prepared import (
     PreparedDataset,
     check_action_text,
+    check_new,
     check_observations,
     write_dataset,
 )
+from cefito.data.readers.assemble import prepare as prepare_source
 from cefito.data.readers.merges import Merges
-from cefito.data.readers.source import read_folder
-from cefito.errors import DataError
+from cefito.data.readers.observing import Beyond
+from cefito.data.readers.source import read_common, read_folder
+from cefito.data.readers.table import read_table
+from cefito.errors import ConfigError, DataError
 from cefito.files import load_npy, load_npz
+from cefito.progress import Progress, silent
 
-__all__ = ["ACTION_TEXT_FILE", "FEATURES_FILE", "prepare_custom"]
+__all__ = ["ACTION_TEXT_FILE", "FEATURES_FILE", "prepare", "prepare_custom"]
 
 FEATURES_FILE = "features.npz"
 ACTION_TEXT_FILE = "action_text_features.npy"
@@ -36,65 +41,113 @@ _FEATURES_REMEDY = (
 _TEXT_REMEDY = "Save [K, W] with numpy.save, row = action id, or remove the file."
 
 
+def prepare(
+    source: Path | str,
+    target: Path | str,
+    *,
+    features: Path | str | None = None,
+    name: str | None = None,
+    beyond: Beyond = "drop",
+    seconds: int = 3,
+    precision: str = "float16",
+    workers: int = 4,
+    progress: Progress = silent,
+) -> PreparedDataset:
+    """Make a prepared data set of your own annotations and features.
+
+    Args:
+        source: CSV or Parquet with the columns video, task, step, start, end (seconds), and
+            optionally split; or a folder with taxonomy.json and videos.jsonl. Without `features`,
+            the folder also holds finished observations in features.npz, and optionally
+            action_text_features.npy; they are stored unchanged, and only `name` applies.
+        target: New folder. A preparation that was stopped continues when it is repeated.
+        features: Folder with one file of features a video, .npy or .npz, [seconds, D], one row a
+            second, as `cefito.encoders.extraction` and `cefito extract` write them.
+        name: Name shown in tables; by default the one of the annotations.
+        beyond: Policy for steps that end beyond the features: "drop", "rewrite" or "error".
+        seconds: Rows of features around a step's start and end that form one observation, odd.
+        precision: Stored type of the observations, float16 or float32.
+        workers: Threads.
+        progress: Shows progress.
+
+    Returns:
+        The data set; with features, `provenance["preparation"]` lists what was left out.
+
+    Raises:
+        ConfigError: A setting out of range, or a table without features.
+        DataError: The source is missing, malformed or inconsistent, no video can be used, or the
+            target exists already or cannot be written.
+    """
+    source = Path(source)
+    if features is None and source.is_file():
+        raise ConfigError(
+            f"{source}: a table holds no observations. Give the folder with one file of features a "
+            "video.",
+            setting="features",
+        )
+    if features is None:
+        return prepare_custom(source, target, name=name)
+    return prepare_source(
+        read_common(source) if source.is_dir() else read_table(source),
+        features,
+        target,
+        name=name,
+        beyond=beyond,
+        seconds=seconds,
+        precision=precision,
+        workers=workers,
+        progress=progress,
+    )
+
+
 def prepare_custom(
     source: Path | str, target: Path | str, *, name: str | None = None, merges: Merges | None = None
 ) -> PreparedDataset:
-    """Turn a folder of annotations and features into a prepared data set.
+    """Turn a folder of annotations and finished observations into a prepared data set.
 
-    Half and single precision are kept as they are; double precision is stored as single. The same
-    input gives the same fingerprint.
+    Half and single precision are kept; double precision is stored as single.
 
     Args:
         source: Folder with taxonomy.json, videos.jsonl, features.npz and optionally
             action_text_features.npy.
-        target: Folder to write, which must not hold anything yet.
+        target: New folder.
         name: Name shown in tables; by default the one in taxonomy.json.
-        merges: Names to be replaced; where actions become one, the embedding of the one that had
-            the name before stays.
+        merges: Names to replace; of actions that become one, the embedding of the one whose name
+            stays is kept.
 
     Returns:
-        The data set; `provenance["notes"]` says what a user should know, where there is something.
+        The data set; `provenance["notes"]`, if present, holds sentences for the user.
 
     Raises:
-        DataError: Something in the source is missing, malformed or inconsistent, or the target
-            cannot be written; nothing is written then.
+        DataError: The source is missing, malformed or inconsistent, or the target cannot be
+            written; nothing is written then.
     """
-    target = Path(target)
-    source = Path(source)
+    source, target = Path(source), Path(target)
     if not source.is_dir():
         raise DataError(
-            f"{source}: no such folder or table. Give the folder that holds taxonomy.json, "
-            f"videos.jsonl and {FEATURES_FILE}, or a table of steps."
+            f"{source}: no such folder or table. Give a folder with taxonomy.json, videos.jsonl "
+            f"and {FEATURES_FILE}, or a table of steps."
         )
-    if name is not None and not name.strip():
-        raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
-    found = read_folder(source, merges=merges)
-    arrays = {
-        key: _single(array)
-        for key, array in load_npz(
-            source / FEATURES_FILE, ("start", "end"), _FEATURES_REMEDY
-        ).items()
-    }
+    check_new(target, name)
+    found, written, kept = read_folder(source, merges=merges)
+    path = source / FEATURES_FILE
+    arrays = load_npz(path, ("start", "end"), _FEATURES_REMEDY)
+    start, end = _single(arrays["start"]), _single(arrays["end"])
     check_observations(
-        found.written,
-        start=arrays["start"],
-        end=arrays["end"],
-        place=str(source / FEATURES_FILE),
-        remedy=_FEATURES_REMEDY,
+        found.annotations, start=start, end=end, place=str(path), remedy=_FEATURES_REMEDY
     )
     text = None
-    if (source / ACTION_TEXT_FILE).exists():
-        text = _single(load_npy(source / ACTION_TEXT_FILE, _TEXT_REMEDY))
-        check_action_text(
-            found.written, text, place=str(source / ACTION_TEXT_FILE), remedy=_TEXT_REMEDY
-        )
-        text = text[list(found.kept)]
+    path = source / ACTION_TEXT_FILE
+    if path.exists():
+        text = _single(load_npy(path, _TEXT_REMEDY))
+        check_action_text(text, written, place=str(path), remedy=_TEXT_REMEDY)
+        text = text[list(kept)]
     return write_dataset(
         target,
         name=name or found.annotations.taxonomy.dataset,
         annotations=found.annotations,
-        start=arrays["start"],
-        end=arrays["end"],
+        start=start,
+        end=end,
         action_text=text,
         provenance={
             "observations": "as given",
@@ -106,10 +159,7 @@ def prepare_custom(
 
 
 def _single(array: NDArray[Any]) -> NDArray[Any]:
-    """The array in float16 or float32, native byte order.
-
-    What does not fit becomes infinite and is refused later.
-    """
+    """The array as float16 or float32; numbers that do not fit become infinite."""
     if array.dtype.kind != "f":
         return array
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Folders of files, found by the names under which annotations know their videos."""
+"""Folders of files, found by the names of the videos in annotations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from cefito.errors import DataError
 __all__ = ["FeatureFolder", "FileFolder", "feature_name"]
 
 _ENDINGS = (".npy", ".npz")
-_MOST = 200_000  # entries of a folder with those below it; COIN has 11,827 videos
+_MOST = 200_000  # entries of a folder and its subfolders; COIN has 11,827 videos
 
 
 def feature_name(entry: str) -> str:
-    """The bare name of a feature file: of "a/b/23521_X.npy" it is "23521_X".
-
-    Folders in it are never followed.
-    """
+    """The bare name of a feature file: "23521_X" for "a/b/23521_X.npy"."""
     return bare_name(entry, _ENDINGS)
 
 
@@ -32,20 +29,20 @@ def bare_name(entry: str, endings: Sequence[str]) -> str:
 
 
 class FileFolder:
-    """The files of some endings in a folder and in the folders in it, one a video.
+    """The files with some endings in a folder and its subfolders, one a video.
 
     A file is found by its bare name, by the end of it after an underscore ("X" finds
     "23521_X.npy"), or by its beginning before an underscore or a dot ("1_7" finds
-    "1_7_360p.mp4.npz"), however its accents are written. Names are only compared with those of
-    files that are there, so none leads out of the folder.
+    "1_7_360p.mp4.npz"), in any Unicode form. Names are only compared with the names of existing
+    files, so none leads out of the folder.
 
     Args:
         folder: The folder.
         endings: Endings of the files, such as ".npy".
-        kind: What a file is called in messages.
+        kind: Word for a file in messages.
 
     Raises:
-        DataError: No such folder, or no such file in it.
+        DataError: The folder does not exist, or has no such file.
     """
 
     def __init__(self, folder: Path, *, endings: Sequence[str], kind: str) -> None:
@@ -58,7 +55,13 @@ class FileFolder:
         self._exact: dict[str, list[Path]] = defaultdict(list)
         self._ends: dict[str, list[Path]] = defaultdict(list)
         self._beginnings: dict[str, list[Path]] = defaultdict(list)
-        for path in sorted(_all_below(self.folder, kind)):
+        entries = list(islice(self.folder.rglob("*"), _MOST + 1))
+        if len(entries) > _MOST:
+            raise DataError(
+                f"{folder}: holds more than {_MOST:,} files and folders. Give the folder with one "
+                f"{kind} a video."
+            )
+        for path in sorted(entries):
             if path.suffix not in self._endings or path.name.startswith(".") or not path.is_file():
                 continue
             stem = nfc(path.stem)
@@ -75,13 +78,16 @@ class FileFolder:
             )
 
     def find(self, names: Sequence[str]) -> tuple[Path, str]:
-        """The file of a video, and the name by which it was found.
+        """Find the file of a video.
 
         Args:
-            names: Names it may have, the likeliest first, with or without folders and ending.
+            names: Possible names, the likeliest first, with or without folders and ending.
+
+        Returns:
+            The file, and the name by which it was found.
 
         Raises:
-            FeatureError: There is none, or several.
+            FeatureError: There is no such file, or several.
         """
         bare = [nfc(bare_name(name, self._endings)) for name in names if name]
         for table in (self._exact, self._ends, self._beginnings):
@@ -95,8 +101,8 @@ class FileFolder:
                     )
                     raise FeatureError(
                         "several files",
-                        f"{self.folder}: several files may be those of video '{bare[-1]}': "
-                        f"{listed}. Keep one.",
+                        f"{self.folder}: several files may belong to video '{bare[-1]}': {listed}. "
+                        "Keep one.",
                     )
         raise FeatureError(
             "no features",
@@ -106,11 +112,7 @@ class FileFolder:
 
 
 class FeatureFolder(FileFolder):
-    """The `.npy` and `.npz` files of a folder and of the folders in it, found as `FileFolder` says.
-
-    Raises:
-        DataError: No such folder, or no such file in it.
-    """
+    """The `.npy` and `.npz` files of a folder and its subfolders."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, endings=_ENDINGS, kind="feature file")
@@ -119,18 +121,3 @@ class FeatureFolder(FileFolder):
 def _either(endings: Sequence[str]) -> str:
     listed = [ending for ending in endings if ending == ending.lower()]
     return " or ".join([", ".join(listed[:-1]), listed[-1]])
-
-
-def _all_below(folder: Path, kind: str) -> list[Path]:
-    """All entries of a folder and of those in it.
-
-    Raises:
-        DataError: There are so many that it cannot be the folder that is meant.
-    """
-    found = list(islice(folder.rglob("*"), _MOST + 1))
-    if len(found) > _MOST:
-        raise DataError(
-            f"{folder}: holds more than {_MOST:,} files and folders. Give the folder with one "
-            f"{kind} a video."
-        )
-    return found

@@ -1,7 +1,7 @@
-"""Names that mean the same made one: suggested as a table to look through, and applied.
+"""Merging of names that mean the same: suggestions as a table to review, and their application.
 
-A map of merges is a CSV file with the columns kind (task or step), from and to, one name a line;
-other columns are passed over.
+A map of names is a CSV file with the columns kind (task or step), from and to; other columns are
+ignored.
 """
 
 from __future__ import annotations
@@ -38,24 +38,14 @@ _SHAPE = "Expected the columns kind (task or step), from and to."
 
 @dataclass(frozen=True)
 class Merges:
-    """What names become.
-
-    Attributes:
-        path: The file in which they stand.
-        tasks: New names of tasks by the old ones.
-        steps: New names of steps by the old ones.
-    """
+    """New names of tasks and of steps by the old ones, and the file that lists them."""
 
     path: Path
     tasks: Mapping[str, str]
     steps: Mapping[str, str]
 
     def check_known(self, tasks: Iterable[str], steps: Iterable[str]) -> None:
-        """Refuse names that the annotations do not have.
-
-        Raises:
-            DataError: A name to be replaced is none of these.
-        """
+        """Refuse names to replace that the annotations do not have."""
         for kind, wanted, known in (
             ("task", self.tasks, dict.fromkeys(tasks)),
             ("step", self.steps, dict.fromkeys(steps)),
@@ -65,13 +55,13 @@ class Merges:
                     near = difflib.get_close_matches(name, known, n=1)
                     raise DataError(
                         f"{self.path}: the annotations have no {kind} '{name}'"
-                        f"{f'; did you mean {near[0]!r}' if near else ''}. Mend or remove the "
+                        f"{f'; did you mean {near[0]!r}?' if near else '.'} Correct or remove the "
                         "line.",
                         setting="merge",
                     )
 
     def note(self) -> str:
-        """What was done, in a sentence."""
+        """A summary in one sentence."""
         return (
             f"{self.path.name}: {len(self.tasks)} names of tasks and {len(self.steps)} of steps "
             "were replaced."
@@ -84,11 +74,11 @@ class Suggestion:
 
     Attributes:
         kind: "task" or "step".
-        old: The rarer one.
-        new: The one that would stand for both.
-        old_count: Videos of the task, or occurrences of the step, under the rarer name.
-        new_count: The same under the other name.
-        why: What they differ in.
+        old: The rarer name.
+        new: The name that would replace it.
+        old_count: Videos of the task, or occurrences of the step, with the rarer name.
+        new_count: The same with the other name.
+        why: The difference between the names.
     """
 
     kind: str
@@ -100,10 +90,9 @@ class Suggestion:
 
 
 def suggest_merges(annotations: Annotations) -> list[Suggestion]:
-    """Names that differ by little, each with the commonest of those that are near it.
+    """Names that differ by little, each with the most frequent name near it, or else the first one.
 
-    Of equally common ones the first stays. A name that several actions of a task have is suggested
-    to become itself, which makes these one.
+    A name that several actions of a task have is suggested to become itself, which merges them.
     """
     taxonomy = annotations.taxonomy
     counts = {
@@ -150,7 +139,7 @@ def _why(old: str, new: str) -> str:
 
 
 def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
-    """Names that several actions of one task have, with the ids of these, a tuple a task."""
+    """Names that several actions of one task have, with the ids of these actions for each task."""
     found: dict[str, list[tuple[int, ...]]] = defaultdict(list)
     for task in taxonomy.tasks:
         ids: dict[str, list[int]] = defaultdict(list)
@@ -163,7 +152,7 @@ def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
 
 
 def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
-    """Write suggestions as a map of merges.
+    """Write suggestions as a map of names.
 
     Raises:
         DataError: The file exists already or cannot be written.
@@ -184,11 +173,10 @@ def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
 
 
 def read_merges(path: Path) -> Merges:
-    """Read a map of merges; where a new name is to be replaced itself, the last one counts.
+    """Read a map of names; chains of replacements are followed to the last name.
 
     Raises:
-        DataError: Malformed, a name that is to become two, or names in a circle; the message names
-            the line.
+        DataError: The file is malformed, gives a name two new names, or has a cycle of names.
     """
     maps: dict[str, dict[str, str]] = {"task": {}, "step": {}}
     places: dict[tuple[str, str], str] = {}
@@ -201,14 +189,14 @@ def read_merges(path: Path) -> Merges:
         if kind not in maps or not cells["from"] or not cells["to"]:
             raise DataError(
                 f"{place}: merges {cells['kind']!r} {cells['from']!r} into {cells['to']!r}; "
-                "expected task or step, and two names. Mend or remove the line.",
+                "expected task or step, and two names. Correct or remove the line.",
                 setting="merge",
             )
         before = places.setdefault((kind, cells["from"]), place)
         if maps[kind].setdefault(cells["from"], cells["to"]) != cells["to"]:
             raise DataError(
                 f"{place}: {kind} '{cells['from']}' becomes '{maps[kind][cells['from']]}' in "
-                f"{before.rpartition(', ')[2]}. Keep one of them.",
+                f"{before.rpartition(', ')[2]} already. Keep one of the two lines.",
                 setting="merge",
             )
     tasks, steps = (
@@ -219,36 +207,35 @@ def read_merges(path: Path) -> Merges:
 
 
 def _last(name: str, entries: Mapping[str, str], kind: str, path: Path) -> str:
-    """What a name becomes once all lines were followed."""
-    way = [name]
-    while (following := entries.get(way[-1], way[-1])) != way[-1]:
-        if following in way:
-            circle = " → ".join(f"'{each}'" for each in (*way, following))
+    """Follow the replacements of a name to the last one."""
+    chain = [name]
+    while (following := entries.get(chain[-1], chain[-1])) != chain[-1]:
+        if following in chain:
+            cycle = " → ".join(f"'{each}'" for each in (*chain, following))
             raise DataError(
-                f"{path}: names of {kind}s are merged in a circle, {circle}. Remove one of these "
-                "lines.",
+                f"{path}: the names of {kind}s form a cycle, {cycle}. Remove one of these lines.",
                 setting="merge",
             )
-        way.append(following)
-    return way[-1]
+        chain.append(following)
+    return chain[-1]
 
 
 def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations, tuple[int, ...]]:
-    """Annotations whose tasks and actions are renamed and, where names become equal, made one.
+    """Rename tasks and actions, and merge those whose names become equal.
 
-    Where several actions had one name before, because each belongs to its task, only actions that
-    share a task are made one.
+    If several actions had the same name before (one in each task), only actions that share a task
+    are merged.
 
     Args:
-        annotations: As they were read.
-        merges: New names; an action that is to keep its name is made one with those of its name.
+        annotations: The annotations.
+        merges: New names; an action listed with its own name is merged with others of that name.
 
     Returns:
-        The annotations, renumbered without gaps in the order of before; and for each of its actions
-        the old id of the one that stands for it, if possible one that had the name before.
+        The annotations, renumbered without gaps in the old order; and for each action the old id of
+        the action that represents it, if possible one that had the name before.
 
     Raises:
-        DataError: The annotations do not have a name that is to be replaced.
+        DataError: The annotations do not have a name to replace.
     """
     taxonomy = annotations.taxonomy
     task_names = [task.name for task in taxonomy.tasks]
@@ -298,7 +285,7 @@ def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations,
 def _groups(
     names: list[str], renamed: Mapping[str, str], owners: list[set[int]]
 ) -> list[list[int]]:
-    """Entries that become one, in the order of their first ids; each begins with what stays."""
+    """Groups of entries to merge, ordered by first id; each starts with the entry that is kept."""
     unique = len(set(names)) == len(names)
     members: dict[str, list[int]] = defaultdict(list)
     for number, name in enumerate(names):

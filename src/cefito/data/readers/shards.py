@@ -1,10 +1,8 @@
-"""Observations of many videos, made in parallel and kept on disk in groups.
+"""Observations of many videos, computed in parallel and kept on disk in groups (shards).
 
-A preparation that was killed goes on from these.
-
-A group (a shard) is one safetensors file named by a digest of all that decides its content:
-settings, steps, and the names, sizes and times of its feature files. So a shard that is there and
-whole is right, and what has changed is made again.
+A preparation that was stopped continues from these. A shard is a safetensors file named by a digest
+of everything that decides its content: settings, steps, and the names, sizes and times of its
+feature files. So a complete shard is valid, and changed inputs are computed again.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +32,7 @@ _FORMAT = 2
 
 @dataclass(frozen=True)
 class Recipe:
-    """How observations are made.
-
-    Attributes:
-        beyond: What becomes of steps beyond the features.
-        seconds: Rows in one observation, odd.
-        precision: Type in which they are stored: float16 or float32.
-    """
+    """Settings of the observations: policy for late steps, rows (odd), stored type."""
 
     beyond: Beyond
     seconds: int
@@ -57,17 +49,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one video.
+    """Result for one video.
 
     Attributes:
         shard: File that holds its observations.
         key: Their name in it.
-        width: Numbers in one observation; 0 where there are none.
-        kept: Which step of the video stands at each place.
-        beyond: Steps beyond the features.
-        clamped: Steps that end behind the features by no more than rounding, and are kept.
-        reason: Why the video cannot be used, in short; empty where it can.
-        detail: The same as a sentence.
+        width: Numbers in one observation; 0 if the video cannot be used.
+        kept: Index of the annotated step at each place.
+        beyond: Number of steps beyond the features.
+        clamped: Number of steps that end after the features by no more than rounding, and are kept.
+        reason: Short name of the reason why the video cannot be used; empty if it can.
+        detail: The reason as a sentence.
     """
 
     shard: Path
@@ -83,20 +75,13 @@ class Outcome:
 def make_shards(
     jobs: Sequence[Job], work: Path, *, recipe: Recipe, workers: int, progress: Progress
 ) -> list[Outcome]:
-    """Make the observations of all videos, as far as they are not there yet.
-
-    Args:
-        jobs: Videos and their files.
-        work: Folder of the shards.
-        recipe: How observations are made.
-        workers: Threads; reading and inflating lets others run.
-        progress: Hears of finished videos.
+    """Compute the observations of all videos, except those already in the folder `work`.
 
     Returns:
-        What came of each video, in the order of `jobs`.
+        One outcome a job, in their order.
 
     Raises:
-        DataError: A step lies beyond the features and the recipe calls that an error.
+        DataError: A step is beyond the features, under the policy `error`.
     """
     groups = [jobs[first : first + SHARD_VIDEOS] for first in range(0, len(jobs), SHARD_VIDEOS)]
     found: list[Outcome] = []
@@ -113,7 +98,7 @@ def make_shards(
 
 
 def shard_tensors(outcomes: Sequence[Outcome]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Start and end observations of videos, [S, E] each, one shard in memory at a time."""
+    """Start and end observations of each video, [S, E] each, with one shard in memory at a time."""
     path: Path | None = None
     tensors: dict[str, NDArray[Any]] = {}
     for outcome in outcomes:
@@ -131,29 +116,25 @@ def _shard(jobs: Sequence[Job], work: Path, recipe: Recipe) -> list[Outcome]:
                 Outcome(**(entry | {"shard": path, "kept": tuple(entry["kept"])}))
                 for entry in json.loads(metadata["outcomes"])
             ]
-        except (DataError, KeyError, TypeError, ValueError):
+        except DataError:  # damaged: compute it again
             path.unlink()
     outcomes: list[Outcome] = []
     tensors: dict[str, NDArray[Any]] = {}
     for number, job in enumerate(jobs):
         key = str(number)
         try:
-            outcome, pair = _observe(job, Outcome(shard=path, key=key), recipe)
+            outcome, pair = _observe(job, path, key, recipe)
         except FeatureError as problem:
-            outcomes.append(
-                Outcome(shard=path, key=key, reason=problem.reason, detail=str(problem))
-            )
-            continue
+            outcome = Outcome(path, key, reason=problem.reason, detail=str(problem))
+        else:
+            tensors |= {f"{key}/start": pair[0], f"{key}/end": pair[1]}
         outcomes.append(outcome)
-        tensors |= {
-            f"{key}/{name}": array for name, array in zip(("start", "end"), pair, strict=True)
-        }
     listed = json.dumps([asdict(outcome) | {"shard": ""} for outcome in outcomes])
     write_tensors(path, tensors, {"outcomes": listed})
     return outcomes
 
 
-def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray[Any]]:
+def _observe(job: Job, shard: Path, key: str, recipe: Recipe) -> tuple[Outcome, NDArray[Any]]:
     steps = job.video.steps
     with open_features(job.path) as features:
         outside = [place for place, step in enumerate(steps) if is_beyond(step, features.rows)]
@@ -161,11 +142,10 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
         if outside and recipe.beyond != "rewrite" and is_rounding(steps, features.rows):
             clamped, outside = len(outside), []
         if outside and recipe.beyond == "error":
-            step = steps[outside[0]]
             raise DataError(
                 f"{job.path}: step {outside[0]} (counted from 0) of video '{job.video.video_id}' "
-                f"ends at {step.end:g} s, but there are features of {features.rows} s only. Leave "
-                "such steps out (drop), or take the published loader's way (rewrite).",
+                f"ends at {steps[outside[0]].end:g} s, but the features end at {features.rows} s. "
+                "Leave such steps out (drop), or do as the published loader does (rewrite).",
                 setting="beyond",
             )
         kept = (
@@ -174,36 +154,18 @@ def _observe(job: Job, blank: Outcome, recipe: Recipe) -> tuple[Outcome, NDArray
         if not kept:
             raise FeatureError(
                 "all steps beyond",
-                f"{job.path}: has features of {features.rows} s, and every step of video "
+                f"{job.path}: the features end at {features.rows} s, and every step of video "
                 f"'{job.video.video_id}' ends later.",
             )
-        last = features.rows - 1  # reached by clamped times only
-        pair = observe(
-            features,
-            [
-                [min(steps[place].start, last) for place in kept],
-                [min(steps[place].end, last) for place in kept],
-            ],
-            seconds=recipe.seconds,
-            precision=recipe.precision,
-        )
-    outcome = replace(
-        blank, width=pair.shape[2], kept=tuple(kept), beyond=len(outside), clamped=clamped
-    )
-    return outcome, pair
+        times = [[steps[place].start for place in kept], [steps[place].end for place in kept]]
+        pair = observe(features, times, seconds=recipe.seconds, precision=recipe.precision)
+    return Outcome(shard, key, pair.shape[2], tuple(kept), len(outside), clamped), pair
 
 
 def _digest(jobs: Sequence[Job], recipe: Recipe) -> str:
-    value = [_FORMAT, asdict(recipe)]
+    value: list[Any] = [_FORMAT, asdict(recipe)]
     for job in jobs:
         status = job.path.stat()
-        value.append(
-            [
-                job.video.video_id,
-                [[step.start, step.end] for step in job.video.steps],
-                str(job.path),
-                status.st_size,
-                status.st_mtime_ns,
-            ]
-        )
+        times = [[step.start, step.end] for step in job.video.steps]
+        value.append([job.video.video_id, times, str(job.path), status.st_size, status.st_mtime_ns])
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]

@@ -1,14 +1,13 @@
-"""Your own annotations as one table, CSV or Parquet.
+"""Your own annotations as one table of steps, CSV or Parquet.
 
-Each line is a step, with columns video, task, step, start, end, and split.
-
-Actions and taxonomy are derived from the names: equal names are one action, and a task owns the
-actions that occur in it. Steps of a video are put in the order of their start times. Names that
-differ by little are pointed out, and merged only where a map of merges says so (`merges`).
+The taxonomy is derived from the names: equal names are one action, and each task owns the actions
+that occur in it. Steps of a video are sorted by their start times. Names that differ by little are
+reported, and merged only if a map of names says so (`merges`).
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -16,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from cefito.arrays import check_regular
-from cefito.data.readers.csv_file import read_csv
+from cefito.data.readers.csv_file import check_columns, read_csv
 from cefito.data.readers.merges import Merges
 from cefito.data.readers.name_similarity import names_alike
 from cefito.data.readers.source import Source, draw_split, make_step
-from cefito.data.readers.times import decimal_sign, seconds
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.text import folded, nfc
 from cefito.data.videos import SPLITS, Annotations, Step, Video
@@ -30,12 +28,14 @@ __all__ = ["COLUMNS", "MERGING", "read_table"]
 
 COLUMNS = ("video", "task", "step", "start", "end")
 _SHAPE = (
-    "Expected the columns video, task, step, start, end (seconds) and, if you like, split (train, "
+    "Expected the columns video, task, step, start, end (seconds) and, optionally, split (train, "
     "val or test)."
 )
 MERGING = "Names that mean the same can also be merged by a map of names."
-"""Said where names differ by little."""
-_SHOWN = 10  # pairs of names that are pointed out one by one
+"""Note on tables with names that differ by little."""
+_SHOWN = 10  # pairs of names that are reported one by one
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]+)?|[+-]?[.,][0-9]+")
+_CLOCK = re.compile(r"(?:([0-9]+):)?([0-9]+):([0-9]{1,2}(?:[.,][0-9]*)?)")
 
 
 def read_table(
@@ -43,17 +43,17 @@ def read_table(
 ) -> Source:
     """Read a table of steps.
 
-    Times are seconds, or minutes or hours before them ("1:02:03.5"), with a point or a comma.
-    Without a column split 30 % of the videos of each task are drawn for test, by a fixed seed.
+    Times are seconds or "1:02:03.5", with a decimal point or comma. Without a column split, 30 % of
+    the videos of each task are drawn for test, by a fixed seed.
 
     Args:
-        path: CSV (comma, semicolon or tab) or Parquet, a line a step.
-        columns: What the table calls video, task, step, start, end or split, where it calls them
-            otherwise.
-        merges: Names to be replaced.
+        path: CSV (comma, semicolon or tab) or Parquet, one line a step.
+        columns: The table's names of the columns video, task, step, start, end or split, if they
+            differ.
+        merges: Names to replace.
 
     Raises:
-        DataError: A column is missing, a cell is malformed, a line stands twice, a video has two
+        DataError: A column is missing, a cell is malformed, a line is repeated, or a video has two
             tasks or splits; the message names the line.
     """
     path = Path(path)
@@ -77,13 +77,15 @@ def read_table(
     times = _Times()
     for place, row in rows:
         fact = (row["task"], row["split"])
-        if facts.setdefault(row["video"], fact) != fact:
-            remedy = _or_merge(fact[0], facts[row["video"]][0])
+        before = facts.setdefault(row["video"], fact)
+        if before != fact:
+            alike = fact[0] != before[0] and folded(fact[0]) == folded(before[0])
+            remedy = f", or merge the names with the line task,{fact[0]},{before[0]}"
             raise DataError(
                 f"{place}: video '{row['video']}' has task '{fact[0]}', split '{fact[1]}' here, "
-                f"but task '{facts[row['video']][0]}', split '{facts[row['video']][1]}' before. "
-                f"Mend the line{remedy}.",
-                setting="merge" if remedy else "",
+                f"but task '{before[0]}', split '{before[1]}' before. Correct the line"
+                f"{remedy if alike else ''}.",
+                setting="merge" if alike else "",
             )
         step = times.step(row["start"], row["end"], actions[row["step"]], place)
         earlier = steps[row["video"]].setdefault(step, place)
@@ -110,7 +112,7 @@ def read_table(
         )
         for video, (task, split) in facts.items()
     )
-    notes = [*([merges.note()] if merges is not None else []), *_alike(taxonomy)]
+    notes = [*([merges.note()] if merges is not None else []), *_near_names(taxonomy)]
     if not rows[0][1]["split"]:
         videos = draw_split(videos)
         notes.append("The table has no split: 30 % of the videos of each task were drawn for test.")
@@ -123,41 +125,52 @@ def read_table(
     )
 
 
-def _or_merge(task: str, other: str) -> str:
-    """What else can be done where tasks differ in how they are written."""
-    if task == other or folded(task) != folded(other):
-        return ""
-    return f", or give a map of names with the line task,{task},{other}"
+def seconds(text: str) -> float:
+    """Parse a time: "43.27", "43,27", "00:43.27" or "1:02:03,5".
+
+    Raises:
+        ValueError: It is not a time, or has 60 or more seconds or minutes after a colon.
+    """
+    if _NUMBER.fullmatch(text):
+        return float(text.replace(",", "."))
+    clock = _CLOCK.fullmatch(text)
+    if clock is None:
+        raise ValueError(f"{text!r} is not a time")
+    hours, minutes, rest = clock[1], int(clock[2]), float(clock[3].replace(",", "."))
+    if rest >= 60 or (hours is not None and minutes >= 60):
+        raise ValueError(f"{text!r} has 60 seconds or minutes after a colon")
+    return 3600.0 * int(hours or 0) + 60.0 * minutes + rest
 
 
 class _Times:
-    """The times of one table, which write decimals in one way."""
+    """The times of one table, all with the same decimal sign."""
 
     def __init__(self) -> None:
-        self._first: dict[str, str] = {}
+        self._first: dict[str, str] = {}  # place of the first time with each decimal sign
 
     def step(self, start: str, end: str, action: int, place: str) -> Step:
         try:
             step = make_step(seconds(start), seconds(end), action, place=place)
         except ValueError as problem:
             raise DataError(
-                f"{place}: runs from {start!r} to {end!r}; expected seconds (43.27 or 43,27), or "
-                "hours, minutes and seconds (1:02:03.5). Mend or remove the step."
+                f"{place}: the step runs from {start!r} to {end!r}; expected seconds (43.27 or "
+                "43,27), or hours, minutes and seconds (1:02:03.5). Correct or remove the step."
             ) from problem
         for text in (start, end):
-            if sign := decimal_sign(text):
+            sign = next((sign for sign in ".," if sign in text), "")
+            if sign:
                 self._first.setdefault(sign, place)
         if len(self._first) == 2:
             (_, first), (other, _) = self._first.items()
             raise DataError(
                 f"{place}: has a time with a decimal {'comma' if other == ',' else 'point'}, but "
-                f"{first.rpartition(', ')[2]} one with the other sign, so that it may stand for "
-                "thousands. Write all times alike."
+                f"{first.rpartition(', ')[2]} uses the other sign, which may separate thousands. "
+                "Write all times alike."
             )
         return step
 
 
-def _alike(taxonomy: Taxonomy) -> Iterator[str]:
+def _near_names(taxonomy: Taxonomy) -> Iterator[str]:
     """Notes on names that differ by little."""
     found = names_alike(taxonomy)
     for kind, one, other in found[:_SHOWN]:
@@ -172,14 +185,11 @@ def _alike(taxonomy: Taxonomy) -> Iterator[str]:
 
 
 def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each line with its place, all cells as trimmed text.
-
-    `split` is empty where there is no such column.
-    """
+    """Each line with its place and stripped cells; `split` is empty without such a column."""
     unknown = [column for column in columns if column not in (*COLUMNS, "split")]
     if unknown:
         raise DataError(
-            f"column '{unknown[0]}': there is none of this name to fill. {_SHAPE}",
+            f"column '{unknown[0]}': not a column that is needed. {_SHAPE}",
             setting="column",
         )
     lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else read_csv(path, _SHAPE)
@@ -190,7 +200,12 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
             wanted["split"] = columns.get("split", "split").strip().casefold()
         for column, name in wanted.items():
             if name not in row:
-                raise DataError(_no_column(path, column, name, list(row)), setting="column")
+                listed = ", ".join(f"'{each}'" for each in row if each)
+                raise DataError(
+                    f"{path}: has no column '{name}', only {listed}. Rename one, or give its name, "
+                    f"as in {column}=NAME. {_SHAPE}",
+                    setting="column",
+                )
         cells = {
             column: "" if row[name] is None else " ".join(nfc(str(row[name])).split())
             for column, name in wanted.items()
@@ -201,18 +216,11 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
         split = cells.setdefault("split", "")
         if split.casefold() not in ("", *SPLITS):
             raise DataError(
-                f"{place}: split is '{split}'; expected one of {', '.join(SPLITS)}. Mend the line."
+                f"{place}: split is '{split}'; expected one of {', '.join(SPLITS)}. Correct the "
+                "line."
             )
         cells["split"] = split.casefold()
         yield place, cells
-
-
-def _no_column(path: Path, column: str, name: str, found: list[str]) -> str:
-    listed = ", ".join(f"'{each}'" for each in found if each)
-    return (
-        f"{path}: has no column '{name}', only {listed}. Rename one, or say which is meant, as in "
-        f"{column}=NAME. {_SHAPE}"
-    )
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -229,8 +237,6 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     except (OSError, pyarrow.ArrowException) as problem:
         raise DataError(f"{path}: cannot be read as Parquet ({problem}). {_SHAPE}") from problem
     names = [column.strip().casefold() for column in table.column_names]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise DataError(f"{path}: has two columns '{twice[0]}'. Rename or remove one of them.")
+    check_columns(path, names)
     for number, row in enumerate(table.rename_columns(names).to_pylist()):
         yield f"{path}, row {number} (counted from 0)", row

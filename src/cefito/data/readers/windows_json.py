@@ -1,10 +1,8 @@
-"""The window files of the unified protocol and of PDPP.
-
-They hold every window of T steps written out; from these the videos are put together again.
+"""Window files of the unified protocol and of PDPP, from which videos are reconstructed.
 
 A file is a list of {"id": {"vid", "task", "feature", "legal_range": [[start, end, action], …],
-"task_id"}, "instruction_len"}. NIV has no "vid"; there the name of the feature file is the video's.
-Action ids are those of the taxonomy.
+"task_id"}, "instruction_len"}, one window of T steps each. NIV has no "vid"; the name of the
+feature file is used instead. Action ids are the ids of the taxonomy.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from cefito.data.readers.folder import feature_name
 from cefito.data.readers.source import Source, check_repeats, make_step, padded
 from cefito.data.taxonomy import Action, Task, Taxonomy, is_id
 from cefito.data.text import nfc
-from cefito.data.videos import Annotations, Step, Video
+from cefito.data.videos import SPLITS, Annotations, Step, Video
 from cefito.errors import DataError
 
 __all__ = ["is_windows", "join_windows", "read_windows"]
@@ -53,19 +51,19 @@ def is_windows(value: Any) -> bool:
 def read_windows(
     files: Sequence[tuple[Path, Any]], *, dataset: str, taxonomy: Taxonomy | None
 ) -> Source:
-    """Put the videos of window files together.
+    """Reconstruct the videos of window files.
 
     Args:
-        files: Paths and parsed contents; the split is read from the word train, val or test in the
-            file's name. Files of several horizons may be given; the shortest windows of a video say
-            what its steps are, the others must fit.
-        dataset: Name of the data set, where there is no taxonomy.
-        taxonomy: The vocabulary; without one, actions are called by their numbers and a task owns
-            the actions that occur in it.
+        files: Paths and parsed contents; the name of each file contains train, val or test. With
+            files of several horizons, the shortest windows of a video give its steps, and the
+            others must agree.
+        dataset: Name of the data set if there is no taxonomy.
+        taxonomy: The vocabulary; if None, actions are named by their numbers and each task owns the
+            actions that occur in it.
 
     Raises:
         DataError: A window is malformed, windows of a video do not overlap into one sequence, or a
-            video stands in two splits; the message names file and window.
+            video is in two splits; the message names file and window.
     """
     windows: dict[str, list[_Window]] = defaultdict(list)
     split_of: dict[str, tuple[str, Path]] = {}
@@ -76,28 +74,32 @@ def read_windows(
             earlier, where = split_of.setdefault(video, (split, path))
             if earlier != split:
                 raise DataError(
-                    f"{path}: video '{video}' is in {split} here but in {earlier} in {where.name}. "
-                    "Give window files of one protocol only."
+                    f"{path}: video '{video}' is in {split} here, but in {earlier} in "
+                    f"{where.name}. Give window files of one protocol only."
                 )
             windows[video].append(window)
     notes: tuple[str, ...] = ()
     if taxonomy is None:
-        taxonomy = _taxonomy(windows, dataset)
-        notes = ("Window files hold no names of actions; give a taxonomy.json to have them.",)
+        taxonomy = _taxonomy(windows, dataset, files[0][0])
+        notes = ("Window files hold no names of actions; give a taxonomy.json to add them.",)
     videos = []
     for video, members in windows.items():
         steps = _video_steps(video, members)
         task = _task(members, taxonomy, video)
-        _check_actions(steps, task, taxonomy, members[0].place)
+        unknown = {step.action for step in steps} - set(taxonomy.tasks[task].actions)
+        if unknown:
+            raise DataError(
+                f"{members[0].place}: action {min(unknown)} of video '{video}' is not an action of "
+                f"task {task} ('{taxonomy.tasks[task].name}') in the taxonomy. Give the taxonomy "
+                "of these files (CrossTask has two, of 133 and of 105 actions)."
+            )
         videos.append(Video(video_id=video, split=split_of[video][0], task=task, steps=steps))
     annotations = Annotations(taxonomy=taxonomy, videos=tuple(videos))
-    places = [members[0].place for members in windows.values()]
-    notes += check_repeats(annotations, places.__getitem__)
     return Source(
         annotations=annotations,
         form="window files of the unified protocol",
         files=tuple(path for path, _ in files),
-        notes=notes,
+        notes=(*notes, *check_repeats(annotations, files[0][0])),
         names={
             video: tuple(dict.fromkeys(name for window in members for name in window.names))
             for video, members in windows.items()
@@ -106,10 +108,10 @@ def read_windows(
 
 
 def join_windows(windows: Sequence[Sequence[Step]]) -> tuple[Step, ...] | None:
-    """The sequence of which these are all runs of one length; None where that is not certain.
+    """Join windows of one length into the sequence that they overlap into; None if ambiguous.
 
-    Windows in the order of the video are joined as they stand; otherwise each is put behind the one
-    on whose last steps it begins.
+    Windows in the order of the video are joined in that order; otherwise each follows the one whose
+    last steps are its first ones.
     """
     joined = _chain(windows)
     if joined is not None:
@@ -145,43 +147,29 @@ def _video_steps(video: str, members: list[_Window]) -> tuple[Step, ...]:
     shortest = by_length[min(by_length)]
     steps = join_windows([window.steps for window in shortest])
     if steps is None:
-        _check_repeats(shortest)
         raise DataError(
             f"{shortest[0].place}: the {len(shortest)} windows of video '{video}' with "
-            f"{len(shortest[0].steps)} steps each do not overlap into one sequence, each beginning "
-            "one step later. Give complete files, of one protocol and one vocabulary, without "
-            "padding."
+            f"{len(shortest[0].steps)} steps each do not overlap into one sequence. Give complete "
+            "files of one protocol and one vocabulary, without padding or repeated windows."
         )
     for length, longer in by_length.items():
         runs = {steps[first : first + length] for first in range(len(steps) - length + 1)}
         for window in longer:
             if window.steps not in runs:
                 raise DataError(
-                    f"{window.place}: its {length} steps of video '{video}' do not follow each "
-                    f"other in the windows of {len(shortest[0].steps)} steps. Give files of one "
+                    f"{window.place}: the windows of {len(shortest[0].steps)} steps of video "
+                    f"'{video}' do not contain its {length} steps in a row. Give files of one "
                     "protocol and one vocabulary."
                 )
     return steps
 
 
-def _check_repeats(windows: Sequence[_Window]) -> None:
-    """Refuse windows that stand twice."""
-    seen: dict[tuple[Step, ...], str] = {}
-    for window in windows:
-        earlier = seen.setdefault(window.steps, window.place)
-        if earlier != window.place:
-            raise DataError(
-                f"{window.place}: is the same as {earlier.rpartition('/')[2]}, which its video "
-                "does not explain. Remove one of them."
-            )
-
-
 def _split(path: Path) -> str:
-    found = [split for split in ("train", "val", "test") if split in path.name.lower()]
+    found = [split for split in SPLITS if split in path.name.lower()]
     if len(found) != 1:
         raise DataError(
-            f"{path}: its name says {' and '.join(found) or 'no split'}; expected one of train, "
-            "val or test in the name of a window file. Rename it."
+            f"{path}: the name of a window file must contain exactly one of train, val or test. "
+            "Rename it."
         )
     return found[0]
 
@@ -202,7 +190,7 @@ def _window(entry: Any, place: str) -> tuple[str, _Window]:
         raise DataError(f"{place}: not a window ({problem!r}). {_SHAPE}") from problem
     if not isinstance(name, str) or not name:
         raise DataError(
-            f"{place}: has neither 'vid' nor 'feature', so its video is not known. {_SHAPE}"
+            f"{place}: has neither 'vid' nor 'feature', so its video is unknown. {_SHAPE}"
         )
     if not steps or length != len(steps):
         raise DataError(
@@ -220,12 +208,10 @@ def _id(value: Any, kind: str, place: str) -> int:
     return value
 
 
-def _taxonomy(windows: dict[str, list[_Window]], dataset: str) -> Taxonomy:
+def _taxonomy(windows: dict[str, list[_Window]], dataset: str, place: Path) -> Taxonomy:
     owned: dict[int, set[int]] = defaultdict(set)
     task_names: dict[int, str] = {}
-    place = ""
     for members in windows.values():
-        place = place or members[0].place
         for window in members:
             owned[window.task].update(step.action for step in window.steps)
             task_names[window.task] = window.task_name or f"task {window.task}"
@@ -253,13 +239,3 @@ def _task(members: list[_Window], taxonomy: Taxonomy, video: str) -> int:
             f"0 to {len(taxonomy.tasks) - 1}, as in the taxonomy. Give the taxonomy of these files."
         )
     return members[0].task
-
-
-def _check_actions(steps: Sequence[Step], task: int, taxonomy: Taxonomy, place: str) -> None:
-    for step in steps:
-        if step.action not in taxonomy.tasks[task].actions:
-            raise DataError(
-                f"{place}: action {step.action} is not among those that the taxonomy lists for "
-                f"task {task} ('{taxonomy.tasks[task].name}'). Give the taxonomy of these files "
-                "(CrossTask has two, of 133 and of 105 actions)."
-            )

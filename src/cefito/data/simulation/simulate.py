@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.data.prepared import check_action_text, write_dataset
-from cefito.data.readers.source import read_folder
+from cefito.data.prepared import check_action_text, check_new, write_dataset
+from cefito.data.readers.source import read_common
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.simulation.probe import run_probe
 from cefito.data.videos import Annotations
@@ -144,18 +144,15 @@ def simulate(
         DataError: The source is malformed, has no shared vocabulary though asked for, or the target
             is taken.
     """
-    source = Path(source)
-    target = Path(target)
     source, target = Path(source), Path(target)
     check_seed(seed)
     if like not in LIKE:
         raise ConfigError(
             f"simulate: unknown features '{like}'. Choose one of: {', '.join(sorted(LIKE))}."
         )
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DataError(f"{target}: exists already. Choose another folder or remove it first.")
+    check_new(target)
     talk = progress or _silent
-    annotations = read_folder(source).annotations
+    annotations = read_common(source).annotations
     written = annotations.in_shared_space() if shared_actions else annotations
     text = _action_text(source, written, shared=shared_actions)
     reference = _reference(source / REFERENCE_FILE, annotations)
@@ -212,9 +209,8 @@ def _action_text(
     if not path.exists():
         return None
     text = load_npy(path)
-    check_action_text(
-        annotations, text, place=str(path), remedy="Mend the file, or remove it to go without."
-    )
+    remedy = "Correct the file, or remove it to go without action text."
+    check_action_text(text, annotations.taxonomy, place=str(path), remedy=remedy)
     return text
 
 
