@@ -280,7 +280,7 @@ def test_writers_keep_the_old_file_on_a_full_disk(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(
-        Exception, match=r"value.json: could not be written .No space left on device.; what stood"
+        Exception, match=r"value.json: could not be written .No space left on device"
     ):
         write_json(path, {"new": 2})
     assert json.loads(path.read_text()) == {"old": 1}
