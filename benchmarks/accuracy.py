@@ -37,7 +37,7 @@ from cefito.evaluation.statistics import paired_difference, seed_interval
 from cefito.files import write_json
 from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.settings import load_config
+from cefito.planners.settings import load_config, method_settings
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.runtime import pick_device
@@ -180,7 +180,7 @@ def main() -> None:
                 planner = method.planner.fit(
                     splits["train"],
                     splits["val"],
-                    settings=config.settings(method.settings),
+                    settings=method_settings(name, config.sections, place="settings"),
                     seed=seed,
                     context=context,
                 ).planner

@@ -65,9 +65,11 @@ def made(work: Path, dim: int, method: str) -> Path:
     if not world.exists():
         write_world(world, knobs=WorldKnobs(dim=dim))
     if not (run / "manifest.json").exists():
-        config = load_config("small", dataset="synthetic", horizon=3, overrides=EPOCHS)
+        config = load_config(
+            "small", method=method, dataset="synthetic", horizon=3, overrides=EPOCHS
+        )
         opened = open_dataset(world)
-        train_run(opened, run, config=config, horizon=3, seed=0, method=method, tracker="none")
+        train_run(opened, run, config=config, horizon=3, seed=0, tracker="none")
     return run
 
 

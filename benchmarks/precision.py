@@ -22,7 +22,6 @@ from cefito.data.action_space import action_space
 from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.planners.cefito.field_fit import fit_field
-from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.context import TrainingContext
 from cefito.planners.settings import load_config
 from cefito.precision import capability
@@ -45,7 +44,7 @@ def trained(
     config = load_config(
         given.preset, dataset=dataset.name, horizon=given.horizon, overrides=overrides
     )
-    settings = config.settings(CefitoSettings)
+    settings = config.settings
     train, val = (
         cut_windows(dataset, horizon=given.horizon, split=split) for split in ("train", "val")
     )

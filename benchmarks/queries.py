@@ -125,7 +125,7 @@ def prepared(work: Path, horizon: int, queries: int, dim: int, device: str) -> C
 
 def of_paper_size(planner: CefitoPlanner) -> CefitoPlanner:
     """The same with a field of the `paper` size and random weights."""
-    config, generator = load_config("paper").field, generator_for("cpu", 0)
+    config, generator = load_config("paper").settings.field, generator_for("cpu", 0)
     count = planner.vocabulary.actions
     field = make_field(
         config=config,

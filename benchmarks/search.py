@@ -75,7 +75,7 @@ def random_field(
     """A `paper`-size field with new weights, three times as large, so that energies differ."""
     generator = generator_for("cpu", seed)
     field = EnergyField(
-        config=load_config("paper", overrides=dict(settings)).field,
+        config=load_config("paper", overrides=dict(settings)).settings.field,
         observation_dim=OBSERVATION,
         action_count=ACTIONS,
         horizon=horizon,

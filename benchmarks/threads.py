@@ -41,7 +41,7 @@ SMALL = {
 
 def training_step(batch: int, settings: dict[str, Any]) -> Callable[[], object]:
     """A step in the precision that `auto` comes to."""
-    config = load_config("paper", overrides=settings)
+    config = load_config("paper", overrides=settings).settings
     windows = make_windows(batch, np.random.default_rng(0))
     place = torch.device("cpu")
     step, _ = library_step(windows, config, place, resolve("auto", place))

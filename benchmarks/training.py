@@ -35,7 +35,8 @@ from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.windows import Windows
 from cefito.field import EnergyField
 from cefito.field.prefixes import prefix_counts
-from cefito.planners.settings import RunConfig, load_config
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.settings import load_config
 from cefito.precision import Resolved, capability
 from cefito.runtime import generator_for, pick_device
 from cefito.training.distributed import Processes
@@ -101,7 +102,7 @@ def make_windows(count: int, generator: np.random.Generator) -> Windows:
     )
 
 
-def new_field(windows: Windows, config: RunConfig, device: torch.device) -> EnergyField:
+def new_field(windows: Windows, config: CefitoSettings, device: torch.device) -> EnergyField:
     field = EnergyField(
         config=config.field,
         observation_dim=OBSERVATION,
@@ -114,7 +115,7 @@ def new_field(windows: Windows, config: RunConfig, device: torch.device) -> Ener
 
 
 def library_step(
-    windows: Windows, config: RunConfig, device: torch.device, precision: Resolved
+    windows: Windows, config: CefitoSettings, device: torch.device, precision: Resolved
 ) -> tuple[Callable[[], None], int]:
     field = new_field(windows, config, device)
     actions = {task.id: task.actions for task in windows.taxonomy.tasks}
@@ -144,7 +145,7 @@ def library_step(
 
 
 def reference_step(
-    windows: Windows, config: RunConfig, device: torch.device
+    windows: Windows, config: CefitoSettings, device: torch.device
 ) -> tuple[Callable[[], None], int]:
     field = new_field(windows, config, device)
     sampler = SlowNegativeSampler(
@@ -191,10 +192,13 @@ def measure(
     torch.set_num_threads(threads)
     device, windows = torch.device(place), make_windows(batch, np.random.default_rng(0))
     if case == "reference":
-        step, tokens = reference_step(windows, load_config("paper", overrides=settings), device)
+        step, tokens = reference_step(
+            windows, load_config("paper", overrides=settings).settings, device
+        )
     else:
         precision, recompute = CASES[case]
-        config = load_config("paper", overrides={**settings, "training.recompute": recompute})
+        overrides = {**settings, "training.recompute": recompute}
+        config = load_config("paper", overrides=overrides).settings
         step, tokens = library_step(windows, config, device, precision)
     wall, cpu = [], []
     for number in range(steps + 1):
@@ -234,7 +238,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     settings = dict(entry.split("=", 1) for entry in arguments.set)
-    device, paper = pick_device(arguments.device), load_config("paper", overrides=settings)
+    device, paper = pick_device(arguments.device), load_config("paper", overrides=settings).settings
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "bfloat16_by": capability(device),

@@ -162,7 +162,7 @@ def space_of(method: str, config: RunConfig) -> Space:
         raise ConfigError(f"'{method}' trains nothing of its own to tune. Choose among {able}.")
     if method in SPACES:
         return SPACES[method]
-    values = flattened({name: getattr(config, name).model_dump() for name in own})
+    values = flattened({name: config.sections[name] for name in own})
     space: dict[tuple[str, ...], Log | Pick] = {}
     for key, value in values.items():
         section = key.removesuffix(".optimiser.learning_rate")
@@ -256,7 +256,6 @@ def scored(
             config=config,
             horizon=piece.horizon,
             seed=piece.seed,
-            method=given.method,
             device=pick_device(given.device),
             trainings=trainings,
             reuse=True,
@@ -318,7 +317,11 @@ def config_of(given: argparse.Namespace, horizon: int, settings: Mapping[str, An
     """
     fixed = dict(entry.split("=", 1) for entry in given.set)
     return load_config(
-        given.preset, dataset=given.variant, horizon=horizon, overrides={**fixed, **settings}
+        given.preset,
+        method=given.method,
+        dataset=given.variant,
+        horizon=horizon,
+        overrides={**fixed, **settings},
     )
 
 

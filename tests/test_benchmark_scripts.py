@@ -296,8 +296,9 @@ def test_trainings_that_diverge_come_last(tune, monkeypatch):
 
 
 def test_spaces_of_all_methods(script):
-    module, config = script("tune"), load_config("small")
+    module = script("tune")
     for method, entry in METHODS.items():
+        config = load_config("small", method=method)
         sections = set(entry.settings.model_fields) - set(module.SHARED)
         if not sections or "llm" in sections:
             with pytest.raises(ConfigError, match="trains nothing of its own to tune"):
@@ -311,7 +312,7 @@ def test_spaces_of_all_methods(script):
             settings = module.drawn(space, method, 0, trial)
             assert settings == module.drawn(space, method, 0, trial)
             assert settings != module.drawn(space, method, 0, trial + 1)
-            load_config("small", overrides=settings)  # every draw can be
+            load_config("small", method=method, overrides=settings)  # every draw can be
         assert module.drawn(space, method, 0, 0) == {}
 
 
@@ -319,7 +320,9 @@ def test_the_space_of_a_method_without_one_of_its_own(script, monkeypatch):
     module = script("tune")
     optimiser = "viterbi.training.optimiser"
     config = load_config(
-        "small", overrides={f"{optimiser}.learning_rate": 2e-3, f"{optimiser}.epochs": 80}
+        "small",
+        method="viterbi",
+        overrides={f"{optimiser}.learning_rate": 2e-3, f"{optimiser}.epochs": 80},
     )
     monkeypatch.delitem(module.SPACES, "viterbi")
     space = module.space_of("viterbi", config)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from cefito import precision as module
-from cefito.precision import capability, determining, resolve, with_precision
+from cefito.precision import capability, determining, resolve
 
 
 @pytest.fixture
@@ -74,27 +74,6 @@ def test_what_is_asked_for_is_taken(processor, asked):
 
 def section(**more):
     return {"optimiser": {"epochs": 1}, **more}
-
-
-def test_settings_of_before_take_the_precision_that_is_asked_for():
-    old = {"training": section(), "pdpp": {"width": 1, "training": section()}, "search": {"a": 1}}
-    like = {
-        "training": section(precision="auto"),
-        "pdpp": {"width": 2, "training": section(precision="bfloat16")},
-        "search": {"a": 2},
-    }
-    assert with_precision(old, like) == {
-        "training": section(precision="auto"),
-        "pdpp": {"width": 1, "training": section(precision="bfloat16")},
-        "search": {"a": 1},
-    }
-    search = {"method": "guided", "screening": "off"}
-    assert with_precision({"search": {"method": "guided"}}, {"search": search}) == {
-        "search": search
-    }
-    said = {"training": section(precision="float32"), "search": {**search, "screening": "on"}}
-    like = {**like, "search": search}
-    assert with_precision(said, like) == said
 
 
 def test_how_it_is_computed_determines_nothing():

@@ -39,7 +39,7 @@ def test_runs_planners_and_plans(dataset, tmp_path):
     """Those of the other planners are looked at in their contract tests."""
     folder = str(tmp_path / "run")  # paths may be text
     run = cefito.train_run(
-        dataset, folder, config=cefito.load_config("small"), horizon=3, seed=0, method="nearest"
+        dataset, folder, config=cefito.load_config("small", method="nearest"), horizon=3, seed=0
     )
     one_line(run, f"Run('nearest', T = 3, data set 'synthetic world (simulated)', in '{folder}'")
     one_line(run.planner, "T = 3, 8 features, 0 parameters")
@@ -63,10 +63,9 @@ def test_in_a_notebook(dataset, tmp_path):
     run = cefito.train_run(
         dataset,
         tmp_path / "run <b>",
-        config=cefito.load_config("small"),
+        config=cefito.load_config("small", method="nearest"),
         horizon=3,
         seed=0,
-        method="nearest",
     )
     tasks = [task.name for task in dataset.taxonomy.tasks]
     in_a_notebook(dataset, "synthetic world (simulated)", dataset.fingerprint, *tasks)

@@ -2,7 +2,7 @@ import pytest
 from pydantic import Field, ValidationError, field_validator
 
 from cefito.errors import ConfigError
-from cefito.settings import Settings, changed, preset_names, preset_values, validated
+from cefito.settings import Settings, changed, preset_names, preset_values, read_preset, validated
 
 
 class Oven(Settings):
@@ -128,14 +128,16 @@ def test_presets_of_a_folder(presets):
     ],
 )
 def test_bases_and_variants(presets, preset, dataset, horizon, expected):
-    assert preset_values(preset, presets, dataset=dataset, horizon=horizon) == expected
+    assert (
+        preset_values(read_preset(preset, [presets]), dataset=dataset, horizon=horizon) == expected
+    )
 
 
 def test_a_preset_by_its_path(presets, tmp_path):
     path = tmp_path / "elsewhere" / "mine.toml"
     path.parent.mkdir()
     path.write_text('base = "hot"\n[oven]\ndoors = 3\n')
-    assert preset_values(str(path), presets)["oven"] == {"degrees": 220, "doors": 3}
+    assert preset_values(read_preset(str(path), [presets]))["oven"] == {"degrees": 220, "doors": 3}
 
 
 @pytest.mark.parametrize(
@@ -147,4 +149,4 @@ def test_a_preset_by_its_path(presets, tmp_path):
 )
 def test_presets_that_there_are_not(presets, preset, message):
     with pytest.raises(ConfigError, match=message):
-        preset_values(preset, presets)
+        read_preset(preset, [presets])

@@ -23,7 +23,6 @@ __all__ = [
     "capability",
     "determining",
     "resolve",
-    "with_precision",
 ]
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -85,26 +84,6 @@ def _flags() -> set[str]:
     return set(line.partition(":")[2].split())
 
 
-def with_precision(config: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a run, where those of before precisions could be chosen take those asked for.
-
-    What such a run was trained in, its checkpoints know. Likewise how a search screens.
-
-    Args:
-        config: Sections of settings, as JSON holds them.
-        like: The settings that are asked for now.
-    """
-    filled = dict(config)
-    if _of_training(like) and _of_training(config, "optimiser"):
-        filled.setdefault("precision", like["precision"])
-    if _of_search(like):
-        filled.setdefault("screening", like["screening"])
-    for name, value in config.items():
-        if isinstance(value, Mapping) and isinstance(like.get(name), Mapping):
-            filled[name] = with_precision(value, like[name])
-    return filled
-
-
 def determining(settings: Any, *values: Precision) -> Any:
     """Settings for JSON without how trainings and searches compute, however deep that stands.
 
@@ -128,8 +107,8 @@ def determining(settings: Any, *values: Precision) -> Any:
     return settings
 
 
-def _of_training(section: Mapping[str, Any], *names: str) -> bool:
-    return all(name in section for name in names or ("optimiser", "precision"))
+def _of_training(section: Mapping[str, Any]) -> bool:
+    return "optimiser" in section and "precision" in section
 
 
 def _of_search(section: Mapping[str, Any]) -> bool:

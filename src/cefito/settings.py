@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources.abc import Traversable
 from numbers import Integral, Real
@@ -22,14 +23,19 @@ __all__ = [
     "LARGEST",
     "MAX_WEIGHTS",
     "AnySettings",
+    "PresetFile",
     "Record",
+    "Settings",
     "changed",
+    "check_key",
     "check_weights",
     "flattened",
     "preset_names",
     "preset_values",
+    "read_preset",
     "setting_names",
     "validated",
+    "variant_applies",
 ]
 
 LARGEST = 10**9
@@ -123,17 +129,28 @@ def validated(kind: type[AnySettings], values: Mapping[str, Any], *, place: str)
     except ValidationError as problem:
         first = problem.errors()[0]
         if first["type"] == "extra_forbidden":
-            key = _whole_key(first["loc"], first["input"])
-            message = (
-                f"{place}: setting '{key}': there is none of that name{_near(key, kind) or '.'}"
-            )
-            raise ConfigError(message, setting=key) from problem
+            raise _unknown(_whole_key(first["loc"], first["input"]), kind, place) from problem
         key = ".".join(str(part) for part in first["loc"]) or "the whole"
         together = first["type"] == "value_error" and isinstance(first["input"], Mapping)
         shown = first["type"] != "missing" and not together  # several settings that do not fit
         got = f" (got {_shown(first['input'])})" if shown else ""
         message = f"{place}: setting '{key}': {first['msg'].removeprefix('Value error, ')}{got}."
         raise ConfigError(message, setting=key) from problem
+
+
+def check_key(key: str, kind: type[Settings], *, place: str) -> None:
+    """Refuse the dotted key of an unknown setting or section.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if not any(f"{name}.".startswith(f"{key}.") for name in setting_names(kind)):
+        raise _unknown(key, kind, place)
+
+
+def _unknown(key: str, kind: type[BaseModel], place: str) -> ConfigError:
+    near = _near(key, kind) or "."
+    return ConfigError(f"{place}: setting '{key}': there is none of that name{near}", setting=key)
 
 
 def _bytes(count: float) -> str:
@@ -211,65 +228,99 @@ def changed(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str
     return result
 
 
+@dataclass(frozen=True)
+class PresetFile:
+    """One file of a preset.
+
+    Attributes:
+        text: Its TOML text.
+        base: Preset that it builds on, if any.
+        values: Settings by section.
+        variants: Departures for a data set and horizon.
+    """
+
+    text: str
+    base: str | None
+    values: dict[str, Any]
+    variants: list[dict[str, Any]]
+
+
 def preset_names(folder: Traversable) -> list[str]:
     """Names of the presets in a folder."""
-    return sorted(
-        entry.name.removesuffix(".toml")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".toml")
-    )
+    files = (entry.name for entry in folder.iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
 
-def preset_values(
-    preset: str, folder: Traversable, *, dataset: str = "", horizon: int = 0
-) -> dict[str, Any]:
-    """The values of a preset with those of its bases and of the variants that apply.
+def read_preset(
+    preset: str, folders: Sequence[Traversable], above: tuple[str, ...] = ()
+) -> list[PresetFile]:
+    """Read the files of a preset and of its bases, bases first.
 
     Args:
-        preset: Name of a preset in `folder`, or path of a TOML file of the same form.
-        folder: Where named presets lie.
-        dataset: Name of the data set; a variant applies where this begins with the variant's
-            `dataset`.
-        horizon: T; a variant applies where this equals the variant's `horizon`, if it names one.
+        preset: Name of a preset, or path of a TOML file of the same form.
+        folders: The first one has a file for each named preset, which names its base; the others
+            may have further sections in files of the same names.
+        above: Presets that build on this one.
 
     Raises:
         ConfigError: Unknown, unreadable or malformed preset.
     """
-    values, variants = _read(preset, folder)
-    for variant in variants:
-        rest = {key: part for key, part in variant.items() if key not in ("dataset", "horizon")}
-        fits = dataset.startswith(variant.get("dataset", ""))
-        if fits and variant.get("horizon", horizon) == horizon:
-            values = _merged(values, rest)
+    if preset in above:
+        raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
+    own = preset.endswith(".toml")
+    paths = [Path(preset)] if own else [folder / f"{preset}.toml" for folder in folders]
+    if not (paths[0].exists() if isinstance(paths[0], Path) else paths[0].is_file()):
+        raise ConfigError(
+            f"no preset '{preset}'; shipped are {', '.join(preset_names(folders[0]))}, or give the "
+            "path of a .toml file."
+        )
+    files = [_read(path, preset) for path in paths if path is paths[0] or path.is_file()]
+    base = files[0].base
+    return files if base is None else read_preset(base, folders, (*above, preset)) + files
+
+
+def preset_values(
+    files: Sequence[PresetFile], *, dataset: str = "", horizon: int = 0
+) -> dict[str, Any]:
+    """Merge the values of preset files, then of their variants that apply.
+
+    Args:
+        files: The files, bases first.
+        dataset: Name of the data set.
+        horizon: T.
+    """
+    values: dict[str, Any] = {}
+    for file in files:
+        values = _merged(values, file.values)
+    for file in files:
+        for variant in file.variants:
+            if variant_applies(variant, dataset=dataset, horizon=horizon):
+                given = {k: part for k, part in variant.items() if k not in ("dataset", "horizon")}
+                values = _merged(values, given)
     return values
 
 
-def _read(
-    preset: str, folder: Traversable, above: tuple[str, ...] = ()
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Settings with their bases merged in, and the variants, bases' first.
+def variant_applies(variant: Mapping[str, Any], *, dataset: str, horizon: int) -> bool:
+    """Return whether a variant is for a data set (by the beginning of its name) and horizon."""
+    fits = dataset.startswith(variant.get("dataset", ""))
+    return fits and variant.get("horizon", horizon) == horizon
 
-    `above` are the presets that build on this one.
-    """
-    if preset in above:
-        raise ConfigError(f"preset '{preset}' is its own base, by way of {', '.join(above)}.")
-    path: Traversable = Path(preset) if preset.endswith(".toml") else folder / f"{preset}.toml"
-    if isinstance(path, Path) and path.exists() and not path.is_file():
+
+def _read(path: Traversable, preset: str) -> PresetFile:
+    if isinstance(path, Path) and not path.is_file():
         raise ConfigError(
             f"preset '{preset}': cannot be read (it is a folder, a pipe or a device, not a file)."
         )
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as problem:
-        raise ConfigError(
-            f"no preset '{preset}'; shipped are {', '.join(preset_names(folder))}, or give the "
-            "path of a .toml file."
-        ) from problem
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text)
     except RecursionError as problem:
         raise ConfigError(f"preset '{preset}': is nested too deeply. Make it flatter.") from problem
     except (ValueError, OSError) as problem:  # no TOML, not UTF-8, a number of thousands of digits
         raise ConfigError(f"preset '{preset}': cannot be read ({problem}).") from problem
     base, variants = values.pop("base", None), values.pop("variant", [])
+    if base is not None and not isinstance(base, str):
+        raise ConfigError(f"preset '{preset}': base {base!r} must be the name of a preset.")
     if not isinstance(variants, list) or not all(
         isinstance(variant, dict) and isinstance(variant.get("dataset", ""), str)
         for variant in variants
@@ -277,12 +328,7 @@ def _read(
         raise ConfigError(
             f"preset '{preset}': variants must be tables [[variant]], their data set a name."
         )
-    if base is None:
-        return values, variants
-    if not isinstance(base, str):
-        raise ConfigError(f"preset '{preset}': base {base!r} must be the name of a preset.")
-    under, earlier = _read(base, folder, (*above, preset))
-    return _merged(under, values), earlier + variants
+    return PresetFile(text=text, base=base, values=values, variants=variants)
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

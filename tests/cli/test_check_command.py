@@ -17,8 +17,8 @@ def whole(tmp_path_factory):
     """A data set, a run and a study, in folders of these names."""
     root = tmp_path_factory.mktemp("check")
     world = write_world(root / "data", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    config = load_config("small")
-    train_run(world, root / "run", config=config, horizon=3, seed=0, method="nearest")
+    config = load_config("small", method="nearest")
+    train_run(world, root / "run", config=config, horizon=3, seed=0)
     study = Study(
         dataset=world, out=root / "study", rows=find_rows(["nearest"]), horizons=(2,), seeds=(0,)
     )

@@ -30,7 +30,7 @@ def run(tmp_path):
         horizon=3,
         seed=0,
         preset="small",
-        config=config.model_dump(mode="json"),
+        config=config.sections,
         finished=True,
     ).write(folder)
     return folder
@@ -39,18 +39,10 @@ def run(tmp_path):
 @pytest.mark.parametrize("preset", preset_names())
 @pytest.mark.parametrize(("dataset", "horizon"), [("", 0), ("crosstask", 3), ("coin", 4)])
 def test_what_is_shown_is_a_preset_of_the_same_settings(preset, dataset, horizon, tmp_path):
-    text = settings_text(
-        preset, dataset=dataset, horizon=horizon, overrides={"chain.members": 4, "pkg.width": 3}
-    )
-    (tmp_path / "mine.toml").write_text(text)
-    expected = load_config(
-        preset,
-        dataset=dataset,
-        horizon=horizon,
-        overrides={"chain.members": 4, "pkg.width": 3},
-    )
-    again = load_config(str(tmp_path / "mine.toml"))
-    assert settings_values(again) == settings_values(expected)
+    overrides = {"chain.members": 4, "pkg.width": 3}
+    given = {"dataset": dataset, "horizon": horizon, "overrides": overrides}
+    (tmp_path / "mine.toml").write_text(settings_text(preset, **given))
+    assert settings_values(str(tmp_path / "mine.toml")) == settings_values(preset, **given)
 
 
 def test_comments_are_those_of_the_file_that_settled_a_setting(capsys):

@@ -12,8 +12,8 @@ from cefito.runs.train import train_run
 def run(tmp_path_factory):
     place = tmp_path_factory.mktemp("place")
     world = write_world(place / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    config = load_config("small")
-    return train_run(world, place / "run", config=config, horizon=3, seed=0, method="nearest")
+    config = load_config("small", method="nearest")
+    return train_run(world, place / "run", config=config, horizon=3, seed=0)
 
 
 def call(capsys, *argv, code=0):

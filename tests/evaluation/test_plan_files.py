@@ -43,8 +43,8 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(world, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    config = load_config("small")
-    return train_run(world, folder, config=config, horizon=3, seed=0, method="nearest")
+    config = load_config("small", method="nearest")
+    return train_run(world, folder, config=config, horizon=3, seed=0)
 
 
 @pytest.fixture

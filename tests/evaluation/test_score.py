@@ -213,7 +213,9 @@ def test_another_search_is_kept_in_a_file_of_its_own(run):
 
 
 def test_runs_without_a_search(world, tmp_path):
-    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="nearest")
+    run = train_run(
+        world, tmp_path / "run", config=load_config("paper", method="nearest"), horizon=3, seed=0
+    )
     value, path = evaluate_run(run)
     assert path.name == "evaluation-test.json"
     assert changed_search(run) == {}

@@ -33,9 +33,9 @@ def world(tmp_path_factory):
 def run(world, tmp_path_factory):
     """A run with a checkpoint and scores, not to be changed."""
     overrides = {"classifier.hidden": [8, 8, 8], "classifier_training.optimiser.epochs": 1}
-    config = load_config("small", overrides=overrides)
+    config = load_config("small", method="frequent", overrides=overrides)
     folder = tmp_path_factory.mktemp("sharing") / "run"
-    run = train_run(world, folder, config=config, horizon=3, seed=0, method="frequent")
+    run = train_run(world, folder, config=config, horizon=3, seed=0)
     evaluate_run(run)
     return run
 

@@ -264,11 +264,10 @@ def test_an_answer_that_is_stopped_at_once(run, changes):
 @pytest.fixture
 def baseline(run, tmp_path):
     """Makes a run of another method on the same data set."""
-    config = load_config("paper", overrides=TINY_RUN)
 
     def make(method):
-        folder = tmp_path / method
-        return train_run(run.dataset(), folder, config=config, horizon=3, seed=0, method=method)
+        config = load_config("paper", method=method, overrides=TINY_RUN)
+        return train_run(run.dataset(), tmp_path / method, config=config, horizon=3, seed=0)
 
     return make
 

@@ -23,8 +23,8 @@ def run(make_source, tiny_videos, tmp_path):
     """A run of horizon 3 on the tiny data set, of a method that trains nothing."""
     tiny_videos[-1]["split"] = "val"
     dataset = prepare_custom(make_source(videos=tiny_videos), tmp_path / "data")
-    config = load_config("paper")
-    return train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0, method="nearest")
+    config = load_config("paper", method="nearest")
+    return train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0)
 
 
 def test_the_query_of_a_video(run):

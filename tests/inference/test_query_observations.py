@@ -34,10 +34,8 @@ def make_run(make_source, tiny_videos, tmp_path):
     def make(**settings):
         source = read_common(make_source(videos=tiny_videos, features=None))
         dataset = prepare(source, folder, tmp_path / "data", **settings)
-        config = load_config("paper")
-        return train_run(
-            dataset, tmp_path / "run", config=config, horizon=3, seed=0, method="nearest"
-        )
+        config = load_config("paper", method="nearest")
+        return train_run(dataset, tmp_path / "run", config=config, horizon=3, seed=0)
 
     return make
 

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -119,9 +119,9 @@ def quick(values: Any, key: str = "") -> dict[str, Any]:
 
 
 @cache
-def quick_config():
-    overrides = quick(load_config("quickstart").model_dump()) | STAND_IN
-    return load_config("quickstart", overrides=overrides)
+def quick_settings(name):
+    preset = partial(load_config, "quickstart", method=name)
+    return preset(overrides=quick(preset().sections) | STAND_IN).settings
 
 
 def unseen_changed(dataset):
@@ -167,7 +167,7 @@ def known(splits):
 def fit(name, dataset):
     method = find_method(name)
     train, val = (cut_windows(dataset, horizon=HORIZON, split=split) for split in ("train", "val"))
-    settings = quick_config().settings(method.settings)
+    settings = quick_settings(name)
     return method.planner.fit(train, val, settings=settings, seed=3, context=TrainingContext())
 
 
@@ -251,7 +251,7 @@ def test_probabilities_where_the_description_says_so(name, planner, queries, kno
 def test_what_is_saved_gives_the_same_plans(name, planner, queries, known, tmp_path):
     planner.save(tmp_path)
     method = find_method(name)
-    settings = quick_config().settings(method.settings)
+    settings = quick_settings(name)
     loaded = method.planner.load(tmp_path, settings=settings, context=TrainingContext())
     for asked in (queries, known):
         same_plans(loaded.plan(asked, TOP_K), planner.plan(asked, TOP_K))
@@ -282,7 +282,7 @@ def test_what_it_knows_of_the_taxonomy(name, planner, splits):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_weight_that_is_no_number_is_refused_with_its_file(name, planner, tmp_path):
     method, refused = find_method(name), 0
-    settings = quick_config().settings(method.settings)
+    settings = quick_settings(name)
     planner.save(tmp_path)
     for path in sorted(tmp_path.glob("*.safetensors")):
         tensors, metadata = load_tensors(path, "pt", "")
@@ -302,7 +302,7 @@ def test_a_weight_that_is_no_number_is_refused_with_its_file(name, planner, tmp_
 @every_method
 def test_a_folder_that_holds_no_planner(name, tmp_path):
     method = find_method(name)
-    settings = quick_config().settings(method.settings)
+    settings = quick_settings(name)
     with pytest.raises(RunError) as caught:
         method.planner.load(tmp_path, settings=settings, context=TrainingContext())
     assert str(caught.value).startswith(str(tmp_path))
@@ -342,7 +342,7 @@ def test_constraints_are_obeyed_or_refused(name, planner, queries):
 
 @every_method
 def test_another_search_is_another_planner_or_refused(name, planner, queries):
-    settings = search_settings(planner.describe().search or load_config("paper").search)
+    settings = search_settings(planner.describe().search or load_config("paper").settings.search)
     settings = search_settings(settings, method="beam")
     before, description = planner.plan(queries, TOP_K), planner.describe()
     if planner.abilities.search:
@@ -362,7 +362,7 @@ def test_another_search_is_another_planner_or_refused(name, planner, queries):
 @every_method
 def test_it_goes_on_learning_or_refuses(name, planner, queries, splits):
     before = planner.plan(queries, TOP_K)
-    settings = quick_config().settings(find_method(name).settings)
+    settings = quick_settings(name)
     given = {"settings": settings, "seed": 4, "context": TrainingContext()}
     if planner.abilities.finetuning:
         result = planner.refit(splits["train"], splits["val"], **given)
@@ -421,7 +421,7 @@ def test_sizes_are_those_of_its_networks(name, planner, splits):
         horizon=HORIZON,
     )
     with torch.device("meta"):
-        sizes = method.planner.sizes(quick_config().settings(method.settings), shape)
+        sizes = method.planner.sizes(quick_settings(name), shape)
     assert sizes.items() <= planner.describe().parameters.items()
 
 
@@ -437,7 +437,7 @@ def test_what_is_listed_of_it_is_what_it_does(name, planner, queries, known, spl
     def sequences(asked):
         return [plan.actions.tolist() for plan in planner.plan(asked, TOP_K)]
 
-    search = search_settings(planner.describe().search or load_config("paper").search)
+    search = search_settings(planner.describe().search or load_config("paper").settings.search)
     other = known.with_task(int(known.tasks[0] + 1) % len(splits["test"].taxonomy.tasks))
     truth = replace(queries, ends=splits["test"].actions[: len(queries)][:, [0, -1]])
     shape = (len(queries), HORIZON - 1, queries.initial.shape[1])
@@ -513,19 +513,19 @@ def test_threads_share_a_planner(name, planner, queries):
 @every_method
 def test_sections_of_settings_are_loaded_and_told_apart(name):
     kind = find_method(name).settings
-    settings = load_config("paper").settings(kind)
+    settings = load_config("paper", method=name).settings
     assert isinstance(settings, kind)
     for section in kind.model_fields:
         with pytest.raises(ConfigError, match=f"'{section}.nonsense'"):
-            load_config("paper", overrides={f"{section}.nonsense": 1})
+            load_config("paper", method=name, overrides={f"{section}.nonsense": 1})
 
 
 def test_registering_is_all_it_takes(dataset, queries, tmp_path):
-    config = load_config("small", overrides={"toy.width": 3})
-    assert config.settings(ToySettings) == ToySettings(toy=ToyConfig(width=3))
+    config = load_config("small", method="toy", overrides={"toy.width": 3})
+    assert config.settings == ToySettings(toy=ToyConfig(width=3))
     with pytest.raises(ConfigError, match=r"'toy\.width'"):
-        load_config("small", overrides={"toy.width": "wide"})
-    train_run(dataset, tmp_path / "run", config=config, horizon=HORIZON, seed=0, method="toy")
+        load_config("small", method="toy", overrides={"toy.width": "wide"})
+    train_run(dataset, tmp_path / "run", config=config, horizon=HORIZON, seed=0)
     run = open_run(tmp_path / "run")
     assert run.method == "toy"
     assert len(run.planner.plan(queries, 5)[0]) == 3

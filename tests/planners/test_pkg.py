@@ -141,7 +141,7 @@ def test_a_wide_beam_is_exact_and_a_narrow_one_never_better(world, planner, quer
 
 def test_training_lowers_the_loss_and_beats_chance(world, tmp_path):
     train, val = world()
-    settings = load_config("small").settings(PkgSettings)
+    settings = load_config("small", method="pkg").settings
     context = TrainingContext(folder=tmp_path)
     planner = PkgPlanner.fit(train, val, settings=settings, seed=0, context=context).planner
     lines = [

@@ -1,34 +1,27 @@
+"""Presets as they are shipped, with bases, variants and overrides."""
+
+import copy
+import pickle
 import tomllib
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
+import cefito.planners
 from cefito.errors import ConfigError
-from cefito.planners.cefito.settings import CefitoSettings
-from cefito.planners.settings import load_config, preset_names, run_config
+from cefito.planners.method import Method
+from cefito.planners.registry import METHODS
+from cefito.planners.settings import load_config, method_settings, preset_files, preset_names
+from cefito.settings import Settings, flattened, setting_names
 
 PRESETS = preset_names()
+FOLDER = Path(cefito.planners.__file__).parent
+FILES = sorted(FOLDER.glob("*/presets/*.toml"))
 
 
-def raw(preset: str) -> dict[str, Any]:
-    return tomllib.loads(
-        (resources.files("cefito.planners.presets") / f"{preset}.toml").read_text(encoding="utf-8")
-    )
-
-
-def keys(value: dict[str, Any], above: str = "") -> list[str]:
-    """Dotted keys of all leaves."""
-    return [
-        key
-        for name, part in value.items()
-        for key in (keys(part, f"{above}{name}.") if isinstance(part, dict) else [above + name])
-    ]
-
-
-def setting(config: BaseModel, key: str) -> Any:
-    value: Any = config
+def setting(settings: Settings, key: str) -> Any:
+    value: Any = settings
     for part in key.split("."):
         value = getattr(value, part)
     return value
@@ -36,56 +29,66 @@ def setting(config: BaseModel, key: str) -> Any:
 
 def test_presets_that_are_shipped():
     assert {"paper", "released", "small", "quickstart"} <= set(PRESETS)
+    assert {path.stem for path in FILES} <= set(PRESETS)
+    read = {
+        file.text for method in METHODS for name in PRESETS for file in preset_files(name, method)
+    }
+    for path in FILES:
+        assert path.read_text(encoding="utf-8") in read, f"no method reads {path}"
 
 
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_loads_for_every_data_set(preset):
+def test_every_preset_loads_for_every_data_set(preset, method):
     for dataset in ("", "crosstask", "coin", "niv", "mine"):
         for horizon in (3, 4, 5, 6):
-            assert load_config(preset, dataset=dataset, horizon=horizon).preset == preset
+            config = load_config(preset, method=method, dataset=dataset, horizon=horizon)
+            assert (config.preset, config.method) == (preset, method)
+            assert type(config.settings) is METHODS[method].settings
+    assert method_settings(method, config.sections, place="here") == config.settings
+    for twin in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert twin == config
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_key_of_a_preset_is_a_setting(preset):
-    content = raw(preset)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_every_key_of_a_preset_is_a_setting(path):
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
     parts = content.pop("variant", [])
-    base = content.pop("base", None)
-    assert (base is None) == (preset == "paper")
-    for part in [
-        content,
-        *(
-            {key: value for key, value in variant.items() if key not in ("dataset", "horizon")}
-            for variant in parts
-        ),
-    ]:
-        for key in keys(part):
-            setting(run_config({"preset": preset}, place="defaults"), key)
-    for key in keys(content):
-        value = setting(load_config(preset), key)
-        stated = content
-        for part in key.split("."):
-            stated = stated[part]
-        assert value == (tuple(stated) if isinstance(stated, list) else stated)
+    assert "base" not in content
+    methods = [m for m in METHODS.values() if set(content) & set(m.settings.model_fields)]
+    known = {name for method in methods for name in setting_names(method.settings)}
+    for part in parts:
+        given = {key: value for key, value in part.items() if key not in ("dataset", "horizon")}
+        assert set(flattened(given)) <= known
+    settings = load_config(path.stem, method=methods[0].name).settings
+    for key, stated in flattened(content).items():
+        assert key in known
+        if key.partition(".")[0] in type(settings).model_fields:
+            value = setting(settings, key)
+            assert value == (tuple(stated) if isinstance(stated, list) else stated)
 
 
-def test_defaults_are_the_papers():
-    paper, defaults = load_config("paper"), run_config({"preset": "paper"}, place="defaults")
-    assert paper.model_dump() == defaults.model_dump()
+@pytest.mark.parametrize("method", METHODS)
+def test_defaults_are_the_papers(method):
+    assert load_config("paper", method=method).settings == METHODS[method].settings()
+
+
+def test_sections_of_one_name_are_the_same_wherever_they_are_read():
+    found: dict[str, Any] = {}
+    for method in METHODS.values():
+        for name, field in method.settings.model_fields.items():
+            section = found.setdefault(name, field)
+            assert (field.annotation, field.default) == (section.annotation, section.default)
 
 
 def test_values_of_the_paper():
-    paper = load_config("paper", dataset="crosstask", horizon=3)
-    assert (paper.field.width, paper.field.depth, paper.field.heads, paper.field.mlp_ratio) == (
-        384,
-        4,
-        6,
-        4,
-    )
-    assert paper.field.distance == "l2"
+    paper = load_config("paper", dataset="crosstask", horizon=3).settings
+    field = paper.field
+    assert (field.width, field.depth, field.heads, field.mlp_ratio) == (384, 4, 6, 4)
+    assert field.distance == "l2"
     assert (paper.training.negatives.count, paper.training.negatives.hard) == (50, 0.8)
     assert paper.training.negatives.permuted == paper.training.negatives.edited == 0
-    assert paper.training.loss.kind == "triplet"
-    assert paper.training.loss.reduction == "mean"
+    assert (paper.training.loss.kind, paper.training.loss.reduction) == ("triplet", "mean")
     margin = paper.training.loss.margin
     assert (margin.low, margin.high, margin.order) == (0.01, 0.1, 0)
     optimiser = paper.training.optimiser
@@ -98,7 +101,7 @@ def test_values_of_the_paper():
 
 
 def test_released_values_everywhere():
-    released = load_config("released")
+    released, paper = load_config("released").settings, load_config("paper").settings
     assert released.field.distance == "mean_square"
     assert released.training.loss.reduction == "violating"
     auxiliary = released.training.auxiliary
@@ -111,20 +114,18 @@ def test_released_values_everywhere():
     classifier = released.classifier_training.optimiser
     assert (classifier.learning_rate, classifier.weight_decay) == (3e-4, 0.01)
     assert released.search.actions == "taxonomy"
-    negatives = load_config("paper").training.negatives
+    negatives = paper.training.negatives
     assert released.training.negatives == negatives.model_copy(update={"exact": False})
-    assert load_config("paper").training.auxiliary.states == "states"
-    for preset in preset_names():
-        assert load_config(preset).field.observation_epsilon == 1e-5
+    assert paper.training.auxiliary.states == "states"
 
 
 def test_small_diffusion_has_no_noise_at_a_horizon_of_four():
     for dataset in ("", "captaincook4d", "crosstask", "coin", "niv"):
         for horizon, noise in ((3, 0.3), (4, 0.0), (5, 0.3)):
-            config = load_config("small", dataset=dataset, horizon=horizon).pdpp
-            assert config.widths == (256,)
-            assert config.training.optimiser.learning_rate == 2e-3
-            assert config.training.augmentation.noise == noise
+            config = load_config("small", method="pdpp", dataset=dataset, horizon=horizon)
+            assert config.settings.pdpp.widths == (256,)
+            assert config.settings.pdpp.training.optimiser.learning_rate == 2e-3
+            assert config.settings.pdpp.training.augmentation.noise == noise
 
 
 CROSSTASK_3 = {
@@ -153,26 +154,14 @@ NIV = {"training.optimiser.batch_size": 32, "training.optimiser.learning_rate": 
         ("crosstask", 4, CROSSTASK_4),
         ("crosstask", 5, {}),
         ("coin", 3, COIN),
-        ("coin", 6, COIN),
         ("niv", 4, NIV),
         ("mine", 3, {}),
         ("my-coin", 3, {}),
     ],
 )
 def test_released_variants(dataset, horizon, departures):
-    released, plain = (
-        load_config("released", dataset=dataset, horizon=horizon),
-        load_config("released"),
-    )
-    for key, value in departures.items():
-        assert setting(released, key) == value, key
-    # other methods have departures of their own
-    same = [
-        key
-        for key in keys(plain.model_dump())
-        if key not in departures and key.partition(".")[0] in CefitoSettings.model_fields
-    ]
-    assert [setting(released, key) for key in same] == [setting(plain, key) for key in same]
+    released = load_config("released", dataset=dataset, horizon=horizon)
+    assert flattened(released.sections) == flattened(load_config("released").sections) | departures
 
 
 @pytest.mark.parametrize(
@@ -184,16 +173,13 @@ def test_released_variants(dataset, horizon, departures):
         ("field.distance", "mean_square", "mean_square"),
         ("field.distance", '"mean_square"', "mean_square"),
         ("field.centre", "true", True),
-        ("classifier.hidden", "[4, 5, 6]", (4, 5, 6)),
+        ("classifier.hidden", "[4, 5, 6]", [4, 5, 6]),
         ("training.loss.margin.order", 1, 1.0),
     ],
 )
 def test_overrides(key, given, value):
-    config, plain = load_config("paper", overrides={key: given}), load_config("paper")
-    assert setting(config, key) == value
-    assert [
-        name for name in keys(config.model_dump()) if setting(config, name) != setting(plain, name)
-    ] == [key]
+    config = load_config("paper", overrides={key: given, "kepp.folds": 3})  # KEPP's is ignored
+    assert flattened(config.sections) == flattened(load_config("paper").sections) | {key: value}
 
 
 def test_overrides_beat_variants_and_later_ones_beat_earlier():
@@ -203,8 +189,8 @@ def test_overrides_beat_variants_and_later_ones_beat_earlier():
         horizon=3,
         overrides={"training.optimiser.batch_size": 8, "training.optimiser": {"batch_size": 9}},
     )
-    assert config.training.optimiser.batch_size == 9
-    assert config.training.optimiser.learning_rate == 5e-5
+    assert config.settings.training.optimiser.batch_size == 9
+    assert config.settings.training.optimiser.learning_rate == 5e-5
 
 
 @pytest.mark.parametrize(
@@ -219,38 +205,55 @@ def test_overrides_beat_variants_and_later_ones_beat_earlier():
         ({"training.loss.kind": "hinge"}, "training.loss.kind"),
         ({"field.heads": 5}, "field"),
         ({"training.negatives.edited": 2}, "training.negatives.edited"),
+        ({"preset": "small"}, "preset"),
     ],
 )
-def test_settings_that_cannot_be_are_named(overrides, place):
-    with pytest.raises(
-        ConfigError, match=rf"preset 'paper' \(paper.toml shows all settings\): setting '{place}': "
-    ) as caught:
+def test_invalid_settings_are_named(overrides, place):
+    with pytest.raises(ConfigError, match=f"setting '{place}'") as caught:
         load_config("paper", overrides=overrides)
     assert caught.value.setting == place
 
 
-def test_presets_of_ones_own(tmp_path):
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("training.optimizer.epochs", "'training.optimiser.epochs'?"),
+        ("training.optimizer", "'training.optimiser'?"),
+        ("trainning.loss.kind", "'training.loss.kind'?"),
+        ("field.widht", "'field.width'?"),
+        ("training.temperature", "'training.loss.temperature'?"),
+        ("kepp.fodls", "'kepp.folds'?"),  # of another method
+        ("epochs", "'chain_training.optimiser.epochs' or 'classifier_training.optimiser.epochs'"),
+    ],
+)
+def test_unknown_settings_are_named_with_similar_ones(key, meant):
+    with pytest.raises(ConfigError) as caught:
+        load_config("small", overrides={key: 3})
+    assert f"setting '{key}': there is none of that name; did you mean {meant}" in str(caught.value)
+    assert caught.value.setting == key
+
+
+def test_a_preset_file_of_ones_own(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(
-        'base = "released"\n[field]\nwidth = 48\n'
+        'base = "released"\n[field]\nwidth = 48\n[pkg]\nwidth = 4\n'
         '[[variant]]\ndataset = "niv"\n[variant.training.optimiser]\nbatch_size = 4\n'
     )
     config = load_config(str(path), dataset="niv", horizon=3)
     assert config.preset == "mine"
-    assert (config.field.width, config.field.distance) == (48, "mean_square")
-    assert (config.training.optimiser.batch_size, config.training.optimiser.learning_rate) == (
-        4,
-        5e-5,
-    )
-    path.write_text('base = "paper"\n[field]\nwide = 48\n')
-    with pytest.raises(ConfigError, match=r"setting 'field\.wide'"):
-        load_config(str(path))
+    assert (config.settings.field.width, config.settings.field.distance) == (48, "mean_square")
+    optimiser = config.settings.training.optimiser
+    assert (optimiser.batch_size, optimiser.learning_rate) == (4, 5e-5)
+    assert load_config(str(path), method="pkg").settings.pkg.width == 4
+    path.write_text('base = "paper"\n[feild]\nwide = 48\n')
+    with pytest.raises(ConfigError, match=r"setting 'feild\.wide'"):
+        load_config(str(path), method="pkg")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("base = 'nonsense'", "no preset 'nonsense'; shipped are .*paper"),
+        ("base = 'nonsense'", "no preset 'nonsense'; shipped are .*paper, .*released"),
         ("[field", "cannot be read"),
         ("base = 3", "base 3 must be the name of a preset"),
         ("[variant]\ndataset = 'x'", r"must be tables \[\[variant\]\]"),
@@ -265,7 +268,12 @@ def test_presets_that_cannot_be_read(tmp_path, content, message):
         load_config(str(path))
 
 
-def test_bases_that_go_round(tmp_path):
+def test_no_such_presets(tmp_path):
+    with pytest.raises(ConfigError, match="no preset"):
+        load_config(str(tmp_path / "absent.toml"))
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(str(tmp_path / "folder.toml"))
     one, other = tmp_path / "one.toml", tmp_path / "other.toml"
     one.write_text(f'base = "{other}"')
     other.write_text(f'base = "{one}"')
@@ -273,11 +281,35 @@ def test_bases_that_go_round(tmp_path):
         load_config(str(one))
 
 
-def test_unknown_presets(tmp_path):
-    with pytest.raises(ConfigError, match=r"no preset 'nonsense'; shipped are .*paper, .*released"):
-        load_config("nonsense")
-    with pytest.raises(ConfigError, match="no preset"):
-        load_config(str(tmp_path / "absent.toml"))
-    (tmp_path / "folder.toml").mkdir()
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_config(str(tmp_path / "folder.toml"))
+class Toaster(Settings):
+    slices: int = 2
+
+
+class ToastSettings(Settings):
+    toaster: Toaster = Toaster()
+
+
+def test_a_registered_method_brings_its_sections(monkeypatch):
+    toast = Method(name="toast", planner=METHODS["nearest"].planner, settings=ToastSettings)
+    monkeypatch.setitem(METHODS, "toast", toast)
+    config = load_config("small", method="toast", overrides={"toaster.slices": 4})
+    assert config.settings == ToastSettings(toaster=Toaster(slices=4))
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"setting 'toaster\.slices'"):
+        load_config("small", overrides={"toaster.slices": 4})
+    with pytest.raises(ConfigError, match="no method 'toast'"):
+        load_config("small", method="toast")
+
+
+@pytest.mark.parametrize(
+    ("values", "setting"),
+    [
+        ({"field": {"wide": 1}}, "field.wide"),
+        ({"training": {"optimiser": 3}}, "training.optimiser"),
+    ],
+)
+def test_settings_of_a_run(values, setting):
+    own = method_settings("cefito", {"field": {"width": 48}, "unknown": {"x": 1}}, place="here")
+    assert own == METHODS["cefito"].settings(field={"width": 48})
+    with pytest.raises(ConfigError, match=f"^here: setting '{setting}': "):
+        method_settings("cefito", values, place="here")

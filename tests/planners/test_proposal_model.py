@@ -78,7 +78,7 @@ def frequent_accuracy(train: Windows, val: Windows) -> float:
 
 
 def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
-    config = load_config("small")
+    config = load_config("small", method="pkg").settings
     _, result = ProposalModel.fit(
         *world,
         config=config.pkg.network,

@@ -91,12 +91,10 @@ def world(request, tmp_path):
 @pytest.mark.parametrize("world", WORLDS, indirect=True)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_and_plans(method, world, horizon, tmp_path):
-    config = cefito.load_config("small", overrides=QUICK)
+    config = cefito.load_config("small", method=method, overrides=QUICK)
 
     def trained():
-        return cefito.train_run(
-            world, tmp_path / "run", config=config, horizon=horizon, seed=0, method=method
-        )
+        return cefito.train_run(world, tmp_path / "run", config=config, horizon=horizon, seed=0)
 
     if horizon == 1 and method.startswith(("pkg", "llm", "kepp")):
         with pytest.raises(ConfigError, match=r"horizon 1: .* first .* last action"):

@@ -16,6 +16,7 @@ from cefito.planners.queries import Queries
 from cefito.planners.registry import METHODS
 from cefito.planners.settings import load_config
 from cefito.runs.run import open_run
+from cefito.runs.settings_export import settings_values
 from cefito.runs.train import train_run
 from cefito.search import Constraints
 from cefito.search.registry import SEARCHES
@@ -59,20 +60,20 @@ def queries(world):
 @pytest.fixture(scope="module")
 def loaded(world, tmp_path_factory):
     """Gives the loaded run of a method, trained briefly where it was not yet."""
-    small = load_config("small")
     settings = {
         key: value
-        for key in keys(small.model_dump())
+        for key in keys(settings_values("small"))
         for ending, value in QUICK.items()
         if key.endswith(ending)
     }
     settings |= {"field.width": 16, "field.depth": 1, "field.heads": 2, **STAND_IN}
-    config, runs = load_config("small", overrides=settings), {}
+    runs = {}
 
     def load(method):
         if method not in runs:
             folder = tmp_path_factory.mktemp("runs") / method
-            train_run(world, folder, config=config, horizon=3, seed=0, method=method)
+            config = load_config("small", method=method, overrides=settings)
+            train_run(world, folder, config=config, horizon=3, seed=0)
             runs[method] = open_run(folder)
         return runs[method]
 

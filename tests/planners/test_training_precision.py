@@ -17,6 +17,7 @@ from cefito.planners.registry import METHODS, find_method
 from cefito.planners.settings import load_config, precisions
 from cefito.runs.train import finished_run, train_run
 from cefito.runtime import generator_for
+from cefito.settings import flattened
 from cefito.training.distributed import Processes
 from cefito.training.settings import FieldTrainingConfig, TrainingConfig
 from cefito.training.trainer import TrainingResult
@@ -26,15 +27,15 @@ HORIZON = 3
 LEARNED = [name for name, entry in METHODS.items() if name not in ("nearest", "frequent")]
 
 
-def config(precision="float32", **more: Any):
-    overrides = precisions(precision) | {
+def config(precision="float32", method="cefito", **more: Any):
+    overrides = precisions(precision, method) | {
         "training.optimiser.epochs": 2,
         "training.stopping.windows": 10,
         "chain_training.optimiser.epochs": 2,
         "classifier_training.optimiser.epochs": 2,
         **STAND_IN,
     }
-    return load_config("quickstart", overrides=overrides | more)
+    return load_config("quickstart", method=method, overrides=overrides | more)
 
 
 @pytest.fixture(scope="module")
@@ -220,17 +221,13 @@ def test_runs_of_before_are_found_whatever_is_asked(world, runs, tmp_path, asked
     assert found.planner.describe().parameters == runs["float32"].planner.describe().parameters
 
 
-def test_presets():
-    for preset, expected in {
-        "paper": "auto",
-        "released": "auto",
-        "small": "float32",
-        "quickstart": "float32",
-    }.items():
-        values = load_config(preset).model_dump()
-        for key in precisions("auto"):
-            value: Any = values
-            for part in key.split("."):
-                value = value[part]
-            assert value == expected, key
-    assert "training.precision" in precisions("auto")
+@pytest.mark.parametrize("method", LEARNED)
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [("paper", "auto"), ("released", "auto"), ("small", "float32"), ("quickstart", "float32")],
+)
+def test_presets(preset, expected, method):
+    keys = precisions("auto", method)
+    values = flattened(load_config(preset, method=method).sections)
+    assert keys
+    assert {values[key] for key in keys} == {expected}

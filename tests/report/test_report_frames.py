@@ -66,10 +66,9 @@ def run(dataset, place):
     return train_run(
         dataset,
         place / "run",
-        config=load_config("small"),
+        config=load_config("small", method="nearest"),
         horizon=3,
         seed=0,
-        method="nearest",
     )
 
 

@@ -261,10 +261,9 @@ def test_a_method_without_energies_and_a_data_set_that_is_gone(world, tmp_path):
     run = train_run(
         moved,
         tmp_path / "run",
-        config=load_config("small"),
+        config=load_config("small", method="nearest"),
         horizon=3,
         seed=0,
-        method="nearest",
     )
     shutil.rmtree(there)
     report = report_run(run, dataset=world.folder)

@@ -162,7 +162,7 @@ def settings() -> Iterator[Case]:
             elif not isinstance(value, str | list | tuple):
                 found.append((above + name, value))
 
-    walk(load_config("paper").model_dump(mode="json"), "")
+    walk(load_config("paper").sections, "")
     for number, (key, value) in enumerate(found):
         table = SETTINGS_OF_NO_REAL if isinstance(value, float) else SETTINGS_OF_NO_WHOLE
         table = SETTINGS_OF_NO_TRUTH if isinstance(value, bool) else table

@@ -168,7 +168,7 @@ def of_training(dataset: Any) -> Callable[[Path], str]:
     """The weights that a killed training ends with when it is gone on with."""
 
     def answer(folder: Path) -> str:
-        train_run(dataset, folder, config=config(), horizon=3, seed=0, method="frequent")
+        train_run(dataset, folder, config=config("frequent"), horizon=3, seed=0)
         return digest((folder / "classifier.safetensors").read_bytes())
 
     return answer
@@ -187,9 +187,9 @@ def of_study(study: Study) -> Callable[[Path], str]:
     return answer
 
 
-def config() -> Any:
+def config(method: str) -> Any:
     """Settings of the smallest networks."""
-    return load_config("small", overrides=SMALL)
+    return load_config("small", method=method, overrides=SMALL)
 
 
 class KilledError(Exception):
@@ -240,12 +240,12 @@ def make(root: Path, methods: tuple[str, ...] = METHODS) -> list[Subject]:
         _subject("data set", data.folder, sorted(p.name for p in data.folder.iterdir()), of_dataset)
     ]
     for method in methods:
-        run = train_run(data, root / method, config=config(), horizon=3, seed=0, method=method)
+        run = train_run(data, root / method, config=config(method), horizon=3, seed=0)
         names = sorted(path.name for path in run.folder.iterdir() if path.is_file())
         subjects.append(_subject(f"run of {method}", run.folder, names, of_run(queries)))
     killed = root / "killed"
     with killed_after(5):
-        train_run(data, killed, config=config(), horizon=3, seed=0, method="frequent")
+        train_run(data, killed, config=config("frequent"), horizon=3, seed=0)
     files = ["classifier/checkpoint.safetensors", "classifier/metrics.jsonl"]
     subjects.append(_subject("checkpoint", killed, files, of_training(data), copied=True))
     rows = find_rows(["nearest", "frequent"])

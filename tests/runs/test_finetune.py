@@ -44,6 +44,8 @@ QUICK = {
     "search.fitting_windows": 20,
 }
 SMALL = load_config("small", overrides=QUICK)
+CHAIN = load_config("small", method="chain", overrides=QUICK)
+NEAREST = load_config("small", method="nearest")
 PAPER = load_config(
     "paper",
     overrides=QUICK
@@ -85,7 +87,7 @@ def new(world, tmp_path_factory):
 def chain(old, tmp_path_factory):
     """A trained chain, not to be changed."""
     folder = tmp_path_factory.mktemp("runs") / "chain"
-    return train_run(old, folder, config=SMALL, horizon=3, seed=0, method="chain")
+    return train_run(old, folder, config=CHAIN, horizon=3, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +129,15 @@ def test_what_the_new_run_says_of_its_beginning(chain, further, new, old):
     assert info.windows["train"] == len(cut_windows(new, horizon=3, split="train"))
     assert [result.epochs for result in info.training.values()] == [4, 4]
     assert "started_from" not in json.loads((chain.folder / "run.json").read_text())
-    seen = trained_videos(further.folder, further.info)
-    assert {*trained_videos(chain.folder, chain.info).train} < {*seen.train}
+    seen = trained_videos(further.folder)
+    assert {*trained_videos(chain.folder).train} < {*seen.train}
 
 
 def test_finetuning_learns_the_new_task_better_than_as_many_epochs_from_scratch(
     chain, further, new, tmp_path
 ):
     config = finetuning_config(chain, epochs=None, settings={})
-    scratch = train_run(new, tmp_path / "scratch", config=config, horizon=3, seed=0, method="chain")
+    scratch = train_run(new, tmp_path / "scratch", config=config, horizon=3, seed=0)
     ours, theirs = (evaluate_run(run)[0] for run in (further, scratch))
     assert ours.windows == theirs.windows
     assert ours.other_dataset is None
@@ -167,16 +169,15 @@ def untrained(run, dataset, config, monkeypatch):
     start = Start.make(run, dataset, None)
     train, val = start.windows(dataset, horizon=3, selection="held-out")
     from cefito.planners.context import TrainingContext
-    from cefito.planners.registry import find_method
 
-    settings = config.settings(find_method(run.method).settings)
+    settings = config.settings
     return run.planner.refit(
         train, val, settings=settings, seed=5, context=TrainingContext()
     ).planner
 
 
 def test_training_begins_with_the_learned_chain(chain, old, new, monkeypatch):
-    begun = untrained(chain, new, SMALL, monkeypatch)
+    begun = untrained(chain, new, CHAIN, monkeypatch)
     ours, theirs = begun.model, chain.planner.model
     assert ours.states.task_count == theirs.states.task_count + 1
     windows = cut_windows(old, horizon=3, split="test")
@@ -195,7 +196,7 @@ def test_training_begins_with_the_learned_chain(chain, old, new, monkeypatch):
         network.requires_grad_(requires_grad=False)
         assert 0.8 < float(network.ends[:, added].std()) < 1.2
         emission = network.emission.weight.unflatten(0, (3, -1))[:, added]
-        assert 0 < float(emission.abs().max()) <= SMALL.chain.emission**-0.5
+        assert 0 < float(emission.abs().max()) <= SMALL.settings.chain.emission**-0.5
         assert not network.emission.bias.unflatten(0, (3, -1))[:, added].any()
         assert not network.change[-1].any()
 
@@ -277,7 +278,7 @@ def test_a_folder_of_another_beginning(chain, further, new, old, tmp_path):
     config = finetuning_config(chain, epochs=1, settings={})
     finetune(chain, new, tmp_path / "run", epochs=1)
     with pytest.raises(RunError, match="holds a run with another start"):
-        train_run(new, tmp_path / "run", config=config, horizon=3, seed=0, method="chain")
+        train_run(new, tmp_path / "run", config=config, horizon=3, seed=0)
     with pytest.raises(RunError, match="holds a run with another start"):
         finetune(further, new, tmp_path / "run", epochs=1)
     with pytest.raises(RunError, match="holds a run with another start"):
@@ -362,8 +363,8 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
         rename=training,
     )
     more = part_of(world, tmp_path / "more", tasks=tasks, rename=training)
-    run = train_run(old, tmp_path / "run", config=SMALL, horizon=3, seed=0, method="nearest")
-    before = trained_videos(run.folder, run.info)
+    run = train_run(old, tmp_path / "run", config=NEAREST, horizon=3, seed=0)
+    before = trained_videos(run.folder)
     train, val = Start.make(run, more, None).windows(more, horizon=3, selection="held-out")
     ids = [
         {more.videos[video].video_id for video in windows.video.tolist()}
@@ -380,7 +381,7 @@ def test_videos_keep_the_part_that_they_had(world, tmp_path):
 def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tmp_path, caplog):
     old = part_of(world, tmp_path / "old", tasks=[0])
     learned = [video.video_id for video in old.videos if video.split == "train"]
-    run = train_run(old, tmp_path / "run", config=SMALL, horizon=3, seed=0, method="nearest")
+    run = train_run(old, tmp_path / "run", config=NEAREST, horizon=3, seed=0)
 
     def part(name, taken):
         return part_of(
@@ -408,9 +409,7 @@ def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tm
 
 
 def test_what_cannot_be_finetuned(chain, old, new, world, tmp_path):
-    nearest = train_run(
-        old, tmp_path / "nearest", config=SMALL, horizon=3, seed=0, method="nearest"
-    )
+    nearest = train_run(old, tmp_path / "nearest", config=NEAREST, horizon=3, seed=0)
     with pytest.raises(ConfigError, match=r"^nearest window cannot be finetuned"):
         finetune(nearest, new, tmp_path / "out")
     for settings, message in (
@@ -434,7 +433,7 @@ def test_what_cannot_be_finetuned(chain, old, new, world, tmp_path):
 def test_epochs_of_a_finetuning(chain, further):
     def epochs(run, **given):
         config = finetuning_config(run, **({"epochs": None, "settings": {}} | given))
-        return config.chain_training.optimiser.epochs
+        return config.settings.chain_training.optimiser.epochs
 
     assert epochs(chain) == 4
     assert epochs(further) == 4

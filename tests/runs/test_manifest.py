@@ -18,8 +18,8 @@ def run(tmp_path_factory):
     """A run of a method that takes no time, not to be changed."""
     root = tmp_path_factory.mktemp("manifest")
     world = write_world(root / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
-    config = load_config("small")
-    return train_run(world, root / "run", config=config, horizon=3, seed=0, method="nearest")
+    config = load_config("small", method="nearest")
+    return train_run(world, root / "run", config=config, horizon=3, seed=0)
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.locks import LOCK_FILE, locked
-from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.runs.info import RunInfo
@@ -34,6 +33,7 @@ TINY = TINY_RUN | {
     "search.fitting_windows": 10,
 }
 CONFIG = load_config("paper", overrides=TINY)
+FREQUENT = load_config("paper", method="frequent", overrides=TINY)
 WEIGHTS = ("field.safetensors", "classifier.safetensors", "chain.safetensors")
 
 
@@ -107,7 +107,7 @@ def test_an_opened_run_plans_as_the_trained_one(trained, world):
     opened = open_run(str(trained.folder))
     assert opened.info == trained.info
     assert opened.taxonomy == trained.taxonomy == world.taxonomy
-    assert opened.planner.settings == CONFIG.settings(CefitoSettings)
+    assert opened.planner.settings == CONFIG.settings
     assert opened.planner.horizon == opened.horizon == 3
     ours, theirs = trained.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3)
     for left, right in zip(ours, theirs, strict=True):
@@ -139,7 +139,7 @@ def test_what_a_run_folder_holds(trained, world):
         "simulation": {"seed": 0, "knobs": world.provenance["knobs"]["observations"]},
     }
     assert (info["horizon"], info["seed"], info["preset"]) == (3, 0, "paper")
-    assert info["config"] == CONFIG.model_dump(mode="json")
+    assert info["config"] == CONFIG.sections
     assert info["versions"] == {
         "cefito": version("cefito"),
         "torch": torch.__version__,
@@ -201,14 +201,13 @@ def test_the_form_of_the_run_file(trained, world, tmp_path):
         train_run(
             world,
             tmp_path / "run",
-            config=CONFIG,
+            config=FREQUENT,
             horizon=3,
             seed=0,
-            method="frequent",
             progress=stopping_after(0),
         )
     assert entries(tmp_path / "run") == begin
-    train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent")
+    train_run(world, tmp_path / "run", config=FREQUENT, horizon=3, seed=0)
     assert entries(tmp_path / "run") == [*begin, *end]
     for folder in (trained.folder, tmp_path / "run"):
         (tmp_path / "copy").mkdir(exist_ok=True)
@@ -216,70 +215,16 @@ def test_the_form_of_the_run_file(trained, world, tmp_path):
         assert (tmp_path / "copy" / "run.json").read_bytes() == (folder / "run.json").read_bytes()
 
 
-def as_before(folder):
-    """Give a run folder the form of earlier versions."""
-    (folder / "taxonomy.json").unlink()
-    (folder / "manifest.json").unlink(missing_ok=True)
-    if (folder / "planner.json").exists():
-        planner = json.loads((folder / "planner.json").read_text())
-        planner["config"] = json.loads((folder / "run.json").read_text())["config"]
-        assert planner["config"].keys() >= {"preset", "pdpp", *CefitoSettings.model_fields}
-        (folder / "planner.json").write_text(json.dumps(planner))
-    return folder
-
-
-def test_run_folders_of_earlier_versions(folder, trained, world):
-    opened = open_run(as_before(folder))
-    assert opened.taxonomy == world.taxonomy
-    assert opened.info == trained.info
-    assert opened.planner.settings == trained.planner.settings
-    for left, right in zip(
-        trained.planner.plan(queries(world), 3), opened.planner.plan(queries(world), 3), strict=True
-    ):
-        np.testing.assert_array_equal(left.actions, right.actions)
-        np.testing.assert_array_equal(left.energies, right.energies)
-    train_run(world, folder, config=CONFIG, horizon=3, seed=0)
-    assert (folder / "taxonomy.json").exists()
-
-
-def test_run_files_of_the_first_versions(folder, world):
-    """They name neither method nor selection."""
-    info = json.loads((folder / "run.json").read_text())
-    for name in ("method", "selection"):
-        del info[name]
-    (folder / "run.json").write_text(json.dumps(info))
-    opened = open_run(folder)
-    assert (opened.method, opened.info.selection) == ("cefito", "held-out")
-    assert train_run(world, folder, config=CONFIG, horizon=3, seed=0, reuse=True).info.finished
-
-
-def test_baselines_of_earlier_versions_have_the_taxonomy_of_their_data_set(
-    frequent, world, tmp_path
-):
-    folder = as_before(Path(shutil.copytree(frequent.folder, tmp_path / "copy")))
-    assert open_run(folder).taxonomy == world.taxonomy
-    info = json.loads((folder / "run.json").read_text())
-    info["dataset"]["path"] = str(tmp_path / "gone")
-    (folder / "run.json").write_text(json.dumps(info))
-    with pytest.raises(
-        RunError,
-        match=r"gone.taxonomy\.json: no such file.*copy the taxonomy\.json of its data set",
-    ):
-        open_run(folder)
-    shutil.copy(world.folder / "taxonomy.json", folder)
-    assert open_run(folder).taxonomy == world.taxonomy
-
-
 def test_another_search(trained, frequent, world):
     """The run stays as it is, whatever is made of it."""
     settings = search_settings(trained.trained_search, method="guided", proposals=4)
     other = trained.with_search(settings)
     assert other.planner.describe().search == settings
-    assert trained.planner.describe().search == trained.trained_search == CONFIG.search
-    assert trained.settings.search == CONFIG.search
+    assert trained.planner.describe().search == trained.trained_search == CONFIG.settings.search
+    assert trained.settings.search == CONFIG.settings.search
     training = trained.info.training["energy field"]
     assert 1 <= training.best_epoch <= training.epochs
-    assert other.trained_search == CONFIG.search
+    assert other.trained_search == CONFIG.settings.search
     assert (other.folder, other.info, other.taxonomy) == (
         trained.folder,
         trained.info,
@@ -298,7 +243,7 @@ def test_a_data_set_that_has_moved(trained, world, tmp_path):
     assert trained.dataset(moved).folder == moved
     place = trained.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
     gone = replace(trained, info=trained.info.model_copy(update={"dataset": place}))
-    with pytest.raises(RunError, match=r"no longer at .*gone\. Say where it is\.$") as caught:
+    with pytest.raises(RunError, match=r"no longer at .*gone\. Give its folder\.$") as caught:
         gone.dataset()
     assert caught.value.setting == "dataset"
     assert gone.dataset(moved).fingerprint == world.fingerprint
@@ -341,7 +286,7 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(steps, trained, wor
     with pytest.raises(KeyboardInterrupt):
         train_run(world, folder, config=CONFIG, horizon=3, seed=0, progress=stopping_after(steps))
     with pytest.raises(
-        RunError, match=r"has not finished\. Go on with it by the same cefito train command"
+        RunError, match=r"has not finished\. Continue it by the same cefito train command"
     ):
         open_run(folder)
     train_run(world, folder, config=CONFIG, horizon=3, seed=0)
@@ -472,7 +417,7 @@ def test_foreign_folders_are_refused(world, tmp_path):
 
 
 def test_two_trainings_do_not_share_a_folder(world, tmp_path):
-    call = {"config": CONFIG, "horizon": 3, "seed": 0, "method": "nearest"}
+    call = {"config": load_config("paper", method="nearest"), "horizon": 3, "seed": 0}
     with (
         locked(tmp_path / "run", "a training"),
         pytest.raises(RunError, match=r"another command works there \(a training, process \d+, "),
@@ -547,12 +492,10 @@ def test_damaged_files_name_themselves(name, damage, folder):
         ({"dataset": {"name": "world", "path": "/", "fingerprint": 3}}, "dataset.fingerprint"),
         ({"parameters": {"energy field": "many"}}, "parameters.energy field"),
         ({"tasks_without_training": {"4": 1}}, "tasks_without_training"),
-        ({"config": {"preset": "paper", "nonsense": {}}}, "config: setting 'nonsense'"),
         (
-            {"config": {"preset": "paper", "field": {"width": "wide"}}},
+            {"config": {"field": {"width": "wide"}}},
             r"config: setting 'field\.width'",
         ),
-        ({"config": {"field": {}}}, "config: setting 'preset'"),
         ({"method": "oracle"}, "no method 'oracle'"),
     ],
 )
@@ -677,10 +620,9 @@ def frequent(world, tmp_path_factory):
     return train_run(
         world,
         tmp_path_factory.mktemp("runs") / "run",
-        config=CONFIG,
+        config=FREQUENT,
         horizon=3,
         seed=0,
-        method="frequent",
     )
 
 
@@ -721,7 +663,9 @@ def test_a_run_of_another_method(frequent, world):
 
 
 def test_a_method_without_settings_or_training(world, tmp_path):
-    run = train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="nearest")
+    run = train_run(
+        world, tmp_path / "run", config=load_config("paper", method="nearest"), horizon=3, seed=0
+    )
     assert {path.name for path in run.folder.iterdir()} == {
         "run.json",
         "taxonomy.json",
@@ -731,9 +675,9 @@ def test_a_method_without_settings_or_training(world, tmp_path):
     }
     assert (run.info.parameters, run.info.training) == ({}, {})
     # it uses no settings, so others are no other run
-    train_run(world, run.folder, config=load_config("small"), horizon=3, seed=0, method="nearest")
+    train_run(world, run.folder, config=load_config("small", method="nearest"), horizon=3, seed=0)
     with pytest.raises(RunError, match="holds a run with another method"):
-        train_run(world, run.folder, config=CONFIG, horizon=3, seed=0, method="frequent")
+        train_run(world, run.folder, config=FREQUENT, horizon=3, seed=0)
 
 
 def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
@@ -741,26 +685,25 @@ def test_only_settings_of_the_method_matter(frequent, world, tmp_path):
     train_run(
         world,
         folder,
-        config=load_config("paper", overrides={**TINY, "field.depth": 2}),
+        config=load_config("paper", method="frequent", overrides={**TINY, "field.depth": 2}),
         horizon=3,
         seed=0,
-        method="frequent",
     )
     with pytest.raises(RunError, match="holds a run with another config"):
         train_run(
             world,
             folder,
-            config=load_config("paper", overrides={**TINY, "classifier.dropout": 0.5}),
+            config=load_config(
+                "paper", method="frequent", overrides={**TINY, "classifier.dropout": 0.5}
+            ),
             horizon=3,
             seed=0,
-            method="frequent",
         )
 
 
-def test_no_such_method(world, tmp_path):
+def test_no_such_method():
     with pytest.raises(ConfigError, match=r"no method 'oracle'; there are cefito, .*frequent"):
-        train_run(world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="oracle")
-    assert list(tmp_path.iterdir()) == []
+        load_config("paper", method="oracle")
 
 
 @pytest.mark.parametrize("selection", ["held-out", "published"])
@@ -774,10 +717,9 @@ def test_what_is_trained_and_chosen_on(selection, world, tmp_path, monkeypatch):
         train_run(
             world,
             tmp_path / "run",
-            config=CONFIG,
+            config=FREQUENT,
             horizon=3,
             seed=0,
-            method="frequent",
             selection=selection,
         )
     ((train, val),) = given
@@ -793,19 +735,17 @@ def test_another_selection_is_another_run(frequent, world, tmp_path):
         train_run(
             world,
             folder,
-            config=CONFIG,
+            config=FREQUENT,
             horizon=3,
             seed=0,
-            method="frequent",
             selection="published",
         )
     run = train_run(
         world,
         tmp_path / "run",
-        config=CONFIG,
+        config=FREQUENT,
         horizon=3,
         seed=0,
-        method="frequent",
         selection="published",
     )
     assert run.info.windows["val"] == len(cut_windows(world, horizon=3, split="test"))
@@ -814,19 +754,19 @@ def test_another_selection_is_another_run(frequent, world, tmp_path):
     shutil.copytree(tmp_path / "run" / "classifier", tmp_path / "copy" / "classifier")
     # nor is its checkpoint taken for this one's
     with pytest.raises(RunError, match="cannot be resumed with these"):
-        train_run(world, folder, config=CONFIG, horizon=3, seed=0, method="frequent")
+        train_run(world, folder, config=FREQUENT, horizon=3, seed=0)
 
 
 def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypatch):
     steps, shared = steps_of(monkeypatch), tmp_path / "trainings"
-    given = {"config": CONFIG, "horizon": 3, "seed": 0, "trainings": shared}
-    first = train_run(world, tmp_path / "first", method="frequent", **given)
+    given = {"horizon": 3, "seed": 0, "trainings": shared}
+    first = train_run(world, tmp_path / "first", config=FREQUENT, **given)
     assert set(steps) == {"TaskClassifier"}
     assert (first.folder / "classifier.safetensors").read_bytes() == (
         frequent.folder / "classifier.safetensors"
     ).read_bytes()
     steps.clear()
-    second = train_run(world, tmp_path / "second", **given)
+    second = train_run(world, tmp_path / "second", config=CONFIG, **given)
     assert set(steps) == {"ChainNetwork", "EnergyField"}
     assert same_weights(second.folder, trained.folder)  # as without sharing
     assert {path.name.split("-")[0] for path in shared.iterdir()} == {
@@ -838,9 +778,9 @@ def test_equal_trainings_are_shared(trained, frequent, world, tmp_path, monkeypa
     assert all(path.is_file() for path in second.folder.iterdir())
     assert second.info.training["task classifier"].resumed is True
     steps.clear()
-    train_run(world, tmp_path / "third", method="frequent", selection="published", **given)
-    train_run(world, tmp_path / "fourth", method="frequent", **{**given, "seed": 1})
-    train_run(world, tmp_path / "fifth", method="frequent", **{**given, "horizon": 2})
+    train_run(world, tmp_path / "third", config=FREQUENT, selection="published", **given)
+    train_run(world, tmp_path / "fourth", config=FREQUENT, **{**given, "seed": 1})
+    train_run(world, tmp_path / "fifth", config=FREQUENT, **{**given, "horizon": 2})
     assert len(list(shared.glob("classifier-*"))) == 4
     assert set(steps) == {"TaskClassifier"}
 
@@ -852,18 +792,14 @@ def test_a_finished_run_is_opened_again(folder, frequent, world, tmp_path, monke
     assert snapshot(folder) == before
     assert again.info.finished
     copied = Path(shutil.copytree(frequent.folder, tmp_path / "frequent"))
-    assert train_run(
-        world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
-    ).planner.name
+    assert train_run(world, copied, config=FREQUENT, horizon=3, seed=0, reuse=True).planner.name
     with pytest.raises(RunError, match="holds a run with another seed"):
-        train_run(world, copied, config=CONFIG, horizon=3, seed=1, method="frequent", reuse=True)
+        train_run(world, copied, config=FREQUENT, horizon=3, seed=1, reuse=True)
     (copied / "classifier.safetensors").write_bytes(b"")
     with pytest.raises(RunError, match=r"classifier\.safetensors: has changed since"):
-        train_run(world, copied, config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True)
+        train_run(world, copied, config=FREQUENT, horizon=3, seed=0, reuse=True)
     with pytest.raises(ZeroDivisionError):  # nothing to be opened there
-        train_run(
-            world, tmp_path / "new", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
-        )
+        train_run(world, tmp_path / "new", config=FREQUENT, horizon=3, seed=0, reuse=True)
 
 
 def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world, tmp_path):
@@ -871,29 +807,17 @@ def test_an_unfinished_run_is_finished_though_reuse_is_asked_for(frequent, world
         train_run(
             world,
             tmp_path / "run",
-            config=CONFIG,
+            config=FREQUENT,
             horizon=3,
             seed=0,
-            method="frequent",
             reuse=True,
             progress=stopping_after(1),
         )
-    run = train_run(
-        world, tmp_path / "run", config=CONFIG, horizon=3, seed=0, method="frequent", reuse=True
-    )
+    run = train_run(world, tmp_path / "run", config=FREQUENT, horizon=3, seed=0, reuse=True)
     assert run.info.finished
     assert (run.folder / "classifier.safetensors").read_bytes() == (
         frequent.folder / "classifier.safetensors"
     ).read_bytes()
-
-
-def test_fields_of_before_keep_their_epsilon(folder):
-    assert open_run(folder).planner.field.config.observation_epsilon == 1e-5
-    for name in ("run.json", "planner.json"):
-        value = json.loads((folder / name).read_text())
-        del value["config"]["field"]["observation_epsilon"]
-        (folder / name).write_text(json.dumps(value))
-    assert open_run(folder).planner.field.config.observation_epsilon == 1e-6
 
 
 def test_a_training_that_is_refused_leaves_no_folder(world, tmp_path):

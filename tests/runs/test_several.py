@@ -28,9 +28,12 @@ def train(dataset, tmp_path):
         runs = train_runs(
             dataset,
             folder,
-            configs={horizon: load_config("paper", horizon=horizon) for horizon in horizons},
+            configs={
+                horizon: load_config("paper", method="nearest", horizon=horizon)
+                for horizon in horizons
+            },
             each=lambda run, trained: told.append((run.horizon, trained)),
-            **{"seed": 0, "method": "nearest"} | more,
+            **{"seed": 0} | more,
         )
         assert [horizon for horizon, _ in told] == list(runs) == list(horizons)
         return told
@@ -84,15 +87,13 @@ def test_what_is_refused_is_refused_before_any_training(train, tmp_path, dataset
     folder = tmp_path / "runs"
     with pytest.raises(DataError, match="gives no windows of horizon 40"):
         train(3, 40)
-    with pytest.raises(ConfigError, match="nonsense"):
-        train(3, 4, method="nonsense")
     with pytest.raises(ConfigError, match="seed -1"):
         train(3, 4, seed=-1)
     with pytest.raises(ConfigError, match="no horizon to train"):
         train()
     assert not folder.exists()
-    config = load_config("paper")
-    train_run(dataset, folder / "T4", config=config, horizon=4, seed=1, method="nearest")
+    config = load_config("paper", method="nearest")
+    train_run(dataset, folder / "T4", config=config, horizon=4, seed=1)
     with pytest.raises(RunError, match=r"T4: holds a run with another seed"):
         train(3, 4)
     assert names(folder) == ["T4"]
@@ -121,11 +122,9 @@ def test_an_interrupted_training_goes_on(train, dataset, tmp_path):
     def interrupt(run, trained):
         raise KeyboardInterrupt
 
-    configs = dict.fromkeys((2, 3), load_config("paper"))
+    configs = dict.fromkeys((2, 3), load_config("paper", method="nearest"))
     with pytest.raises(KeyboardInterrupt):
-        train_runs(
-            dataset, tmp_path / "runs", configs=configs, seed=0, method="nearest", each=interrupt
-        )
+        train_runs(dataset, tmp_path / "runs", configs=configs, seed=0, each=interrupt)
     assert names(tmp_path / "runs") == ["T2"]
     assert train(2, 3) == [(2, False), (3, True)]
     path = tmp_path / "runs" / "T3" / "run.json"
@@ -146,7 +145,8 @@ def test_the_work_says_which_horizon_it_is_of(dataset, tmp_path):
 
     settings = {"classifier_training.optimiser.epochs": 1, "classifier.hidden": [8, 8, 8]}
     configs = {
-        horizon: load_config("paper", horizon=horizon, overrides=settings) for horizon in (2, 3)
+        horizon: load_config("paper", method="frequent", horizon=horizon, overrides=settings)
+        for horizon in (2, 3)
     }
-    train_runs(dataset, tmp_path, configs=configs, seed=0, method="frequent", progress=progress)
+    train_runs(dataset, tmp_path, configs=configs, seed=0, progress=progress)
     assert {description.partition(":")[0] for description in shown} == {"T = 2", "T = 3"}

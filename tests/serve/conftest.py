@@ -71,7 +71,8 @@ def place(tmp_path_factory) -> Place:
     world = write_world(folder / "world", knobs=WorldKnobs(train=24, val=12, test=12, dim=8))
     config = load_config("small", overrides=SETTINGS)
     train_run(world, folder / "tea", config=config, horizon=3, seed=0)
-    train_run(world, folder / "short", config=config, horizon=2, seed=0, method="frequent")
+    config = load_config("small", method="frequent", overrides=SETTINGS)
+    train_run(world, folder / "short", config=config, horizon=2, seed=0)
     return Place(world, folder / "tea", folder / "short")
 
 

@@ -113,7 +113,7 @@ def test_loss_and_gradients_of_the_released_training(dataset):
             "training.negatives.count": 6,
             "training.auxiliary.weight": 0.7,
         },
-    )
+    ).settings
     vectors = torch.randn(K, TEXT, generator=generator(4))
     field = EnergyField(
         config=config.field, observation_dim=E, action_count=K, horizon=T, action_vectors=vectors

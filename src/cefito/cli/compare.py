@@ -175,10 +175,9 @@ def _show(results: Results, against: str | None, *, published: str) -> None:
 
 def _asks(preset: str, changes: Mapping[str, str]) -> bool:
     """Whether a language model is named."""
-    from cefito.planners.language_model.settings import LlmSettings
     from cefito.planners.settings import load_config
 
-    return bool(load_config(preset, overrides=changes).settings(LlmSettings).llm.model)
+    return bool(load_config(preset, method="llm-ends", overrides=changes).settings.llm.model)
 
 
 def _listed(text: str) -> list[str]:

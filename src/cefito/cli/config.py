@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -41,17 +41,18 @@ def show(
             repeated.
         json: Print JSON instead of TOML.
     """
-    from cefito.planners.settings import load_config
     from cefito.runs.settings_export import settings_text, settings_values
 
-    changes, name = settings(set_), _dataset_name(dataset)
+    given: dict[str, Any] = {
+        "dataset": _dataset_name(dataset),
+        "horizon": horizon,
+        "overrides": settings(set_),
+        "method": method,
+    }
     if json:
-        config = load_config(preset, dataset=name, horizon=horizon, overrides=changes)
-        print_json(settings_values(config, method=method))
-        return
-    sys.stdout.write(
-        settings_text(preset, dataset=name, horizon=horizon, overrides=changes, method=method)
-    )
+        print_json(settings_values(preset, **given))
+    else:
+        sys.stdout.write(settings_text(preset, **given))
 
 
 @app.command

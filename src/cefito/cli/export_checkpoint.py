@@ -29,7 +29,7 @@ def export_checkpoint(
             checkpoint holds them.
         classifier: Write the run's task classifier here as a checkpoint of its own (.pth).
     """
-    from cefito.runs.exported import export_classifier, export_field
+    from cefito.runs.checkpoints import export_classifier, export_field
     from cefito.runs.run import open_run
 
     opened = open_run(run)

@@ -49,7 +49,7 @@ def import_checkpoint(
             "--kind task-classifier takes --out alone: the run there knows tasks and actions."
         )
     from cefito.planners.shared.task_model import TaskModel
-    from cefito.runs.imported import import_classifier, import_field
+    from cefito.runs.checkpoints import import_classifier, import_field
 
     if taxonomy is not None and action_text is not None:
         run = import_field(

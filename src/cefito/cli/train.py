@@ -71,9 +71,11 @@ def train(
 
     chosen, fingerprint = horizons(horizon), name_and_fingerprint(dataset)[1]
     name = Taxonomy.read(dataset / "taxonomy.json").dataset
-    overrides = {**(precisions(precision) if precision else {}), **settings(set_)}
+    overrides = {**(precisions(precision, method) if precision else {}), **settings(set_)}
     configs = {
-        length: load_config(preset, dataset=name, horizon=length, overrides=overrides)
+        length: load_config(
+            preset, method=method, dataset=name, horizon=length, overrides=overrides
+        )
         for length in chosen
     }
     with processes(pick_device(device)) as (group, place), log_warnings():
@@ -85,7 +87,6 @@ def train(
                 config=configs[length],
                 horizon=length,
                 seed=seed,
-                method=method,
                 selection=selection,
             )
             for length, folder in folders_for(out, configs).items()
@@ -100,7 +101,6 @@ def train(
                 out,
                 configs=configs,
                 seed=seed,
-                method=method,
                 selection=selection,
                 device=place,
                 progress=progress if group.first else silent,

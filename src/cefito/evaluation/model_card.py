@@ -14,7 +14,7 @@ from cefito.errors import RunError
 from cefito.evaluation.calibration import calibration_heads
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import RunEvaluation
-from cefito.runs.run import Run, method_settings
+from cefito.runs.run import Run
 from cefito.training.trainer import TrainingResult
 
 __all__ = ["kept_scores", "model_card"]
@@ -44,13 +44,12 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
     parameters = ", ".join(
         f"{name} {count:,}" for name, count in (info.parameters or description.parameters).items()
     )
-    settings = method_settings(info) or info.config
     facts = {
         "method": f"{description.name} (`{info.method}`)",
         "actions of a plan (T)": info.horizon,
         "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
         "an observation": f"{run.planner.observation_dim} numbers",
-        "learned numbers": parameters or "none",
+        "parameters": parameters or "none",
     }
     data = {
         "name": info.dataset.name,
@@ -83,7 +82,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         _list(made),
         _trainings(info.training),
         "<details><summary>All settings</summary>\n\n```json\n"
-        + json.dumps(settings, indent=1, sort_keys=True, ensure_ascii=False)
+        + json.dumps(info.config, indent=1, sort_keys=True, ensure_ascii=False)
         + "\n```\n\n</details>",
         "## Scores",
         _scores(scores),

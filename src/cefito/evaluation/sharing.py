@@ -98,12 +98,11 @@ def pull_run(place: str, target: Path | str) -> Run:
 def _shared(run: Run, license_name: str) -> Iterator[Path]:
     """A folder, for a while, with what planning needs and a model card."""
     card = model_card(run, kept_scores(run.folder), license_name=license_name)
-    preset = Path(run.info.preset).name  # where it or the data lay here concerns nobody
     info = run.info.model_copy(
         update={
+            # paths on this machine stay out
             "dataset": run.info.dataset.model_copy(update={"path": ""}),
-            "preset": preset,
-            "config": {**run.info.config, "preset": preset},
+            "preset": Path(run.info.preset).name,
         }
     )
     with tempfile.TemporaryDirectory() as place:

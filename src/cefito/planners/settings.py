@@ -1,115 +1,162 @@
-"""All settings of a run: the sections that the registered methods read, from a preset."""
+"""Settings of a run: the sections that its method reads, from a preset.
+
+A preset is a folder of files of one name: `planners/presets` says which presets there are and what
+each builds on, and the sections are in `presets` beside the code that reads them.
+"""
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import create_model
+from typing import Any
 
 from cefito.errors import ConfigError
-from cefito.planners.registry import METHODS
+from cefito.planners.registry import METHODS, find_method
 from cefito.precision import Precision
-from cefito.settings import Settings, changed, preset_values, setting_names, validated
+from cefito.settings import (
+    PresetFile,
+    Settings,
+    changed,
+    check_key,
+    preset_values,
+    read_preset,
+    setting_names,
+    validated,
+)
 from cefito.settings import preset_names as names_in
 
-__all__ = ["RunConfig", "load_config", "precisions", "preset_names", "run_config"]
+__all__ = [
+    "RunConfig",
+    "load_config",
+    "method_settings",
+    "precisions",
+    "preset_files",
+    "preset_names",
+]
 
 PRESETS = resources.files("cefito.planners.presets")
-Sections = TypeVar("Sections", bound=Settings)
+
+logger = logging.getLogger(__name__)
 
 
-class RunConfig(Settings):
-    """All settings of a run: a section for each part of each registered method.
-
-    Sections of one name are shared by all methods that read them (the task classifier's, say).
+@dataclass(frozen=True)
+class RunConfig:
+    """Settings of a run.
 
     Attributes:
-        preset: Name of the preset that they come from.
+        method: Name of the method.
+        preset: Name of the preset.
+        settings: The sections that the method reads, of its class of settings.
     """
 
+    method: str
     preset: str
+    settings: Any
 
-    def settings(self, kind: type[Sections]) -> Sections:
-        """The sections that a method reads.
-
-        Args:
-            kind: Class of the method's settings.
-        """
-        return kind(**{name: getattr(self, name) for name in kind.model_fields})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as plain values, for its class with the sections is made at run time."""
-        return _unpickled, (self.model_dump(mode="json"),)
-
-
-def _unpickled(values: Mapping[str, Any]) -> RunConfig:
-    return run_config(values, place="settings")
-
-
-def run_config(values: Mapping[str, Any], *, place: str) -> RunConfig:
-    """All settings from plain values, as JSON and presets hold them.
-
-    Args:
-        values: The preset's name and values of the sections; what is left out has its default.
-        place: Where they come from, for the message.
-
-    Raises:
-        ConfigError: Unknown section or setting, or a value that a setting cannot have.
-    """
-    return validated(_all_settings(), values, place=place)
-
-
-def precisions(precision: Precision) -> dict[str, Precision]:
-    """The precision of every training, by its dotted key, as `load_config` takes overrides."""
-    keys = setting_names(_all_settings())
-    return {key: precision for key in keys if key.endswith("training.precision")}
-
-
-def _all_settings() -> type[RunConfig]:
-    return _with_sections(tuple(dict.fromkeys(method.settings for method in METHODS.values())))
-
-
-@cache
-def _with_sections(kinds: tuple[type[Settings], ...]) -> type[RunConfig]:
-    """The class that has the sections of all these settings; the same for the same ones."""
-    sections: dict[str, Any] = {}
-    for kind in kinds:
-        for name, section in kind.model_fields.items():
-            sections[name] = (section.annotation, section.default)
-    return create_model("RunConfig", __base__=RunConfig, **sections)
+    @property
+    def sections(self) -> dict[str, Any]:
+        """The settings as plain values for JSON, section by section."""
+        sections: dict[str, Any] = self.settings.model_dump(mode="json")
+        return sections
 
 
 def preset_names() -> list[str]:
-    """Names of the presets shipped with the package."""
+    """Return the names of the presets shipped with the package."""
     return names_in(PRESETS)
 
 
+def preset_files(preset: str, method: str) -> list[PresetFile]:
+    """Read the files that a method's settings come from, bases first.
+
+    Raises:
+        ConfigError: No such method, or unknown, unreadable or malformed preset.
+    """
+    folders: list[Traversable] = [PRESETS]
+    for kind in find_method(method).settings.__mro__:
+        package = getattr(sys.modules[kind.__module__], "__package__", None)
+        if issubclass(kind, Settings) and package:
+            folders.append(resources.files(package) / "presets")
+    return read_preset(preset, list(dict.fromkeys(folders)))
+
+
 def load_config(
-    preset: str, *, dataset: str = "", horizon: int = 0, overrides: Mapping[str, Any] | None = None
+    preset: str,
+    *,
+    method: str = "cefito",
+    dataset: str = "",
+    horizon: int = 0,
+    overrides: Mapping[str, Any] | None = None,
 ) -> RunConfig:
-    """Load a preset, choose its variant, apply overrides.
+    """Load a method's settings from a preset, choose its variant, apply overrides.
+
+    Sections and overrides for other methods are ignored.
 
     Args:
         preset: Name of a shipped preset, or path of a TOML file of the same form.
-        dataset: Name of the data set; a variant applies where this begins with the variant's
+        method: Name of the method.
+        dataset: Name of the data set; a variant applies if this begins with the variant's
             `dataset`.
-        horizon: T; a variant applies where this equals the variant's `horizon`, if it names one.
+        horizon: T; a variant applies if this equals the variant's `horizon`, if it names one.
         overrides: Dotted keys to values, such as {"training.optimiser.epochs": 10}; strings are
             read as TOML values.
 
     Raises:
-        ConfigError: Unknown preset, unknown or invalid key; the message names it.
+        ConfigError: No such method or preset, or an unknown key or invalid value; the message names
+            it.
     """
-    if any(key.partition(".")[0] == "preset" for key in overrides or {}):
-        raise ConfigError(
-            "the setting 'preset' is the name of the preset itself and cannot be changed. Choose "
-            "another preset instead.",
-            setting="preset",
-        )
-    values = preset_values(preset, PRESETS, dataset=dataset, horizon=horizon)
-    values = changed(values, overrides or {}) | {"preset": Path(preset).stem}
-    return run_config(values, place=f"preset '{preset}' (paper.toml shows all settings)")
+    place = f"preset '{preset}' (cefito config show {preset} shows all settings)"
+    kind = find_method(method).settings
+    overrides = overrides or {}
+    for key in overrides:
+        section = key.partition(".")[0]
+        if section == "preset":
+            raise ConfigError(
+                "the setting 'preset' is the name of the preset itself and cannot be changed. "
+                "Choose another preset instead.",
+                setting="preset",
+            )
+        if section not in kind.model_fields and (other := _reader(section)) is not None:
+            check_key(key, other, place=place)
+    values = preset_values(preset_files(preset, method), dataset=dataset, horizon=horizon)
+    values = changed(values, overrides)
+    own = {
+        name: part
+        for name, part in values.items()
+        if name in kind.model_fields or _reader(name) is None
+    }
+    return RunConfig(method, Path(preset).stem, validated(kind, own, place=place))
+
+
+def method_settings(method: str, values: Mapping[str, Any], *, place: str) -> Settings:
+    """Validate the settings of a finished run; sections that its method lacks are ignored.
+
+    Args:
+        method: Name of the method.
+        values: Values of the sections; missing ones have their defaults.
+        place: Where they come from, for messages.
+
+    Raises:
+        ConfigError: No such method, or an unknown key or invalid value.
+    """
+    kind = find_method(method).settings
+    if ignored := [name for name in values if name not in kind.model_fields]:
+        logger.info("%s: ignored sections %s, which %s lacks", place, ", ".join(ignored), method)
+    own = {name: part for name, part in values.items() if name in kind.model_fields}
+    return validated(kind, own, place=place)
+
+
+def precisions(precision: Precision, method: str) -> dict[str, Precision]:
+    """Return the precision of every training of a method by dotted key, as overrides."""
+    keys = setting_names(find_method(method).settings)
+    return {key: precision for key in keys if key.endswith("training.precision")}
+
+
+def _reader(section: str) -> type[Settings] | None:
+    """The settings of a method that reads a section; None if there is none."""
+    kinds = (method.settings for method in METHODS.values())
+    return next((kind for kind in kinds if section in kind.model_fields), None)

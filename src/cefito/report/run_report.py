@@ -25,7 +25,7 @@ from cefito.report.curves import loss_curves
 from cefito.report.frames import VideoFiles, find_video_files, with_frames
 from cefito.report.schema import Fact, GalleryQuery, RunReport, SettingChange
 from cefito.runs.matching import match_dataset
-from cefito.runs.run import Run, method_settings
+from cefito.runs.run import Run
 from cefito.runs.settings_export import compare_settings
 from cefito.settings import flattened
 from cefito.study.results import DatasetName
@@ -125,7 +125,7 @@ def report_run(
         by_candidates=None if known is None else by_candidates(windows, known),
         by_seen=None if known is None else by_seen(windows, known),
         energy_gap=gap,
-        settings=flattened(method_settings(run.info) or run.info.config),
+        settings=flattened(run.info.config),
         changes=changes or [],
         gallery_of=len(windows),
         gallery=shown,
@@ -212,7 +212,7 @@ def _facts(run: Run, scores: RunEvaluation) -> list[Fact]:
         }[info.selection],
         "windows of training": windows or "not told",
         "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
-        "learned numbers": parameters or "none",
+        "parameters": parameters or "none",
         "epochs kept": trainings or "none",
     }
     if info.imported:

@@ -9,25 +9,24 @@ weights of the objective are fitted on the new validation windows alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 from cefito.planners.base import check_finetuning
-from cefito.planners.registry import find_method
-from cefito.planners.settings import RunConfig, precisions, run_config
-from cefito.precision import with_precision
+from cefito.planners.settings import RunConfig
 from cefito.progress import Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
 from cefito.search.settings import SearchConfig
-from cefito.settings import changed
+from cefito.settings import changed, flattened, validated
 from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig
 
@@ -86,7 +85,6 @@ def finetune(
         config=config,
         horizon=run.horizon,
         seed=seed,
-        method=run.method,
         selection=selection,
         device=device,
         progress=progress,
@@ -108,37 +106,25 @@ def finetuning_config(run: Run, *, epochs: int | None, settings: Mapping[str, An
     """
     if epochs is not None and epochs < 1:
         raise ConfigError(f"{epochs} epochs: expected at least 1.", setting="epochs")
-    kind = find_method(run.method).settings
-    # runs of before precisions could be chosen were trained in float32, on a CPU
-    plain = changed(run_config({"preset": ""}, place="").model_dump(), precisions("float32"))
-    old = run_config(with_precision(run.info.config, plain), place=str(run.folder))
+    old = run.settings
     share = _SHARE if run.info.started_from is None else 1
     given = {
         key: epochs or max(1, math.ceil(value / share))
-        for key, value in _flat(old.settings(kind).model_dump(mode="json"))
+        for key, value in flattened(old.model_dump(mode="json")).items()
         if key.endswith(".optimiser.epochs")
     }
     values = changed(old.model_dump(mode="json"), {**given, **settings})
-    config = run_config(values, place="settings of the finetuning")
-    for name in kind.model_fields:
-        section = getattr(config, name)
+    new = validated(type(old), values, place="settings of the finetuning")
+    for name in type(old).model_fields:
+        section: BaseModel = getattr(old, name)
         if isinstance(section, TrainingConfig | SearchConfig):
             continue
-        new = dict(_flat(section.model_dump(mode="json"), name))
-        for key, value in _flat(getattr(old, name).model_dump(mode="json"), name):
-            if new[key] != value:
+        asked = flattened(getattr(new, name).model_dump(mode="json"))
+        for key, value in flattened(section.model_dump(mode="json")).items():
+            if asked[key] != value:
                 raise ConfigError(
-                    f"setting '{key}': a finetuned run has the networks of the run that it begins "
-                    f"with ({value!r} there). Change settings of trainings and search alone.",
-                    setting=key,
+                    f"setting '{name}.{key}': a finetuned run has the networks of the run that it "
+                    f"begins with ({value!r} there). Change settings of trainings and search only.",
+                    setting=f"{name}.{key}",
                 )
-    return config
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        key = f"{prefix}.{name}" if prefix else name
-        if isinstance(value, Mapping):
-            yield from _flat(value, key)
-        else:
-            yield key, value
+    return RunConfig(run.method, run.info.preset, new)

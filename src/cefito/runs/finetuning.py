@@ -60,9 +60,7 @@ class Start:
             if given is not None:
                 check_observed(run, given)
                 taxonomy = extended_taxonomy(taxonomy, given.taxonomy)
-        return cls(
-            run=run, taxonomy=taxonomy, replay=replay, seen=trained_videos(run.folder, run.info)
-        )
+        return cls(run=run, taxonomy=taxonomy, replay=replay, seen=trained_videos(run.folder))
 
     def reference(self) -> StartReference:
         """For the record of the new run."""

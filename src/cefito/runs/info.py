@@ -1,4 +1,4 @@
-"""What `run.json` says of a run: a typed record, read and written here alone."""
+"""Content of `run.json`: a typed record, read and written here alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection
 from cefito.errors import RunError
-from cefito.field.settings import with_epsilon
 from cefito.files import read_json, write_json
 from cefito.settings import Record
 from cefito.training.trainer import TrainingResult
@@ -30,10 +29,10 @@ class DatasetReference(Record):
 
     Attributes:
         name: Its name.
-        path: Where it lay in training; empty for imported weights.
+        path: Its folder in training; empty for imported weights.
         fingerprint: Its fingerprint; empty for imported weights.
-        observed: How its observations were made, as far as it says so.
-        simulation: How they were simulated, where they were.
+        observed: How its observations were made, if known.
+        simulation: How they were simulated, if they were.
     """
 
     name: str
@@ -44,7 +43,7 @@ class DatasetReference(Record):
 
     @classmethod
     def of(cls, dataset: PreparedDataset) -> DatasetReference:
-        """That of an opened data set."""
+        """Describe an opened data set."""
         simulation = observed_as(dataset).get("simulation")
         return cls(
             name=dataset.name,
@@ -55,7 +54,7 @@ class DatasetReference(Record):
         )
 
     def made(self) -> dict[str, Any]:
-        """How its observations were made, in the form of `observed_as`."""
+        """Return how its observations were made, in the form of `observed_as`."""
         simulated = {} if self.simulation is None else {"simulation": self.simulation}
         return {**(self.observed or {}), **simulated}
 
@@ -64,11 +63,11 @@ class StartReference(Record):
     """The run that a finetuned one began with.
 
     Attributes:
-        folder: Where it lay.
-        dataset: What it was trained on.
+        folder: Its folder.
+        dataset: Data set that it was trained on.
         seed: Seed of its training; None for imported weights.
         weights: SHA-256 over the files of its planner.
-        replay: The data set whose windows were mixed in, where one was.
+        replay: Data set whose windows were mixed in, if any.
         new_tasks: Tasks that were added to its vocabulary.
         new_actions: Actions that were added.
     """
@@ -83,26 +82,26 @@ class StartReference(Record):
 
 
 class RunInfo(Record):
-    """Content of `run.json`, where entries that were never set are left out.
+    """Content of `run.json`; entries that were never set are left out.
 
     Attributes:
         format_version: 1.
         method: Name of the method.
-        dataset: What it was trained on.
+        dataset: Data set that it was trained on.
         horizon: T.
         seed: Seed of everything drawn; None for imported weights.
         selection: Where epochs and weights were chosen; None for imported weights.
         preset: Name of the preset.
-        config: All settings.
-        versions: Of what it was made with.
+        config: Sections of settings that its method reads.
+        versions: Versions of the software that it was made with.
         finished: Whether the training has ended.
         windows: Number of windows of each split that was used.
-        parameters: Learned numbers of each network, by its name.
-        training: How the training of each network went, by its name.
-        tasks_without_training: Tasks that had no training window; of planners that keep to the
+        parameters: Number of parameters of each network, by its name.
+        training: Result of the training of each network, by its name.
+        tasks_without_training: Tasks without training windows, for planners that keep to the
             actions of a task.
         imported: Files that weights were imported from.
-        started_from: The run that it began with, where it was finetuned.
+        started_from: The run that it began with, if it was finetuned.
     """
 
     format_version: Literal[1] = 1
@@ -122,11 +121,6 @@ class RunInfo(Record):
     imported: dict[str, Any] | None = None
     started_from: StartReference | None = None
 
-    @field_validator("config")
-    @classmethod
-    def _epsilon_of_before(cls, config: dict[str, Any]) -> dict[str, Any]:
-        return with_epsilon(config)
-
     @classmethod
     def read(cls, folder: Path) -> RunInfo:
         """Read it from a run folder.
@@ -143,7 +137,7 @@ class RunInfo(Record):
                 "Update cefito."
             )
         try:
-            # as JSON: lists stand for tuples, but 3.0 for no whole number and "3" for none
+            # as JSON: a list is a tuple, but 3.0 and "3" are not whole numbers
             return cls.model_validate_json(json.dumps(value), strict=True)
         except ValidationError as problem:
             first = problem.errors()[0]
@@ -158,10 +152,10 @@ class RunInfo(Record):
 
 
 def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
-    """How the observations of a data set were made, as far as it says so: empty where it does not.
+    """Return how the observations of a data set were made; empty if unknown.
 
-    `seconds` and `features` of those made from videos; `simulation` of those simulated: all that
-    decides how an action looks, whichever videos there are.
+    `seconds` and `features` if made from videos, `simulation` if simulated: all that decides how an
+    action looks, apart from the choice of videos.
     """
     made = dict(dataset.provenance.get("observed") or {})
     if dataset.provenance.get("observations") == "simulated":
@@ -174,7 +168,7 @@ def observed_as(dataset: PreparedDataset) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """What a run is made with."""
+    """Return the versions of the software that a run is made with."""
     return {
         "cefito": version("cefito"),
         "torch": torch.__version__,

@@ -126,7 +126,7 @@ class DatasetMatch:
 
     def _other(self, windows: Windows, left_out: LeftOut) -> OtherDataset:
         run = self.run
-        trained, seen = run.info.dataset, trained_videos(run.folder, run.info)
+        trained, seen = run.info.dataset, trained_videos(run.folder)
         videos, counts = np.unique(windows.video, return_counts=True)
         known = None
         if seen is not None:

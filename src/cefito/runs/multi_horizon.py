@@ -1,4 +1,4 @@
-"""Training of several horizons by one call, each into a run of its own."""
+"""Training for several horizons by one call, each into a run of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Selection, fitting_windows
 from cefito.errors import ConfigError
-from cefito.planners.registry import find_method
 from cefito.planners.settings import RunConfig
 from cefito.progress import Advance, Progress, silent
 from cefito.runs.folders import folders_for
@@ -30,7 +29,6 @@ def train_runs(
     *,
     configs: Mapping[int, RunConfig],
     seed: int,
-    method: str = "cefito",
     selection: Selection = "held-out",
     device: torch.device | None = None,
     progress: Progress = silent,
@@ -38,24 +36,23 @@ def train_runs(
     each: Callable[[Run, bool], None] | None = None,
     tracker: str = "tensorboard",
 ) -> dict[int, Run]:
-    """Train planners of several horizons, or go on where a killed training stopped.
+    """Train planners for several horizons, or resume where a killed training stopped.
 
-    Several lie in T3, T4, … of the folder, a single one in the folder itself. Among several, those
-    that are finished are opened and not trained again. What can be refused is refused before the
-    first training begins.
+    Several runs are written to T3, T4, … of the folder, a single one to the folder itself. Among
+    several, finished runs are opened and not trained again. Arguments are checked before the first
+    training begins.
 
     Args:
         dataset: The data set.
-        folder: Where the runs are written.
-        configs: The settings of each horizon, by T; presets may differ in them.
+        folder: Folder of the runs.
+        configs: Settings of each horizon, by T, all of one method.
         seed: Seed of everything drawn, the same for all.
-        method: Name of the method, as in `cefito.planners.registry`.
         selection: Where epochs and weights are chosen, as in `train_run`.
         device: Where to train.
         progress: Shows progress.
         group: The processes that train together; the first one writes.
-        each: Told of every run as soon as it is there, and whether it was trained now.
-        tracker: Who shows the metrics of the trainings, as in `train_run`.
+        each: Called with every run as soon as it is finished, and whether it was trained now.
+        tracker: As in `train_run`.
 
     Returns:
         The runs, by T.
@@ -72,7 +69,6 @@ def train_runs(
     several = folders != dict.fromkeys(configs, folder)
     if several:
         check_seed(seed)
-        find_method(method)
         for horizon in {min(configs), max(configs)}:
             fitting_windows(dataset, horizon=horizon, selection=selection)
         for horizon, place in folders.items():
@@ -81,7 +77,6 @@ def train_runs(
                 config=configs[horizon],
                 horizon=horizon,
                 seed=seed,
-                method=method,
                 selection=selection,
             )
             check_run_folder(place, info)
@@ -94,7 +89,6 @@ def train_runs(
             config=configs[horizon],
             horizon=horizon,
             seed=seed,
-            method=method,
             selection=selection,
             device=device,
             progress=_named(progress, horizon) if several else progress,
@@ -108,7 +102,7 @@ def train_runs(
 
 
 def _named(progress: Progress, horizon: int) -> Progress:
-    """The same progress that also says which horizon is worked on."""
+    """Progress whose descriptions name the horizon."""
 
     def named(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
         return progress(f"T = {horizon}: {description}", total=total)

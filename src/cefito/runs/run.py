@@ -1,9 +1,9 @@
 """A run folder: a trained planner with all that is needed to repeat it.
 
-run.json                  `RunInfo`: method, data set, settings, versions, how trainings went
+run.json                  `RunInfo`: method, data set, settings, versions, results of trainings
 taxonomy.json             tasks and actions
 videos.json               ids of the videos that it was trained on, and that epochs were chosen on
-*.safetensors, *.json     what the planner saves
+*.safetensors, *.json     files of the planner
 manifest.json             SHA-256 of all these, compared on opening
 classifier/, field/, …    metrics.jsonl, TensorBoard events and checkpoint of each training
 evaluation-*.json         scores, as `cefito evaluate` writes them
@@ -11,38 +11,29 @@ evaluation-*.json         scores, as `cefito evaluate` writes them
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from cefito.data.prepared import PreparedDataset, open_dataset
 from cefito.data.taxonomy import Taxonomy
-from cefito.errors import CefitoError, DataError, RunError
-from cefito.files import read_json, write_json
+from cefito.errors import ConfigError, DataError, RunError
+from cefito.files import write_json
 from cefito.notebook import Folded, card
 from cefito.planners.base import Planner
 from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.settings import run_config
+from cefito.planners.settings import method_settings
 from cefito.runs.bundle import local_folder
-from cefito.runs.consistency import check_fit
 from cefito.runs.folders import chosen_run, horizons_in
 from cefito.runs.info import RUN_FILE, RunInfo
 from cefito.runs.manifest import check_manifest, recorded
 from cefito.runs.trained_videos import TrainedVideos
 from cefito.search.settings import SearchConfig
-from cefito.settings import Settings, flattened, validated
+from cefito.settings import Settings, flattened
 
-__all__ = [
-    "Run",
-    "method_settings",
-    "open_run",
-    "taxonomy_of_run",
-    "write_run",
-]
+__all__ = ["Run", "open_run", "taxonomy_of_run", "write_run"]
 
 _TAXONOMY = "taxonomy.json"
 
@@ -52,7 +43,7 @@ class Run:
     """A finished run.
 
     Attributes:
-        folder: Where it lies.
+        folder: The run folder.
         planner: The trained planner.
         info: Content of `run.json`.
         taxonomy: Tasks and actions that it knows.
@@ -79,17 +70,11 @@ class Run:
                 "fingerprint": info.dataset.fingerprint or "imported weights",
                 "preset": info.preset,
                 "seed": "none" if info.seed is None else info.seed,
-                "epochs and weights chosen on": info.selection or "not told",
-                "learned numbers": sum(self.planner.describe().parameters.values()),
+                "epochs and weights chosen on": info.selection or "unknown",
+                "parameters": sum(self.planner.describe().parameters.values()),
                 "folder": self.folder,
             },
-            [
-                Folded(
-                    "Settings",
-                    ("setting", "value"),
-                    list(flattened(method_settings(info) or info.config).items()),
-                )
-            ],
+            [Folded("Settings", ("setting", "value"), list(flattened(info.config).items()))],
         )
 
     @property
@@ -104,28 +89,19 @@ class Run:
 
     @property
     def settings(self) -> Settings:
-        """All settings that its method reads, of the method's own class of settings.
-
-        Raises:
-            RunError: They are not those of this version.
-        """
-        found = _settings(self.info)
-        if found is None:
-            raise RunError(
-                f"{self.folder / RUN_FILE}: its settings are not those of this version. Train it "
-                "again."
-            )
-        return found
+        """All settings of its method, of the method's own class of settings."""
+        return method_settings(self.method, self.info.config, place=str(self.folder / RUN_FILE))
 
     @property
     def trained_search(self) -> SearchConfig | None:
-        """Settings of the search that it was trained with; None where its method has no search."""
+        """Settings of the search that it was trained with; None if its method has no search."""
         if not self.planner.abilities.search:
             return None
-        return validated(SearchConfig, self.info.config.get("search", {}), place=str(self.folder))
+        found = getattr(self.settings, "search", None)
+        return found if isinstance(found, SearchConfig) else SearchConfig()
 
     def with_search(self, settings: SearchConfig) -> Run:
-        """The run with a planner that searches in another way; this one stays as it is.
+        """Return the run with a planner that searches in another way.
 
         Raises:
             ConfigError: Its planner has no search to choose.
@@ -133,13 +109,13 @@ class Run:
         return replace(self, planner=self.planner.with_search(settings))
 
     def dataset(self, path: Path | str | None = None) -> PreparedDataset:
-        """The data set the run was trained on, from where it lay then, or any other at `path`.
+        """Open the data set that the run was trained on, or any other at `path`.
 
-        Whether the run can be used on it, `cefito.runs.matching.match_dataset` says.
+        `cefito.runs.matching.match_dataset` checks whether the run can be used on it.
 
         Raises:
-            RunError: No path is given, and it is not there any more or has changed since; or the
-                weights are imported and have none.
+            RunError: No path is given, and the data set has moved or changed; or the weights are
+                imported and have none.
             DataError: It cannot be opened.
         """
         trained = self.info.dataset
@@ -154,8 +130,8 @@ class Run:
         place = Path(trained.path)
         if not (trained.path and place.exists()):
             raise RunError(
-                f"{self.folder}: its data set is no longer at {trained.path or 'hand'}. Say where "
-                "it is.",
+                f"{self.folder}: its data set is no longer at {trained.path or 'hand'}. Give its "
+                "folder.",
                 setting="dataset",
             )
         dataset = open_dataset(place)
@@ -163,7 +139,7 @@ class Run:
             raise RunError(
                 f"{self.folder}: was trained on another data set than the one that is at {place} "
                 f"now ('{dataset.name}', fingerprint {dataset.fingerprint[:12]}…; the run has "
-                f"{trained.fingerprint[:12]}…). Name the one that is meant, this one or another.",
+                f"{trained.fingerprint[:12]}…). Name the data set to use.",
                 setting="dataset",
             )
         return dataset
@@ -174,7 +150,7 @@ def write_run(run: Run, videos: TrainedVideos | None = None) -> None:
 
     Args:
         run: The run.
-        videos: What it was trained on; None where that is not known.
+        videos: Videos that it was trained on; None if unknown.
     """
     with recorded(run.folder):
         if videos is not None:
@@ -184,19 +160,6 @@ def write_run(run: Run, videos: TrainedVideos | None = None) -> None:
         run.info.write(run.folder)
 
 
-def method_settings(info: RunInfo) -> Mapping[str, Any] | None:
-    """The settings that a run's method reads; None where they are not those of this version."""
-    found = _settings(info)
-    return None if found is None else found.model_dump(mode="json")
-
-
-def _settings(info: RunInfo) -> Settings | None:
-    try:
-        return run_config(info.config, place=RUN_FILE).settings(find_method(info.method).settings)
-    except CefitoError:
-        return None
-
-
 def open_run(
     folder: Path | str, *, horizon: int | None = None, device: torch.device | None = None
 ) -> Run:
@@ -204,7 +167,7 @@ def open_run(
 
     Args:
         folder: A run folder, or one that holds runs of several horizons (`train_runs`).
-        horizon: T of the run; may be left out where there is one run only.
+        horizon: T of the run; may be left out if there is only one run.
         device: Where it plans; the CPU by default.
 
     Raises:
@@ -222,47 +185,54 @@ def open_run(
         )
     if not info.finished:
         raise RunError(
-            f"{folder}: its training has not finished. Go on with it by the same cefito train "
+            f"{folder}: its training has not finished. Continue it by the same cefito train "
             "command."
         )
     try:
-        entry = find_method(info.method)
-        settings = run_config(info.config, place="config").settings(entry.settings)
-    except CefitoError as problem:
+        method = find_method(info.method)
+        settings = method_settings(info.method, info.config, place="config")
+    except ConfigError as problem:
         raise RunError(
             f"{folder / RUN_FILE}: not a run of this version ({str(problem).rstrip('.')}). Train "
             "it again."
         ) from problem
     context = TrainingContext(device=device or torch.device("cpu"))
-    planner = entry.planner.load(folder, settings=settings, context=context)
-    taxonomy = _taxonomy(folder, info)
-    check_fit(planner, info, taxonomy, folder=folder)
-    return Run(folder=folder, planner=planner, info=info, taxonomy=taxonomy)
+    planner = method.planner.load(folder, settings=settings, context=context)
+    run = Run(folder=folder, planner=planner, info=info, taxonomy=_taxonomy(folder))
+    _check_fit(run)
+    return run
 
 
-def _taxonomy(folder: Path, info: RunInfo) -> Taxonomy:
-    """The taxonomy of a run; of runs of earlier versions, which hold none, that of the data set."""
-    path, planner = folder / _TAXONOMY, folder / "planner.json"
-    if not path.exists() and planner.exists():  # an earlier run of CEFITO
-        value = read_json(planner, "Train the run again.", RunError)
-        return Taxonomy.from_dict(value.get("taxonomy"), place=str(planner))
-    if not path.exists() and info.dataset.path:
-        path = Path(info.dataset.path) / _TAXONOMY
+def _check_fit(run: Run) -> None:
+    """Refuse weights for another horizon or taxonomy than the run's records name."""
+    tasks, actions, least = run.planner.vocabulary
+    for field, place, said, found in (
+        ("horizon", RUN_FILE, run.horizon, run.planner.horizon),
+        ("tasks", _TAXONOMY, len(run.taxonomy.tasks), tasks),
+        ("actions", _TAXONOMY, len(run.taxonomy.actions), actions),
+    ):
+        enough = least and field != "horizon" and found is not None and said >= found
+        if found not in (None, said) and not enough:
+            raise RunError(
+                f"{run.folder / place}: {field}: {said}, but the planner's files are for {found}. "
+                "The files are of different runs. Copy the run again, or train it again."
+            )
+
+
+def _taxonomy(folder: Path) -> Taxonomy:
     try:
-        return Taxonomy.read(path)
+        return Taxonomy.read(folder / _TAXONOMY)
     except DataError as problem:
-        raise RunError(
-            f"{problem} The run {folder} needs it: copy the taxonomy.json of its data set there, "
-            "or train it again."
-        ) from problem
+        raise RunError(f"{problem} Copy the run {folder} again, or train it again.") from problem
 
 
 def taxonomy_of_run(folder: Path | str) -> Taxonomy:
-    """Tasks and actions of a run, or of runs of several horizons, without loading weights.
+    """Return tasks and actions of a run, or of runs of several horizons, without loading weights.
 
     Raises:
-        RunError: No run, or it has no taxonomy.
+        RunError: No run.
     """
     folder = Path(folder)
     folder = next(iter(horizons_in(folder).values()), folder)
-    return _taxonomy(folder, RunInfo.read(folder))
+    RunInfo.read(folder)
+    return _taxonomy(folder)

@@ -1,4 +1,4 @@
-"""Trainings into run folders, which may be killed and gone on with."""
+"""Training into run folders; a killed training can be resumed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from cefito.planners.base import Fitted, Planner
 from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
 from cefito.planners.settings import RunConfig
-from cefito.precision import with_precision
 from cefito.progress import Progress, silent
 from cefito.runs.finetuning import Start
 from cefito.runs.info import RUN_FILE, DatasetReference, RunInfo, versions
-from cefito.runs.run import Run, method_settings, open_run, write_run
+from cefito.runs.run import Run, open_run, write_run
 from cefito.runs.trained_videos import TrainedVideos
 from cefito.runtime import check_seed
 from cefito.training.distributed import Processes
@@ -42,7 +41,6 @@ def train_run(
     config: RunConfig,
     horizon: int,
     seed: int,
-    method: str = "cefito",
     selection: Selection = "held-out",
     device: torch.device | None = None,
     progress: Progress = silent,
@@ -52,27 +50,26 @@ def train_run(
     tracker: str = "tensorboard",
     start: Start | None = None,
 ) -> Run:
-    """Train a planner into a run folder, or go on where a killed training stopped.
+    """Train a planner into a run folder, or resume where a killed training stopped.
 
     Args:
         dataset: The data set.
-        folder: The run folder; made where absent.
-        config: All settings; the planner uses those of its method.
+        folder: The run folder; made if absent.
+        config: The method and its settings.
         horizon: T.
         seed: Seed of everything drawn.
-        method: Name of the method, as in `cefito.planners.registry`.
         selection: Where epochs and weights are chosen: on the validation split, or on test as
             published work does.
         device: Where to train.
         progress: Shows progress.
         group: The processes that train together; the first one writes.
-        trainings: Where checkpoints and metrics go, shared with other runs so that equal trainings
+        trainings: Folder of checkpoints and metrics, shared with other runs so that equal trainings
             are done once; the run folder by default.
-        reuse: Open a finished run of the same settings that lies there, instead of repeating the
-            end of its training.
-        tracker: Who shows the metrics of the trainings: tensorboard, where it is installed, wandb,
+        reuse: Open a finished run of the same settings in the folder, instead of repeating the end
+            of its training.
+        tracker: Where metrics of the trainings are shown: tensorboard, if it is installed, wandb,
             trackio, or none.
-        start: What a finetuning begins with; see `cefito.runs.finetune.finetune`.
+        start: Start of a finetuning; see `cefito.runs.finetune.finetune`.
 
     Raises:
         ConfigError: A seed that the generators cannot take, or no such method or tracker.
@@ -83,16 +80,14 @@ def train_run(
     check_seed(seed)
     folder, trainings = Path(folder), None if trainings is None else Path(trainings)
     check_tracker(tracker)
-    group, entry = group or Processes(), find_method(method)
-    info = new_info(
-        dataset, config=config, horizon=horizon, seed=seed, method=method, selection=selection
-    )
+    group, planner = group or Processes(), find_method(config.method).planner
+    info = new_info(dataset, config=config, horizon=horizon, seed=seed, selection=selection)
     if start is not None:
         info = info.model_copy(update={"started_from": start.reference()})
     cut = fitting_windows if start is None else start.windows
     train, val = cut(dataset, horizon=horizon, selection=selection)
     check_selection(train, val, selection)
-    if entry.planner.abilities.true_between:
+    if planner.abilities.true_between:
         train, val = with_between(dataset, train), with_between(dataset, val)
     with locked(folder, "a training") if group.first else nullcontext():
         check_run_folder(folder, info)
@@ -111,10 +106,9 @@ def train_run(
             group=group,
             tracker=tracker,
         )
-        settings = config.settings(entry.settings)
-        fit = entry.planner.fit if start is None else start.run.planner.refit
+        fit = planner.fit if start is None else start.run.planner.refit
         try:
-            fitted = fit(train, val, settings=settings, seed=seed, context=context)
+            fitted = fit(train, val, settings=config.settings, seed=seed, context=context)
         except CefitoError:
             if fresh:
                 _withdraw(folder)
@@ -133,7 +127,7 @@ def train_run(
 
 
 def _withdraw(folder: Path) -> None:
-    """Remove what a training has written that was refused before it learned anything."""
+    """Remove the files of a training that was refused before its first step."""
     inside = sorted(folder.rglob("*"), reverse=True)
     if any(path.is_file() and path.name not in (RUN_FILE, LOCK_FILE) for path in inside):
         return
@@ -150,18 +144,16 @@ def finished_run(
     config: RunConfig,
     horizon: int,
     seed: int,
-    method: str = "cefito",
     selection: Selection = "held-out",
 ) -> Run | None:
-    """The run of these very settings that lies in a folder; None where there is no whole one.
+    """Open the run in a folder if it is finished and of these very settings, else return None.
 
     Args:
         folder: The run folder.
-        fingerprint: Of the data set.
-        config: All settings.
+        fingerprint: Fingerprint of the data set.
+        config: The method and its settings.
         horizon: T.
         seed: Seed of everything drawn.
-        method: Name of the method.
         selection: Where epochs and weights were chosen.
     """
     if not (folder / RUN_FILE).exists():
@@ -170,22 +162,16 @@ def finished_run(
         info = RunInfo.read(folder)
         if not info.finished or info.started_from is not None:
             return None
-        asked = info.model_copy(update={"config": config.model_dump(mode="json")})
-        info = _as_asked(info, asked)
-        same = (info.method, info.dataset.fingerprint, info.horizon, info.seed, info.selection) == (
-            method,
-            fingerprint,
-            horizon,
-            seed,
-            selection,
-        ) and method_settings(asked) == method_settings(info)
+        found = (info.method, info.config, info.dataset.fingerprint, info.horizon, info.seed)
+        asked = (config.method, config.sections, fingerprint, horizon, seed)
+        same = (*found, info.selection) == (*asked, selection)
         return open_run(folder) if same else None
-    except CefitoError:  # whoever trains into the folder is told, or mends it
+    except CefitoError:  # a training into the folder will report or mend it
         return None
 
 
 def _begun(info: RunInfo) -> str:
-    """What a run began with, as far as it determines its weights; nothing of a fresh one."""
+    """Digests of the weights and data that a run began with; empty for a fresh one."""
     begun = info.started_from
     if begun is None:
         return ""
@@ -198,26 +184,25 @@ def new_info(
     config: RunConfig,
     horizon: int,
     seed: int,
-    method: str,
     selection: Selection,
 ) -> RunInfo:
-    """What is known of a run before its training begins; arguments as in `train_run`."""
+    """Return the record of a run before its training; arguments as in `train_run`."""
     return RunInfo(
         format_version=1,
-        method=method,
+        method=config.method,
         dataset=DatasetReference.of(dataset),
         horizon=horizon,
         seed=seed,
         selection=selection,
         preset=config.preset,
-        config=config.model_dump(mode="json"),
+        config=config.sections,
         versions=versions(),
         finished=False,
     )
 
 
 def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windows) -> RunInfo:
-    """What is known of a run once its training has ended."""
+    """The record of a run after its training."""
     description = fitted.planner.describe()
     entries: dict[str, Any] = {
         "finished": True,
@@ -231,11 +216,11 @@ def _finished(info: RunInfo, fitted: Fitted[Planner], train: Windows, val: Windo
 
 
 def check_run_folder(folder: Path | str, info: RunInfo) -> None:
-    """See that a training may write into a folder, without writing.
+    """Check that a training may write into a folder, without writing.
 
     Args:
         folder: The run folder.
-        info: What is known of the run before it is trained.
+        info: Record of the run before its training.
 
     Raises:
         RunError: The folder holds something else, or a run of other settings.
@@ -256,7 +241,7 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
             ("seed", info.seed, old.seed),
             ("selection", info.selection, old.selection),
             ("start", _begun(info), _begun(old)),
-            ("config", method_settings(info), method_settings(_as_asked(old, info))),
+            ("config", info.config, old.config),
         ):
             if ours != theirs:
                 raise RunError(
@@ -266,8 +251,3 @@ def check_run_folder(folder: Path | str, info: RunInfo) -> None:
         return
     if folder.is_dir() and not all(map(is_leftover, folder.iterdir())):
         raise RunError(f"{folder}: is not empty and holds no run. Choose another folder.")
-
-
-def _as_asked(old: RunInfo, asked: RunInfo) -> RunInfo:
-    """What is known of a run, where it says no precision with those that are asked for."""
-    return old.model_copy(update={"config": with_precision(old.config, asked.config)})

@@ -1,17 +1,15 @@
-"""Which videos a run has seen: those it was trained on, and those its weights were chosen on."""
+"""Videos that a run has seen: used for training, or for choosing its weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import Windows, fitting_windows
-from cefito.errors import DataError, RunError
+from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import Windows
+from cefito.errors import RunError
 from cefito.files import read_json, write_json
-from cefito.runs.info import RunInfo
 from cefito.settings import Record
 
 __all__ = ["VIDEOS_FILE", "TrainedVideos", "trained_videos"]
@@ -23,8 +21,8 @@ class TrainedVideos(Record):
     """Ids of the videos that a run has seen.
 
     Attributes:
-        train: Those it was trained on.
-        val: Those on whose windows epochs and weights were chosen.
+        train: Videos that it was trained on.
+        val: Videos on whose windows epochs and weights were chosen.
     """
 
     train: tuple[str, ...]
@@ -32,11 +30,11 @@ class TrainedVideos(Record):
 
     @classmethod
     def of(cls, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
-        """Those of windows of a data set."""
+        """Collect the videos of windows of a data set."""
         return cls(train=_ids(dataset, train), val=_ids(dataset, val))
 
     def with_more(self, other: TrainedVideos) -> TrainedVideos:
-        """Those of both; what either was trained on counts as that."""
+        """Return the videos of both; one that either was trained on counts as trained on."""
         train = {*self.train, *other.train}
         return TrainedVideos(
             train=tuple(sorted(train)), val=tuple(sorted({*self.val, *other.val} - train))
@@ -47,40 +45,21 @@ class TrainedVideos(Record):
         write_json(folder / VIDEOS_FILE, self.model_dump(mode="json"))
 
 
-def trained_videos(folder: Path, info: RunInfo) -> TrainedVideos | None:
-    """The videos that a run has seen, as far as that is known.
-
-    Runs of earlier versions do not say; theirs are those of their data set, where that still lies
-    where it lay. Imported weights say nothing.
-
-    Args:
-        folder: The run folder.
-        info: Its record.
+def trained_videos(folder: Path) -> TrainedVideos | None:
+    """Return the videos that the run in a folder has seen; None if unknown (imported weights).
 
     Raises:
         RunError: The file of the run is damaged.
     """
     path = folder / VIDEOS_FILE
-    if path.exists():
-        value: Any = read_json(path, "Train the run again.", RunError)
-        try:
-            return TrainedVideos.model_validate(value)
-        except ValidationError as problem:
-            raise RunError(
-                f"{path}: does not list the videos of a run. Train the run again, or remove the "
-                "file."
-            ) from problem
-    known = info.dataset
-    if not known.fingerprint or info.selection is None:
+    if not path.exists():
         return None
     try:
-        dataset = open_dataset(known.path)
-        if dataset.fingerprint != known.fingerprint:
-            return None
-        train, val = fitting_windows(dataset, horizon=info.horizon, selection=info.selection)
-    except DataError:
-        return None
-    return TrainedVideos.of(dataset, train, val)
+        return TrainedVideos.model_validate(read_json(path, "Train the run again.", RunError))
+    except ValidationError as problem:
+        raise RunError(
+            f"{path}: does not list the videos of a run. Train the run again, or remove the file."
+        ) from problem
 
 
 def _ids(dataset: PreparedDataset, windows: Windows) -> tuple[str, ...]:

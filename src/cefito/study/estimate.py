@@ -161,7 +161,7 @@ def _fit(study: Study, cell: Trial) -> _Rehearsed:
         method = find_method(cell.row.method)
         if method.planner.abilities.true_between:
             train, val = with_between(study.dataset, train), with_between(study.dataset, val)
-        settings = study.config(cell.row, cell.horizon).settings(method.settings)
+        settings = study.config(cell.row, cell.horizon).settings
         started = time.perf_counter()
         fitted = method.planner.fit(train, val, settings=settings, seed=cell.seed, context=context)
         rest = time.perf_counter() - started - sum(context.spent)

@@ -76,6 +76,8 @@ def abilities_of(method: Method) -> tuple[str, ...]:
 
 def _published_sizes(method: Method) -> dict[str, int]:
     """Parameters of each network in the preset `paper`; networks are built without memory."""
-    config = load_config("paper", dataset="crosstask", horizon=PUBLISHED.horizon)
+    config = load_config(
+        "paper", method=method.name, dataset="crosstask", horizon=PUBLISHED.horizon
+    )
     with torch.device("meta"):
-        return method.planner.sizes(config.settings(method.settings), PUBLISHED)
+        return method.planner.sizes(config.settings, PUBLISHED)

@@ -16,7 +16,7 @@ from cefito.files import write_json
 from cefito.planners.base import Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.registry import find_method
-from cefito.planners.settings import RunConfig, load_config
+from cefito.planners.settings import RunConfig, load_config, method_settings
 from cefito.progress import Progress, silent
 from cefito.runs.run import Run
 from cefito.runs.train import train_run
@@ -134,7 +134,7 @@ def _compare(
         fitted = method.planner.fit(
             splits["train"],
             splits["val"],
-            settings=config.settings(method.settings),
+            settings=method_settings(name, config.sections, place="quickstart"),
             seed=seed,
             context=context,
         )

@@ -70,7 +70,7 @@ class Study:
     costly: float = 5000
     costly_sample: int = 100
     device: str = "auto"
-    _configs: dict[tuple[int, str], RunConfig] = field(
+    _configs: dict[tuple[int, str, str], RunConfig] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -86,10 +86,11 @@ class Study:
             ConfigError: Settings that cannot be.
         """
         overrides = {**self.settings, **row.settings}
-        key = (horizon, json.dumps(overrides, sort_keys=True, default=str))
+        key = (horizon, row.method, json.dumps(overrides, sort_keys=True, default=str))
         if key not in self._configs:
             self._configs[key] = load_config(
                 self.preset,
+                method=row.method,
                 dataset=self.dataset.taxonomy.dataset,
                 horizon=horizon,
                 overrides=overrides,

@@ -21,7 +21,6 @@ from cefito.evaluation.records import CellFile, FailureFile
 from cefito.evaluation.runs import SAMPLE_SEED
 from cefito.evaluation.score import evaluate_planner, successes
 from cefito.files import read_json
-from cefito.planners.registry import find_method
 from cefito.precision import determining
 from cefito.progress import Advance, Progress, silent
 from cefito.runs.run import Run
@@ -80,11 +79,9 @@ class Trial:
         )
 
     def _method_settings(self, study: Study) -> dict[str, Any]:
-        settings = study.config(self.row, self.horizon).settings(
-            find_method(self.row.method).settings
-        )
+        settings = study.config(self.row, self.horizon).sections
         # so that cells of before precisions could be chosen count on
-        kept: dict[str, Any] = determining(settings.model_dump(mode="json"), "float32")
+        kept: dict[str, Any] = determining(settings, "float32")
         return kept
 
 
@@ -248,7 +245,6 @@ def _trained(study: Study, cell: Trial, progress: Progress) -> Run:
             config=study.config(cell.row, cell.horizon),
             horizon=cell.horizon,
             seed=cell.seed,
-            method=cell.row.method,
             selection=study.selection,
             device=pick_device(study.device),
             progress=progress,

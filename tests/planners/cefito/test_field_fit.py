@@ -14,7 +14,6 @@ from cefito.field.composite_field import PartName
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.cefito.field_fit import FIELD, part_seed
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.context import TrainingContext
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
@@ -33,7 +32,7 @@ PARTS = ("", "backward", "1", "1-backward")
 
 
 def tiny_settings(**more):
-    return load_config("paper", overrides={**TINY, **more}).settings(CefitoSettings)
+    return load_config("paper", overrides={**TINY, **more}).settings
 
 
 def fit(splits, *, settings=None, context=TrainingContext()):

@@ -29,7 +29,6 @@ from cefito.planners.cefito.fitting import (
 from cefito.planners.cefito.hypotheses import merged
 from cefito.planners.cefito.logistic import choose_terms
 from cefito.planners.cefito.planner import CefitoPlanner
-from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.weights import NOTHING_FITTED, OBJECTIVES, PAPER, Weights
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
@@ -58,9 +57,7 @@ def trained(tmp_path_factory):
             "search.fitting_windows": 0,
         },
     )
-    fitted = CefitoPlanner.fit(
-        splits["train"], splits["val"], settings=config.settings(CefitoSettings), seed=0
-    )
+    fitted = CefitoPlanner.fit(splits["train"], splits["val"], settings=config.settings, seed=0)
     return fitted.planner, splits["val"]
 
 

@@ -20,7 +20,6 @@ from cefito.files import load_tensors, write_tensors
 from cefito.planners.cefito.hypotheses import Hypotheses, Hypothesis
 from cefito.planners.cefito.planner import _TOGETHER, CefitoPlanner
 from cefito.planners.cefito.posterior import COMPARED
-from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.cefito.validation import plan_scores, validation_problems
 from cefito.planners.cefito.weights import OBJECTIVES, Weights
 from cefito.planners.context import TrainingContext
@@ -43,7 +42,7 @@ TINY = TINY_RUN | {
 
 
 def tiny_settings(preset="paper", **more):
-    return load_config(preset, overrides={**TINY, **more}).settings(CefitoSettings)
+    return load_config(preset, overrides={**TINY, **more}).settings
 
 
 def fit(splits, *, settings=None, seed=0, context=TrainingContext(), train=None):

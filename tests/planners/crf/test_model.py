@@ -17,7 +17,7 @@ from cefito.planners.context import TrainingContext
 from cefito.planners.crf.inference import average, fit_confidence
 from cefito.planners.crf.model import ChainModel, task_costs
 from cefito.planners.crf.network import ChainNetwork
-from cefito.planners.crf.settings import ChainConfig, ChainSettings
+from cefito.planners.crf.settings import ChainConfig
 from cefito.planners.crf.states import TaskStates
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
@@ -32,7 +32,7 @@ TINY = {
 
 
 def chain_settings(**more):
-    return load_config("small", overrides={**TINY, **more}).settings(ChainSettings)
+    return load_config("small", method="chain", overrides={**TINY, **more}).settings
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def world(tmp_path_factory) -> tuple[Windows, Windows]:
 
 
 def tiny(**overrides: object) -> KeppSettings:
-    return load_config("small", overrides={**TINY, **overrides}).settings(KeppSettings)
+    return load_config("small", method="kepp", overrides={**TINY, **overrides}).settings
 
 
 def fit(

@@ -14,7 +14,6 @@ from cefito.errors import ConfigError, DataError
 from cefito.evaluation import evaluate_planner
 from cefito.evaluation.replies import Replies, replies_title
 from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
-from cefito.planners.language_model.settings import LlmSettings
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from language_model import MODEL, ParsedPrompt, answered, stand
@@ -37,7 +36,7 @@ def world(tmp_path_factory):
 
 def settings(**llm):
     overrides = QUICK | {f"llm.{key}": value for key, value in ({"model": MODEL} | llm).items()}
-    return load_config("quickstart", overrides=overrides).settings(LlmSettings)
+    return load_config("quickstart", method="llm-ends", overrides=overrides).settings
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def test_the_key_depends_on_all_that_determines_the_answer():
 )
 def test_bad_settings(key, value, message):
     with pytest.raises(ConfigError, match=message):
-        load_config("small", overrides={"llm": {key: value}})
+        load_config("small", method="llm-ends", overrides={"llm": {key: value}})
 
 
 def test_most_probable_ids_and_successors():

@@ -58,7 +58,7 @@ def condition(batch: int = 2, seed: int = 5) -> tuple[torch.Tensor, torch.Tensor
 def test_published_sizes(dataset, actions, tasks, millions):
     with torch.device("meta"):
         made = MtidNetwork(
-            config=load_config("paper", dataset=dataset).mtid,
+            config=load_config("paper", method="mtid", dataset=dataset).settings.mtid,
             observation_dim=1536,
             task_count=tasks,
             action_count=actions,
@@ -84,10 +84,10 @@ def test_published_values_by_data_set():
         ("coin", 300, 7, 2, 1e-5),
         ("niv", 50, 2, 3, 3e-4),
     ):
-        config = load_config("paper", dataset=dataset).mtid
+        config = load_config("paper", method="mtid", dataset=dataset).settings.mtid
         assert (config.steps, config.layers, config.encodings) == (steps, layers, encodings)
         assert config.training.optimiser.learning_rate == rate
-        small = load_config("small", dataset=dataset).mtid
+        small = load_config("small", method="mtid", dataset=dataset).settings.mtid
         assert (small.steps, small.layers, small.encodings) == (250, 1, 2)
         assert small.training.optimiser.learning_rate == 8.5e-4
 

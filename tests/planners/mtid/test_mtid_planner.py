@@ -50,7 +50,7 @@ def world(tmp_path_factory) -> tuple[Windows, Windows]:
 
 
 def tiny(**overrides: object) -> MtidSettings:
-    return load_config("small", overrides={**TINY, **overrides}).settings(MtidSettings)
+    return load_config("small", method="mtid", overrides={**TINY, **overrides}).settings
 
 
 def fit(

@@ -49,7 +49,7 @@ def world(tmp_path_factory):
 
 def tiny(**settings: object) -> P3ivSettings:
     overrides = {f"p3iv.{name}": value for name, value in {**TINY, **settings}.items()}
-    return load_config("paper", overrides=overrides).settings(P3ivSettings)
+    return load_config("paper", method="p3iv", overrides=overrides).settings
 
 
 def fit(world, *, seed=0, context=TrainingContext(), **settings):
@@ -273,7 +273,7 @@ def test_observations_that_are_no_rows_are_refused_before_anything_is_trained(wo
 
 
 def test_published_settings():
-    plain = load_config("paper", dataset="crosstask", horizon=3).p3iv
+    plain = load_config("paper", method="p3iv", dataset="crosstask", horizon=3).settings.p3iv
     assert P3ivSettings().p3iv == plain
     assert (plain.rows, plain.samples, plain.dropout, plain.noise) == (3, 1500, 0.3, 32)
     assert (plain.contrastive, plain.adversarial, plain.diversity) == (0.5, 0.1, 0.1)
@@ -283,15 +283,17 @@ def test_published_settings():
         ("coin", 7e-4, 0.5, 10),
         ("niv", 1e-3, 0.7, 5),
     ):
-        optimiser = load_config("paper", dataset=dataset, horizon=4).p3iv.training.optimiser
+        optimiser = load_config(
+            "paper", method="p3iv", dataset=dataset, horizon=4
+        ).settings.p3iv.training.optimiser
         assert (optimiser.epochs, optimiser.batch_size, optimiser.weight_decay) == (200, 32, 0)
         assert (optimiser.learning_rate, optimiser.factor) == (rate, factor)
         assert optimiser.interval * optimiser.epochs == pytest.approx(epochs)
     for dataset in ("coin", "niv"):
-        config = load_config("paper", dataset=dataset, horizon=3).p3iv
+        config = load_config("paper", method="p3iv", dataset=dataset, horizon=3).settings.p3iv
         assert (config.contrastive, config.adversarial, config.diversity) == (0.5, 0, 0)
         assert config.passes == 1
-    niv = load_config("paper", dataset="niv", horizon=3).p3iv
+    niv = load_config("paper", method="p3iv", dataset="niv", horizon=3).settings.p3iv
     assert (niv.noise, niv.dropout, niv.whiten, niv.token_width) == (0, 0.1, False, 128)
 
 
@@ -300,6 +302,8 @@ def test_published_settings():
 def test_rows_fit_every_preset(name, dataset):
     (row,) = find_rows([name])
     for preset in ("paper", "small", "quickstart"):
-        config = load_config(preset, dataset=dataset, horizon=3, overrides=row.settings).p3iv
+        config = load_config(
+            preset, method="p3iv", dataset=dataset, horizon=3, overrides=row.settings
+        ).settings.p3iv
         assert (config.noise == 0) == (name == "p3iv-noiseless" or dataset == "niv")
         assert (config.decoding == "greedy") == (name == "p3iv-released")

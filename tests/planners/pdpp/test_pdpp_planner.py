@@ -53,7 +53,7 @@ def world(tmp_path_factory) -> tuple[Windows, Windows]:
 
 
 def tiny(**overrides: object) -> PdppSettings:
-    return load_config("small", overrides={**TINY, **overrides}).settings(PdppSettings)
+    return load_config("small", method="pdpp", overrides={**TINY, **overrides}).settings
 
 
 def fit(

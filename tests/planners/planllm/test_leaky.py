@@ -14,9 +14,7 @@ from cefito.evaluation.score import evaluate_planner
 from cefito.planners.base import Queries
 from cefito.planners.planllm.leaky import LeakyPlanner
 from cefito.planners.planllm.planner import PlanLlmPlanner
-from cefito.planners.planllm.settings import PlanLlmSettings
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.planners.schema.settings import SchemaSettings
 from cefito.planners.settings import load_config
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
@@ -53,8 +51,8 @@ def splits(dataset):
 
 
 def fit(kind, splits):
-    config = load_config("small", overrides=TINY)
-    settings = config.settings(SchemaSettings if kind is SchemaPlanner else PlanLlmSettings)
+    method = "schema" if kind is SchemaPlanner else "planllm"
+    settings = load_config("small", method=method, overrides=TINY).settings
     return kind.fit(splits["train"], splits["val"], settings=settings, seed=0).planner
 
 

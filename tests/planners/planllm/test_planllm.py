@@ -208,7 +208,7 @@ def settings(**overrides) -> PlanLlmSettings:
         **overrides,
     }
     values = {f"planllm.{name}": value for name, value in tiny.items()}
-    return load_config("small", overrides=values).settings(PlanLlmSettings)
+    return load_config("small", method="planllm", overrides=values).settings
 
 
 def test_a_planner_of_its_own(world, tmp_path):
@@ -254,7 +254,9 @@ def counted(module):
 
 def built(dataset, actions, tasks, **changes):
     """The network of published sizes, but for some."""
-    config = load_config("paper", dataset=dataset).planllm.model_copy(update=changes)
+    config = load_config("paper", method="planllm", dataset=dataset).settings.planllm.model_copy(
+        update=changes
+    )
     with torch.device("meta"):
         return PlanLlmNetwork(
             config=config,

@@ -254,7 +254,7 @@ def test_published_size(dataset, width, actions, tasks, millions):
     """Published, a projection and a factor that nothing reads are counted."""
     with torch.device("meta"):
         network = SchemaNetwork(
-            config=load_config("paper", dataset=dataset).schema_model,
+            config=load_config("paper", method="schema", dataset=dataset).settings.schema_model,
             observation_dim=width,
             task_count=tasks,
             action_count=actions,

@@ -47,7 +47,7 @@ def world(tmp_path_factory) -> tuple[Windows, Windows]:
 
 def tiny(**overrides: object) -> SchemaSettings:
     values = {f"schema_model.{name}": value for name, value in {**TINY, **overrides}.items()}
-    return load_config("small", overrides=values).settings(SchemaSettings)
+    return load_config("small", method="schema", overrides=values).settings
 
 
 def fit(
@@ -380,5 +380,7 @@ def test_rows():
     assert described.own_name
     assert undescribed.settings == {"schema_model.descriptions": "none"}
     assert undescribed.title == "SCHEMA (no descriptions)"
-    assert load_config("paper", dataset="coin").schema_model.smoothing == 1
-    assert not load_config("paper", dataset="niv").schema_model.state_task
+    assert (
+        load_config("paper", method="schema", dataset="coin").settings.schema_model.smoothing == 1
+    )
+    assert not load_config("paper", method="schema", dataset="niv").settings.schema_model.state_task

@@ -33,6 +33,6 @@ def test_settings_of_the_alignment():
         assert ViterbiConfig(descriptions=value).aligned_with == kind
         assert ViterbiConfig(descriptions=value, alignment=0).aligned_with == "none"
     for preset in ("paper", "released", "small", "quickstart"):
-        assert load_config(preset).viterbi.aligned_with == "names"
+        assert load_config(preset, method="viterbi").settings.viterbi.aligned_with == "names"
     with pytest.raises(ConfigError, match=r"viterbi\.name_width"):
-        load_config("paper", overrides={"viterbi.name_width": 0})
+        load_config("paper", method="viterbi", overrides={"viterbi.name_width": 0})

@@ -17,7 +17,7 @@ from cefito.errors import ConfigError, DataError, RunError
 from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
-from cefito.planners.settings import load_config, run_config
+from cefito.planners.settings import load_config
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.transitions import k_best
 from cefito.planners.viterbi.layer import log_marginals, transition_probabilities
@@ -70,9 +70,11 @@ def small(**settings: object) -> ViterbiSettings:
         **settings,
     }
     config = load_config(
-        "paper", overrides={f"viterbi.{name}": value for name, value in overrides.items()}
+        "paper",
+        method="viterbi",
+        overrides={f"viterbi.{name}": value for name, value in overrides.items()},
     )
-    return config.settings(ViterbiSettings)
+    return config.settings
 
 
 def fit(
@@ -146,7 +148,7 @@ def same_plans(one: ViterbiPlanner, other: ViterbiPlanner, queries: Queries) -> 
 def test_published_size(actions, tasks, horizon, expected):
     """5.55, 6.07, 6.67 and 5.48 million."""
     network = ViterbiNetwork(
-        config=load_config("paper").viterbi,
+        config=load_config("paper", method="viterbi").settings.viterbi,
         observation_dim=1536,
         action_count=actions,
         horizon=horizon,
@@ -364,6 +366,7 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
     train, val = world
     config = load_config(
         "small",
+        method="viterbi",
         overrides={
             f"viterbi.{name}": value
             for name, value in {
@@ -380,7 +383,7 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
             }.items()
         },
     )
-    settings, context = config.settings(ViterbiSettings), TrainingContext(folder=tmp_path)
+    settings, context = config.settings, TrainingContext(folder=tmp_path)
     training = ViterbiPlanner.fit(train, val, settings=settings, seed=0, context=context)
     planner, result = training.planner, training.trainings["ViterbiPlanNet"]
     epochs = lines(tmp_path)
@@ -622,8 +625,7 @@ def test_runs_of_before_stay_without_alignment(world, unaligned, tmp_path):
     unaligned.save(tmp_path)
     values = small().viterbi.model_dump(mode="json") | {"descriptions": ""}
     del values["name_width"]
-    old = run_config({"preset": "small", "viterbi": values}, place="old")
-    loaded = ViterbiPlanner.load(tmp_path, settings=old.settings(ViterbiSettings))
+    loaded = ViterbiPlanner.load(tmp_path, settings=ViterbiSettings(viterbi=values))
     assert same_plans(unaligned, loaded, Queries.from_windows(world[1]))
     assert loaded.name == "ViterbiPlanNet (no alignment)"
 
@@ -751,10 +753,12 @@ def test_file_of_another_configuration(planner, tmp_path):
 
 def test_settings():
     with pytest.raises(ConfigError, match="divisible by the 3 heads"):
-        load_config("paper", overrides={"viterbi.heads": 3})
-    assert ViterbiSettings().viterbi == load_config("paper").viterbi
+        load_config("paper", method="viterbi", overrides={"viterbi.heads": 3})
+    assert ViterbiSettings().viterbi == load_config("paper", method="viterbi").settings.viterbi
     for dataset in ("crosstask", "coin", "niv"):
-        optimiser = load_config("paper", dataset=dataset, horizon=3).viterbi.training.optimiser
+        optimiser = load_config(
+            "paper", method="viterbi", dataset=dataset, horizon=3
+        ).settings.viterbi.training.optimiser
         assert (optimiser.epochs, optimiser.batch_size, optimiser.learning_rate) == (500, 256, 9e-4)
         assert (optimiser.schedule, optimiser.factor, optimiser.interval * optimiser.epochs) == (
             "step",

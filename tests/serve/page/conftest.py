@@ -91,6 +91,10 @@ def drawn(tmp_path_factory) -> Drawn:
     config = load_config("small", overrides=TINY)
     run = train_run(dataset, folder / "tea-and-toast", config=config, horizon=3, seed=0)
     nearest = train_run(
-        dataset, folder / "nearest", config=config, horizon=2, seed=0, method="nearest"
+        dataset,
+        folder / "nearest",
+        config=load_config("small", method="nearest"),
+        horizon=2,
+        seed=0,
     )
     return Drawn(folder, dataset, run, nearest, encoder)

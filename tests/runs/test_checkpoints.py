@@ -18,9 +18,13 @@ from cefito.evaluation.runs import SAMPLE_SEED, evaluate_run
 from cefito.inference.answer import answer
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
-from cefito.runs.exported import export_classifier, export_field
+from cefito.runs.checkpoints import (
+    export_classifier,
+    export_field,
+    import_classifier,
+    import_field,
+)
 from cefito.runs.finetune import finetune
-from cefito.runs.imported import import_classifier, import_field
 from cefito.runs.run import open_run
 from cefito.runs.train import train_run
 from cefito.search import Constraints
@@ -317,19 +321,6 @@ def test_what_the_run_says(run, field_file, tensors):
         "imported",
     ]
     assert info["dataset"] == {"name": "kitchen", "path": "", "fingerprint": ""}
-
-
-def test_an_imported_run_of_earlier_versions(copied, run):
-    """It holds its taxonomy in planner.json alone, beside settings of all methods."""
-    (copied / "manifest.json").unlink()
-    (copied / "taxonomy.json").unlink()
-    planner = json.loads((copied / "planner.json").read_text())
-    planner["config"] = json.loads((copied / "run.json").read_text())["config"]
-    (copied / "planner.json").write_text(json.dumps(planner))
-    opened = open_run(copied)
-    assert opened.taxonomy == run.taxonomy
-    assert opened.info == run.info
-    assert opened.planner.settings == run.planner.settings
 
 
 def test_the_paper_size(tmp_path, files):
@@ -741,7 +732,7 @@ def test_wrong_names_are_told(tmp_path, files, tensors):
             f"predictor.action_head.bias [{K}] instead of [{K + 1}]",
         ),
         ("state_mask_token", (1, 1, D), "state_mask_token [1, 1, 384] instead of [384]"),
-        ("predictor.state_embed.weight", (D,), "no matrices"),
+        ("predictor.state_embed.weight", (D,), "not matrices"),
     ],
 )
 def test_wrong_shapes_are_told(tmp_path, files, tensors, name, shape, words):
@@ -754,8 +745,8 @@ def test_wrong_shapes_are_told(tmp_path, files, tensors, name, shape, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda x: x * np.nan, "'predictor.norm.bias' holds something else than finite"),
-        (lambda x: x.long(), "'predictor.norm.bias' holds something else than finite"),
+        (lambda x: x * np.nan, "'predictor.norm.bias' holds values other than finite"),
+        (lambda x: x.long(), "'predictor.norm.bias' holds values other than finite"),
         (lambda x: x[:1].clone().expand(10**9), "'predictor.norm.bias' is not stored in full"),
         (lambda x: x.to_sparse(), "'predictor.norm.bias' is not stored in full"),
     ],
@@ -849,10 +840,9 @@ def test_a_classifier_needs_a_run_of_cefito(tmp_path, world):
     train_run(
         world,
         tmp_path / "nearest",
-        config=load_config("small"),
+        config=load_config("small", method="nearest"),
         horizon=3,
         seed=0,
-        method="nearest",
     )
     with pytest.raises(RunError, match="is a run of 'nearest'"):
         import_classifier(path, tmp_path / "nearest")

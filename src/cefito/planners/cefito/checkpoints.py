@@ -1,0 +1,419 @@
+"""Conversion between planners and the checkpoints of the paper's authors.
+
+A checkpoint is a dictionary that `torch.save` wrote. The entry `ema` of an energy field (averaged
+weights, which the authors evaluate) and the entry `model` of a task classifier hold the tensors by
+their names. Names and shapes must be exactly those of the paper's networks: D = 384, four blocks of
+six heads. Observation size, horizon, number of actions and width of the action text follow from the
+shapes. Text embeddings of the actions are not in a checkpoint.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cefito.data.action_space import ActionSpace
+from cefito.data.taxonomy import Taxonomy
+from cefito.errors import DataError, RunError
+from cefito.field.classifier import TaskClassifier
+from cefito.field.energy import EnergyField
+from cefito.field.incremental import IncrementalField
+from cefito.field.settings import ClassifierConfig
+from cefito.files import check_array, load_npy, sha256
+from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.planners.cefito.settings import CefitoSettings
+from cefito.planners.settings import load_config
+from cefito.planners.shared.task_model import TaskModel
+from cefito.search.prior import NGramPrior
+
+__all__ = [
+    "CLASSIFIER",
+    "FIELD",
+    "classifier_shapes",
+    "field_shapes",
+    "field_tensors",
+    "from_checkpoint",
+    "to_classifier_tensors",
+    "to_field_tensors",
+    "with_classifier",
+]
+
+FIELD, CLASSIFIER = "energy field", "task classifier"
+_OWN = ("mean", "predictor.action_vectors")  # tensors of our field that checkpoints do not hold
+_TOKENS = ("state_mask_token", "action_mask_token")  # without the prefix `predictor.` there
+_POSITIONS = "predictor.pos_embed"
+_NAMED = 3  # most offending names in a message
+
+
+def from_checkpoint(
+    checkpoint: Path, *, taxonomy: Path, action_text: Path
+) -> tuple[CefitoPlanner, dict[str, Any]]:
+    """Make a planner of a checkpoint of an energy field.
+
+    It plans by the energy alone (the released mean-square distance) over all sequences of the
+    actions that the taxonomy lists for a task. It has no chain and no prior over sequences, which
+    are learned from windows.
+
+    Args:
+        checkpoint: The checkpoint.
+        taxonomy: `taxonomy.json` whose action ids are those of the checkpoint.
+        action_text: .npy file of the text embeddings that the field was trained with, [K, W], row =
+            action id.
+
+    Returns:
+        The planner, and a record of the file for JSON.
+
+    Raises:
+        RunError: The checkpoint is missing, damaged, holds more than tensors and plain values, or
+            tensors of another network, or does not fit the taxonomy.
+        DataError: Taxonomy or text is missing or malformed.
+    """
+    known = Taxonomy.read(taxonomy)
+    for task in known.tasks:
+        if not task.actions:
+            raise DataError(
+                f"{taxonomy}: task {task.id} ('{task.name}') has no actions. Give it some or "
+                "remove it."
+            )
+    tensors, record = _read(checkpoint, "ema", FIELD)
+    _check_names(checkpoint, tensors, field_shapes(1, 1, 1, 1), FIELD)
+    try:
+        sizes = (
+            tensors["predictor.state_embed.weight"].shape[1],
+            tensors["predictor.action_head.weight"].shape[0],
+            tensors["predictor.action_embed.weight"].shape[1],
+            (tensors[_POSITIONS].shape[0] - 1) // 2,
+        )
+    except IndexError as problem:
+        raise RunError(
+            f"{checkpoint}: its weights are not matrices. Expected the {FIELD} of the paper's size."
+        ) from problem
+    _check_shapes(checkpoint, tensors, field_shapes(*(max(size, 1) for size in sizes)), FIELD)
+    observation_dim, actions, width, horizon = sizes
+    if actions != len(known.actions):
+        raise RunError(
+            f"{checkpoint}: knows {actions} actions, {taxonomy} lists {len(known.actions)}. Give "
+            "the taxonomy that it was trained with."
+        )
+    settings = _released(known.dataset, horizon)
+    field = EnergyField(
+        config=settings.field,
+        observation_dim=observation_dim,
+        action_count=actions,
+        horizon=horizon,
+        action_vectors=torch.from_numpy(_text(action_text, (actions, width))),
+    )
+    if not torch.allclose(tensors[_POSITIONS], field.predictor.pos_embed, rtol=0, atol=1e-5):
+        raise RunError(
+            f"{checkpoint}: '{_POSITIONS}' does not hold sinusoidal positions, the sines of all "
+            "frequencies and then the cosines. Only checkpoints with these can be imported."
+        )
+    untrained = field.state_dict()
+    field.load_state_dict(
+        {name: own if name in _OWN else tensors[_foreign(name)] for name, own in untrained.items()}
+    )
+    space = ActionSpace(
+        actions=tuple(task.actions for task in known.tasks), source="taxonomy", fallback=()
+    )
+    planner = CefitoPlanner(
+        settings=settings,
+        taxonomy=known,
+        space=space,
+        incremental=IncrementalField(field.eval()),
+        prior=_no_prior(space, known),
+    )
+    return planner, record
+
+
+def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, dict[str, Any]]:
+    """Replace the task classifier of a planner by one of a checkpoint.
+
+    Weights of the objective that were fitted with another classifier stay; they matter only if
+    several tasks are searched.
+
+    Args:
+        planner: The planner.
+        path: The checkpoint.
+
+    Returns:
+        The planner, and a record of the file for JSON.
+
+    Raises:
+        RunError: As `from_checkpoint`.
+    """
+    observation_dim, task_count = planner.observation_dim, len(planner.taxonomy.tasks)
+    tensors, record = _read(path, "model", CLASSIFIER)
+    config = ClassifierConfig()  # the released widths, and raw observations
+    network = TaskClassifier(config=config, observation_dim=observation_dim, task_count=task_count)
+    expected = classifier_shapes(observation_dim, task_count)
+    _check_names(path, tensors, expected, CLASSIFIER)
+    _check_shapes(path, tensors, expected, f"{CLASSIFIER} of this run's observations and tasks")
+    network.load_state_dict({**tensors, "mean": network.mean})
+    search = planner.settings.search.model_copy(update={"task_model": "classifier"})
+    settings = planner.settings.model_copy(update={"classifier": config, "search": search})
+    return replace(planner, settings=settings, task_model=TaskModel(network.eval())), record
+
+
+def to_field_tensors(planner: CefitoPlanner, place: Path) -> tuple[dict[str, Tensor], Tensor]:
+    """Return a planner's field by the names of the authors' checkpoints, and its action text.
+
+    Args:
+        planner: The planner.
+        place: Its run folder, for messages.
+
+    Raises:
+        RunError: The field is not the paper's: one that reads forward, of the paper's size, with
+            text embeddings of the actions, and without extensions.
+    """
+    field = planner.field
+    if isinstance(field, EnergyField):
+        wrong = _departures(field)
+    else:
+        wrong = ["it is made of several parts (field.directions or field.members)"]
+    if wrong or not isinstance(field, EnergyField):
+        raise RunError(
+            f"{place}: its energy field is not one that the authors' code can read: "
+            f"{'; '.join(wrong[:_NAMED])}. Train with the preset 'released' or 'paper' and "
+            'field.action_encoding = "text".'
+        )
+    return field_tensors(field), field.predictor.action_vectors.cpu()
+
+
+def to_classifier_tensors(planner: CefitoPlanner, place: Path) -> dict[str, Tensor]:
+    """Return a planner's task classifier by the names of the authors' checkpoints.
+
+    Args:
+        planner: The planner.
+        place: Its run folder, for messages.
+
+    Raises:
+        RunError: No classifier, or not of the released form.
+    """
+    if planner.task_model is None:
+        raise RunError(
+            f"{place}: has no task classifier; its tasks are the chain's. Train with "
+            'search.task_model = "classifier", or export the field alone.'
+        )
+    network: TaskClassifier = planner.task_model.network
+    expected = classifier_shapes(network.fc1.in_features, network.fc4.out_features)
+    tensors = {name: tensor for name, tensor in network.state_dict().items() if name in expected}
+    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != expected or network.config.normalise or network.config.centre:
+        raise RunError(
+            f"{place}: its task classifier is not of the released form (raw observations, hidden "
+            "widths of E/3, 4E and E/3). Train with the preset 'released'."
+        )
+    return {name: tensor.detach().cpu().float().clone() for name, tensor in tensors.items()}
+
+
+def field_tensors(field: EnergyField) -> dict[str, Tensor]:
+    """Return a field's weights by the names of the authors' checkpoints."""
+    tensors = {
+        _foreign(name): tensor.detach().cpu().float()
+        for name, tensor in field.state_dict().items()
+        if name not in _OWN
+    }
+    return tensors | {_POSITIONS: field.predictor.pos_embed.detach().cpu()}
+
+
+def field_shapes(
+    observation_dim: int, actions: int, width: int, horizon: int
+) -> dict[str, list[int]]:
+    """Return names and shapes of the tensors of a checkpoint of an energy field.
+
+    Args:
+        observation_dim: E.
+        actions: K.
+        width: W of the text embeddings.
+        horizon: T.
+    """
+    with torch.device("meta"):
+        field = EnergyField(
+            config=_released().field,
+            observation_dim=observation_dim,
+            action_count=actions,
+            horizon=horizon,
+            action_vectors=torch.empty(actions, width),
+        )
+    shapes = {
+        _foreign(name): list(tensor.shape)
+        for name, tensor in field.state_dict().items()
+        if name not in _OWN
+    }
+    return shapes | {_POSITIONS: list(field.predictor.pos_embed.shape)}
+
+
+def classifier_shapes(observation_dim: int, task_count: int) -> dict[str, list[int]]:
+    """Return names and shapes of the tensors of a checkpoint of a task classifier.
+
+    Args:
+        observation_dim: E.
+        task_count: |C|.
+    """
+    with torch.device("meta"):
+        network = TaskClassifier(
+            config=ClassifierConfig(), observation_dim=observation_dim, task_count=task_count
+        )
+    return {
+        name: list(tensor.shape)
+        for name, tensor in network.state_dict().items()
+        if name not in _OWN
+    }
+
+
+def _released(dataset: str = "", horizon: int = 0) -> CefitoSettings:
+    overrides = {"field.action_encoding": "text"}
+    config = load_config("released", dataset=dataset, horizon=horizon, overrides=overrides)
+    settings: CefitoSettings = config.settings
+    return settings
+
+
+def _no_prior(space: ActionSpace, taxonomy: Taxonomy) -> NGramPrior:
+    """A prior without counts: all sequences are equally likely."""
+    return NGramPrior(
+        events=np.zeros((0, 4), dtype=np.int64),
+        counts=np.zeros(0, dtype=np.int64),
+        actions=space.actions,
+        action_count=len(taxonomy.actions),
+        order=1,
+        strengths=(1.0, 1.0, 1.0),
+    )
+
+
+def _text(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
+    text = load_npy(path, "Expected the text embeddings of the actions, row = action id.")
+    check_array(text, shape=shape, place=str(path), rows="action")
+    with np.errstate(over="ignore"):  # overflows become infinite, which the next line refuses
+        single = text.astype(np.float32)
+    return check_array(single, shape=shape, place=str(path), rows="action")
+
+
+def _departures(field: EnergyField) -> list[str]:
+    """Parts of a field that the authors' code lacks."""
+    config, predictor = field.config, field.predictor
+    text = not (predictor.learned_actions or config.action_encoding == "observed")
+    checks = {
+        "its distance is not the mean square": config.distance != "mean_square",
+        "observations are centred": config.centre,
+        "it projects goals": config.goal_projection > 0,
+        "it adds action vectors to goals": config.goal_skip,
+        "its action vectors are not text embeddings": not text,
+        "observations are normalised with another epsilon": config.observation_epsilon != 1e-5,
+    }
+    wrong = [words for words, departs in checks.items() if departs]
+    if not wrong:
+        width = predictor.action_vectors.shape[1]
+        sizes = (predictor.observation_dim, predictor.action_count, width, field.horizon)
+        found = {name: list(tensor.shape) for name, tensor in field_tensors(field).items()}
+        if found != field_shapes(*sizes) or config.heads != 6:
+            wrong.append("its sizes are not those of the paper")
+    return wrong
+
+
+def _foreign(name: str) -> str:
+    """A checkpoint's name for a tensor of our field."""
+    short = name.removeprefix("predictor.")
+    return short if short in _TOKENS else name
+
+
+def _read(path: Path, part: str, title: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of one part of a checkpoint as float32, and a record of the file for JSON."""
+    content = _load(path)
+    tensors = content.get(part) if isinstance(content, dict) else None
+    if (
+        not isinstance(tensors, dict)
+        or not tensors
+        or not all(
+            isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
+        )
+    ):
+        found = type(content).__name__
+        if isinstance(content, dict):
+            found = ", ".join(sorted(str(name) for name in content)[:8])
+        raise RunError(
+            f"{path}: has no tensors under '{part}' (found: {found or 'nothing'}). Expected a "
+            f"checkpoint of the authors' {title}."
+        )
+    plain: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if (
+            tensor.layout != torch.strided
+            or tensor.device.type != "cpu"
+            or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes()
+        ):
+            raise RunError(f"{path}: tensor '{name}' is not stored in full. Save plain tensors.")
+        plain[name] = tensor.detach().float()
+        if not tensor.is_floating_point() or not bool(plain[name].isfinite().all()):
+            raise RunError(
+                f"{path}: tensor '{name}' holds values other than finite floating-point numbers. "
+                "Get the file again."
+            )
+    counts = {name: content[name] for name in ("epoch", "step") if type(content.get(name)) is int}
+    return plain, {"file": path.name, "sha256": sha256(path), "weights": part, **counts}
+
+
+def _load(path: Path) -> Any:
+    """Content of a file that `torch.save` wrote: tensors and plain values only."""
+    if not path.is_file():
+        raise RunError(
+            f"{path}: no such file. Expected a checkpoint as torch.save writes it (.pth)."
+        )
+    other = f"{path}: is truncated or not a checkpoint as torch.save writes it. Get the file again."
+    try:
+        with zipfile.ZipFile(path) as archive:
+            stored = sum(member.file_size for member in archive.infolist())
+        if stored > path.stat().st_size:  # torch.save does not compress
+            raise RunError(other)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about TorchScript archives, which are refused
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as problem:
+        named = re.search(r"GLOBAL ([\w.]+)", str(problem))
+        raise RunError(
+            f"{path}: holds pickled objects other than tensors and plain values"
+            f"{f' ({named[1]})' if named else ''}, which are never loaded. Save its tensors alone."
+        ) from problem
+    except RunError:
+        raise
+    except Exception as problem:  # a damaged file may break the reader in any way
+        raise RunError(other) from problem
+
+
+def _check_names(
+    path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, list[int]], title: str
+) -> None:
+    missing, unknown = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
+    wrong = [f"missing are {_few(missing)}"] if missing else []
+    wrong += [f"unknown are {_few(unknown)}"] if unknown else []
+    if wrong:
+        raise RunError(
+            f"{path}: its tensors are not those of the authors' {title}: {'; '.join(wrong)}."
+        )
+
+
+def _check_shapes(
+    path: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, list[int]], title: str
+) -> None:
+    wrong = [
+        f"{name} {list(tensors[name].shape)} instead of {shape}"
+        for name, shape in expected.items()
+        if list(tensors[name].shape) != shape
+    ]
+    if wrong:
+        raise RunError(f"{path}: has tensors of other shapes than the {title}: {_few(wrong)}.")
+
+
+def _few(entries: list[str]) -> str:
+    more = len(entries) - _NAMED
+    return ", ".join(entries[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,169 @@
+"""Runs from and to checkpoints of the paper's authors, see `cefito.planners.cefito.checkpoints`."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cefito.errors import RunError
+from cefito.files import new_folder, sha256, write_bytes
+from cefito.planners.cefito.checkpoints import (
+    CLASSIFIER,
+    FIELD,
+    from_checkpoint,
+    to_classifier_tensors,
+    to_field_tensors,
+    with_classifier,
+)
+from cefito.planners.cefito.planner import CefitoPlanner
+from cefito.runs.info import DatasetReference, RunInfo, versions
+from cefito.runs.run import Run, open_run, write_run
+
+__all__ = ["export_classifier", "export_field", "import_classifier", "import_field"]
+
+
+def import_field(
+    checkpoint: Path,
+    out: Path,
+    *,
+    taxonomy: Path,
+    action_text: Path,
+    classifier: Path | None = None,
+) -> Run:
+    """Make a run folder of the authors' checkpoint of an energy field.
+
+    The run has no data set of its own, so that its `run.json` names none.
+
+    Args:
+        checkpoint: The checkpoint.
+        out: Run folder to write, which must not hold anything yet.
+        taxonomy: `taxonomy.json` whose action ids are those of the checkpoint.
+        action_text: .npy file of the text embeddings that the field was trained with, [K, W], row =
+            action id.
+        classifier: The authors' checkpoint of a task classifier; without one, tasks must be given
+            to plan.
+
+    Raises:
+        RunError: A checkpoint is missing, damaged, holds more than tensors and plain values, or
+            tensors of another network, or its sizes do not fit the taxonomy or each other.
+        DataError: Taxonomy or text is missing or malformed, or `out` holds something.
+    """
+    planner, record = from_checkpoint(checkpoint, taxonomy=taxonomy, action_text=action_text)
+    imported = {
+        FIELD: record,
+        "action text": {"file": action_text.name, "sha256": sha256(action_text)},
+    }
+    if classifier is not None:
+        planner, imported[CLASSIFIER] = with_classifier(planner, classifier)
+    info = RunInfo(
+        format_version=1,
+        method="cefito",
+        dataset=DatasetReference(name=planner.taxonomy.dataset, path="", fingerprint=""),
+        horizon=planner.horizon,
+        seed=None,
+        selection=None,
+        preset="imported",
+        config=planner.settings.model_dump(mode="json"),
+        versions=versions(),
+        finished=True,
+        parameters=planner.describe().parameters,
+        training={},
+        tasks_without_training=(),
+        imported=imported,
+    )
+    with new_folder(out) as folder:
+        write_run(Run(folder=folder, planner=planner, info=info, taxonomy=planner.taxonomy))
+    return open_run(out)
+
+
+def import_classifier(checkpoint: Path, run: Path) -> Run:
+    """Replace the task classifier of a run by the authors' checkpoint of one.
+
+    Weights of the objective that were fitted with another classifier stay; they matter only if
+    several tasks are searched.
+
+    Args:
+        checkpoint: The checkpoint.
+        run: A finished run of CEFITO, trained or imported.
+
+    Raises:
+        RunError: No such run, one with scores of another classifier, or a checkpoint as in
+            `import_field`.
+    """
+    opened = open_run(run)
+    planner = _planner(opened)
+    scores = sorted(path.name for path in run.glob("evaluation-*.json"))
+    if scores := [name for name in scores if "oracle-task" not in name]:
+        raise RunError(
+            f"{run}: holds scores that were made with the present classifier ({scores[0]}). Move "
+            "them away first."
+        )
+    planner, record = with_classifier(planner, checkpoint)
+    info = opened.info.model_copy(
+        update={
+            "config": planner.settings.model_dump(mode="json"),
+            "parameters": planner.describe().parameters,
+            "imported": {**(opened.info.imported or {}), CLASSIFIER: record},
+        }
+    )
+    write_run(replace(opened, planner=planner, info=info))
+    return open_run(run)
+
+
+def export_field(run: Run, out: Path, *, action_text: Path | None = None) -> None:
+    """Write the energy field of a run as a checkpoint that the authors' code reads.
+
+    Its entries `model` and `ema` both hold the run's weights; it has no state of an optimiser.
+
+    Args:
+        run: A run of CEFITO with the paper's field and text embeddings of the actions.
+        out: The .pth file to write; an existing file is replaced.
+        action_text: .npy file to write the text embeddings to, float32 [K, W], row = action id;
+            None writes none.
+
+    Raises:
+        RunError: The run is of another method, or its field has another form, or a file cannot be
+            written.
+    """
+    tensors, text = to_field_tensors(_planner(run), run.folder)
+    _save(run, out, {"model": tensors, "ema": tensors}, FIELD)
+    if action_text is not None:
+        buffer = io.BytesIO()
+        np.save(buffer, text.numpy().astype(np.float32))
+        write_bytes(action_text, buffer.getvalue())
+
+
+def export_classifier(run: Run, out: Path) -> None:
+    """Write the task classifier of a run as a checkpoint that the authors' code reads.
+
+    Args:
+        run: A run of CEFITO with a classifier of the released form: raw observations, released
+            widths.
+        out: The .pth file to write; an existing file is replaced.
+
+    Raises:
+        RunError: The run has no classifier, or one of another form, or the file cannot be written.
+    """
+    _save(run, out, {"model": to_classifier_tensors(_planner(run), run.folder)}, CLASSIFIER)
+
+
+def _planner(run: Run) -> CefitoPlanner:
+    if not isinstance(run.planner, CefitoPlanner):
+        raise RunError(
+            f"{run.folder}: is a run of '{run.method}', which has no weights of CEFITO. Give a run "
+            "of cefito."
+        )
+    return run.planner
+
+
+def _save(run: Run, path: Path, content: dict[str, Any], network: str) -> None:
+    training = run.info.training.get(network)
+    epoch = {} if training is None else {"epoch": training.best_epoch}
+    buffer = io.BytesIO()  # so that the archive's own name does not depend on the path
+    torch.save({**content, **epoch}, buffer)
+    write_bytes(path, buffer.getvalue())
