@@ -335,7 +335,7 @@ def test_where_the_data_set_lies(run, world, tmp_path):
     moved = shutil.copytree(world.folder, tmp_path / "moved")
     place = run.info.dataset.model_copy(update={"path": str(tmp_path / "gone")})
     gone = replace(run, info=run.info.model_copy(update={"dataset": place}))
-    with pytest.raises(RunError, match="Say where it is"):
+    with pytest.raises(RunError, match="Give its folder"):
         evaluate_run(gone)
     other = write_world(
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)

@@ -89,7 +89,7 @@ def test_an_exported_run_plans_alike_and_holds_nothing_else(run, world, tmp_path
     opened = open_run(file)
     assert plans(opened, world) == plans(run, world)
     assert opened.folder.parent == cache
-    with pytest.raises(RunError, match=r"data set is no longer at hand\. Say where it is"):
+    with pytest.raises(RunError, match=r"data set is no longer at hand\. Give its folder"):
         opened.dataset()
     assert opened.dataset(world.folder).fingerprint == world.fingerprint
     assert open_run(str(file)).folder == opened.folder  # unpacked once

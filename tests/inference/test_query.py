@@ -59,7 +59,7 @@ def test_queries_that_no_video_gives(run, video, start, message):
 
 def test_the_query_of_a_data_set_that_has_moved(run, tmp_path):
     run.dataset().folder.rename(tmp_path / "moved")
-    with pytest.raises(RunError, match="Say where it is"):
+    with pytest.raises(RunError, match="Give its folder"):
         query_from_video(run, "e", 0)
     assert query_from_video(run, "e", 0, tmp_path / "moved")[1].tolist() == [3, 4, 4]
 
