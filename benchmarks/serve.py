@@ -1,11 +1,10 @@
 """How fast the service answers: load, memory over many requests, and refusals.
 
-It starts `cefito serve RUN` in a process of its own and asks it for plans between the observations
-of test windows, over connections that are kept open. For each number of clients it tells requests
-a second and the times of answers; over all further requests how much memory the service holds; of
-requests that are too large or too dear how soon they are refused. With --compare the same load is
-run without walking queries together, and with other numbers of workers, which is how the usual
-settings were chosen.
+It starts `cefito serve RUN` in a process of its own and requests plans between the observations of
+test windows, over connections that are kept open. It measures throughput and latency for each
+number of clients, memory over all further requests, and the latency of refusals of requests that
+are too large or too expensive. With --compare the same load runs without batches and with other
+numbers of workers, by which the default settings were chosen.
 
     python benchmarks/serve.py RUN --out benchmarks/results/serve.json
 """
@@ -161,12 +160,12 @@ async def refusals(port: int, requests: dict[str, bytes], count: int) -> list[di
 
 def too_much(run: Run) -> dict[str, bytes]:
     """Requests above each limit."""
-    (dear,) = bodies(run, 1, search="exhaustive", objective="energy", tasks=1)
+    (expensive,) = bodies(run, 1, search="exhaustive", objective="energy", tasks=1)
     (many,) = bodies(run, 1, top_k=1000)
     large = b"[" + b"0," * (3 << 20) + b"0]"
     batch = json.dumps({"queries": [{}] * 1000}).encode()
     return {
-        "a search above --max-gflop": request("/v1/plan", dear),
+        "a search above --max-gflop": request("/v1/plan", expensive),
         "1,000 plans": request("/v1/plan", many),
         "a batch of 1,000": request("/v1/plan/batch", batch),
         "a body of 6 MiB": request("/v1/plan", large),

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from cefito.serve.app import create_app
-from cefito.serve.describe import described
 
 schemathesis = pytest.importorskip("schemathesis")
 ROBUSTNESS = Path(__file__).resolve().parents[1] / "robustness"
@@ -22,7 +21,7 @@ def test_generated_requests_meet_no_defect(address, place, monkeypatch):
         app = create_app(place.settings())
         schema = schemathesis.openapi.from_dict(app.openapi())
         schema.config.update(base_url=address)
-        run = described(app.state.service).runs[0].model_dump()
+        run = app.state.service.models.runs[0].describe().model_dump()
         met = attack_service.attack(schema, 8, run=run)
     finally:
         sys.modules.pop("attack_service", None)

@@ -11,8 +11,7 @@ import anyio
 import pytest
 
 from cefito.errors import ConfigError
-from cefito.serve.metrics import Metrics
-from cefito.serve.middleware import RequestMiddleware
+from cefito.serve.middleware import Metrics, RequestMiddleware
 from cefito.serve.settings import TOKEN_VARIABLE, Limits, read_token
 
 TOKEN = "correct horse battery staple"
@@ -239,5 +238,5 @@ def test_a_file_without_a_token(tmp_path):
 def test_limits_that_do_not_fit():
     with pytest.raises(ValueError, match="does not fit a queue"):
         Limits(queue=4, queries=8)
-    with pytest.raises(ValueError, match="lies behind the longest"):
+    with pytest.raises(ValueError, match="exceeds the maximum"):
         Limits(deadline_seconds=10, longest_seconds=5)

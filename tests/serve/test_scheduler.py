@@ -8,13 +8,13 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from cefito.serve.scheduler import BusyError, ClosedError, Engine, ExpiredError, Job
+from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Job, Scheduler
 
 LONG = 20.0  # seconds that nothing here should take
 
 
-def job(work, *, kind="a", cheap=True, seconds=LONG):
-    return Job(work=work, kind=kind, cheap=cheap, deadline=time.monotonic() + seconds)
+def job(work, *, kind="a", expensive=False, seconds=LONG):
+    return Job(work=work, kind=kind, expensive=expensive, deadline=time.monotonic() + seconds)
 
 
 class Works:
@@ -43,19 +43,19 @@ def works():
 
 @pytest.fixture
 def started(works):
-    engines = []
+    schedulers = []
 
     def start(**changes):
         settings = {"workers": 1, "queue": 8, "together": 4} | changes
-        engine = Engine(works, **settings)
-        engine.start()
-        engines.append(engine)
-        return engine
+        scheduler = Scheduler(works, **settings)
+        scheduler.start()
+        schedulers.append(scheduler)
+        return scheduler
 
     yield start
     works.gate.set()
-    for engine in engines:
-        engine.close(1)
+    for scheduler in schedulers:
+        scheduler.close()
 
 
 def results(jobs):
@@ -63,98 +63,103 @@ def results(jobs):
     return [one.future.exception() or one.future.result() for one in jobs]
 
 
-def held(engine, works, **changes):
+def held(scheduler, works, **changes):
     """A job that occupies a thread until the gate opens."""
-    first = job("held", kind=None, cheap=changes.pop("cheap", True), **changes)
+    first = job("held", kind=None, expensive=changes.pop("expensive", False), **changes)
     works.begun.clear()
-    engine.submit([first])
+    scheduler.submit([first])
     assert works.begun.wait(LONG)
     return first
 
 
 def test_waiting_jobs_of_one_kind_go_together(started, works):
-    engine = started()
-    first = held(engine, works)
+    scheduler = started()
+    first = held(scheduler, works)
     jobs = [job("x"), job("y", kind="b"), job("z"), *(job(str(n)) for n in range(3))]
-    engine.submit(jobs)
+    scheduler.submit(jobs)
     works.gate.set()
     assert results([first, *jobs]) == ["held!", "x!", "y!", "z!", "0!", "1!", "2!"]
     assert works.done == [["held"], ["x", "z", "0", "1"], ["y"], ["2"]]
     assert [one.together for one in jobs] == [4, 1, 4, 4, 4, 1]
 
 
-def test_dear_jobs_and_those_without_a_kind_are_alone(started, works):
-    engine = started()
-    first = held(engine, works)
-    jobs = [job("x", kind=None), job("y", kind=None), job("d", cheap=False), job("e", cheap=False)]
-    engine.submit(jobs)
+def test_expensive_jobs_and_those_without_a_kind_are_alone(started, works):
+    scheduler = started()
+    first = held(scheduler, works)
+    jobs = [
+        job("x", kind=None),
+        job("y", kind=None),
+        job("d", expensive=True),
+        job("e", expensive=True),
+    ]
+    scheduler.submit(jobs)
     works.gate.set()
     results([first, *jobs])
     assert works.done[1:] == [["x"], ["y"], ["d"], ["e"]]
 
 
 def test_a_bad_job_fails_alone(started, works):
-    engine = started()
-    first = held(engine, works)
+    scheduler = started()
+    first = held(scheduler, works)
     jobs = [job("x"), job("bad"), job("y")]
-    engine.submit(jobs)
+    scheduler.submit(jobs)
     works.gate.set()
     assert results([first, *jobs])[1::2] == ["x!", "y!"]
     assert isinstance(jobs[1].future.exception(), ValueError)
     later = job("after")  # and the thread lives on
-    engine.submit([later])
+    scheduler.submit([later])
     assert results([later]) == ["after!"]
 
 
 def test_a_full_queue_takes_all_or_nothing(started, works):
-    engine = started(queue=3)
-    held(engine, works)
-    engine.submit([job("x"), job("y")])
+    scheduler = started(queue=3)
+    held(scheduler, works)
+    scheduler.submit([job("x"), job("y")])
     with pytest.raises(BusyError) as refusal:
-        engine.submit([job("a"), job("b")])
+        scheduler.submit([job("a"), job("b")])
     assert refusal.value.seconds > 0
-    assert engine.waiting == 2
-    engine.submit([job("z")])
+    assert scheduler.waiting == 2
+    scheduler.submit([job("z")])
 
 
 def test_abandoned_jobs_make_room(started, works):
-    engine = started(queue=2)
-    held(engine, works)
+    scheduler = started(queue=2)
+    held(scheduler, works)
     gone = [job("x"), job("y")]
-    engine.submit(gone)
+    scheduler.submit(gone)
     for one in gone:
         one.abandoned = True
-    engine.submit([job("z"), job("w")])
-    assert engine.waiting == 2
+    scheduler.submit([job("z"), job("w")])
+    assert scheduler.waiting == 2
 
 
-def test_dear_jobs_leave_a_thread_free(started, works):
-    engine = started(workers=2)
-    held(engine, works, cheap=False)
-    second, cheap = job("dear", cheap=False), job("cheap")
-    engine.submit([second, cheap])
-    assert results([cheap]) == ["cheap!"]  # before the dear one that came first
+def test_expensive_jobs_leave_a_thread_free(started, works):
+    scheduler = started(workers=2)
+    held(scheduler, works, expensive=True)
+    second, cheap = job("expensive", expensive=True), job("cheap")
+    scheduler.submit([second, cheap])
+    assert results([cheap]) == ["cheap!"]  # before the expensive one that came first
     assert not second.future.done()
     works.gate.set()
-    assert results([second]) == ["dear!"]
+    assert results([second]) == ["expensive!"]
 
 
 def test_a_job_is_told_to_stop_when_nobody_waits(started, works):
-    engine = started()
-    first = held(engine, works)
+    scheduler = started()
+    first = held(scheduler, works)
     first.abandoned = True
     assert results([first]) == ["held?"]
 
 
 def test_a_job_is_told_to_stop_at_its_deadline(started, works):
-    engine = started()
-    assert results([held(engine, works, seconds=0.05)]) == ["held?"]
+    scheduler = started()
+    assert results([held(scheduler, works, seconds=0.05)]) == ["held?"]
 
 
 def test_a_deadline_counts_in_the_queue(started, works):
-    engine = started()
-    first, late = held(engine, works), job("late", seconds=0.01)
-    engine.submit([late])
+    scheduler = started()
+    first, late = held(scheduler, works), job("late", seconds=0.01)
+    scheduler.submit([late])
     time.sleep(0.03)
     works.gate.set()
     results([first, late])
@@ -163,9 +168,9 @@ def test_a_deadline_counts_in_the_queue(started, works):
 
 
 def test_abandoned_jobs_are_not_begun(started, works):
-    engine = started()
-    first, gone = held(engine, works), job("gone")
-    engine.submit([gone])
+    scheduler = started()
+    first, gone = held(scheduler, works), job("gone")
+    scheduler.submit([gone])
     gone.abandoned = True
     works.gate.set()
     results([first])
@@ -174,22 +179,13 @@ def test_abandoned_jobs_are_not_begun(started, works):
     assert ["gone"] not in works.done
 
 
-def test_closing_finishes_what_there_is(started, works):
-    engine = started()
-    jobs = [held(engine, works), job("x"), job("y", kind=None)]
-    engine.submit(jobs[1:])
-    threading.Timer(0.05, works.gate.set).start()
-    engine.close(LONG)
-    assert [one.future.result() for one in jobs] == ["held!", "x!", "y!"]
-    assert not engine.open
-    with pytest.raises(ClosedError):
-        engine.submit([job("z")])
-
-
-def test_closing_does_not_wait_for_ever(started, works):
-    engine = started()
-    jobs = [held(engine, works), job("x")]
-    engine.submit(jobs[1:])
-    engine.close(0.05)
+def test_closing_stops_what_runs_and_drops_the_queue(started, works):
+    scheduler = started()
+    jobs = [held(scheduler, works), job("x")]
+    scheduler.submit(jobs[1:])
+    scheduler.close()
     assert results(jobs)[0] == "held?"
     assert isinstance(jobs[1].future.exception(), ClosedError)
+    assert not scheduler.open
+    with pytest.raises(ClosedError):
+        scheduler.submit([job("z")])

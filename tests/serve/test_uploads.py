@@ -9,14 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastapi import UploadFile
 
 from cefito.inference.observer import Recipe
 from cefito.planners.queries import Queries
 from cefito.serve import uploads
 from cefito.serve.problems import ProblemError
-from cefito.serve.uploads import Decoder, EncodingProcess, PicturePair, Span, as_queries, kept
+from cefito.serve.schemas import UploadForm
+from cefito.serve.uploads import Decoder, EncodingProcess, kept
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
+TEA = "'tea' (horizon 3)"
 MP4 = b"\x00\x00\x00\x18ftypisom" + b"x" * 20
 
 
@@ -27,9 +30,16 @@ def _bound_of_pictures(monkeypatch):
     monkeypatch.setattr(image, "MAX_IMAGE_PIXELS", image.MAX_IMAGE_PIXELS)
 
 
+def form(**files):
+    """An upload of these files."""
+    times = {"start": 0.0, "end": 1.0} if "video" in files else {}
+    given = {name: UploadFile(BytesIO(data)) for name, data in files.items()}
+    return UploadForm.model_construct(_fields_set=None, **given, **times)
+
+
 @pytest.mark.parametrize("head", [PNG, b"\xff\xd8\xff\xe0", b"BM" + b"0" * 20, b"RIFF0000WEBPVP8 "])
 def test_pictures_are_known_by_their_first_bytes(head):
-    with kept({"initial": BytesIO(head), "goal": BytesIO(PNG)}) as paths:
+    with kept(form(initial=head, goal=PNG)) as paths:
         assert paths["initial"].read_bytes() == head
         assert [path.name for path in paths.values()] == ["initial", "goal"]
         folder = paths["initial"].parent
@@ -38,7 +48,7 @@ def test_pictures_are_known_by_their_first_bytes(head):
 
 @pytest.mark.parametrize("head", [MP4, b"\x1aE\xdf\xa3" + b"0" * 20, b"RIFF0000AVI LIST"])
 def test_videos_are_known_by_their_first_bytes(head):
-    with kept({"video": BytesIO(head)}) as paths:
+    with kept(form(video=head)) as paths:
         assert paths["video"].read_bytes() == head
 
 
@@ -58,7 +68,7 @@ def test_videos_are_known_by_their_first_bytes(head):
     ],
 )
 def test_other_formats_are_not_decoded(name, data):
-    files = {"goal": BytesIO(PNG), name: BytesIO(data)}
+    files = form(**{"goal": PNG, name: data})
     before = set(Path(uploads.tempfile.gettempdir()).glob("cefito-*"))
     with pytest.raises(ProblemError, match="expected") as refusal, kept(files):
         pytest.fail("was taken")
@@ -70,7 +80,7 @@ def test_other_formats_are_not_decoded(name, data):
 
 
 def behave(asked):
-    """What the process of the tests does."""
+    """The function of the process."""
     if asked is None:
         return None
     if asked == "hang":
@@ -79,37 +89,35 @@ def behave(asked):
         os._exit(3)
     if asked == "fail":
         raise ValueError("a defect")
-    return asked.upper(), os.getpid()
+    if asked == "refuse":
+        return "/tmp/cefito-1/initial: is damaged. Make it again."
+    return [asked.upper(), os.getpid()]
 
 
 def test_a_decoder_that_hangs_or_ends_is_replaced():
     process = EncodingProcess(behave, threads=1, seconds=1.0)
+    paths = {"initial": Path("/tmp/cefito-1/initial"), "goal": Path("/tmp/cefito-1/goal")}
     try:
-        said, first = process("one")
+        said, first = process("one", paths)
         assert said == "ONE"
         assert first != os.getpid()
-        assert process("two") == ("TWO", first)  # the same, which keeps what it has opened
         with pytest.raises(RuntimeError, match="a defect"):
-            process("fail")
-        assert process("three") == ("THREE", first)
-        with pytest.raises(ProblemError, match="brought the decoder to its end"):
-            process("crash")
-        said, second = process("four")
+            process("fail", paths)
+        with pytest.raises(ProblemError) as refusal:  # names no files of the server
+            process("refuse", paths)
+        assert refusal.value.detail == "'initial': is damaged. Make it again."
+        assert process("two", paths) == ["TWO", first]  # the same process, which keeps its encoders
+        with pytest.raises(ProblemError, match="crashed the decoder"):
+            process("crash", paths)
+        said, second = process("three", paths)
         assert second != first
         began = time.monotonic()
         with pytest.raises(ProblemError, match="within 1 seconds"):
-            process("hang")
+            process("hang", paths)
         assert time.monotonic() - began < 20
-        assert process("five")[1] not in (first, second)
+        assert process("four", paths)[1] not in (first, second)
     finally:
         process.close()
-
-
-def test_what_it_says_names_no_files():
-    paths = {"initial": Path("/tmp/cefito-1/initial"), "goal": Path("/tmp/cefito-1/goal")}
-    with pytest.raises(ProblemError) as refusal:
-        as_queries("/tmp/cefito-1/initial: is damaged. Make it again.", paths)
-    assert refusal.value.detail == "'initial': is damaged. Make it again."
 
 
 # what it does, in this process
@@ -165,17 +173,16 @@ def picture(seed, size=(40, 32)):
 @pytest.fixture
 def decoder(model):
     recipe = Recipe(place="RUN", made_with={}, seconds=1, size=8)
-    return Decoder({"tea 3": recipe}, encoder=str(model), weights=None, pixels=10_000)
+    return Decoder({TEA: recipe}, encoder=str(model), weights=None, pixels=10_000)
 
 
 def test_two_pictures_become_observations(decoder):
-    files = {"initial": BytesIO(picture(0)), "goal": BytesIO(picture(1))}
-    with kept(files) as paths:
-        found = decoder(("tea 3", PicturePair(paths["initial"], paths["goal"])))
+    with kept(form(initial=picture(0), goal=picture(1))) as paths:
+        found = decoder((TEA, paths, None, None))
     assert isinstance(found, Queries)
     assert found.initial.shape == (1, 8)
     assert not np.array_equal(found.initial, found.goal)
-    assert list(decoder.opened) == ["tea 3"]
+    assert list(decoder.opened) == [TEA]
 
 
 @pytest.mark.parametrize(
@@ -187,17 +194,16 @@ def test_two_pictures_become_observations(decoder):
     ],
 )
 def test_pictures_that_cannot_be_used(decoder, data, words):
-    files = {"initial": BytesIO(data), "goal": BytesIO(picture(1))}
-    with kept(files) as paths:
-        found = decoder(("tea 3", PicturePair(paths["initial"], paths["goal"])))
+    with kept(form(initial=data, goal=picture(1))) as paths:
+        found = decoder((TEA, paths, None, None))
     assert isinstance(found, str)
     assert words in found
 
 
 def test_a_video_that_cannot_be_used(decoder):
     pytest.importorskip("av")
-    with kept({"video": BytesIO(MP4)}) as paths:
-        found = decoder(("tea 3", Span(paths["video"], 0.0, 1.0)))
+    with kept(form(video=MP4)) as paths:
+        found = decoder((TEA, paths, 0.0, 1.0))
     assert isinstance(found, str)
     assert "cannot be opened as a video" in found
 
@@ -211,7 +217,10 @@ def taking(serving, model, decoder, monkeypatch):
     client = serving(encoder=str(model))
     service = client.app.state.service
     assert service.encoding is not None
-    monkeypatch.setattr(service, "encoding", decoder)
+
+    encoding = EncodingProcess(decoder, threads=1, seconds=1)
+    monkeypatch.setattr(encoding, "_encode", decoder)
+    monkeypatch.setattr(service, "encoding", encoding)
     return client
 
 
@@ -222,8 +231,8 @@ def test_pictures_are_planned_between(taking, decoder, place):
     )
     assert response.status_code == 200, response.text
     assert len(response.json()["plans"]) == 2
-    with kept({name: BytesIO(data) for name, (_, data) in files.items()}) as paths:
-        found = decoder(("tea 3", PicturePair(paths["initial"], paths["goal"])))
+    with kept(form(initial=picture(0), goal=picture(1))) as paths:
+        found = decoder((TEA, paths, None, None))
     listed = {name: getattr(found, name)[0].tolist() for name in ("initial", "goal")}
     same = taking.post("/v1/plan", json={"run": "tea", "top_k": 2, "observations": listed})
     assert same.json()["plans"] == response.json()["plans"]
@@ -234,14 +243,14 @@ def test_pictures_are_planned_between(taking, decoder, place):
     ("files", "data", "words"),
     [
         ({"initial": PNG}, {}, "found 'initial'"),
-        ({"initial": PNG, "goal": PNG}, {"start": "1"}, "are for a video"),
-        ({"video": MP4}, {}, "'start': expected a second"),
-        ({"video": MP4}, {"start": "x", "end": "2"}, "'start'"),
-        ({"video": MP4}, {"start": "1", "end": "nan"}, "'end'"),
+        ({"initial": PNG, "goal": PNG}, {"start": "1"}, "found 'goal', 'initial', 'start'"),
+        ({"video": MP4}, {}, "found 'video'"),
+        ({"video": MP4}, {"start": "x", "end": "2"}, "start: "),
+        ({"video": MP4}, {"start": "1", "end": "nan"}, "end: "),
         ({"initial": PNG, "goal": b"text"}, {}, "'goal' is of another format"),
         ({"initial": PNG, "goal": PNG}, {"request": "{"}, "Invalid JSON"),
         ({"initial": PNG, "goal": PNG}, {"request": '{"observations": 1}'}, "Extra inputs"),
-        ({"initial": PNG, "goal": PNG}, {"nonsense": "1"}, "'nonsense'"),
+        ({"initial": PNG, "goal": PNG}, {"nonsense": "1"}, "nonsense: Extra"),
         ({"initial": PNG, "goal": PNG}, {}, "cannot be read as a picture"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`cefito serve`: trained runs asked for plans over HTTP."""
+"""`cefito serve`: plans of trained runs over HTTP."""
 
 from __future__ import annotations
 
@@ -41,32 +41,31 @@ def serve(
     drain: float = 30,
     device: str = "auto",
 ) -> int:
-    """Answer requests for plans over HTTP until told to end; then finish what runs.
+    """Answer requests for plans over HTTP until SIGTERM or Ctrl-C, then finish what runs.
 
-    There is a page at /, the interface is at /docs. A token that every client must show is taken
-    from the environment variable CEFITO_TOKEN or from a file; without one the service listens on
-    this machine alone.
+    There is a page at /, and the interface for programs is described at /docs. A token that every
+    client must send is read from the environment variable CEFITO_TOKEN or from a file; without one
+    the service listens on this machine alone.
 
     Args:
-        run: Run folder, as cefito train makes it, or one that holds runs of several horizons.
+        run: Run folder made by cefito train, or a folder of runs of several horizons.
         more: Further runs.
         host: Address to listen on.
-        port: Port to listen on; 0 for any that is free.
+        port: Port to listen on; 0 for any free port.
         dataset: A data set whose videos requests may name; may be repeated.
-        encoder: What encodes uploaded pictures and videos, as in cefito extract; own for the
-            encoder that the run's features were made with. Without it uploads are refused.
-        weights: Of the encoder s3d: the file of its weights.
+        encoder: Encoder of uploaded pictures and videos, as in cefito extract; own for the encoder
+            of the run's features. Without it uploads are refused.
+        weights: Weights file of the encoder s3d.
         token_file: File that holds the token.
-        allow_unauthenticated: Without a token, listen on any address and answer to any name all the
-            same.
-        workers: Searches at a time.
+        allow_unauthenticated: Without a token, listen on any address and answer to any host name.
+        workers: Searches that run at a time.
         threads: Threads of each search.
-        together: Most cheap searches of one kind that are walked together; 1 for none.
-        queue: Searches that may wait; beyond, requests are told to come again.
-        max_gflop: Operations that the search of one query may take at most, 10⁹.
-        deadline: Seconds that a request has until its answer, where it does not say; 30 by default.
-        max_deadline: Most seconds that it may ask for.
-        drain: Seconds that running requests have to end when the service is told to.
+        together: Maximum number of cheap searches of one kind in a batch; 1 for no batches.
+        queue: Maximum number of searches in the queue; further requests are asked to retry later.
+        max_gflop: Maximum operations of a query's search, 10⁹.
+        deadline: Default seconds from a request to its answer; 30 unless the maximum is lower.
+        max_deadline: Maximum seconds from a request to its answer.
+        drain: Seconds that running requests have to finish at shutdown.
         device: auto, cpu or cuda.
     """
     from cefito.serve.process import (
@@ -83,8 +82,8 @@ def serve(
     token = read_token(token_file)
     if token is None and not (allow_unauthenticated or is_loopback(host)):
         raise ConfigError(
-            f"--host {host}: without a token this service listens on this machine alone. Put one "
-            "of at least 16 characters into CEFITO_TOKEN or a --token-file, or say "
+            f"--host {host}: without a token this service listens on this machine alone. Put "
+            "a token of at least 16 characters into CEFITO_TOKEN or a --token-file, or give "
             "--allow-unauthenticated."
         )
     limits = validated(
@@ -119,14 +118,14 @@ def serve(
         place="cefito serve",
     )
     from cefito.serve.app import create_app
-    from cefito.serve.process import serve as serve_until_told
+    from cefito.serve.process import serve as run_server
 
     with logging_to_stderr(access=volume() is not Volume.QUIET), listen(host, port) as listening:
         app = create_app(settings)
         names = sorted({served.title for served in app.state.service.models.runs})
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        serve_until_told(
+        run_server(
             app,
             listening,
             drain_seconds=limits.drain_seconds,

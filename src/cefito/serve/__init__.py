@@ -1,14 +1,14 @@
-"""The service: trained runs asked for plans over HTTP. It needs the extra `serve`.
+"""The service: plans of trained runs over HTTP. It needs the extra `serve`.
 
-- `settings`: what an operator decides, among it every limit
-- `wire`: requests and answers as they are in JSON; `problems`: errors as RFC 9457 documents
+- `settings`: settings of the operator, among them all limits
+- `schemas`: requests and answers in JSON; `problems`: errors as RFC 9457 documents
 - `models`: the opened runs and data sets, found by name and horizon
-- `asked`: from a request to a search that may begin, or a refusal
-- `engine`: searches off the event loop, in a bounded queue; `uploads`: pictures and videos, encoded
-  in a process of their own
-- `door`: what every request passes: its id, its log line, who may come in, how much it may send
-- `app`: all of it together, `create_app`; `process`: the server, from the first socket to the last
-  answer
+- `requests`: from a request to its search, and from its plans to an answer
+- `scheduler`: searches off the event loop, in a bounded queue; `uploads`: pictures and videos,
+  encoded in a process of their own
+- `middleware`: access, limits, log and counters of every request
+- `service`: the life of a request; `app`: all routes, `create_app`; `page`: the pages for people
+- `process`: the server process
 
-The modules are imported where they are used, so that `cefito serve --help` needs none of them.
+`cefito serve --help` imports none of them.
 """

@@ -8,23 +8,21 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
 
+from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
 from fastapi import FastAPI, Query
 from fastapi.exceptions import RequestValidationError
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cefito.errors import CefitoError
 from cefito.runtime import pick_device
-from cefito.serve import docs
-from cefito.serve.describe import described, videos_of
-from cefito.serve.metrics import CONTENT_TYPE_LATEST, Metrics
-from cefito.serve.middleware import RequestMiddleware, problem_bytes, request_id_of
+from cefito.serve.middleware import Metrics, RequestMiddleware, clean_id, closing
 from cefito.serve.models import open_models
 from cefito.serve.page.routes import page_router
-from cefito.serve.problems import MEDIA_TYPE, Problem, ProblemError, of_error
+from cefito.serve.problems import MEDIA_TYPE, Problem, invalid, to_problem
 from cefito.serve.schemas import (
     BatchAnswer,
     BatchRequest,
@@ -32,24 +30,23 @@ from cefito.serve.schemas import (
     ModelAnswer,
     PlanAnswer,
     PlanRequest,
-    UploadRequest,
+    UploadForm,
     VideosAnswer,
 )
-from cefito.serve.service import Service, first_error
+from cefito.serve.service import Service
 from cefito.serve.settings import ServiceSettings
 
 __all__ = ["create_app"]
 
-UPLOAD = "/v1/plan/upload"
-_FIELDS = ("request", "start", "end")
-_KINDS = {
-    400: "The body cannot be read as what it says that it is.",
+_UPLOAD = "/v1/plan/upload"
+_REASONS = {
+    400: "The body cannot be read as its content type.",
     401: "No valid token.",
-    403: "Asked by a page of another site.",
-    408: "The body came too slowly.",
+    403: "Sent by a page of another site.",
+    408: "The body arrived too slowly.",
     413: "The body is too large.",
-    421: "Called by a name that is not the service's own.",
-    422: "The request cannot be answered as it is.",
+    421: "Unknown host name.",
+    422: "The request is invalid, too expensive, or an upload that cannot be used.",
     429: "The queue is full; Retry-After says when to try again.",
     503: "The service takes no requests now.",
     504: "No plan was found before the deadline.",
@@ -57,10 +54,10 @@ _KINDS = {
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
-    """Open the runs and data sets, and make the application that answers for them.
+    """Open the runs and data sets, and make the application that serves them.
 
     Raises:
-        CefitoError: A run, data set or encoder that cannot be used.
+        CefitoError: A run, data set or encoder cannot be used.
     """
     models = open_models(
         settings.runs,
@@ -96,208 +93,96 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.add_middleware(
         RequestMiddleware,
         metrics=metrics,
-        body_bytes=int(limits.body_mib * 2**20),
-        upload_bytes=int(limits.upload_mib * 2**20),
+        body_bytes=limits.body_bytes,
+        upload_bytes=limits.upload_bytes,
         receive_seconds=limits.receive_seconds,
         token=None if token is None else token.get_secret_value(),
         hosts=settings.hosts,
-        uploads=(UPLOAD,),
+        uploads=(_UPLOAD,),
     )
-    _handle_errors(app, service)
+    app.add_middleware(CorrelationIdMiddleware, validator=None, transformer=clean_id)  # outermost
+
+    async def refuse(_: Request, error: Exception) -> Response:
+        problem = to_problem(error, models.names)
+        return Response(
+            problem.encoded(),
+            status_code=problem.status_code,
+            headers=problem.headers,
+            media_type=MEDIA_TYPE,
+        )
+
+    for kind in (CefitoError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, refuse)
     _add_plans(app, service)
-    _add_models(app, service)
-    _add_watching(app, service)
-    app.include_router(docs.router)
+    _add_information(app, service, metrics)
     app.include_router(page_router(models))
     return app
 
 
-def _responses(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may answer with, for the OpenAPI document."""
+def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Problems that a route may answer with, for the OpenAPI document."""
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {
-        code: {"description": _KINDS[code], "model": Problem, "content": {MEDIA_TYPE: schema}}
-        for code in (401, 421, *codes)
+        status: {
+            "description": _REASONS[status],
+            "model": Problem,
+            "content": {MEDIA_TYPE: schema},
+        }
+        for status in (401, 421, *statuses)
     }
 
 
 _SEARCHING = _responses(400, 403, 408, 413, 422, 429, 503, 504)
 
 
-def _handle_errors(app: FastAPI, service: Service) -> None:
-    """Have every error answered by a problem document."""
-
-    def answer(request: Request, refused: ProblemError) -> Response:
-        return Response(
-            problem_bytes(refused, request_id_of(request.scope)),
-            status_code=refused.status,
-            headers=refused.headers,
-            media_type=MEDIA_TYPE,
-        )
-
-    async def refused(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, ProblemError)
-        return answer(request, problem)
-
-    async def of_library(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, CefitoError)
-        return answer(request, of_error(problem, service.models.names))
-
-    async def invalid(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, RequestValidationError)
-        detail, field = first_error(problem.errors())
-        return answer(request, ProblemError(422, "invalid", detail, field=field))
-
-    async def by_status(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, HTTPException)
-        limits, upload = service.limits, request.url.path == UPLOAD
-        most = int((limits.upload_mib if upload else limits.body_mib) * 2**20)
-        refused = {
-            400: ProblemError(
-                400, "invalid", "the body cannot be read as what it says that it is."
-            ),
-            404: ProblemError(
-                404, "not-found", "there is nothing here. GET /docs shows what there is."
-            ),
-            405: ProblemError(
-                405, "not-found", "not by this method. GET /docs shows what there is."
-            ),
-            408: ProblemError(
-                408,
-                "slow",
-                f"the body did not arrive within {limits.receive_seconds:g} seconds. Send it "
-                "faster, or less.",
-            ),
-            413: ProblemError(
-                413,
-                "too-large",
-                f"the body is larger than {most:,} bytes. Send less at a time.",
-                numbers={"limit": most},
-            ),
-        }.get(
-            problem.status_code, ProblemError(problem.status_code, "invalid", str(problem.detail))
-        )
-        refused.headers.update(problem.headers or {})
-        return answer(request, refused)
-
-    app.add_exception_handler(ProblemError, refused)
-    app.add_exception_handler(CefitoError, of_library)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, by_status)
-
-
 def _add_plans(app: FastAPI, service: Service) -> None:
     @app.post("/v1/plan", responses=_SEARCHING, tags=["plans"])
     async def plan(body: PlanRequest, request: Request) -> PlanAnswer:
-        """The best plans between two observations."""
+        """Plan one query."""
         return await service.plan(request, body)
 
     @app.post("/v1/plan/batch", responses=_SEARCHING, tags=["plans"])
     async def batch(body: BatchRequest, request: Request) -> BatchAnswer:
-        """Several queries at once: an answer or a problem for each, in their order."""
+        """Plan several queries: an answer or a problem for each, in their order."""
         answers = await service.batch(request, body.queries)
-        state = request.scope["state"]
         return BatchAnswer(
-            request_id=state["request_id"],
+            request_id=correlation_id.get() or "",
             answers=answers,
-            milliseconds=round(1e3 * (time.monotonic() - state["began"]), 3),
+            milliseconds=round(1e3 * (time.monotonic() - request.state.began), 3),
         )
 
+    parts = {"multipart/form-data": {"schema": UploadForm.model_json_schema()}}
+
     @app.post(
-        UPLOAD,
+        _UPLOAD,
         responses=_SEARCHING,
-        openapi_extra={"requestBody": _upload_body()},
+        openapi_extra={"requestBody": {"required": True, "content": parts}},
         tags=["plans"],
     )
     async def upload(request: Request) -> PlanAnswer:
-        """The best plans between two uploaded pictures, or two moments of an uploaded video."""
-        service.check_upload()
+        """Plan between two uploaded pictures, or between two seconds of an uploaded video."""
+        service.check_upload()  # before the body is read
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-            raise ProblemError(
-                422, "invalid", "expected multipart/form-data. GET /docs shows its parts."
-            )
-        async with request.form(
-            max_files=2, max_fields=len(_FIELDS), max_part_size=1 << 18
-        ) as form:
-            body, files, span = _read_form(dict(form))
-            return await service.upload(request, body, files, span)
+            raise invalid("expected multipart/form-data. GET /docs lists its parts.")
+        async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as given:
+            try:
+                form = UploadForm.model_validate(dict(given))
+            except ValidationError as error:
+                raise to_problem(error, {}) from error
+            return await service.upload(request, form)
 
 
-def _read_form(
-    form: dict[str, Any],
-) -> tuple[UploadRequest, dict[str, Any], tuple[float, float] | None]:
-    """What an upload asks for, its files, and the two moments of a video."""
-    files = {name: part.file for name, part in form.items() if isinstance(part, UploadFile)}
-    texts = {name: part for name, part in form.items() if isinstance(part, str)}
-    strange = set(texts) - set(_FIELDS)
-    if strange or set(files) not in ({"initial", "goal"}, {"video"}):
-        raise ProblemError(
-            422,
-            "invalid",
-            "expected the files 'initial' and 'goal', or 'video' with 'start' and 'end', and "
-            f"'request' if you like; found {', '.join(sorted(map(repr, form))) or 'nothing'}.",
-        )
-    try:
-        body = UploadRequest.model_validate_json(texts.get("request", "{}"))
-    except ValidationError as problem:
-        detail, field = first_error(problem.errors(include_input=False, include_url=False))
-        raise ProblemError(422, "invalid", detail, field=field) from problem
-    if "video" not in files:
-        if "start" in texts or "end" in texts:
-            raise ProblemError(422, "invalid", "'start' and 'end' are for a video. Leave them out.")
-        return body, files, None
-    return body, files, (_seconds(texts, "start"), _seconds(texts, "end"))
+def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
+    models = service.models
 
-
-def _seconds(texts: dict[str, str], name: str) -> float:
-    try:
-        value = float(texts.get(name, ""))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1e6:
-        raise ProblemError(
-            422, "invalid", f"'{name}': expected a second of the video, such as 12.5.", field=name
-        )
-    return value
-
-
-def _upload_body() -> dict[str, Any]:
-    """What an upload is made of, for the OpenAPI document."""
-    file = {"type": "string", "format": "binary"}
-    seconds = {"type": "number", "minimum": 0, "maximum": 1e6}
-    return {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "initial": {**file, "description": "Picture before the first step."},
-                        "goal": {**file, "description": "Picture after the last step."},
-                        "video": {**file, "description": "A video, instead of the pictures."},
-                        "start": {**seconds, "description": "Second of the first step's begin."},
-                        "end": {**seconds, "description": "Second of the last step's end."},
-                        "request": {
-                            "type": "string",
-                            "description": "JSON of what else is asked for: the fields of "
-                            "PlanRequest without 'observations' and 'video'.",
-                        },
-                    },
-                }
-            }
-        },
-    }
-
-
-def _add_models(app: FastAPI, service: Service) -> None:
     @app.get("/v1/model", responses=_responses(), tags=["models"])
     def model() -> ModelAnswer:
-        """The runs with their tasks and actions, and what the service does at most."""
-        return described(service)
+        """List the runs with their tasks and actions, and the limits of the service."""
+        return models.describe(service.limits)
 
     @app.get("/v1/videos", responses=_responses(422), tags=["models"])
     def videos(
-        run: Annotated[str | None, Query(max_length=300)] = None,
+        run: Annotated[str | None, Query(max_length=300, description="Name of the run.")] = None,
         horizon: Annotated[int | None, Query(ge=0, le=999_999_999)] = None,
         task: Annotated[
             str | None, Query(max_length=300, description="Id or name of a task.")
@@ -306,30 +191,24 @@ def _add_models(app: FastAPI, service: Service) -> None:
         offset: Annotated[int, Query(ge=0, le=999_999_999)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     ) -> VideosAnswer:
-        """Videos of the opened data sets, with the steps where windows may begin."""
-        served = service.models.find(run, horizon)
-        return videos_of(served, task=task, split=split, offset=offset, limit=limit)
+        """List videos of the opened data sets, with the first steps of their windows."""
+        served = models.find(run, horizon)
+        return served.list_videos(task=task, split=split, offset=offset, limit=limit)
 
-
-def _add_watching(app: FastAPI, service: Service) -> None:
-    @app.get("/health", tags=["watching"])
+    @app.get("/health", tags=["monitoring"])
     async def health() -> Health:
-        """That the process is there."""
+        """Whether the process is alive."""
         return Health(status="ok")
 
-    @app.get("/ready", responses={503: _responses(503)[503]}, tags=["watching"])
+    @app.get("/ready", responses={503: _responses(503)[503]}, tags=["monitoring"])
     async def ready() -> Health:
-        """That it takes requests."""
-        if not service.engine.open:
-            raise ProblemError(
-                503,
-                "not-ready",
-                "the service takes no requests now.",
-                headers={"retry-after": "10"},
-            )
+        """Whether the service accepts requests."""
+        if not service.scheduler.open:
+            raise closing()
         return Health(status="ready")
 
-    @app.get("/metrics", response_class=Response, responses=_responses(), tags=["watching"])
-    async def metrics() -> Response:
-        """What Prometheus gathers."""
-        return Response(service.metrics.page(), headers={"content-type": CONTENT_TYPE_LATEST})
+    @app.get("/metrics", response_class=Response, responses=_responses(), tags=["monitoring"])
+    async def prometheus() -> Response:
+        """Prometheus metrics."""
+        page = generate_latest(metrics.registry)
+        return Response(page, headers={"content-type": CONTENT_TYPE_LATEST})

@@ -1,4 +1,4 @@
-"""What every request passes: its id, its line in the log, who may come in, how much it may send."""
+"""The outermost layer of the application: access, body limits, security headers, log, counters."""
 
 from __future__ import annotations
 
@@ -10,60 +10,132 @@ import json
 import logging
 import re
 import time
-import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
+from asgi_correlation_id import correlation_id
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cefito.serve.metrics import Metrics
 from cefito.serve.problems import MEDIA_TYPE, ProblemError
+from cefito.serve.scheduler import Job, Scheduler
 
-__all__ = ["OPEN", "RequestMiddleware", "problem_bytes", "request_id_of"]
+__all__ = ["CONTENT_POLICY", "OPEN", "Metrics", "RequestMiddleware", "clean_id", "closing"]
 
 OPEN = ("/health", "/ready")
-"""Paths that need no token: those that whoever watches the process asks."""
-_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""Paths that need no token, for monitoring."""
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy of all answers: nothing inline, nothing from other origins."""
 _HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-        "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
+    "content-security-policy": CONTENT_POLICY,
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE)
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")
+_GONE = 499  # status of requests whose client disconnected before the answer
 
 access = logging.getLogger("cefito.serve.access")
 logger = logging.getLogger(__name__)
 
 
-def request_id_of(scope: Scope) -> str:
-    """The id of a request."""
-    return str(scope["state"]["request_id"])
+class Metrics:
+    """Prometheus metrics of one service, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._requests = Counter(
+            "cefito_requests",
+            "Requests by route, method and status.",
+            ("route", "method", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "cefito_request_seconds",
+            "Seconds from the arrival of a request to the end of its answer.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._searches = Counter(
+            "cefito_searches",
+            "Searches by run, horizon and outcome.",
+            ("run", "horizon", "outcome"),
+            registry=registry,
+        )
+        self._tokens = Counter(
+            "cefito_token_forwards",
+            "Tokens that networks processed.",
+            ("run", "horizon"),
+            registry=registry,
+        )
+        self._together = Histogram(
+            "cefito_walked_together",
+            "Queries that were searched in one batch.",
+            buckets=(1, 2, 4, 8, 16, 32, 64),
+            registry=registry,
+        )
+        self._waiting = Gauge("cefito_waiting", "Searches in the queue.", registry=registry)
+        self._running = Gauge("cefito_running", "Searches that run.", registry=registry)
+
+    def watch(self, scheduler: Scheduler) -> None:
+        """Report the queue of a scheduler."""
+        self._waiting.set_function(lambda: scheduler.waiting)
+        self._running.set_function(lambda: scheduler.running)
+
+    def request(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request."""
+        route = getattr(scope.get("route"), "path", None) or "none"
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._requests.labels(route, method, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def searched(self, run: str, horizon: int, outcome: str, job: Job, tokens: int = 0) -> None:
+        """Count a search."""
+        self._searches.labels(run, str(horizon), outcome).inc()
+        if tokens:
+            self._tokens.labels(run, str(horizon)).inc(tokens)
+        if outcome == "answered":
+            self._together.observe(job.together)
 
 
-def problem_bytes(refused: ProblemError, request_id: str) -> bytes:
-    """A problem document; ASCII, for names in it may be no valid Unicode."""
-    return json.dumps(refused.document(request_id), allow_nan=False).encode("ascii")
+def clean_id(given: str) -> str:
+    """The request id of a client if it is safe to log, otherwise a new one."""
+    return given if _ID.fullmatch(given) else uuid4().hex
+
+
+def closing() -> ProblemError:
+    """The service is shutting down."""
+    return ProblemError(
+        503,
+        "not-ready",
+        "the service takes no requests now. Try again later.",
+        headers={"retry-after": "10"},
+    )
 
 
 @dataclass(frozen=True)
 class RequestMiddleware:
-    """The outermost part of the application.
+    """Checks every request before the application, and logs and counts it afterwards.
 
     Attributes:
-        app: What is behind it.
-        metrics: Where requests are counted.
-        body_bytes: Most bytes of a body.
-        upload_bytes: Most bytes of an upload.
-        receive_seconds: Most seconds that a body may take to arrive.
-        token: What clients must show; None lets everybody in.
-        hosts: Names by which it may be called; None for any.
-        uploads: Paths that take uploads.
+        app: The application.
+        metrics: Counters of requests.
+        body_bytes: Maximum size of a body.
+        upload_bytes: Maximum size of an upload.
+        receive_seconds: Maximum seconds until a body has arrived.
+        token: Token that clients must send; None admits everybody.
+        hosts: Accepted host names; None accepts any.
+        uploads: Paths of uploads.
     """
 
     app: ASGIApp
@@ -80,155 +152,154 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if _ID.fullmatch(given) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = request_id
-        scope["state"]["began"] = began = time.monotonic()
-        passing = _Passing(self, scope, receive, send, request_id)
+        exchange = _Exchange(self, scope, receive, send)
+        scope.setdefault("state", {})["began"] = exchange.began
         try:
-            refused = self._refusal(scope, headers)
-            if refused is None:
-                await self.app(scope, passing.receive, passing.send)
-            else:
-                await passing.refuse(refused)
+            self._check(scope, Headers(scope=scope), exchange.limit)
+            await self.app(scope, exchange.receive, exchange.send)
+        except ProblemError as problem:  # of the checks; the application answers its own
+            await exchange.refuse(problem)
+        except asyncio.CancelledError:  # the time to finish running requests is over
+            await exchange.refuse(closing())
         except Exception:
-            logger.exception("request %s: a defect of cefito", request_id)
-            if not passing.status:
-                detail = (
-                    "an unexpected error, a defect of cefito; its place stands in the service's "
-                    "log under this request id."
+            logger.exception("request %s: a defect of cefito", correlation_id.get())
+            await exchange.refuse(
+                ProblemError(
+                    500,
+                    "internal",
+                    "an unexpected error, a defect of cefito. The service's log has it under this "
+                    "request id.",
                 )
-                await passing.refuse(ProblemError(500, "internal", detail))
+            )
         finally:
-            seconds = time.monotonic() - began
-            self.metrics.request(scope, passing.status, seconds)
-            _log(scope, passing, seconds, request_id)
+            exchange.finish()
 
-    def _refusal(self, scope: Scope, headers: Headers) -> ProblemError | None:
-        """Why a request is not let in; None where it is."""
-        name = _host_name(headers.get("host", ""))
+    def _check(self, scope: Scope, headers: Headers, limit: int) -> None:
+        """Check host, origin, token and announced size."""
+        host = _HOST.fullmatch(headers.get("host", ""))
+        name = (host[1] or host[2]).lower() if host else ""
         if self.hosts is not None and name not in self.hosts:
-            return ProblemError(
+            raise ProblemError(
                 421,
                 "host",
-                f"this service is not called {name[:100]!r}; without a token it answers to "
-                f"{', '.join(self.hosts)} alone. Call it by that name.",
+                f"unknown host {name[:100]!r}; without a token this service answers only to "
+                f"{', '.join(self.hosts)}. Use one of these names.",
             )
-        if scope["method"] not in ("GET", "HEAD") and headers.get("sec-fetch-site") in (
-            "cross-site",
-            "same-site",
-        ):
-            return ProblemError(403, "host", "asked by a page of another site. Ask from your own.")
-        secret = self.token if scope["path"] not in OPEN else None
-        if secret is not None and not _shows(headers.get("authorization", ""), secret):
-            return ProblemError(
+        site = headers.get("sec-fetch-site")
+        if scope["method"] not in ("GET", "HEAD") and site in ("cross-site", "same-site"):
+            raise ProblemError(
+                403, "host", "sent by a page of another site. Send it from your own program."
+            )
+        token = self.token if scope["path"] not in OPEN else None
+        if token is not None and not _shows(headers.get("authorization", ""), token):
+            raise ProblemError(
                 401,
                 "token",
-                "a token is needed: send the header 'Authorization: Bearer TOKEN', or the token as "
+                "a token is needed. Send the header 'Authorization: Bearer TOKEN', or the token as "
                 "password.",
                 headers={"www-authenticate": 'Basic realm="cefito", Bearer realm="cefito"'},
             )
-        most = self.upload_bytes if scope["path"] in self.uploads else self.body_bytes
         length = headers.get("content-length", "")
-        if length.isdecimal() and len(length) < 20 and int(length) > most:
-            return _too_large(most, int(length))
-        return None
+        if length.isdecimal() and (len(length) > 19 or int(length) > limit):
+            raise _too_large(limit)
 
 
-@dataclass
-class _Passing:
-    """One request on its way."""
+class _Exchange:
+    """One request and its answer."""
 
-    door: RequestMiddleware
-    scope: Scope
-    inner_receive: Receive
-    inner_send: Send
-    request_id: str
-    status: int = 0
-    sent: int = 0
-    received: int = 0
-    complete: bool = False
-    until: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.until = time.monotonic() + self.door.receive_seconds
+    def __init__(
+        self, middleware: RequestMiddleware, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self.middleware, self.scope = middleware, scope
+        self.inner_receive, self.inner_send = receive, send
+        upload = scope["path"] in middleware.uploads
+        self.limit = middleware.upload_bytes if upload else middleware.body_bytes
+        self.began = time.monotonic()
+        self.status = self.sent = self.received = 0
+        self.complete = False
 
     async def receive(self) -> Message:
-        """The next part of the body, as long as it is neither too large nor too late."""
-        if self.complete:  # from here on only that the client has gone
+        """The next part of the body, within the limits of size and time."""
+        if self.complete:  # wait for the client to disconnect
             return await self.inner_receive()
+        seconds = self.middleware.receive_seconds
         try:
-            async with asyncio.timeout(max(0.0, self.until - time.monotonic())):
+            async with asyncio.timeout(max(0.0, self.began + seconds - time.monotonic())):
                 message = await self.inner_receive()
         except TimeoutError as problem:
-            raise _Late(408) from problem
-        if message["type"] == "http.request":
-            self.received += len(message.get("body", b""))
-            self.complete = not message.get("more_body", False)
-        else:
-            self.complete = True
-        door = self.door
-        uploads = self.scope["path"] in door.uploads
-        if self.received > (door.upload_bytes if uploads else door.body_bytes):
-            raise _TooLarge(413)
+            raise ProblemError(
+                408,
+                "slow",
+                f"the body did not arrive within {seconds:g} seconds. Send it faster, or less.",
+            ) from problem
+        self.received += len(message.get("body", b""))
+        self.complete = not message.get("more_body", False)
+        if self.received > self.limit:
+            raise _too_large(self.limit)
         return message
 
     async def send(self, message: Message) -> None:
-        """Send on, with the headers of every response."""
+        """Send on, with the headers of every answer."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self.request_id
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             if self.scope["path"].startswith("/v1/"):
                 headers.setdefault("cache-control", "no-store")
-        elif message["type"] == "http.response.body":
-            self.sent += len(message.get("body", b""))
+        self.sent += len(message.get("body", b""))
         await self.inner_send(message)
 
-    async def refuse(self, refused: ProblemError) -> None:
-        """Answer with a problem."""
-        body = problem_bytes(refused, self.request_id)
-        headers: Mapping[str, str] = {
+    async def refuse(self, problem: ProblemError) -> None:
+        """Answer with a problem unless an answer has begun."""
+        if self.status:
+            return
+        body = problem.encoded()
+        headers = {
             "content-type": MEDIA_TYPE,
             "content-length": str(len(body)),
-            **refused.headers,
-            # what a client still sends is not read
-            **({} if self.complete else {"connection": "close"}),
+            **(problem.headers or {}),
         }
+        if not self.complete:  # the rest of the body is not read
+            headers["connection"] = "close"
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": refused.status, "headers": raw})
+        status = problem.status_code
+        await self.send({"type": "http.response.start", "status": status, "headers": raw})
         await self.send({"type": "http.response.body", "body": body})
 
+    def finish(self) -> None:
+        """Count the request and log it in one line of JSON."""
+        seconds, status = time.monotonic() - self.began, self.status or _GONE
+        self.middleware.metrics.request(self.scope, status, seconds)
+        if not access.isEnabledFor(logging.INFO):
+            return
+        client: Any = self.scope.get("client")
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "request_id": correlation_id.get(),
+            "client": client[0] if client else None,
+            "method": self.scope["method"],
+            "path": self.scope["path"][:200],
+            "status": status,
+            "milliseconds": round(1e3 * seconds, 1),
+            "received": self.received,
+            "sent": self.sent,
+            **self.scope["state"].get("noted", {}),
+        }
+        access.info(json.dumps(line))
 
-class _Late(HTTPException):
-    """A body that took too long."""
 
-
-class _TooLarge(HTTPException):
-    """A body that is too large."""
-
-
-def _too_large(most: int, length: int) -> ProblemError:
+def _too_large(limit: int) -> ProblemError:
     return ProblemError(
         413,
         "too-large",
-        f"the request has {length:,} bytes; at most {most:,} are taken. Send less at a time.",
-        numbers={"limit": most},
+        f"the body is too large: at most {limit:,} bytes are accepted. Send less at a time.",
+        numbers={"limit": limit},
     )
 
 
-def _host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0].removeprefix("[").lower()
-    return host.partition(":")[0].lower()
-
-
 def _shows(authorization: str, token: str) -> bool:
-    """Whether a header shows the token: as a bearer, or as the password that a browser asks for."""
+    """Whether a header holds the token: as a bearer, or as the password of a browser."""
     scheme, _, value = authorization.partition(" ")
     shown = value.strip()
     if scheme.lower() == "basic":
@@ -239,23 +310,3 @@ def _shows(authorization: str, token: str) -> bool:
     elif scheme.lower() != "bearer":
         return False
     return hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode())
-
-
-def _log(scope: Scope, passing: _Passing, seconds: float, request_id: str) -> None:
-    """One line for a request."""
-    if not access.isEnabledFor(logging.INFO):
-        return
-    client: Any = scope.get("client")
-    line = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "request_id": request_id,
-        "client": client[0] if client else None,
-        "method": scope["method"],
-        "path": scope["path"][:200],
-        "status": passing.status or 499,  # the client went before there was an answer
-        "milliseconds": round(1e3 * seconds, 1),
-        "received": passing.received,
-        "sent": passing.sent,
-        **scope["state"].get("noted", {}),
-    }
-    access.info(json.dumps(line))

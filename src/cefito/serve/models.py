@@ -1,39 +1,55 @@
-"""The runs and data sets that a service has opened, found by name and horizon."""
+"""Runs and data sets that a service has opened."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import torch
 
+from cefito.data.names import find_task
 from cefito.data.prepared import open_dataset
 from cefito.data.text import nfc
 from cefito.errors import CefitoError, ConfigError, RunError
 from cefito.inference.observer import Recipe
 from cefito.runs.folders import horizons_in
+from cefito.runs.info import versions
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run, open_run
-from cefito.serve.problems import ProblemError
+from cefito.search.registry import SEARCHES
+from cefito.serve.problems import invalid
+from cefito.serve.schemas import (
+    LimitsOut,
+    ModelAnswer,
+    ModelTaskOut,
+    Named,
+    RunOut,
+    StepOut,
+    VideoOut,
+    VideosAnswer,
+)
+from cefito.serve.settings import Limits
 
 __all__ = ["Models", "Served", "open_models"]
 
-_LISTED = 8
+_LISTED = 8  # runs named in a message
 
 
 @dataclass(frozen=True)
 class Served:
-    """A run that can be asked.
+    """A run of a service.
 
     Attributes:
-        name: What requests call it.
+        name: Its name in requests.
         run: The run.
         matches: Data sets whose videos it can plan.
         pictures: Whether uploaded pictures can be encoded for it.
-        video: Whether uploaded videos can.
+        video: Whether uploaded videos can be encoded for it.
     """
 
     name: str
@@ -56,24 +72,104 @@ class Served:
                 found.setdefault(nfc(video.video_id), []).append((match, index))
         return found
 
+    def describe(self) -> RunOut:
+        """The run as clients see it."""
+        run, info = self.run, self.run.info
+        planner, taxonomy = run.planner, run.taxonomy
+        description, abilities = planner.describe(), planner.abilities
+        uploads: dict[Literal["pictures", "video"], bool] = {
+            "pictures": self.pictures,
+            "video": self.video,
+        }
+        return RunOut(
+            name=self.name,
+            horizon=run.horizon,
+            method=run.method,
+            planner=planner.name,
+            observation_dim=planner.observation_dim,
+            dataset=info.dataset.name,
+            fingerprint=info.dataset.fingerprint,
+            simulated=info.dataset.simulation is not None,
+            seed=info.seed,
+            search=description.search and description.search.model_dump(mode="json"),
+            probabilities=description.probabilities,
+            constraints=abilities.constraints,
+            true_task=abilities.true_task,
+            uploads=[kind for kind, possible in uploads.items() if possible],
+            datasets=[match.dataset.name for match in self.matches],
+            versions=info.versions,
+            tasks=[ModelTaskOut.model_validate(task) for task in taxonomy.tasks],
+            actions=[Named.model_validate(action) for action in taxonomy.actions],
+        )
+
+    def list_videos(
+        self, *, task: str | None, split: str | None, offset: int, limit: int
+    ) -> VideosAnswer:
+        """Videos whose task the run knows, in the order of their data sets.
+
+        Args:
+            task: Id or name of their task; None for all.
+            split: Their split; None for all.
+            offset: Videos to skip.
+            limit: Maximum number of videos.
+
+        Raises:
+            ConfigError: Unknown task.
+        """
+        wanted = None if task is None else find_task(self.run.taxonomy, task)
+        found = [
+            (match, index, int(known))
+            for match in self.matches
+            for index, video in enumerate(match.dataset.videos)
+            if (known := match.vocabulary.tasks[video.task]) >= 0
+            and wanted in (None, known)
+            and split in (None, video.split)
+        ]
+        return VideosAnswer(
+            run=self.name,
+            horizon=self.run.horizon,
+            total=len(found),
+            videos=[self._video(*one) for one in found[offset : offset + limit]],
+        )
+
+    def _video(self, match: DatasetMatch, index: int, task: int) -> VideoOut:
+        dataset, video = match.dataset, match.dataset.videos[index]
+        ids = [int(match.vocabulary.actions[video.task, step.action]) for step in video.steps]
+        return VideoOut(
+            id=video.video_id,
+            dataset=dataset.name,
+            split=video.split,
+            task=Named.model_validate(self.run.taxonomy.tasks[task]),
+            steps=[
+                StepOut(
+                    id=None if id_ < 0 else id_,
+                    name=dataset.taxonomy.actions[step.action].name,
+                    start=step.start,
+                    end=step.end,
+                )
+                for id_, step in zip(ids, video.steps, strict=True)
+            ],
+            first_steps=list(range(len(ids) - self.run.horizon + 1)),
+        )
+
 
 @dataclass(frozen=True)
 class Models:
     """All runs of a service.
 
     Attributes:
-        runs: The runs, in the order that they were given, by ascending horizons.
-        names: What messages say in the place of folders of the server.
+        runs: The runs, in the order given, by ascending horizon.
+        names: Names that replace folders of the server in messages.
     """
 
     runs: tuple[Served, ...]
     names: dict[str, str]
 
     def find(self, name: str | None, horizon: int | None) -> Served:
-        """The one run of a name and a horizon, each of which may be left out.
+        """The one run of a name and a horizon, both optional.
 
         Raises:
-            ProblemError: None fits, or several do.
+            ProblemError: No run or several runs fit.
         """
         fitting = [
             served
@@ -82,25 +178,30 @@ class Models:
         ]
         if len(fitting) == 1:
             return fitting[0]
-        listed = _listed([served.title for served in self.runs])
+        more = f" and {len(self.runs) - _LISTED} more" if len(self.runs) > _LISTED else ""
+        listed = ", ".join(served.title for served in self.runs[:_LISTED]) + more
+        given = {"run": name, "horizon": horizon}
         asked = " and ".join(
-            f"{what} {value!r}"
-            for what, value in (("run", name), ("horizon", horizon))
-            if value is not None
+            f"{key} {value!r}" for key, value in given.items() if value is not None
         )
+        names = {served.name for served in fitting or self.runs}
         if not fitting:
-            known = [served for served in self.runs if name in (None, served.name)]
-            field = "horizon" if known and horizon is not None else "run"
-            raise ProblemError(
-                422, "invalid", f"no run fits {asked}; there are {listed}. Name one.", field=field
-            )
-        field = "horizon" if len({served.name for served in fitting}) == 1 else "run"
-        raise ProblemError(
-            422,
-            "invalid",
-            f"{len(fitting)} runs fit{f' {asked}' if asked else ''}; there are {listed}. Say which "
-            f"{field} is meant.",
-            field=field,
+            field = "horizon" if horizon is not None and name in (None, *names) else "run"
+            raise invalid(f"no run fits {asked}; there are {listed}. Name one.", field)
+        field = "horizon" if len(names) == 1 else "run"
+        raise invalid(
+            f"{len(fitting)} runs fit{f' {asked}' if asked else ''}; there are {listed}. Add the "
+            f"field '{field}'.",
+            field,
+        )
+
+    def describe(self, limits: Limits) -> ModelAnswer:
+        """The runs, limits and versions of a service."""
+        return ModelAnswer(
+            runs=[served.describe() for served in self.runs],
+            searches=sorted(SEARCHES),
+            limits=LimitsOut.model_validate(limits),
+            versions={**versions(), "fastapi": version("fastapi")},
         )
 
 
@@ -112,25 +213,28 @@ def open_models(
     encoder: str | None = None,
     weights: Path | None = None,
 ) -> Models:
-    """Open everything that a service needs.
+    """Open the runs and data sets of a service.
 
     Args:
-        runs: Run folders, archives or places on a hub; folders of several horizons give a run each.
-        datasets: Data sets whose videos may be named.
-        device: Where they plan.
-        encoder: Encoder of uploads, "own" for that of each run's features, None for no uploads.
-        weights: File of the weights of the encoder s3d.
+        runs: Run folders, archives or places on a hub; a folder of several horizons is several
+            runs.
+        datasets: Data sets whose videos requests may name.
+        device: Device of the planners.
+        encoder: Encoder of uploads; "own" for the encoder of each run's features, None for no
+            uploads.
+        weights: Weights file of the encoder s3d.
 
     Raises:
-        CefitoError: A run or data set that cannot be opened, two runs that cannot be told apart, a
-            data set that no run can be used on, or an encoder that no run can be used with.
+        CefitoError: A run or data set cannot be opened, a run is given twice, or no run can use a
+            data set or the encoder.
     """
     opened: list[tuple[Path, Run]] = []
     for given in runs:
         horizons: list[int | None] = [*horizons_in(given)] or [None]
         opened += [(given, open_run(given, horizon=each, device=device)) for each in horizons]
     served = [Served(name, run) for name, (_, run) in zip(_names(opened), opened, strict=True)]
-    served = _with_datasets(served, datasets)
+    for folder in datasets:
+        served = _with_dataset(served, folder)
     if encoder is not None or weights is not None:
         served = _with_encoder(served, encoder, weights)
     names = {str(one.run.folder): one.name for one in served}
@@ -140,7 +244,7 @@ def open_models(
 
 
 def _names(opened: Sequence[tuple[Path, Run]]) -> list[str]:
-    """The shortest ends of the paths that tell runs of one horizon apart."""
+    """The shortest ends of the paths that distinguish runs of one horizon."""
     paths = [
         Path(str(given).removeprefix("hub:")).with_suffix("")
         if given.suffix == ".zip" or str(given).startswith("hub:")
@@ -149,52 +253,42 @@ def _names(opened: Sequence[tuple[Path, Run]]) -> list[str]:
     ]
     for count in range(1, 1 + max(len(path.parts) for path in paths)):
         names = ["/".join(path.parts[-count:]) for path in paths]
-        keys = [(name, run.horizon) for name, (_, run) in zip(names, opened, strict=True)]
-        if len(set(keys)) == len(keys):
+        keys = {(name, run.horizon) for name, (_, run) in zip(names, opened, strict=True)}
+        if len(keys) == len(names):
             return names
     raise ConfigError("a run is given twice. Leave one of them out.", setting="runs")
 
 
-def _with_datasets(served: Sequence[Served], datasets: Sequence[Path]) -> list[Served]:
-    """The runs with the data sets that each can be used on."""
-    matches: list[list[DatasetMatch]] = [[] for _ in served]
-    for folder in datasets:
-        dataset, reasons = open_dataset(folder), []
-        for index, one in enumerate(served):
-            try:
-                matches[index].append(match_dataset(one.run, dataset))
-            except CefitoError as problem:
-                reasons.append(str(problem))
-        if len(reasons) == len(served):
-            raise RunError(f"{folder}: no run can be used on it. {reasons[0]}", setting="dataset")
-    return [
-        Served(one.name, one.run, tuple(found)) for one, found in zip(served, matches, strict=True)
-    ]
+def _with_dataset(served: Sequence[Served], folder: Path) -> list[Served]:
+    """The runs, with a data set where a run can use it."""
+    dataset, result, reasons = open_dataset(folder), [], []
+    for one in served:
+        try:
+            one = replace(one, matches=(*one.matches, match_dataset(one.run, dataset)))
+        except CefitoError as problem:
+            reasons.append(str(problem))
+        result.append(one)
+    if len(reasons) == len(served):
+        raise RunError(f"{folder}: no run can be used on it. {reasons[0]}", setting="dataset")
+    return result
 
 
 def _with_encoder(
     served: Sequence[Served], encoder: str | None, weights: Path | None
 ) -> list[Served]:
-    """The runs, with what can be encoded for each of them."""
+    """The runs, with the kinds of uploads that can be encoded for them."""
     result, reasons = [], []
     for one in served:
         try:
             observer = Recipe.of(one.run).open(
                 None if encoder == "own" else encoder, weights=weights
             )
+            one = replace(one, pictures=observer.sees_pictures, video=True)
         except CefitoError as problem:
             reasons.append(problem)
-            result.append(one)
-            continue
-        pictures = observer.sees_pictures
-        result.append(Served(one.name, one.run, one.matches, pictures, video=True))
+        result.append(one)
     if len(reasons) == len(served):
         raise reasons[0]
     for reason in reasons:
         logging.getLogger(__name__).warning("no uploads for one of the runs: %s", reason)
     return result
-
-
-def _listed(titles: Sequence[str]) -> str:
-    more = f" and {len(titles) - _LISTED} more" if len(titles) > _LISTED else ""
-    return ", ".join(titles[:_LISTED]) + more

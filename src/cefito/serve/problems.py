@@ -1,20 +1,24 @@
-"""Errors as problem documents (RFC 9457), with the library's own one-line remedy."""
+"""Errors as problem documents (RFC 9457), each with a remedy in one line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from asgi_correlation_id import correlation_id
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.exceptions import HTTPException
 
 from cefito.errors import CefitoError
 
-__all__ = ["MEDIA_TYPE", "Problem", "ProblemError", "of_error"]
+__all__ = ["MEDIA_TYPE", "Problem", "ProblemError", "invalid", "to_problem"]
 
 MEDIA_TYPE = "application/problem+json"
 
-# What the library calls otherwise than requests do.
+# Settings of the library and the request fields that set them.
 _FIELDS = {
     "before": "constraints.before",
     "budget_gflop": "budget",
@@ -27,41 +31,53 @@ _FIELDS = {
     "required": "constraints.require",
     "video": "video.id",
 }
-
-# Remedies that name a command, and what a client calls in its place.
+# Commands that remedies name, and the requests that replace them.
 _CALLS = {"cefito data list shows": "GET /v1/model shows"}
+_TITLES = {
+    "busy": "The queue is full",
+    "deadline": "The deadline has passed",
+    "expensive": "The search would cost too much",
+    "gone": "The client has disconnected",
+    "host": "Wrong host or origin",
+    "internal": "A defect of the service",
+    "invalid": "The request is invalid",
+    "no-encoder": "No encoder for uploads",
+    "not-ready": "The service takes no requests now",
+    "slow": "The request arrived too slowly",
+    "token": "No valid token",
+    "too-large": "The request is too large",
+    "upload": "The upload cannot be used",
+}
+_BY_STATUS = {
+    400: ("invalid", "the body cannot be read as its content type."),
+    404: ("not-found", "there is nothing here. GET /docs lists the routes."),
+    405: ("not-found", "this route does not take this method. GET /docs lists the routes."),
+}
+# Names that pydantic puts into a location for the alternatives of a union.
+_ALTERNATIVES = ("str", "int", "list[float]", "constrained-str", "constrained-int")
 
 
 class Problem(BaseModel):
-    """What went wrong, as RFC 9457 has it; further members are numbers that belong to the kind.
-
-    Attributes:
-        type: The kind of problem.
-        title: The kind in words.
-        status: HTTP status.
-        detail: What was found and what to do, in one line.
-        request_id: Of the request.
-        field: The field of the request that is to blame, where there is one.
-    """
+    """An error (RFC 9457); further members are numbers that belong to its type."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(examples=["urn:cefito:invalid"])
-    title: str
-    status: int
-    detail: str
+    type: str = Field(description="The kind of problem.", examples=["urn:cefito:invalid"])
+    title: str = Field(description="The kind in words.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field(description="The reason and the remedy, in one line.")
     request_id: str
-    field: str | None = None
+    field: str | None = Field(None, description="The request field at fault, if one is.")
 
 
-class ProblemError(Exception):
-    """A request that is answered by a problem.
+class ProblemError(HTTPException):
+    """A request that is answered by a problem document.
 
-    Attributes:
+    Args:
         status: HTTP status.
         kind: Last part of the problem's type.
-        detail: What was found and what to do, in one line.
-        field: The field of the request that is to blame.
+        detail: The reason and the remedy.
+        field: The request field at fault.
         numbers: Further members of the document.
         headers: Further headers of the response.
     """
@@ -76,52 +92,73 @@ class ProblemError(Exception):
         numbers: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(detail)
-        self.status, self.kind, self.detail = status, kind, " ".join(detail.split())
-        self.field, self.numbers, self.headers = field, dict(numbers or {}), dict(headers or {})
+        super().__init__(status, " ".join(detail.split()), headers)
+        self.kind, self.field, self.numbers = kind, field, dict(numbers or {})
 
-    def document(self, request_id: str) -> dict[str, Any]:
-        """The document."""
-        field = {} if self.field is None else {"field": self.field}
+    def document(self) -> dict[str, Any]:
+        """The problem document of the current request."""
         return {
             "type": f"urn:cefito:{self.kind}",
-            "title": _TITLES.get(self.kind) or HTTPStatus(self.status).phrase,
-            "status": self.status,
+            "title": _TITLES.get(self.kind) or HTTPStatus(self.status_code).phrase,
+            "status": self.status_code,
             "detail": self.detail,
-            "request_id": request_id,
-            **field,
+            "request_id": correlation_id.get() or "",
+            **({} if self.field is None else {"field": self.field}),
             **self.numbers,
         }
 
-
-_TITLES = {
-    "busy": "The queue is full",
-    "deadline": "The deadline has passed",
-    "gone": "The client has gone",
-    "host": "Called by a name that is not its own",
-    "internal": "A defect of the service",
-    "invalid": "The request cannot be answered as it is",
-    "no-encoder": "No encoder for uploads",
-    "not-ready": "The service takes no requests now",
-    "slow": "The request came too slowly",
-    "token": "No valid token",
-    "too-dear": "The search would take too much",
-    "too-large": "The request is too large",
-    "upload": "The upload cannot be used",
-}
+    def encoded(self) -> bytes:
+        """The document as JSON in ASCII, since names in it may not be valid Unicode."""
+        return json.dumps(self.document(), allow_nan=False).encode("ascii")
 
 
-def of_error(problem: CefitoError, names: Mapping[str, str] | None = None) -> ProblemError:
-    """An error of the library as a refusal.
+def invalid(detail: str, field: str | None = None, **numbers: float) -> ProblemError:
+    """A request whose contents cannot be used (422)."""
+    return ProblemError(422, "invalid", detail, field=field, numbers=numbers)
+
+
+def to_problem(error: Exception, names: Mapping[str, str]) -> ProblemError:
+    """Convert an error into the problem that answers the request.
 
     Args:
-        problem: The error.
-        names: What is said in the place of folders of the server, which are nobody's business.
+        error: A problem, or an error of the library, of pydantic or of Starlette.
+        names: Names of runs and data sets by their folders, which clients must not see.
     """
-    detail = str(problem)
-    for folder, name in (names or {}).items():
-        detail = detail.replace(folder, name)
-    for command, call in _CALLS.items():
-        detail = detail.replace(command, call)
-    setting = problem.setting
-    return ProblemError(422, "invalid", detail, field=_FIELDS.get(setting, setting) or None)
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, RequestValidationError | ValidationError):
+        return _of_validation(error.errors())
+    if isinstance(error, CefitoError):
+        detail = str(error)
+        for old, new in (*names.items(), *_CALLS.items()):
+            detail = detail.replace(old, new)
+        return invalid(detail, _FIELDS.get(error.setting, error.setting) or None)
+    assert isinstance(error, HTTPException)
+    kind, detail = _BY_STATUS.get(error.status_code, ("invalid", str(error.detail)))
+    return ProblemError(error.status_code, kind, detail, headers=error.headers)
+
+
+def _of_validation(errors: Sequence[Any]) -> ProblemError:
+    """The first of pydantic's errors, and the number of fields with others."""
+
+    def location(error: Any) -> str:
+        parts = [str(part) for part in error["loc"] if part not in ("body", *_ALTERNATIVES)]
+        return ".".join(part for part in parts if not part.startswith("list["))
+
+    field = location(errors[0])
+    # Of a union, report the alternative that has the right type and a wrong value.
+    first = next(
+        (
+            error
+            for error in errors
+            if location(error) == field and not error["type"].endswith("_type")
+        ),
+        errors[0],
+    )
+    others = len({location(error) for error in errors}) - 1
+    place = f"{field[:200]}: " if field else ""
+    message = first["msg"].removeprefix("Value error, ")
+    more = f" ({others} more)" if others else ""
+    return invalid(
+        f"{place}{message}{more}. GET /openapi.json describes the fields.", field[:200] or None
+    )

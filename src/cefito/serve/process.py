@@ -1,16 +1,16 @@
-"""The server: from the first socket to the last answer."""
+"""The server process: its packages, socket, signals and log."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ipaddress
 import json
 import logging
+import math
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from cefito.errors import ConfigError
@@ -21,150 +21,111 @@ if TYPE_CHECKING:
 __all__ = ["LOOPBACK", "check_extra", "is_loopback", "listen", "logging_to_stderr", "serve"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Names by which a service on this machine alone is called."""
-_BACKLOG = 256
+"""Host names of a service that only this machine can reach."""
 _CONNECTIONS = 1000
 
 
 def check_extra() -> None:
-    """Refuse to begin where the packages of the extra are missing.
+    """Check that the packages of the extra are installed.
 
     Raises:
-        ConfigError: One is; the message says how to install them.
+        ConfigError: One is missing; the message says how to install them.
     """
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import python_multipart  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as problem:
-        raise ConfigError(
-            f"cefito serve needs the package {problem.name}, which is not installed. Run: pip "
-            "install 'cefito[serve]'"
-        ) from problem
+    packages = ("fastapi", "asgi_correlation_id", "prometheus_client", "python_multipart")
+    for package in (*packages, "uvicorn"):
+        if find_spec(package) is None:
+            raise ConfigError(
+                f"cefito serve needs the package {package}, which is not installed. Run: pip "
+                "install 'cefito[serve]'"
+            )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone."""
-    if host.lower() == "localhost":
-        return True
+    """Whether only this machine can reach an address."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
-
-    Args:
-        host: Name or address.
-        port: 0 to 65535; 0 for any that is free.
+    """Listen on an address; port 0 takes any free port.
 
     Raises:
-        ConfigError: It cannot be had.
+        ConfigError: The address cannot be used.
     """
     if not 0 <= port <= 65_535:
         raise ConfigError(f"port {port}: expected 0 to 65535.", setting="port")
+    ipv6 = ":" in host
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(_BACKLOG)
-        except BaseException:
-            listening.close()
-            raise
+        return socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if ipv6 else socket.AF_INET,
+            backlog=256,
+            dualstack_ipv6=ipv6 and socket.has_dualstack_ipv6(),
+        )
     except (OSError, UnicodeError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise ConfigError(
             f"cannot listen on {host}, port {port} ({reason}). Choose another port or address.",
             setting="port",
         ) from problem
-    listening.setblocking(False)
-    return listening
 
 
 def serve(
-    app: FastAPI,
-    listening: socket.socket,
-    *,
-    drain_seconds: float,
-    ready: Callable[[], None],
+    app: FastAPI, listening: socket.socket, *, drain_seconds: float, ready: Callable[[], None]
 ) -> None:
-    """Answer requests until told to end by SIGTERM or SIGINT; then finish what runs.
-
-    A second signal ends it at once.
+    """Serve until SIGTERM or SIGINT, then finish the running requests.
 
     Args:
         app: The application.
         listening: The socket.
-        drain_seconds: Seconds that running requests have to end.
-        ready: Called when requests are taken.
+        drain_seconds: Seconds that running requests have to finish.
+        ready: Called once requests and signals are accepted.
     """
     import uvicorn
-
-    class Server(uvicorn.Server):
-        """A server for which to be told to end is no error."""
-
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            kept = {
-                number: signal.signal(number, self.handle_exit)
-                for number in (signal.SIGINT, signal.SIGTERM)
-            }
-            try:
-                yield
-            finally:
-                for number, handler in kept.items():
-                    signal.signal(number, handler)
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                ready()
 
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=True,
         proxy_headers=False,
         ws="none",
         lifespan="on",
         limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=15,
-        # Searches are stopped after the same time by the service itself, with what they have.
-        timeout_graceful_shutdown=int(drain_seconds) + 5,
+        timeout_graceful_shutdown=math.ceil(drain_seconds),
     )
-    asyncio.run(Server(config).serve(sockets=[listening]))
+    server = uvicorn.Server(config)
+    # uvicorn raises the signal again after its shutdown, but a requested shutdown is no failure.
+    signals = (signal.SIGINT, signal.SIGTERM)
+    kept = {one: signal.signal(one, server.handle_exit) for one in signals}
+    try:
+        ready()
+        server.run(sockets=[listening])
+    finally:
+        for one, handler in kept.items():
+            signal.signal(one, handler)
 
 
-@contextlib.contextmanager
+class _JsonLines(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes one JSON object a line to stderr."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.name == "cefito.serve.access":
+            return record.getMessage()
+        entry = {"level": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info:
+            entry["traceback"] = logging.Formatter().formatException(record.exc_info)
+        return json.dumps(entry)
+
+
+@contextmanager
 def logging_to_stderr(*, access: bool) -> Iterator[None]:
-    """Write lines of the log to stderr, one JSON object each.
-
-    Args:
-        access: Whether to write a line for each request.
-    """
-
-    class Lines(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            line = record.getMessage()
-            if record.name != "cefito.serve.access":
-                entry = {"level": record.levelname.lower(), "message": line}
-                if record.exc_info:
-                    entry["traceback"] = logging.Formatter().formatException(record.exc_info)
-                line = json.dumps(entry)
-            with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-                sys.stderr.write(line + "\n")
-                sys.stderr.flush()
-
-    handler, loggers = Lines(), [logging.getLogger(name) for name in ("cefito", "uvicorn.error")]
-    requests = logging.getLogger("cefito.serve.access")
+    """Log to stderr in JSON; `access` adds a line for each request."""
+    handler, requests = _JsonLines(), logging.getLogger("cefito.serve.access")
+    loggers = [logging.getLogger(name) for name in ("cefito", "uvicorn.error")]
     old = [(one, one.level) for one in (*loggers, requests)]
     for one in loggers:
         one.addHandler(handler)

@@ -1,8 +1,8 @@
-"""Searches off the event loop: a bounded queue, a fixed number of threads, deadlines, cancellation.
+"""Searches off the event loop: a bounded queue, worker threads, deadlines and cancellation.
 
-Cheap searches of one kind that wait together are walked together; that never makes one wait for
-another, for nobody waits for company to come. Where it fails, each is done again by itself, so that
-a bad one fails alone. Dear searches never take every thread.
+Cheap searches of one kind that are in the queue at the same time run as one batch; no search waits
+for others to arrive. If a batch fails, each of its searches runs again alone, so that a bad one
+fails alone. Expensive searches never occupy all threads.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-__all__ = ["BusyError", "ClosedError", "Engine", "ExpiredError", "Job"]
+__all__ = ["BusyError", "ClosedError", "ExpiredError", "Job", "Scheduler"]
 
-_FIRST_GUESS = 0.05  # seconds that a search takes, before any was seen
+_FIRST_GUESS = 0.05  # seconds of a search, before any was measured
 _WEIGHT = 0.1  # of the latest search in the running mean
 
 
@@ -26,7 +27,7 @@ class BusyError(Exception):
     """The queue is full.
 
     Attributes:
-        seconds: After which there is likely to be room.
+        seconds: Estimated seconds until it has room.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -35,52 +36,60 @@ class BusyError(Exception):
 
 
 class ClosedError(Exception):
-    """The service is ending and takes no more searches."""
+    """The scheduler accepts no more searches."""
 
 
 class ExpiredError(Exception):
-    """The deadline passed while the search waited."""
+    """The deadline passed before the search began."""
 
 
 @dataclass(eq=False)
 class Job:
-    """A search that is asked for.
+    """A search to be run.
 
     Attributes:
-        work: What is searched; opaque here.
-        kind: Jobs of one kind can be walked together; None is alone.
-        cheap: Whether it may be walked with others, and takes any thread.
-        deadline: By `time.monotonic`, when its answer is due.
-        future: What came of it.
-        abandoned: Whether nobody waits for it any more.
-        together: How many were walked together, it included.
+        work: The query; opaque to the scheduler.
+        kind: Jobs of one kind can run as one batch; None runs alone.
+        expensive: Whether it runs alone and leaves a thread to cheap jobs.
+        deadline: When its answer is due, by `time.monotonic`.
+        future: The result.
+        abandoned: Whether nobody waits for the result any more.
+        together: Size of the batch that it ran in.
     """
 
     work: Any
     kind: Hashable | None
-    cheap: bool
+    expensive: bool
     deadline: float
     future: Future[Any] = field(default_factory=Future)
     abandoned: bool = False
     together: int = 1
 
     def stop(self) -> bool:
-        """Whether its search should end with what it has."""
+        """Whether its search should end with the plans found so far."""
         return self.abandoned or time.monotonic() >= self.deadline
+
+    def finish(self, result: Any) -> None:
+        """Deliver a result or an exception, unless the future was cancelled."""
+        with suppress(InvalidStateError):
+            if isinstance(result, Exception):
+                self.future.set_exception(result)
+            else:
+                self.future.set_result(result)
 
 
 Solve = Callable[[Sequence[Job], Callable[[], bool]], Sequence[Any]]
 
 
-class Engine:
-    """Threads that search, and the queue before them.
+class Scheduler:
+    """Worker threads and their queue.
 
     Args:
-        solve: Gives the results of some jobs of one kind, asking now and then whether to stop.
-        workers: Threads.
-        queue: Jobs that may wait.
-        together: Most cheap jobs that are walked together.
-        prepare: Called in each thread when it begins.
+        solve: Returns the results of jobs of one kind; given a function to poll whether to stop.
+        workers: Number of threads.
+        queue: Maximum number of jobs in the queue.
+        together: Maximum number of jobs in a batch.
+        prepare: Called in each thread when it starts.
     """
 
     def __init__(
@@ -90,36 +99,36 @@ class Engine:
         workers: int,
         queue: int,
         together: int,
-        prepare: Callable[[], None] | None = None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._solve, self._prepare = solve, prepare
         self._workers, self._queue, self._together = workers, queue, together
         self._waiting: deque[Job] = deque()
         self._running: list[Sequence[Job]] = []
-        self._dear = 0
-        self._open, self._ended = False, False
+        self._expensive = 0  # expensive jobs that run
+        self._open = False
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._seconds = _FIRST_GUESS
 
     @property
     def open(self) -> bool:
-        """Whether it takes jobs."""
+        """Whether it accepts jobs."""
         return self._open
 
     @property
     def waiting(self) -> int:
-        """Jobs in the queue."""
+        """Number of jobs in the queue."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """Jobs that are searched now."""
+        """Number of jobs that run."""
         return sum(map(len, tuple(self._running)))
 
     def start(self) -> None:
-        """Begin to take jobs."""
-        self._open, self._ended = True, False
+        """Accept jobs."""
+        self._open = True
         for number in range(self._workers):
             thread = threading.Thread(target=self._work, name=f"search-{number}", daemon=True)
             self._threads.append(thread)
@@ -129,118 +138,96 @@ class Engine:
         """Put jobs into the queue: all of them or none.
 
         Raises:
-            BusyError: There is no room for them.
-            ClosedError: No more are taken.
+            BusyError: The queue has no room for them.
+            ClosedError: No more jobs are accepted.
         """
         with self._changed:
             if not self._open:
                 raise ClosedError
             if len(self._waiting) + len(jobs) > self._queue:
-                self._forget_abandoned()
-            if len(self._waiting) + len(jobs) > self._queue:
-                over = len(self._waiting) + len(jobs) - self._queue
+                self._waiting = deque(job for job in self._waiting if not job.abandoned)
+            if (over := len(self._waiting) + len(jobs) - self._queue) > 0:
                 raise BusyError(self._seconds * over / self._workers)
             self._waiting.extend(jobs)
             self._changed.notify_all()
 
-    def close(self, seconds: float) -> None:
-        """Take no more jobs, and end when those that there are have ended.
-
-        Args:
-            seconds: After which they are stopped with what they have, and those that wait dropped.
-        """
-        deadline = time.monotonic() + seconds
+    def close(self) -> None:
+        """Drop the queue, and stop the running jobs with the plans found so far."""
         with self._changed:
             self._open = False
-            while (self._waiting or self._running) and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(left)
             dropped = list(self._waiting)
             self._waiting.clear()
             for jobs in self._running:
                 for job in jobs:
                     job.deadline = 0.0
-            self._ended = True
             self._changed.notify_all()
         for job in dropped:
-            _fail(job, ClosedError())
+            job.finish(ClosedError())
         for thread in self._threads:
             thread.join(timeout=5)
         self._threads.clear()
 
-    def _forget_abandoned(self) -> None:
-        self._waiting = deque(job for job in self._waiting if not job.abandoned)
-
     def _work(self) -> None:
-        if self._prepare is not None:
-            self._prepare()
-        while (jobs := self._next()) is not None:
+        self._prepare()
+        while jobs := self._next():
             began = time.monotonic()
             try:
-                self._do(jobs)
+                self._run([job for job in jobs if _is_due(job)])
             finally:
                 each = (time.monotonic() - began) / len(jobs)
                 with self._changed:
                     self._running.remove(jobs)
-                    self._dear -= not jobs[0].cheap
+                    self._expensive -= jobs[0].expensive
                     self._seconds += _WEIGHT * (each - self._seconds)
                     self._changed.notify_all()
 
-    def _next(self) -> list[Job] | None:
-        """The jobs that a thread does next, once there are some; None when all has ended."""
+    def _next(self) -> list[Job]:
+        """Wait for the next batch of a thread; empty after closing."""
         with self._changed:
-            while not self._ended:
-                jobs = self._taken()
-                if jobs:
+            while self._open:
+                if jobs := self._take():
                     self._running.append(jobs)
-                    self._dear += not jobs[0].cheap
+                    self._expensive += jobs[0].expensive
                     return jobs
                 self._changed.wait()
-        return None
+        return []
 
-    def _taken(self) -> list[Job]:
-        """Take the first job that may begin out of the queue, and those that go with it."""
-        may_be_dear = self._dear < max(1, self._workers - 1)
-        first = next((job for job in self._waiting if job.cheap or may_be_dear), None)
+    def _take(self) -> list[Job]:
+        """Take the first job that may run out of the queue, and those of its batch."""
+        room = self._expensive < max(1, self._workers - 1)
+        first = next((job for job in self._waiting if room or not job.expensive), None)
         if first is None:
             return []
-        if first.kind is None or not first.cheap:
-            self._waiting.remove(first)
-            return [first]
-        alike = [job for job in self._waiting if job.cheap and job.kind == first.kind]
-        jobs = alike[: self._together]
+        jobs = [first]
+        if first.kind is not None and not first.expensive:
+            alike = (job for job in self._waiting if job.kind == first.kind and not job.expensive)
+            jobs = list(islice(alike, self._together))
         taken = set(map(id, jobs))
         self._waiting = deque(job for job in self._waiting if id(job) not in taken)
         return jobs
 
-    def _do(self, jobs: Sequence[Job]) -> None:
-        live = []
-        for job in jobs:
-            if job.abandoned:
-                job.future.cancel()
-            elif job.stop():
-                _fail(job, ExpiredError())
-            else:
-                live.append(job)
-        if not live:
+    def _run(self, jobs: Sequence[Job]) -> None:
+        if not jobs:
             return
         try:
-            results = self._solve(live, lambda: all(job.stop() for job in live))
-            for job, result in zip(live, results, strict=True):
-                job.together = len(live)
-                _give(job, result)
+            results = self._solve(jobs, lambda: all(job.stop() for job in jobs))
+            for job, result in zip(jobs, results, strict=True):
+                job.together = len(jobs)
+                job.finish(result)
         except Exception as problem:
-            if len(live) == 1:
-                _fail(live[0], problem)
+            if len(jobs) == 1:
+                jobs[0].finish(problem)
                 return
-            for job in live:
-                self._do([job])
+            for job in filter(_is_due, jobs):
+                self._run([job])
 
 
-def _give(job: Job, result: Any) -> None:
-    with suppress(InvalidStateError):  # nobody waits for it any more
-        job.future.set_result(result)
-
-
-def _fail(job: Job, problem: Exception) -> None:
-    with suppress(InvalidStateError):
-        job.future.set_exception(problem)
+def _is_due(job: Job) -> bool:
+    """Whether a job should begin; otherwise its future is finished here."""
+    if job.abandoned:
+        job.future.cancel()
+    elif job.stop():
+        job.finish(ExpiredError())
+    else:
+        return True
+    return False

@@ -1,13 +1,15 @@
-"""Requests and answers as they are in JSON."""
+"""Requests and answers in JSON."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
+from fastapi import UploadFile
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    Json,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -15,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from cefito.inference.named_constraints import NamedConstraints
 from cefito.search.registry import SEARCHES
 from cefito.serve.problems import Problem
 
@@ -28,6 +29,7 @@ __all__ = [
     "ObservationsRequest",
     "PlanAnswer",
     "PlanRequest",
+    "UploadForm",
     "UploadRequest",
     "VideoRequest",
     "VideosAnswer",
@@ -35,10 +37,8 @@ __all__ = [
 
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
-_LONGEST = 300  # characters of a name
 
-Text = Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST)]
-# Beyond nine digits nothing is an id; JSON knows no bound.
+Text = Annotated[StrictStr, Field(min_length=1, max_length=300)]
 Whole = Annotated[StrictInt, Field(ge=0, le=999_999_999)]
 Name = Annotated[Whole | Text, Field(description="Id or name.")]
 Names = Annotated[list[Name], Field(max_length=_MOST_NAMED)]
@@ -51,16 +51,21 @@ Observation = Annotated[
         examples=[[0.25, -1.5, 3.0], "AACAPgAAwL8AAEBA"],
     ),
 ]
+File = Annotated[UploadFile | None, WithJsonSchema({"type": "string", "format": "binary"})]
+Seconds = Annotated[
+    Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None,
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1e6}),
+]
 
 
 class Request(BaseModel):
-    """Base of requests: nothing is converted, and unknown fields are refused."""
+    """Base of requests: values are not converted, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class ObservationsRequest(Request):
-    """Two observations, made as those of the run's data set were."""
+    """Two observations, made like those of the run's data set."""
 
     initial: Observation
     goal: Observation
@@ -71,19 +76,17 @@ class VideoRequest(Request):
 
     id: Text
     step: Whole = Field(0, description="Index of the window's first step, from 0.")
-    split: Literal["train", "val", "test"] | None = Field(
-        None, description="Split that the video must be of."
-    )
-    dataset: Text | None = Field(None, description="Name of the data set, where several are open.")
+    split: Literal["train", "val", "test"] | None = Field(None, description="Split of the video.")
+    dataset: Text | None = Field(None, description="Name of the data set, if several are open.")
 
 
 class ConstraintsRequest(Request):
-    """What every plan must satisfy; actions by id or name."""
+    """Constraints that every plan satisfies; actions by id or name."""
 
     pin: dict[Step, Name] = Field(
         default_factory=dict,
         max_length=_MOST_NAMED,
-        description="The action of each step that is known, steps counted from 1.",
+        description="Known actions by step, counted from 1.",
         examples=[{"1": 17}],
     )
     require: Names = Field(default_factory=list, description="Actions that must occur.")
@@ -91,53 +94,69 @@ class ConstraintsRequest(Request):
     before: list[Annotated[list[Name], Field(min_length=2, max_length=2)]] = Field(
         default_factory=list,
         max_length=_MOST_NAMED,
-        description="Pairs [A, B]: where both occur, every A stands before every B.",
+        description="Pairs [A, B]: if both occur, every A comes before every B.",
     )
     no_repeats: StrictBool = Field(False, description="No action may occur twice.")
 
-    def named(self) -> NamedConstraints:
-        """The same for the library."""
-        return NamedConstraints(
-            pinned=tuple((int(step), action) for step, action in self.pin.items()),
-            required=tuple(self.require),
-            forbidden=tuple(self.forbid),
-            before=tuple((first, second) for first, second in self.before),
-            no_repeats=self.no_repeats,
-        )
-
 
 class UploadRequest(Request):
-    """What is asked for, besides the observations."""
+    """A query without its observations."""
 
-    run: Text | None = Field(None, description="Name of the run; may be left out where one fits.")
-    horizon: Whole | None = Field(None, description="Number of actions; picks the run.")
-    top_k: Annotated[StrictInt, Field(ge=1, le=10_000)] = Field(5, description="Plans wanted.")
+    run: Text | None = Field(None, description="Name of the run; optional if only one fits.")
+    horizon: Whole | None = Field(None, description="Number of actions; selects the run.")
+    top_k: Annotated[StrictInt, Field(ge=1, le=10_000)] = Field(5, description="Number of plans.")
     search: Literal[tuple(SEARCHES)] | None = Field(  # type: ignore[valid-type]
         None, description="Name of the search; by default the run's."
     )
     budget: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="Of the search auto: 10⁹ operations up to which it is exact."
+        None, description="10⁹ operations up to which the search auto is exact."
     )
     tasks: Whole | None = Field(
-        None, description="Likeliest tasks to consider; 0 for as many as did best in training."
+        None, description="Number of likely tasks to search; 0 for the best number in training."
     )
     task: Name | None = Field(None, description="The task, instead of the predicted one.")
     objective: Literal["energy", "prior", "fitted", "likelihood"] | None = Field(
-        None, description="What is minimised; by default the run's."
+        None, description="Objective of the search; by default the run's."
     )
     constraints: ConstraintsRequest = Field(default_factory=ConstraintsRequest)
     min_probability: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="How probable the best plan must be for the answer to be sure."
+        None, description="Probability that the best plan needs for the answer to be sure."
     )
     deadline_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None,
-        description="Seconds from the request's arrival to its answer; of an upload, from when it "
-        "is encoded.",
+        description="Seconds from the request's arrival to its answer; for an upload, from the end "
+        "of its encoding.",
     )
 
 
+class UploadForm(BaseModel):
+    """An upload: two pictures, or a video with two of its seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    initial: File = Field(None, description="Picture before the first step.")
+    goal: File = Field(None, description="Picture after the last step.")
+    video: File = Field(None, description="A video, instead of the pictures.")
+    start: Seconds = Field(None, description="Second where the first step begins.")
+    end: Seconds = Field(None, description="Second where the last step ends.")
+    request: Annotated[Json[UploadRequest], WithJsonSchema({"type": "string"})] = Field(
+        default_factory=UploadRequest,
+        description="JSON of the fields of PlanRequest except 'observations' and 'video'.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = self.model_fields_set - {"request"}
+        if given not in ({"initial", "goal"}, {"video", "start", "end"}):
+            raise ValueError(
+                "expected the files 'initial' and 'goal', or 'video' with 'start' and 'end'; found "
+                f"{', '.join(map(repr, sorted(given))) or 'nothing'}"
+            )
+        return self
+
+
 class PlanRequest(UploadRequest):
-    """A query: the observations, or a video's window, and what is asked for."""
+    """A query: observations or a window of a video, and options of the search."""
 
     observations: ObservationsRequest | None = None
     video: VideoRequest | None = None
@@ -150,17 +169,13 @@ class PlanRequest(UploadRequest):
 
 
 class BatchRequest(Request):
-    """Several queries; each is read by itself, so that a bad one leaves the others as they are."""
+    """Several queries; a bad one leaves the others as they are."""
 
     queries: Annotated[
         list[Any],
         Field(min_length=1),
         WithJsonSchema(
-            {
-                "type": "array",
-                "minItems": 1,
-                "items": {"$ref": "#/components/schemas/PlanRequest"},
-            }
+            {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/PlanRequest"}}
         ),
     ]
 
@@ -168,7 +183,7 @@ class BatchRequest(Request):
 class Answer(BaseModel):
     """Base of answers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
 
 
 class Named(Answer):
@@ -179,33 +194,35 @@ class Named(Answer):
 
 
 class TaskOut(Answer):
-    """The task of the best plan; null where the method has no notion of tasks."""
+    """The task of the best plan; null if the method knows no tasks."""
 
     id: int | None
     name: str | None
     source: Literal["predicted", "given"] | None
-    probability: float | None = Field(description="Of the task; null where given or not known.")
+    probability: float | None = Field(description="Null if the task was given or has none.")
 
 
-class PlanOfAnswer(Answer):
+class PlanOut(Answer):
     """One plan."""
 
     actions: list[Named]
     energy: float
-    score: float = Field(description="What plans are ordered by, lower is better.")
-    probability: float | None = Field(description="Of plan and task; null where there is none.")
-    task: Named | None = Field(description="The task that it was found for.")
+    score: float = Field(description="Sort key of the plans; lower is better.")
+    probability: float | None = Field(
+        description="Joint, of plan and task; null if the method has none."
+    )
+    task: Named | None = Field(description="The task of the plan.")
 
 
-class EffortOfAnswer(Answer):
-    """What the search cost."""
+class EffortOut(Answer):
+    """Cost of the search."""
 
     search: str | None
-    tasks: int = Field(description="Tasks that were searched.")
-    token_forwards: int = Field(description="Tokens that went through the network.")
+    tasks: int = Field(description="Number of tasks searched.")
+    token_forwards: int = Field(description="Tokens that the network processed.")
     leaves: int = Field(description="Sequences whose energy was computed.")
-    most_gflop: float | None = Field(description="What it could have cost, known before, 10⁹.")
-    walked_with: int = Field(description="Queries of other requests that were walked along.")
+    most_gflop: float | None = Field(description="Upper bound of the operations, 10⁹.")
+    walked_with: int = Field(description="Other queries in the same batch.")
     interrupted: bool = Field(description="Whether the deadline stopped it.")
 
 
@@ -216,17 +233,17 @@ class PlanAnswer(Answer):
     run: str
     horizon: int
     task: TaskOut
-    plans: list[PlanOfAnswer] = Field(description="Best first.")
-    exact: bool = Field(description="Whether no other allowed sequence is better.")
-    sure: bool | None = Field(description="Whether the best plan is as probable as was asked for.")
-    searched_mass: float | None = Field(
-        description="Share of all probability that the sequences compared hold."
+    plans: list[PlanOut] = Field(description="Best first.")
+    exact: bool = Field(description="Whether no other valid sequence is better.")
+    sure: bool | None = Field(
+        description="Whether the best plan reaches `min_probability`; null without it."
     )
-    weights: dict[str, float] | None = Field(description="Of the objective's terms.")
-    effort: EffortOfAnswer
-    milliseconds: float = Field(description="From the arrival of the request to its answer.")
-    truth: list[Named] | None = Field(description="The annotated actions, of queries by video.")
-    dataset: str | None = Field(description="Of queries by video, where it is not the run's own.")
+    searched_mass: float | None = Field(description="Total probability of the sequences compared.")
+    weights: dict[str, float] | None = Field(description="Weights of the objective's terms.")
+    effort: EffortOut
+    milliseconds: float = Field(description="Milliseconds from the request's arrival.")
+    truth: list[Named] | None = Field(description="Annotated actions of a query by video.")
+    dataset: str | None = Field(description="Data set of a query by video, if not the run's own.")
 
 
 class BatchAnswer(Answer):
@@ -237,13 +254,13 @@ class BatchAnswer(Answer):
     milliseconds: float
 
 
-class TaskOfModel(Named):
+class ModelTaskOut(Named):
     """A task with the ids of its actions."""
 
     actions: list[int]
 
 
-class RunOfModel(Answer):
+class RunOut(Answer):
     """A run that the service has opened."""
 
     name: str
@@ -252,7 +269,7 @@ class RunOfModel(Answer):
     planner: str
     observation_dim: int
     dataset: str
-    fingerprint: str = Field(description="Of the data set; empty for imported weights.")
+    fingerprint: str = Field(description="Hash of the data set; empty for imported weights.")
     simulated: bool = Field(description="Whether its observations are simulated.")
     seed: int | None
     search: dict[str, Any] | None = Field(description="Settings of its search.")
@@ -260,14 +277,14 @@ class RunOfModel(Answer):
     constraints: bool
     true_task: bool
     uploads: list[Literal["pictures", "video"]]
-    datasets: list[str] = Field(description="Opened data sets whose videos it can plan.")
-    versions: dict[str, str] = Field(description="Of what it was trained with.")
-    tasks: list[TaskOfModel]
+    datasets: list[str] = Field(description="Opened data sets with videos for the run.")
+    versions: dict[str, str] = Field(description="Versions of the packages at training.")
+    tasks: list[ModelTaskOut]
     actions: list[Named]
 
 
-class LimitsOfModel(Answer):
-    """What the service does at most."""
+class LimitsOut(Answer):
+    """Limits of the service."""
 
     top_k: int
     queries: int
@@ -281,16 +298,16 @@ class LimitsOfModel(Answer):
 
 
 class ModelAnswer(Answer):
-    """What the service plans with."""
+    """Runs, limits and versions of the service."""
 
-    runs: list[RunOfModel]
+    runs: list[RunOut]
     searches: list[str]
-    limits: LimitsOfModel
-    versions: dict[str, str] = Field(description="Of what the service runs on.")
+    limits: LimitsOut
+    versions: dict[str, str] = Field(description="Versions of the packages of the service.")
 
 
-class StepOfVideo(Answer):
-    """A step of a video; the id is the run's, null where the run does not know the action."""
+class StepOut(Answer):
+    """A step of a video; its id is the run's, or null if the run does not know the action."""
 
     id: int | None
     name: str
@@ -298,27 +315,27 @@ class StepOfVideo(Answer):
     end: float = Field(description="Second at which it ends.")
 
 
-class VideoOfAnswer(Answer):
+class VideoOut(Answer):
     """An annotated video."""
 
     id: str
     dataset: str
     split: str
     task: Named
-    steps: list[StepOfVideo]
-    first_steps: list[int] = Field(description="Where windows of the run's horizon may begin.")
+    steps: list[StepOut]
+    first_steps: list[int] = Field(description="First steps of the windows of the run's horizon.")
 
 
 class VideosAnswer(Answer):
-    """Videos of the opened data sets whose task the run knows."""
+    """Videos of the opened data sets with tasks that the run knows."""
 
     run: str
     horizon: int
-    total: int = Field(description="How many there are, of which this is a part.")
-    videos: list[VideoOfAnswer]
+    total: int = Field(description="Number of all videos, of which this is a part.")
+    videos: list[VideoOut]
 
 
 class Health(Answer):
-    """That the service is there."""
+    """State of the service."""
 
     status: Literal["ok", "ready"]

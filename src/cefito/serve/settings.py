@@ -1,4 +1,4 @@
-"""What the operator of a service decides."""
+"""Settings of a service, among them all limits."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ __all__ = ["TOKEN_VARIABLE", "Limits", "ServiceSettings", "read_token"]
 
 TOKEN_VARIABLE = "CEFITO_TOKEN"
 """Environment variable that may hold the token."""
-SHORTEST_TOKEN = 16
+_SHORTEST_TOKEN = 16
 
 
 class Limits(Settings):
-    """How much is done at a time, and for one request.
+    """Limits of a service and of each request.
 
     Attributes:
-        workers: Searches at a time. One of them is kept free of dear searches.
-        threads: Threads that each search computes with.
-        queue: Searches that may wait.
-        together: Most cheap queries of one kind that are walked together.
-        top_k: Most plans of one query.
-        queries: Most queries of one batch.
-        gflop: Operations that the search of one query may take at most, 10⁹.
-        cheap_gflop: Operations up to which a search is cheap: it is walked together with others of
-            its kind, and dear ones never take every worker.
-        deadline_seconds: Seconds that a request has from its arrival to its answer, where it does
-            not say.
-        longest_seconds: Most seconds that it may ask for.
-        body_mib: Most MiB of a request in JSON.
-        upload_mib: Most MiB of an upload.
-        upload_megapixels: Most pixels of an uploaded picture, 10⁶.
-        upload_seconds: Most seconds that an upload may take to be decoded and encoded.
-        uploads: Uploads that may wait to be decoded.
-        receive_seconds: Most seconds that a client may take to send its request.
-        drain_seconds: Seconds that running requests have to end when the service is told to.
+        workers: Searches that run at a time; one worker is reserved for cheap searches.
+        threads: Threads of each search.
+        queue: Searches in the queue.
+        together: Cheap queries of one kind in a batch.
+        top_k: Plans of a query.
+        queries: Queries of a batch request.
+        gflop: Operations of a query's search, 10⁹.
+        cheap_gflop: Operations, 10⁹, up to which a search is cheap: it shares a batch with others
+            of its kind, and the last worker is left to it.
+        deadline_seconds: Default seconds from the arrival of a request to its answer.
+        longest_seconds: Maximum of the same.
+        body_mib: MiB of a request in JSON.
+        upload_mib: MiB of an upload.
+        upload_megapixels: Pixels of an uploaded picture, 10⁶.
+        upload_seconds: Seconds to decode and encode an upload.
+        uploads: Uploads that wait to be encoded.
+        receive_seconds: Seconds that a client may take to send its request.
+        drain_seconds: Seconds that running requests have to finish at shutdown.
     """
 
     workers: int = Field(2, ge=1, le=256)
@@ -61,11 +60,11 @@ class Limits(Settings):
     drain_seconds: float = Field(30, ge=0, le=86_400)
 
     @model_validator(mode="after")
-    def _fitting(self) -> Limits:
+    def _consistent(self) -> Limits:
         if self.deadline_seconds > self.longest_seconds:
             raise ValueError(
-                f"the usual deadline ({self.deadline_seconds:g} seconds) lies behind the longest "
-                f"one ({self.longest_seconds:g})"
+                f"the default deadline ({self.deadline_seconds:g} seconds) exceeds the maximum "
+                f"({self.longest_seconds:g})"
             )
         if self.queries > self.queue:
             raise ValueError(
@@ -73,21 +72,35 @@ class Limits(Settings):
             )
         return self
 
+    @property
+    def body_bytes(self) -> int:
+        """Maximum size of a request in JSON."""
+        return int(self.body_mib * 2**20)
+
+    @property
+    def upload_bytes(self) -> int:
+        """Maximum size of an upload."""
+        return int(self.upload_mib * 2**20)
+
+    @property
+    def upload_pixels(self) -> int:
+        """Maximum pixels of an uploaded picture."""
+        return int(self.upload_megapixels * 1e6)
+
 
 class ServiceSettings(Settings):
-    """A service.
+    """Settings of a service.
 
     Attributes:
         runs: Run folders, or folders of runs of several horizons, as `open_run` takes them.
-        datasets: Data sets whose videos may be named in requests.
-        device: Where it plans: auto, cpu or cuda.
+        datasets: Data sets whose videos requests may name.
+        device: Device of the planners: auto, cpu or cuda.
         encoder: Encoder of uploaded pictures and videos, as `cefito.encoders.video.open_encoder`
-            takes it; "own" for the one that each run's features were made with. None refuses
-            uploads.
-        weights: File of the weights of the encoder s3d.
-        token: What every client must show; None lets everybody in.
-        hosts: Names by which clients may call the service, without ports; None for any.
-        limits: How much is done.
+            takes it; "own" for the encoder of each run's features. None refuses uploads.
+        weights: Weights file of the encoder s3d.
+        token: Token that clients must send; None admits everybody.
+        hosts: Host names, without ports, by which clients may call the service; None for any.
+        limits: All limits.
     """
 
     runs: tuple[Path, ...] = Field(min_length=1)
@@ -100,20 +113,17 @@ class ServiceSettings(Settings):
     limits: Limits = Limits()
 
 
-def read_token(path: Path | str | None) -> SecretStr | None:
-    """The token of a file, otherwise of the environment; None where there is none.
-
-    Args:
-        path: A file that holds nothing else.
+def read_token(path: Path | None) -> SecretStr | None:
+    """Read the token from a file, otherwise from the environment; None without one.
 
     Raises:
-        ConfigError: The file cannot be read, or the token is too short or not of printable ASCII.
+        ConfigError: The file cannot be read, or the token is too short or not printable ASCII.
     """
     place, text = f"the environment variable {TOKEN_VARIABLE}", os.environ.get(TOKEN_VARIABLE)
     if path is not None:
         place = str(path)
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
             raise ConfigError(
                 f"{path}: cannot be read ({problem}). Give a file that holds the token.",
@@ -122,10 +132,10 @@ def read_token(path: Path | str | None) -> SecretStr | None:
     if text is None:
         return None
     token = text.strip()
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
         raise ConfigError(
             f"{place}: holds a token of {len(token)} characters; expected at least "
-            f"{SHORTEST_TOKEN} printable ones of ASCII, such as openssl rand -hex 32 gives.",
+            f"{_SHORTEST_TOKEN} printable ASCII characters, as openssl rand -hex 32 prints.",
             setting="token_file" if path is not None else "",
         )
     return SecretStr(token)

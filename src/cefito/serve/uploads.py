@@ -1,16 +1,16 @@
-"""Uploaded pictures and videos into observations, in a process of their own.
+"""Uploaded pictures and videos, encoded in a process of their own.
 
-Whoever decodes what strangers send may be brought to crash, hang or swallow memory by it. So that
-is done by a process that holds nothing but the encoder: where it ends or takes too long, the upload
-is refused and another process takes its place. What is uploaded lies in a temporary folder under
-names of ours and is removed with it; only formats whose first bytes are known are decoded at all,
-none of which can name other files.
+A file from a stranger may crash, hang or exhaust its decoder. So a process that holds nothing but
+the encoder decodes it; if it ends or takes too long, the upload is refused and a new process takes
+its place. Uploads are kept in a temporary folder under fixed names, and only formats that are known
+by their first bytes, none of which can refer to other files, are decoded at all.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import pickle
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
+from typing import Any
 
 from cefito.errors import CefitoError, DataError
 from cefito.executors.base import Done
@@ -31,58 +29,29 @@ from cefito.executors.worker import work
 from cefito.inference.observer import Observer, Recipe
 from cefito.planners.queries import Queries
 from cefito.serve.problems import ProblemError
+from cefito.serve.schemas import UploadForm
 
-__all__ = ["Decoder", "EncodingProcess", "PicturePair", "Span", "as_queries", "kept"]
+__all__ = ["Decoder", "EncodingProcess", "Upload", "kept"]
 
-_START_SECONDS = 180.0  # for a process to load torch and the encoder's packages
-_HEAD = 16
-_NOT_STARTED = ProblemError(
-    503,
-    "not-ready",
-    "the encoder could not be started. Try again later.",
-    headers={"retry-after": "30"},
-)
-_PICTURES = "JPEG, PNG, WebP or BMP"
-_VIDEOS = "MP4, MOV, MKV, WebM or AVI"
+_START_SECONDS = 180.0  # for a process to load torch and the encoder
+_HEAD = 16  # bytes that tell formats apart
+_PICTURE = re.compile(rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|RIFF.{4}WEBP", re.DOTALL)
+_VIDEO = re.compile(rb".{4}(ftyp|moov|mdat|wide|free|skip)|\x1aE\xdf\xa3|RIFF.{4}AVI", re.DOTALL)
 
-
-@dataclass(frozen=True)
-class PicturePair:
-    """Two pictures.
-
-    Attributes:
-        initial: File of the scene before the first step.
-        goal: File of the scene after the last step.
-    """
-
-    initial: Path
-    goal: Path
-
-
-@dataclass(frozen=True)
-class Span:
-    """Two moments of a video.
-
-    Attributes:
-        video: The file.
-        start: Second at which the first step begins.
-        end: Second at which the last step ends.
-    """
-
-    video: Path
-    start: float
-    end: float
+Upload = tuple[str, Mapping[str, Path], float | None, float | None]
+"""Title of a run, files by their names in the form, and two seconds of a video."""
 
 
 @dataclass
 class Decoder:
-    """What the process does; its encoders stay open from one upload to the next.
+    """The function of the encoding process; it keeps its encoders open between uploads.
 
     Attributes:
-        recipes: How observations are made, for each run by its key.
-        encoder: Name of the encoder; None for that of each run's features.
-        weights: File of the weights of the encoder s3d.
-        pixels: Most pixels of a picture.
+        recipes: How observations are made, by the titles of the runs.
+        encoder: Name of the encoder; None for the encoder of each run's features.
+        weights: Weights file of the encoder s3d.
+        pixels: Maximum pixels of a picture.
+        opened: Encoders that are open.
     """
 
     recipes: Mapping[str, Recipe]
@@ -91,38 +60,39 @@ class Decoder:
     pixels: int
     opened: dict[str, Observer] = field(default_factory=dict)
 
-    def __call__(self, asked: tuple[str, PicturePair | Span] | None) -> Queries | str:
-        """The observations of an upload for a run, or why there are none.
+    def __call__(self, upload: Upload | None) -> Queries | str:
+        """The observations of an upload, or the reason why there are none.
 
-        Asked for nothing, it opens the encoders.
+        Without an upload, open all encoders.
         """
-        if asked is None:
-            for key in self.recipes:
-                self._open(key)
+        if upload is None:
+            for title in self.recipes:
+                self._open(title)
             return ""
-        key, upload = asked
+        title, paths, start, end = upload
         try:
-            self._open(key)
-            if isinstance(upload, PicturePair):
-                self._bound_pictures()
-                return self.opened[key].of_pictures(upload.initial, upload.goal)
-            self._check_frames(upload.video)
-            return self.opened[key].of_video(upload.video, upload.start, upload.end)
+            observer = self._open(title)
+            if start is None or end is None:
+                self._limit_pictures()
+                return observer.of_pictures(paths["initial"], paths["goal"])
+            self._check_video(paths["video"])
+            return observer.of_video(paths["video"], start, end)
         except CefitoError as problem:
             return str(problem)
         except MemoryError:
             return "the upload takes more memory to decode than there is. Send a smaller one."
 
-    def _open(self, key: str) -> None:
-        if key not in self.opened:
-            self.opened[key] = self.recipes[key].open(self.encoder, weights=self.weights)
+    def _open(self, title: str) -> Observer:
+        if title not in self.opened:
+            self.opened[title] = self.recipes[title].open(self.encoder, weights=self.weights)
+        return self.opened[title]
 
-    def _bound_pictures(self) -> None:
+    def _limit_pictures(self) -> None:
         from PIL import Image
 
-        Image.MAX_IMAGE_PIXELS = self.pixels  # which `load_image` takes for an error
+        Image.MAX_IMAGE_PIXELS = self.pixels  # `load_image` refuses larger ones
 
-    def _check_frames(self, video: Path) -> None:
+    def _check_video(self, video: Path) -> None:
         import av
         from av.error import FFmpegError
 
@@ -136,7 +106,7 @@ class Decoder:
         if sizes and max(sizes) > self.pixels:
             raise DataError(
                 f"{video}: has pictures of {max(sizes) / 1e6:.1f} megapixels; at most "
-                f"{self.pixels / 1e6:g} are taken. Scale it down."
+                f"{self.pixels / 1e6:g} are accepted. Scale it down."
             )
 
 
@@ -144,96 +114,97 @@ class EncodingProcess:
     """The process that encodes, one upload at a time.
 
     Args:
-        function: What it does; pickled. It is called with None first, to load what it needs.
-        threads: Threads that it computes with.
-        seconds: Most seconds for one upload.
+        function: Called with each upload, and with None at the start; pickled.
+        threads: Threads that the process computes with.
+        seconds: Maximum seconds of an upload.
     """
 
     def __init__(self, function: Any, *, threads: int, seconds: float) -> None:
         self._function = bytes(ForkingPickler.dumps(function))
         self._threads, self._seconds = threads, seconds
-        # One thread that lives as long as the process: the kernel ends the process with the thread
-        # that has started it.
+        # One thread that lives as long as the process, since Linux ends the process with the thread
+        # that started it.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="uploads")
         self._process: SpawnProcess | None = None
         self._connection: Connection[Any, Any] | None = None
 
-    def __call__(self, asked: Any) -> Any:
-        """What the function gives.
+    def __call__(self, upload: Any, paths: Mapping[str, Path]) -> Queries:
+        """Encode an upload with these files.
 
         Raises:
-            ProblemError: It took too long, or its process ended.
+            ProblemError: It cannot be encoded, took too long, or ended the process.
         """
-        return self._thread.submit(self._asked, asked).result()
+        found: Queries | str = self._thread.submit(self._encode, upload).result()
+        if isinstance(found, str):  # the reason
+            for name, path in paths.items():
+                found = found.replace(str(path), f"'{name}'")
+            raise ProblemError(422, "upload", found)
+        return found
 
     def start(self) -> Future[Any]:
-        """Start the process before it is needed; what comes of it is told later."""
+        """Start the process before it is needed."""
         return self._thread.submit(self._running)
 
     def close(self) -> None:
-        """End the process, whatever it is at."""
-        process = self._process
-        if process is not None:
+        """Kill the process."""
+        if (process := self._process) is not None:
             process.kill()
         self._thread.submit(self._end)
         self._thread.shutdown()
 
-    def _asked(self, asked: Any) -> Any:
+    def _encode(self, upload: Any) -> Any:
         connection = self._running()
         try:
-            connection.send_bytes(ForkingPickler.dumps(asked))
-            if not connection.poll(self._seconds):
-                raise ProblemError(
-                    422,
-                    "upload",
-                    f"the upload could not be encoded within {self._seconds:g} seconds. Send a "
-                    "smaller one, or a shorter span.",
-                )
-            outcome = pickle.loads(connection.recv_bytes())
-        except (EOFError, OSError) as problem:
-            self._end()
+            return self._ask(connection, upload, self._seconds)
+        except TimeoutError as problem:
             raise ProblemError(
                 422,
                 "upload",
-                "the upload brought the decoder to its end; it is damaged. Convert it and send it "
-                "again.",
+                f"the upload could not be encoded within {self._seconds:g} seconds. Send a "
+                "smaller one, or a shorter span.",
             ) from problem
-        except ProblemError:
+        except (EOFError, OSError) as problem:
+            raise ProblemError(
+                422,
+                "upload",
+                "the upload crashed the decoder; it is damaged. Convert it and send it again.",
+            ) from problem
+
+    def _running(self) -> Connection[Any, Any]:
+        """The pipe of the process, which is started if it does not run."""
+        if self._connection is not None and self._process is not None and self._process.is_alive():
+            return self._connection
+        self._end()
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=work, args=(theirs, self._threads), daemon=True)
+        self._process.start()
+        theirs.close()
+        try:
+            _received(self._connection, _START_SECONDS)  # that it is ready
+            self._connection.send_bytes(self._function)
+            self._ask(self._connection, None, _START_SECONDS)
+        except (EOFError, OSError) as problem:
+            self._end()
+            raise ProblemError(
+                503,
+                "not-ready",
+                "the encoder could not be started. Try again later.",
+                headers={"retry-after": "30"},
+            ) from problem
+        return self._connection
+
+    def _ask(self, connection: Connection[Any, Any], argument: Any, seconds: float) -> Any:
+        """The process's value for an argument; the process ends if it gives none in time."""
+        try:
+            connection.send_bytes(ForkingPickler.dumps(argument))
+            outcome = pickle.loads(_received(connection, seconds))
+        except (EOFError, OSError):
             self._end()
             raise
         if isinstance(outcome, Done):
             return outcome.value
         raise RuntimeError(f"encoding an upload: {outcome.error}\n{outcome.traceback}")
-
-    def _running(self) -> Connection[Any, Any]:
-        """The pipe of the process, which is started where there is none."""
-        if self._connection is not None and self._process is not None and self._process.is_alive():
-            return self._connection
-        self._end()
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        self._process = context.Process(target=work, args=(theirs, self._threads), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._connection = ours
-        try:
-            self._received(ours)  # that it is there
-            ours.send_bytes(self._function)
-            ours.send_bytes(ForkingPickler.dumps(None))
-            outcome = pickle.loads(self._received(ours))
-        except (EOFError, OSError, TimeoutError) as problem:
-            self._end()
-            raise _NOT_STARTED from problem
-        if not isinstance(outcome, Done):
-            self._end()
-            raise RuntimeError(f"starting the encoder: {outcome.error}\n{outcome.traceback}")
-        return ours
-
-    @staticmethod
-    def _received(connection: Connection[Any, Any]) -> bytes:
-        if not connection.poll(_START_SECONDS):
-            raise TimeoutError
-        return connection.recv_bytes()
 
     def _end(self) -> None:
         if self._connection is not None:
@@ -244,59 +215,38 @@ class EncodingProcess:
         self._connection = self._process = None
 
 
-@contextmanager
-def kept(files: Mapping[str, IO[bytes]]) -> Iterator[dict[str, Path]]:
-    """The uploaded files in a folder that is removed at the end, by names of ours.
+def _received(connection: Connection[Any, Any], seconds: float) -> bytes:
+    if not connection.poll(seconds):
+        raise TimeoutError
+    return connection.recv_bytes()
 
-    Args:
-        files: What was uploaded: "initial" and "goal", which are pictures, or "video".
+
+@contextmanager
+def kept(form: UploadForm) -> Iterator[dict[str, Path]]:
+    """Keep the files of an upload in a folder that is removed at the end.
 
     Raises:
-        ProblemError: A file of another format than those that are decoded.
+        ProblemError: A file is of a format that is not decoded.
     """
     with tempfile.TemporaryDirectory(prefix="cefito-") as folder:
         paths = {}
-        for name, file in files.items():
-            file.seek(0)
-            head = file.read(_HEAD)
-            fits, formats = (
-                (_is_video(head), _VIDEOS) if name == "video" else (_is_picture(head), _PICTURES)
+        for name in ("initial", "goal", "video"):
+            upload = getattr(form, name)
+            if upload is None:
+                continue
+            head = upload.file.read(_HEAD)
+            known, formats = (
+                (_VIDEO, "MP4, MOV, MKV, WebM or AVI")
+                if name == "video"
+                else (_PICTURE, "JPEG, PNG, WebP or BMP")
             )
-            if not fits:
-                what = "empty" if not head else "of another format"
+            if not known.match(head):
+                found = "of another format" if head else "empty"
                 raise ProblemError(
-                    422, "upload", f"'{name}' is {what}; expected {formats}.", field=name
+                    422, "upload", f"'{name}' is {found}; expected {formats}.", field=name
                 )
             paths[name] = Path(folder) / name
-            file.seek(0)
+            upload.file.seek(0)
             with paths[name].open("wb") as target:
-                shutil.copyfileobj(file, target, 1 << 20)
+                shutil.copyfileobj(upload.file, target, 1 << 20)
         yield paths
-
-
-def _is_picture(head: bytes) -> bool:
-    return (
-        head.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM"))
-        or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
-    )  # fmt: skip
-
-
-def _is_video(head: bytes) -> bool:
-    return (
-        head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
-        or head.startswith(b"\x1aE\xdf\xa3")
-        or (head.startswith(b"RIFF") and head[8:11] == b"AVI")
-    )
-
-
-def as_queries(found: Queries | str, paths: Mapping[str, Path]) -> Queries:
-    """What the process gave, checked.
-
-    Raises:
-        ProblemError: It gave a reason instead.
-    """
-    if isinstance(found, Queries):
-        return Queries(initial=np.asarray(found.initial), goal=np.asarray(found.goal))
-    for name, path in paths.items():
-        found = found.replace(str(path), f"'{name}'")
-    raise ProblemError(422, "upload", found)

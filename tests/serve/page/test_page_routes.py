@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cefito.serve.app import create_app
-from cefito.serve.page.routes import POLICY
+from cefito.serve.middleware import CONTENT_POLICY
 from drawn import grey_of, read_grey
 
 NAMES = "{http://www.w3.org/1999/xhtml}"
@@ -47,14 +47,35 @@ def test_the_first_view_is_made_on_the_server(client, drawn):
     assert all(field.get("id") in labelled for field in fields)
 
 
-def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(client):
-    answer = client.get("/")
-    assert answer.headers["content-security-policy"] == POLICY
-    assert "unsafe" not in POLICY
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(client, path):
+    answer = client.get(path)
+    assert answer.headers["content-security-policy"] == CONTENT_POLICY
+    assert "unsafe" not in CONTENT_POLICY
     assert not re.search(r"<script(?! src=)|<style|\son\w+=|\sstyle=", answer.text)
 
 
-@pytest.mark.parametrize("path", ["/", "/page.css", "/page.js"])
+def test_the_docs_list_every_route_and_every_field(client):
+    tree = parsed(client.get("/docs").text)
+    texts = {(element.text or "").strip() for element in tree.iter()}
+    document = client.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert f"{method.upper()} {path}" in texts
+            assert operation["description"] in texts
+            assert {one["name"] for one in operation.get("parameters", [])} <= texts
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(set(ids)) == len(ids)
+    links = {element.get("href", "").removeprefix("#") for element in tree.iter(f"{NAMES}a")}
+    for name, schema in document["components"]["schemas"].items():
+        assert name in ids
+        assert name in links
+        assert set(schema["properties"]) <= texts
+    form = document["paths"]["/v1/plan/upload"]["post"]["requestBody"]["content"]
+    assert set(form["multipart/form-data"]["schema"]["properties"]) <= texts
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/page.css", "/page.js"])
 def test_no_address_of_another_place(client, path):
     answer = client.get(path)
     assert answer.status_code == 200

@@ -1,5 +1,4 @@
-"""The page at `/`: a form, plans as strips of steps, constraints; it asks the interface beside it.
+"""The pages of the service, made on the server, with one plain JavaScript file.
 
-The first view is made on the server; one plain JavaScript file does the rest, and asks nothing of
-any other place. Its look is that of reports.
+They load nothing from other origins, and look like reports.
 """

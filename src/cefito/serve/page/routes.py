@@ -1,61 +1,81 @@
-"""The routes of the page: `/`, its style and script, and frames of videos."""
+"""The page at `/`, frames of videos, and the description of the interface at `/docs`."""
 
 from __future__ import annotations
 
-from functools import cache
+import json
+from functools import cache, lru_cache
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import anyio.to_thread
 from fastapi import APIRouter, Query
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from cefito.data.text import nfc
+from cefito.errors import CefitoError
+from cefito.report.frames import EACH, VideoFiles, find_video_files
+from cefito.runs.matching import DatasetMatch
 from cefito.serve.models import Models
-from cefito.serve.page.frames import Frames
+from cefito.serve.problems import ProblemError
 
-__all__ = ["POLICY", "page_router"]
+__all__ = ["page_router"]
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src data: blob:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
-)
-"""Content-Security-Policy of the page: nothing inline, and nothing from elsewhere."""
-_HEADERS = {"content-security-policy": POLICY}
-_KEPT = {"cache-control": "private, max-age=3600"}
+_KEPT = 512  # frames in memory, each of at most `_MOST` bytes
+_MOST = 2 * EACH
+_SIDE = 256  # pixels of a frame's longer side
+_BOUNDS = {
+    "minimum": "≥ ",
+    "exclusiveMinimum": "> ",
+    "maximum": "≤ ",
+    "minLength": "characters ≥ ",
+    "maxLength": "characters ≤ ",
+    "minItems": "entries ≥ ",
+    "maxItems": "entries ≤ ",
+    "maxProperties": "entries ≤ ",
+    "pattern": "matches ",
+}
 
 Text = Annotated[str, Query(max_length=300)]
 Whole = Annotated[int, Query(ge=0, le=999_999_999)]
 
 
 def page_router(models: Models) -> APIRouter:
-    """The routes of the page.
-
-    Args:
-        models: The runs and data sets of the service.
-    """
+    """The routes of the pages of a service with these runs and data sets."""
     router = APIRouter(include_in_schema=False)
-    frames = Frames(models)
+    frames = _Frames(models)
 
     @router.get("/")
     def page() -> HTMLResponse:
-        return HTMLResponse(_page(models), headers=_HEADERS)
+        return _rendered("page.html.j2", runs=models.runs)
+
+    @router.get("/docs")
+    def docs(request: Request) -> HTMLResponse:
+        return _rendered(
+            "docs.html.j2",
+            document=request.app.openapi(),
+            type_of=_type_of,
+            parameters=lambda operation: {
+                one["name"]: {**one["schema"], "description": one.get("description", "")}
+                for one in operation["parameters"]
+            },
+        )
 
     @router.get("/page.css")
     def style() -> Response:
-        return Response(_style(), media_type="text/css")
+        shared = _text("cefito.report", "templates", "look.css")
+        return Response(
+            shared + _text("cefito.serve.page", "static", "page.css"), media_type="text/css"
+        )
 
     @router.get("/page.js")
     def script() -> Response:
-        return Response(_script(), media_type="text/javascript")
+        return Response(
+            _text("cefito.serve.page", "static", "page.js"), media_type="text/javascript"
+        )
 
     @router.get("/frame")
     async def frame(
@@ -66,15 +86,24 @@ def page_router(models: Models) -> APIRouter:
         step: Whole,
         side: Literal["start", "end"],
     ) -> Response:
-        picture = await frames.picture(run, horizon, dataset, video, step, goal=side == "end")
+        picture = await frames.picture(run, horizon, dataset, video, step, side == "end")
         if picture is None:
             return Response(status_code=204)
-        return Response(picture, media_type="image/jpeg", headers=_KEPT)
+        return Response(
+            picture,
+            media_type="image/jpeg",
+            headers={"cache-control": "private, max-age=3600"},
+        )
 
     return router
 
 
-def _page(models: Models) -> str:
+@cache
+def _text(package: str, folder: str, name: str) -> str:
+    return (files(package) / folder / name).read_text(encoding="utf-8")
+
+
+def _rendered(template: str, **values: Any) -> HTMLResponse:
     environment = Environment(
         loader=PackageLoader("cefito.serve.page"),
         autoescape=True,
@@ -82,19 +111,79 @@ def _page(models: Models) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2").render(
-        runs=models.runs, version=version("cefito")
-    )
+    page = environment.get_template(template).render(version=version("cefito"), **values)
+    return HTMLResponse(page)
 
 
-@cache
-def _style() -> str:
-    """The look of reports, and what the page has beside it."""
-    shared = files("cefito.report") / "templates" / "look.css"
-    own = files("cefito.serve.page") / "static" / "page.css"
-    return shared.read_text(encoding="utf-8") + own.read_text(encoding="utf-8")
+def _type_of(schema: dict[str, Any]) -> Markup:
+    """A JSON schema in words, with links to named schemas."""
+    if "$ref" in schema:
+        return Markup('<a href="#{0}">{0}</a>').format(schema["$ref"].rpartition("/")[2])
+    if "anyOf" in schema:
+        return Markup(" or ").join(map(_type_of, schema["anyOf"]))
+    if "enum" in schema:
+        return Markup(" or ").join(json.dumps(value) for value in schema["enum"])
+    kind = Markup.escape(schema.get("format") or schema.get("type", "any"))
+    entries = schema.get("patternProperties", {}).values() or [schema.get("additionalProperties")]
+    if kind == "array":
+        kind = Markup("list of {}").format(_type_of(schema["items"]))
+    elif kind == "object" and isinstance(entry := next(iter(entries)), dict):
+        kind = Markup("object of {}").format(_type_of(entry))
+    bounds = [
+        f"{words}{value:.12g}" if isinstance(value, int | float) else f"{words}{value}"
+        for key, words in _BOUNDS.items()
+        if (value := schema.get(key)) is not None
+    ]
+    return kind + (f" ({', '.join(bounds)})" if bounds else "")
 
 
-@cache
-def _script() -> str:
-    return (files("cefito.serve.page") / "static" / "page.js").read_text(encoding="utf-8")
+class _Frames:
+    """Frames of videos of the opened data sets; one is decoded at a time, the last are cached.
+
+    Files are found by the ids of the data set. Text of a client is compared with these ids, and is
+    never a path.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._files: dict[str, VideoFiles] = {}
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._cached = lru_cache(_KEPT)(self._find)
+
+    async def picture(self, *wanted: Any) -> bytes | None:
+        """The arguments of `_find`, off the event loop."""
+        if self._limiter is None:  # belongs to the event loop
+            self._limiter = anyio.CapacityLimiter(1)
+        return await anyio.to_thread.run_sync(self._cached, *wanted, limiter=self._limiter)
+
+    def _find(
+        self, run: str, horizon: int, dataset: str, video: str, step: int, goal: bool
+    ) -> bytes | None:
+        """The frame where a window begins or ends, as JPEG; None if there is none."""
+        try:
+            served = self._models.find(run, horizon)
+        except ProblemError:
+            return None
+        for match, index in served.videos.get(nfc(video), ()):
+            if match.dataset.name == dataset:
+                return self._decode(match, index, horizon, step, goal)
+        return None
+
+    def _decode(
+        self, match: DatasetMatch, index: int, horizon: int, step: int, goal: bool
+    ) -> bytes | None:
+        from cefito.encoders.thumbnails import thumbnails
+
+        opened = match.dataset
+        video = opened.videos[index]
+        if opened.fingerprint not in self._files:
+            self._files[opened.fingerprint] = find_video_files(opened)
+        path = self._files[opened.fingerprint].paths.get(video.video_id)
+        if path is None or not 0 <= step <= len(video.steps) - horizon:
+            return None
+        time = video.steps[step + horizon - 1].end if goal else video.steps[step].start
+        try:
+            ((_, picture),) = thumbnails(path, [max(0.0, time)], most=_MOST, side=_SIDE)
+        except CefitoError:  # it cannot be read: the page shows the second alone
+            return None
+        return picture
