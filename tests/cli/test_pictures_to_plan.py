@@ -129,7 +129,7 @@ def test_two_pictures(model, tmp_path, capsys):
     )
     told = json.loads((features / "extract.json").read_text())
     (features / "extract.json").write_text(json.dumps({**told, "weights": "0" * 64}))
-    assert "the run learned from features of" in call(
+    assert "the run was trained on features of" in call(
         "plan", prepare_and_train("other"), *pictures, "--encoder", model, code=2
     )
     (tmp_path / "7-3.png").write_bytes(b"no picture")

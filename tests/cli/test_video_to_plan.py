@@ -245,7 +245,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     torch.save(S3D().state_dict(), other)
     assert "with weights = " in call(*query, "--weights", other, code=2)
     assert "the encoder s3d needs the file of its weights" in call(*query, code=2)
-    assert "second 70 does not lie in it" in call(*query[:-1], 70, "--weights", weights, code=2)
+    assert "second 70 is outside it" in call(*query[:-1], 70, "--weights", weights, code=2)
     assert "--from-step do not go with a video file" in call(*query, "--from-step", 1, code=2)
     assert "give --video FILE with --start and --end" in call(
         "plan", run, "--video", clip, "--start", 1, code=2

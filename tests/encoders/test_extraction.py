@@ -159,7 +159,7 @@ def test_features_of_unknown_origin(folder, stub, tmp_path):
     np.save(out / "b.npy", np.zeros((3, 3), np.float32))
     with pytest.raises(
         ConfigError,
-        match=r"b\.npy: is there, but .*extract\.json, which would say what it was made with",
+        match=r"b\.npy: exists, but not .*extract\.json",
     ):
         extract_videos(folder, out, stub)
     assert below(out) == ["b.npy"]

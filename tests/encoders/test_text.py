@@ -6,12 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cefito.encoders import cache as cache_module
 from cefito.encoders.cache import CachedText, default_cache
-from cefito.encoders.text import LAYERS, TEXT_MODELS, PretrainedText, masked_mean, read_embeddings
+from cefito.encoders.text import LAYERS, TEXT_MODELS, PretrainedText, read_embeddings
 from cefito.errors import ConfigError, DataError
 from cefito.files import write_tensors
 
@@ -180,27 +178,11 @@ def test_t5_against_a_slow_reference(models):
     assert np.abs(got[0] - got[1]).max() > 0.01
 
 
-@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), seed=st.integers(0, 99))
-def test_masked_mean_against_a_loop(lengths, seed):
-    generator = torch.Generator().manual_seed(seed)
-    states = torch.randn(len(lengths), max(lengths), 3, generator=generator)
-    mask = torch.tensor(
-        [[int(place < length) for place in range(max(lengths))] for length in lengths]
-    )
-    got = masked_mean(states, mask)
-    for row, length in enumerate(lengths):
-        expected = [
-            sum(float(states[row, place, column]) for place in range(length)) / length
-            for column in range(3)
-        ]
-        assert got[row].tolist() == pytest.approx(expected, abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("kind", "layer"), [(kind, layer) for kind, layers in LAYERS.items() for layer in layers]
 )
 def test_every_kind_and_layer_keeps_the_contract(models, kind, layer):
-    """Whoever adds a kind of model or a layer to the tables is held to this without a new test."""
+    """New kinds and layers in the tables are tested without a new test."""
     assert kind in TEXT_MODELS
     encoder = PretrainedText(models / kind, layer=layer)
     vectors = encoder.encode(TEXTS)
@@ -210,6 +192,8 @@ def test_every_kind_and_layer_keeps_the_contract(models, kind, layer):
     assert (encoder.encode(TEXTS) == vectors).all()
     for row, text in zip(vectors, TEXTS, strict=True):
         np.testing.assert_allclose(encoder.encode([text])[0], row, atol=1e-5)
+    small = PretrainedText(models / kind, layer=layer, batch_size=2)
+    np.testing.assert_allclose(small.encode(TEXTS), vectors, atol=1e-5)
     assert encoder.encode([]).shape == (0, vectors.shape[1])
     description = encoder.describe()
     assert json.loads(json.dumps(description)) == description
@@ -218,20 +202,6 @@ def test_every_kind_and_layer_keeps_the_contract(models, kind, layer):
     assert all(
         PretrainedText(models / kind, layer=other).describe() != description for other in others
     )
-
-
-@pytest.mark.parametrize("name", ["clip", "t5"])
-def test_batch_size_does_not_change_vectors(models, name):
-    whole = PretrainedText(models / name, batch_size=64).encode(TEXTS)
-    for size in (1, 2, 5):
-        np.testing.assert_allclose(
-            PretrainedText(models / name, batch_size=size).encode(TEXTS), whole, atol=1e-5
-        )
-
-
-@pytest.mark.parametrize(("name", "width"), [("clip", 16), ("t5", 16)])
-def test_no_texts(models, name, width):
-    assert PretrainedText(models / name).encode([]).shape == (0, width)
 
 
 def test_prompt_normalisation_and_description(models):
@@ -356,10 +326,7 @@ def test_hub_that_cannot_be_reached(tmp_path, monkeypatch):
     assert message.startswith(
         "openai/clip-vit-base-patch32: could not be fetched from the Hugging Face hub ("
     )
-    assert message.endswith(
-        "Where there is a connection, run: hf download openai/clip-vit-base-patch32 --local-dir "
-        "FOLDER; then copy FOLDER here and give it in place of the name."
-    )
+    assert "run: hf download openai/clip-vit-base-patch32 --local-dir FOLDER;" in message
     assert "\n" not in message
     with pytest.raises(
         ConfigError,
@@ -377,49 +344,30 @@ def test_missing_package(models, monkeypatch, package):
         PretrainedText("clip" if package == "huggingface_hub" else models / "clip").encode(["cut"])
 
 
-# what is wrong
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("../nowhere", {}, r"^\.\./nowhere: no such folder, and not a name of a model"),
+        ("nonsense", {}, "Give one of clip, t5, the folder of a model"),
+        (None, {"layer": "mean"}, "layer 'mean': .*clip has pooled, projected. Choose one"),
+        (None, {"prompt": "action"}, "prompt 'action': write {action}"),
+        (None, {"batch_size": 0}, "batch size 0: expected a positive number of texts"),
+        (None, {"revision": "main"}, "revision 'main': .*clip is a folder, which has no rev"),
+    ],
+)
+def test_wrong_arguments(models, model, options, message):
+    with pytest.raises(ConfigError, match=message):
+        PretrainedText(models / "clip" if model is None else model, **options)
 
 
-def test_wrong_arguments(models, tmp_path):
-    (tmp_path / "file").write_text("x")
-    for arguments, message in [
-        (("../nowhere",), "../nowhere: no such folder, and no name of a model."),
-        (("nonsense",), "nonsense: no such folder, and no name of a model. Give one of clip, t5, "),
-        ((tmp_path / "none",), "none: no such folder"),
-        ((tmp_path / "file",), "file: is a file. Give the folder of a model"),
-        ((tmp_path,), f"{tmp_path / 'config.json'}: no such file. Give the folder of a model"),
-    ]:
-        with pytest.raises(ConfigError) as caught:
-            PretrainedText(*arguments)
-        assert message in str(caught.value)
-    for options, message in [
-        ({"layer": "mean"}, "layer 'mean': .*clip has pooled, projected. Choose one of these."),
-        (
-            {"prompt": "action"},
-            "prompt 'action': does not say where the action stands. Write {action} there.",
-        ),
-        ({"batch_size": 0}, "batch size 0: expected a positive number of texts."),
-        (
-            {"revision": "main"},
-            "revision 'main': .*clip is a folder, which has no revisions. Leave it out.",
-        ),
-    ]:
-        with pytest.raises(ConfigError, match=message):
-            PretrainedText(models / "clip", **options)
-
-
-def test_folder_of_another_kind_of_model(copied):
+def test_folders_without_a_known_model(copied, tmp_path):
+    with pytest.raises(ConfigError, match=r"config\.json: no such file. Give the folder of a"):
+        PretrainedText(tmp_path)
     folder = copied("t5")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
-    with pytest.raises(
-        ConfigError,
-        match=f"^{folder}: is a model of type 'bert'; a text encoder is one of clip, t5.",
-    ):
-        PretrainedText(folder)
-    (folder / "config.json").write_text("[]")
-    with pytest.raises(ConfigError, match=r"config\.json: is no model's configuration"):
-        PretrainedText(folder)
+    for text, kind in (('{"model_type": "bert"}', "bert"), ("[]", "")):
+        (folder / "config.json").write_text(text)
+        with pytest.raises(ConfigError, match=f"is a model of type '{kind}'; expected one of"):
+            PretrainedText(folder)
 
 
 def test_folder_without_a_tokenizer(copied):
@@ -433,7 +381,7 @@ def test_folder_without_a_tokenizer(copied):
 @pytest.mark.parametrize(
     ("mine", "message"),
     [
-        ("clip", r"its tokenizer \(54 tokens\) is not that of its model \(32 tokens"),
+        ("clip", r"its tokenizer \(54 tokens\) does not belong to its model \(32 tokens"),
         ("t5", "its model reads its vector at token 53, but its tokenizer ends texts with 1"),
     ],
 )
@@ -451,7 +399,7 @@ def test_tokenizer_without_an_end(copied):
     folder = copied("t5")
     value = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps({**value, "post_processor": None}))
-    with pytest.raises(ConfigError, match="its tokenizer puts no end token behind a text"):
+    with pytest.raises(ConfigError, match="its tokenizer adds no end token"):
         PretrainedText(folder).encode(["cut"])
 
 
@@ -559,26 +507,10 @@ def test_cache_is_apart_for_each_description(models, tmp_path):
     one, two = CachedText(Counting(1), folder=tmp_path), CachedText(Counting(2), folder=tmp_path)
     assert one.encode(["cut"])[0, 0] == 3
     assert two.encode(["cut"])[0, 0] == 6
-    options = [{}, {"layer": "projected"}, {"prompt": "a {action}"}, {"normalise": True}]
-    assert (
-        len(
-            {
-                CachedText(PretrainedText(models / "clip", **option), folder=tmp_path).path
-                for option in options
-            }
-        )
-        == 4
-    )
-    same = [{}, {"batch_size": 3}]
-    assert (
-        len(
-            {
-                CachedText(PretrainedText(models / "clip", **option), folder=tmp_path).path
-                for option in same
-            }
-        )
-        == 1
-    )
+    different = [{}, {"layer": "projected"}, {"prompt": "a {action}"}, {"normalise": True}]
+    for options, count in ((different, 4), ([{}, {"batch_size": 3}], 1)):
+        encoders = [PretrainedText(models / "clip", **option) for option in options]
+        assert len({CachedText(encoder, folder=tmp_path).path for encoder in encoders}) == count
 
 
 @pytest.mark.parametrize("damage", ["truncated", "nan", "double", "unequal"])
@@ -688,7 +620,7 @@ def test_embedding_files_that_are_missing_or_ambiguous(tmp_path):
     for name in ("a.npy", "a.safetensors"):
         with pytest.raises(
             DataError,
-            match=f"{name}: no such file. Give one row an action, in the order of the action ids.",
+            match=f"{name}: no such file. Give one row per action",
         ):
             read_embeddings(tmp_path / name, actions=3)
     write_tensors(tmp_path / "b.safetensors", {"x": np.ones((3, 2)), "y": np.ones((3, 2))})

@@ -176,6 +176,6 @@ def test_the_query_of_two_pictures(run, pictures, caplog):
         "constant"
     ]
     other = with_features(run, model="constant/constant", layer="only", weights="others")
-    with pytest.raises(ConfigError, match="the run learned from features of") as wrong:
+    with pytest.raises(ConfigError, match="the run was trained on features of") as wrong:
         query_from_pictures(other, *pictures)
     assert wrong.value.setting == "encoder"

@@ -1,13 +1,13 @@
-"""Encoders: what turns words, pictures and videos into vectors, with models that others trained.
+"""Encoders: pretrained models that turn names, pictures and videos into vectors.
 
 - text, actions: names of actions into vectors (CLIP, Flan-T5, or a file of embeddings)
 - images, preparation: pictures into observations (CLIP, DINOv2)
-- video, frames, s3d, extraction: videos into observations, one vector a second (S3D, or an encoder
-  of pictures)
-- cache: texts that were encoded once are read from a file
-- pretrained: where a model's files are found, and what is loaded from them
+- video, frames, s3d, extraction: videos into observations, one vector per second (S3D, or an
+  image encoder)
+- cache: text embeddings are computed once
+- pretrained: finding and loading the files of a model
 
-Encoders need extra packages, which are imported only where a model is loaded.
+Encoders need extra packages, which are imported only when a model is loaded.
 """
 
 from cefito.encoders.actions import embed_actions

@@ -1,4 +1,4 @@
-"""Text embeddings of actions' names, from an encoder or from a file."""
+"""Text embeddings of a data set's action names, from an encoder or from a file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from cefito.progress import Progress, silent
 
 __all__ = ["embed_actions"]
 
-_FILES = (".npy", ".safetensors")
-
 
 def embed_actions(
     names: Sequence[str],
@@ -34,49 +32,44 @@ def embed_actions(
     device: str = "cpu",
     progress: Progress = silent,
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    """Embeddings of the names of all actions, row = action id.
+    """Return embeddings of the names of all actions, row = action id.
 
     Equal names of different actions are encoded once and have equal embeddings.
 
     Args:
         names: Names in the order of the action ids, K of them.
-        encoder: As `PretrainedText` takes it, or a .npy or .safetensors file of embeddings, which
-            are taken as they are.
-        prompt: What is encoded for a name; "{action}" stands for it. The bare name by default.
-        layer: As of `PretrainedText`.
+        encoder: As for `PretrainedText`, or a .npy or .safetensors file of embeddings, which are
+            used unchanged.
+        prompt: Template of the encoded text, with "{action}" for the name; by default the name.
+        layer: As for `PretrainedText`.
         normalise: Divide every embedding by its length.
         revision: Branch, tag or commit of a model on the hub.
         cached: Read and write embeddings in a cache.
         cache: Folder of the cache, instead of the platform's.
-        batch_size: Names encoded at once.
+        batch_size: Names per batch.
         device: A torch device.
-        progress: Told of the names encoded.
+        progress: Shows progress in names.
 
     Returns:
-        Embeddings [K, W], and what they were made with.
+        Embeddings [K, W], and all that determines them.
 
     Raises:
         ConfigError: As `PretrainedText`; settings of an encoder beside a file.
         DataError: As `PretrainedText.encode` and `read_embeddings`.
     """
-    cache = None if cache is None else Path(cache)
     path = Path(encoder).expanduser()
-    if path.suffix in _FILES:
+    if path.suffix in (".npy", ".safetensors"):
         given = {"prompt": prompt, "layer": layer, "revision": revision, "normalise": normalise}
         for setting, value in given.items():
             if value not in (None, False):
                 raise ConfigError(
-                    f"{encoder}: is a file of embeddings, which are taken as they are; prompt, "
+                    f"{encoder}: is a file of embeddings, which are used unchanged; prompt, "
                     "layer, revision and normalise do not go with it. Leave them out.",
                     setting=setting,
                 )
-        return read_embeddings(path, actions=len(names)), {
-            "model": path.name,
-            "revision": f"sha256:{sha256(path)}",
-            "layer": "as given",
-            "prompt": "as given",
-            "normalisation": "as given",
-        }
+        made_with = dict.fromkeys(("layer", "prompt", "normalisation"), "as given")
+        made_with |= {"model": path.name, "revision": f"sha256:{sha256(path)}"}
+        return read_embeddings(path, actions=len(names)), made_with
     chosen: TextEncoder = PretrainedText(
         encoder,
         layer=layer,
@@ -88,7 +81,7 @@ def embed_actions(
         progress=progress,
     )
     if cached:
-        chosen = CachedText(chosen, folder=cache)
+        chosen = CachedText(chosen, folder=None if cache is None else Path(cache))
     different = list(dict.fromkeys(names))
     vectors = chosen.encode(different)
     return vectors[[different.index(name) for name in names]], chosen.describe()

@@ -1,8 +1,7 @@
-"""Texts that were encoded once are not encoded again.
+"""Cache of text embeddings, so that each text is encoded once.
 
-The cache is a folder with one safetensors file a description (model, revision, layer, prompt,
-normalisation); it holds a vector a text, named by the digest of the text. It may be removed at any
-time.
+The cache is a folder with one safetensors file per encoder description (model, revision, layer,
+prompt, normalisation), with one vector per text under the text's digest. It may be deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["CachedText", "default_cache"]
 
 
 def default_cache() -> Path:
-    """The folder that the platform has for caches, and cefito's in it."""
+    """Return cefito's text folder in the platform's folder for caches."""
     home = Path.home()
     if sys.platform == "darwin":
         base = home / "Library" / "Caches"
@@ -41,15 +40,15 @@ def default_cache() -> Path:
 
 
 class CachedText:
-    """A text encoder that asks another one only for texts it has not met.
+    """A text encoder that passes only new texts to another encoder.
 
-    A vector depends on the text and on everything the encoder's description says; both make its
-    key. What is cached was computed once, on whatever device and in whatever batch; that changes a
-    vector by float rounding only. A damaged file counts as empty and is replaced.
+    The cache key of a vector is the text and the encoder's description. The device and the batch of
+    the first computation change a vector by float rounding only. A damaged file counts as empty and
+    is replaced.
 
     Attributes:
-        encoder: The encoder that is asked.
-        folder: Where the vectors lie.
+        encoder: The other encoder.
+        folder: Folder of the cache.
     """
 
     def __init__(self, encoder: TextEncoder, *, folder: Path | None = None) -> None:
@@ -57,11 +56,11 @@ class CachedText:
         self.folder = default_cache() if folder is None else Path(folder)
 
     def describe(self) -> dict[str, Any]:
-        """What the encoder is: that of the encoder that is asked."""
+        """Return the other encoder's description."""
         return self.encoder.describe()
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts, [N, W].
+        """Return the vectors of texts, [N, W].
 
         Raises:
             ConfigError: The folder cannot be made, or as the encoder.
@@ -69,7 +68,6 @@ class CachedText:
         """
         if not texts:
             return self.encoder.encode(texts)
-        path = self.path
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
@@ -78,6 +76,7 @@ class CachedText:
                 "folder or go without a cache.",
                 setting="cache",
             ) from problem
+        path = self.path
         keys = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
         stored = _read(path)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in stored}
@@ -90,7 +89,7 @@ class CachedText:
 
     @property
     def path(self) -> Path:
-        """The file that holds the vectors of this encoder."""
+        """The file of this encoder's vectors."""
         description = json.dumps(self.encoder.describe(), sort_keys=True)
         return self.folder / f"{hashlib.sha256(description.encode()).hexdigest()}.safetensors"
 
@@ -103,8 +102,5 @@ def _read(path: Path) -> dict[str, NDArray[np.float32]]:
     except ConfigError as problem:
         logging.getLogger(__name__).warning("%s", problem)
         return {}
-    whole = all(
-        row.dtype == np.float32 and row.ndim == 1 and np.isfinite(row).all()
-        for row in stored.values()
-    )
-    return stored if whole and len({len(row) for row in stored.values()}) == 1 else {}
+    valid = all(row.dtype == np.float32 and np.isfinite(row).all() for row in stored.values())
+    return stored if valid and len({row.shape for row in stored.values()}) == 1 else {}

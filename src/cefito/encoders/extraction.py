@@ -1,7 +1,4 @@
-"""Features of many videos, one file a video.
-
-It may be stopped at any moment and goes on when repeated.
-"""
+"""Features of many videos, one file per video; an interrupted extraction can be repeated."""
 
 from __future__ import annotations
 
@@ -21,32 +18,21 @@ from cefito.progress import Advance, Progress, silent
 __all__ = ["SUFFIXES", "Extraction", "extract_videos"]
 
 SUFFIXES = (
-    ".3gp",
-    ".avi",
-    ".flv",
-    ".m4v",
-    ".mkv",
-    ".mov",
-    ".mp4",
-    ".mpeg",
-    ".mpg",
-    ".ogv",
-    ".ts",
-    ".webm",
-    ".wmv",
+    *(".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4"),
+    *(".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv"),
 )
-"""Endings of the files of a folder that are taken for videos."""
+"""Endings of the files of a folder that count as videos."""
 
-_SETTINGS = "extract.json"  # beside the features: what they were made with
+_SETTINGS = "extract.json"  # beside the features: their encoder and sampling
 
 
 @dataclass(kw_only=True)
 class Extraction:
-    """What became of the videos of a folder, by their paths below it.
+    """Outcome of an extraction; videos are named by their paths in the folder.
 
     Attributes:
         written: Videos whose features were written now.
-        kept: Videos whose features were there already.
+        kept: Videos whose features existed.
         failed: Videos that could not be read, and why.
     """
 
@@ -63,22 +49,20 @@ def extract_videos(
     batch: int = BATCH,
     progress: Progress = silent,
 ) -> Extraction:
-    """Encode a video, or all videos below a folder, into one file `NAME.npy` a video.
+    """Encode a video, or all videos below a folder, into one `NAME.npy` each, [seconds, D].
 
-    Each holds float32 [seconds, D].
-
-    Files appear only when complete, so an interrupted call can be repeated: what is there is kept.
-    `extract.json` beside them says what they were made with.
+    Files appear only when complete, so an interrupted call can be repeated: complete files are
+    kept. `extract.json` beside them records the encoder.
 
     Args:
         source: A video, or a folder with videos at any depth (`SUFFIXES`).
-        target: Folder to write, with the folders of `source` in it.
+        target: Folder to write, with the same folders as `source`.
         encoder: From `open_encoder`, or any of that form.
-        batch: Clips encoded at a time.
-        progress: Told of the share of each video done.
+        batch: Clips per batch.
+        progress: Shows progress in videos.
 
     Raises:
-        ConfigError: Two videos of one name, features in `target` made otherwise; as
+        ConfigError: Two videos of one name, features of another encoder in `target`; as
             `extract_features`.
         DataError: No videos at all.
         RunError: `target` cannot be written.
@@ -86,9 +70,7 @@ def extract_videos(
     names = _videos(source)
     root = source if source.is_dir() else source.parent
     targets = {name: target / Path(name).with_suffix(".npy") for name in names}
-    _same_settings(
-        target, record(encoder), taken=[path for path in targets.values() if path.exists()]
-    )
+    _check_settings(target, record(encoder), [path for path in targets.values() if path.exists()])
     result = Extraction()
     with progress("videos", total=len(names)) as advance:
         for name, path in targets.items():
@@ -96,39 +78,36 @@ def extract_videos(
                 result.kept.append(name)
                 advance(1)
                 continue
-            done = _Share(advance, name)
+            share = _Share(advance, name)
             try:
                 info = probe(root / name)
-                done.total = info.seconds
-                vectors = encode_rows(info, range(info.seconds), encoder, batch, done)
+                share.seconds = info.seconds
+                vectors = encode_rows(info, range(info.seconds), encoder, batch, share)
             except DataError as problem:
                 result.failed[name] = str(problem)
             else:
-                _folder(path.parent)
+                _make_folder(path.parent)
                 buffer = io.BytesIO()
                 np.save(buffer, vectors)
                 write_bytes(path, buffer.getvalue())
                 result.written.append(name)
-            done.finish()
+            advance(1 - share.done, note=name)  # the rest of a failed video, and rounding
     return result
 
 
 class _Share:
-    """Turns seconds of one video into shares of it."""
+    """Reports seconds of one video as shares of it."""
 
     def __init__(self, advance: Advance, name: str) -> None:
-        self.advance, self.name, self.total, self.reported = advance, name, 1, 0.0
+        self.advance, self.name, self.seconds, self.done = advance, name, 1, 0.0
 
     def __call__(self, count: float = 1, *, note: str = "") -> None:  # noqa: ARG002
-        self.reported += count / self.total
-        self.advance(count / self.total, note=self.name)
-
-    def finish(self) -> None:
-        self.advance(1 - self.reported, note=self.name)  # what was left out, and the rounding
+        self.done += count / self.seconds
+        self.advance(count / self.seconds, note=self.name)
 
 
 def _videos(source: Path) -> list[str]:
-    """Paths of the videos below a folder, or the name of the one video, ascending."""
+    """Return the paths of the videos below a folder, ascending, or the name of the one video."""
     if not source.is_dir():
         if not source.exists():
             raise DataError(
@@ -155,16 +134,16 @@ def _videos(source: Path) -> list[str]:
     return names
 
 
-def _same_settings(target: Path, settings: dict[str, Any], *, taken: list[Path]) -> None:
-    """Write `extract.json`, or see that it says the same."""
+def _check_settings(target: Path, settings: dict[str, Any], existing: list[Path]) -> None:
+    """Write `extract.json`, or refuse one that says something else."""
     path = target / _SETTINGS
     if not path.exists():
-        if taken:
+        if existing:
             raise ConfigError(
-                f"{taken[0]}: is there, but {path}, which would say what it was made with, is not. "
-                "Choose another folder or move it away."
+                f"{existing[0]}: exists, but not {path}, which would say how it was made. Choose "
+                "another folder or move it away."
             )
-        _folder(target)
+        _make_folder(target)
         write_json(path, settings)
         return
     found = read_json(
@@ -179,7 +158,7 @@ def _same_settings(target: Path, settings: dict[str, Any], *, taken: list[Path])
             )
 
 
-def _folder(path: Path) -> None:
+def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -189,9 +168,7 @@ def _folder(path: Path) -> None:
 
 
 def _complete(path: Path) -> bool:
-    """Whether a file holds features of at least one second; a damaged one is made again."""
-    if not path.exists():
-        return False
+    """Return whether a file holds features of at least one second; a damaged one is remade."""
     try:
         vectors = load_npy(path)
     except DataError:

@@ -1,9 +1,7 @@
-"""Pictures of a video at given times, read with PyAV.
+"""Pictures of a video at given times, read with PyAV: upright, whole or cut to a square.
 
-They are what a viewer would see then: upright, whole or cut to a square.
-
-Frames are chosen by their presentation time, not by their number, so a variable frame rate needs no
-care. Second 0 is where the file's own clock starts.
+Frames are chosen by their presentation time, not by their number, so variable frame rates need no
+special handling. Second 0 is the start of the file's own clock.
 """
 
 from __future__ import annotations
@@ -30,13 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Sampling", "VideoInfo", "clips", "glance", "probe"]
 
-_ALLOWED_LOSS = 2.0, 0.01
-"""Most seconds, and most of the announced length, that a file which is not truncated may lack."""
-_LONGEST_FRAME = 3600.0
-"""Seconds; a longer gap between two frames is a fault of the timestamps."""
-_REACH = 10
-"""Rows; needed seconds that lie no further apart are decoded in one go."""
-_AGAIN = "Download or convert it again, or leave it out."
+_ALLOWED_LOSS = 2.0, 0.01  # seconds, and share of the announced length, that may be missing
+_LONGEST_FRAME = 3600.0  # seconds; a longer gap between two frames is a fault of the timestamps
+_REACH = 10  # requested seconds at most this far apart are decoded in one go
+_REMEDY = "Download or convert it again, or leave it out."
 
 Frame = TypeVar("Frame")
 
@@ -45,16 +40,19 @@ Frame = TypeVar("Frame")
 class Sampling:
     """How the clip of a second is made.
 
-    The clip of second s has `frames` frames, `rate` of them a second, in the middle of [s, s + 1).
-    With `rate` = `frames` it covers just this second; with a lower rate it reaches into its
-    neighbours. How the published features were sampled is not documented, save that they are one
-    vector a second of clips of 32 (or 16) frames.
+    The clip of second s has `frames` frames, `rate` per second, in the middle of [s, s + 1). With
+    `rate` = `frames` it covers exactly this second; with a lower rate it reaches into its
+    neighbours. The sampling of the published features is not documented, except that they have one
+    vector per second, of clips of 32 (or 16) frames.
 
     Attributes:
-        frames: Frames a clip; one for encoders of pictures, which see the middle of each second.
-        rate: Frames a second; without meaning where a clip has one frame.
+        frames: Frames per clip; one for image encoders, which see the middle of each second.
+        rate: Frames per second; without meaning for clips of one frame.
         size: Height and width in pixels: the short side is scaled to it, the long one cut about the
-            middle. None leaves pictures whole, at the size that they have, for clips of one frame.
+            middle. None, for clips of one frame, leaves pictures whole at their own size.
+
+    Raises:
+        ConfigError: A number is out of range.
     """
 
     frames: int = 32
@@ -62,30 +60,24 @@ class Sampling:
     size: int | None = 224
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigError: A number is out of range.
-        """
+        """Check the ranges."""
         if not 1 <= self.frames <= 256:
-            raise ConfigError(
-                f"{self.frames} frames a clip: expected a number from 1 to 256, such as 32."
-            )
-        if not 0.1 <= self.rate <= 1000:
-            raise ConfigError(
-                f"{self.rate} frames a second: expected a number from 0.1 to 1000, such as 32."
-            )
-        if self.size is None and self.frames > 1:
-            raise ConfigError(
-                f"{self.frames} frames a clip: they must be of one size; give one, such as 224."
-            )
-        if self.size is not None and not 16 <= self.size <= 1024:
-            raise ConfigError(
-                f"pictures of {self.size} pixels: expected a number from 16 to 1024, such as 224."
-            )
+            problem = f"{self.frames} frames a clip: expected a number from 1 to 256, such as 32."
+        elif not 0.1 <= self.rate <= 1000:
+            problem = f"{self.rate} frames a second: expected 0.1 to 1000, such as 32."
+        elif self.size is None and self.frames > 1:
+            problem = f"{self.frames} frames a clip: give them one size, such as 224."
+        elif self.size is not None and not 16 <= self.size <= 1024:
+            problem = f"pictures of {self.size} pixels: expected 16 to 1024, such as 224."
+        else:
+            return
+        raise ConfigError(problem)
 
     def times(self, second: int) -> list[float]:
-        """Seconds at which the `frames` pictures of a second's clip are taken, ascending."""
+        """Return the times, in seconds, of the pictures of a second's clip, ascending.
+
+        Picture i of F is taken at second + 1/2 + (i + 1/2 − F/2) / rate.
+        """
         return [
             second + 0.5 + (place + 0.5 - self.frames / 2) / self.rate
             for place in range(self.frames)
@@ -94,15 +86,15 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoInfo:
-    """What is known of a video before any of it is decoded.
+    """Properties of a video that are known before decoding.
 
     Attributes:
         path: The file.
-        origin: What the file's clock shows at second 0.
+        origin: Time of the file's clock at second 0.
         duration: Second at which the last frame ends.
         aspect: Width of a pixel over its height.
-        timed: Whether its packets bear times; without, frames are counted, and all is decoded from
-            the start.
+        timed: Whether its packets have times; otherwise frames are counted, and everything is
+            decoded from the start.
     """
 
     path: Path
@@ -113,7 +105,7 @@ class VideoInfo:
 
     @property
     def seconds(self) -> int:
-        """Number of seconds whose middle lies in the video, at least 1."""
+        """Number of seconds whose middle is within the video, at least 1."""
         return max(1, math.ceil(self.duration - 0.5))
 
 
@@ -122,8 +114,8 @@ def probe(path: Path) -> VideoInfo:
 
     Raises:
         ConfigError: PyAV is not installed.
-        DataError: The file is missing, no video, has no pictures, or ends long before the length
-            that it announces.
+        DataError: The file is missing, not a video, without pictures, or much shorter than
+            announced.
     """
     with _opened(path) as (container, stream):
         # FFmpeg counts microseconds here; PyAV says None where the format has no clock
@@ -145,16 +137,16 @@ def probe(path: Path) -> VideoInfo:
                 if counted and time - end > _LONGEST_FRAME:
                     raise DataError(
                         f"{path}: its timestamps jump from second {end - origin:.1f} to second "
-                        f"{time - origin:.1f}. {_AGAIN}"
+                        f"{time - origin:.1f}. {_REMEDY}"
                     )
                 end, counted = max(end, time + (length or step)), counted + 1
         if not counted:
-            raise DataError(f"{path}: its video stream is empty. {_AGAIN}")
+            raise DataError(f"{path}: its video stream is empty. {_REMEDY}")
         missing = announced - (max(reached, end) - origin)
         if missing > max(_ALLOWED_LOSS[0], _ALLOWED_LOSS[1] * announced):
             raise DataError(
                 f"{path}: is truncated: it ends at second {announced - missing:.1f}, but announces "
-                f"{announced:.1f} seconds. {_AGAIN}"
+                f"{announced:.1f} seconds. {_REMEDY}"
             )
         aspect = float(stream.sample_aspect_ratio or 1)
         return VideoInfo(
@@ -163,13 +155,11 @@ def probe(path: Path) -> VideoInfo:
 
 
 def glance(path: Path) -> VideoInfo:
-    """What a video says of itself, without reading through it.
-
-    That is enough to show pictures of it. Where it does not say how long it is, it is read through.
+    """Return what a video's header says, or `probe` it if that lacks the duration.
 
     Raises:
         ConfigError: PyAV is not installed.
-        DataError: The file is missing, no video, or has no pictures.
+        DataError: The file is missing, not a video, or without pictures.
     """
     with _opened(path) as (container, stream):
         if container.duration:
@@ -184,16 +174,16 @@ def glance(path: Path) -> VideoInfo:
 
 
 def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Iterator[Tensor]:
-    """The clips of some seconds of a video, one by one; only what they need is decoded and held.
+    """Yield the clips of some seconds of a video; only their frames are decoded and held.
 
     Args:
         video: From `probe`.
         seconds: Ascending, without repeats, below `video.seconds`.
-        sampling: How a clip is made. Where it begins before the video or ends behind it, the first
-            or last picture is repeated.
+        sampling: How a clip is made. Before the start and after the end of the video, the first or
+            last picture is repeated.
 
     Yields:
-        uint8 [3, frames, size, size], RGB; of other height and width where `size` is None.
+        uint8 [3, frames, size, size], RGB; of the video's height and width if `size` is None.
 
     Raises:
         DataError: The video cannot be decoded; the message names the second.
@@ -213,7 +203,7 @@ def clips(video: VideoInfo, seconds: Sequence[int], sampling: Sampling) -> Itera
                 yield torch.stack(pictures, dim=1)
                 missing -= 1
         if missing:
-            raise DataError(f"{video.path}: none of its pictures can be decoded. {_AGAIN}")
+            raise DataError(f"{video.path}: none of its pictures can be decoded. {_REMEDY}")
 
 
 def gather(
@@ -222,19 +212,15 @@ def gather(
     sampling: Sampling,
     picture: Callable[[Frame], Tensor],
 ) -> Iterator[list[Tensor]]:
-    """For each second what is shown at the times of its clip.
+    """Yield the `sampling.frames` pictures of each second's clip.
 
-    That is the last frame that has begun by then.
+    The picture at a time is the last frame that has begun by then.
 
     Args:
         frames: (time, frame), times ascending.
         seconds: Ascending.
         sampling: How a clip is made.
-        picture: Makes a picture of a frame; called once a frame, and only for frames that are
-            needed.
-
-    Yields:
-        `sampling.frames` pictures.
+        picture: Converts a frame; called at most once per frame, and only for frames in a clip.
     """
     waiting = deque((sampling.times(second), list[Tensor]()) for second in seconds)
     shown: Frame | None = None
@@ -263,14 +249,11 @@ def gather(
 
 
 def _frames(video: VideoInfo, start: float) -> Generator[tuple[float, VideoFrame], None, None]:
-    """(second, frame) of a video in the order of presentation.
-
-    They begin no later than with what is shown at `start`.
-    """
+    """Yield (second, frame) in the order of presentation, from the frame shown at `start`."""
     if start > 0 and video.timed:
         reader = _decoded(video, start)
         first = None
-        # a leap into the middle may fail where decoding from the start does not
+        # seeking may fail for files that can be decoded from the start
         with suppress(DataError):
             first = next(reader, None)
         if first is not None and first[0] <= start:
@@ -290,7 +273,7 @@ def _decoded(
         stream.thread_type = "AUTO"
         with _faults(video.path, lambda: f"cannot be decoded at second {max(place, 0):.1f}"):
             if start is not None:
-                # a second earlier: some formats seek by decoding time, which runs ahead
+                # one second earlier: some formats seek by decoding time, which runs ahead
                 ticks = (start - 1 + video.origin) / float(stream.time_base or Fraction(1))
                 container.seek(math.floor(ticks), stream=stream)
             for packet in container.demux(stream):
@@ -300,20 +283,20 @@ def _decoded(
                 for frame in packet.decode():
                     stamp = frame.dts if frame.pts is None else frame.pts
                     if video.timed and stamp is not None and frame.time_base is not None:
-                        # broken times that run backwards: shown at once
+                        # broken times that run backwards are shown at once
                         time = max(round(float(stamp * frame.time_base) - video.origin, 6), time)
                     else:
                         time = time + step if time > -math.inf else 0.0
                     if frame.is_corrupt:
                         raise DataError(
-                            f"{video.path}: is damaged at second {max(time, 0):.1f}. {_AGAIN}"
+                            f"{video.path}: is damaged at second {max(time, 0):.1f}. {_REMEDY}"
                         )
                     yield time, frame
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """A file and its first stream of moving pictures."""
+    """Open a file and its first video stream."""
     try:
         import av
         from av.stream import Disposition
@@ -327,8 +310,7 @@ def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     with _faults(
         path, lambda: "cannot be opened as a video; it is truncated, damaged or of another kind"
     ):
-        # absolute, so that a colon in the name is not taken for a protocol; tags may be in any
-        # encoding
+        # absolute: a colon in the name is not a protocol; tags may be in any encoding
         container = av.open(str(path.absolute()), metadata_errors="replace")
     with container:
         streams = [
@@ -352,18 +334,18 @@ def _faults(path: Path, what: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except FFmpegError as problem:
-        raise DataError(f"{path}: {what()} ({problem.strerror}). {_AGAIN}") from problem
+        raise DataError(f"{path}: {what()} ({problem.strerror}). {_REMEDY}") from problem
 
 
 def _step(stream: VideoStream) -> float:
-    """Seconds that a frame lasts, where the file does not say."""
+    """Return the seconds per frame, for files without times."""
     return 1 / float(stream.average_rate or stream.guessed_rate or 25)
 
 
 def _picture(frame: VideoFrame, size: int | None, video: VideoInfo) -> Tensor:
-    """A frame upright with square pixels, uint8 [3, H, W].
+    """Convert a frame to an upright picture with square pixels, uint8 [3, H, W].
 
-    It is whole, or its short side is scaled to `size` and the middle cut.
+    If `size` is given, the short side is scaled to it and the middle is cut.
     """
     shown_width, height = frame.width * video.aspect, frame.height
     width = max(1, round(shown_width))

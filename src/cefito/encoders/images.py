@@ -1,9 +1,9 @@
-"""Pictures into observations, by image models that others trained: CLIP's vision model and DINOv2.
+"""Pictures into observations, by pretrained image models: CLIP's vision model and DINOv2.
 
-To plan between two pictures, a run must have learned from observations of the same kind: extract
-the features of its videos with the same model (`cefito.encoders.video.open_encoder`: the vector of
-a second is that of the frame in its middle), prepare the data set with one second an observation,
-train, and give the pictures to `observations_from_images`.
+To plan between two pictures, a run must be trained on observations of the same kind: extract the
+features of its videos with the same model (`cefito.encoders.video.open_encoder`; the vector of a
+second is encoded from its middle frame), prepare the data set with one second per observation,
+train, and pass the pictures to `observations_from_images`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from cefito.encoders.preparation import Preparation
 from cefito.encoders.pretrained import (
-    choose,
     find_pretrained,
-    kind_of,
     load_weights,
     missing_package,
     weights_digest,
@@ -54,36 +52,38 @@ IMAGE_LAYERS = {
     },
     "dinov2": {"pooled": "class token after the final norm"},
 }
-"""What can be read from each kind of model; the first is the default."""
+"""Layers of each kind of model; the first is the default."""
 
 _KINDS = {"clip": "clip", "clip_vision_model": "clip", "dinov2": "dinov2"}
+_ARCHITECTURES = {
+    ("clip", "projected"): "CLIPVisionModelWithProjection",
+    ("clip", "pooled"): "CLIPVisionModel",
+    ("dinov2", "pooled"): "Dinov2Model",
+}
 
 
 class ImageEncoder(Protocol):
     """Turns pictures into vectors."""
 
     def encode(self, images: Tensor) -> NDArray[np.float32]:
-        """Vectors [B, D] of pictures [B, 3, H, W], RGB from 0 to 1, of any size."""
+        """Return vectors [B, D] of pictures [B, 3, H, W], RGB from 0 to 1, of any size."""
 
     def describe(self) -> dict[str, Any]:
-        """What decides the vectors: model, revision, layer, preparation; plain values for JSON."""
+        """Return all that determines the vectors, as plain values for JSON."""
 
 
 class PretrainedImages:
-    """CLIP's vision model or DINOv2, from a folder or the hub.
-
-    It is loaded when the first picture is encoded.
+    """CLIP's vision model or DINOv2, loaded when the first picture is encoded.
 
     Args:
         model: "clip", "dinov2", a folder as save_pretrained writes it, or a name on the hub.
         layer: One of `IMAGE_LAYERS` of the model's kind; the first by default.
         revision: Branch, tag or commit on the hub.
-        batch_size: Pictures encoded at once; changes the vectors by float rounding only.
+        batch_size: Pictures per batch; changes the vectors by float rounding only.
         device: A torch device.
 
     Raises:
-        ConfigError: No such model, a model of another kind, an unknown layer, no description of how
-            pictures are prepared.
+        ConfigError: As `find_pretrained`, or the model does not describe its preparation.
     """
 
     def __init__(
@@ -95,80 +95,60 @@ class PretrainedImages:
         batch_size: int = 32,
         device: torch.device | str = "cpu",
     ) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch size {batch_size}: expected a positive number of pictures.")
-        self.pretrained = find_pretrained(model, known=IMAGE_MODELS, revision=revision)
-        self.kind = kind_of(self.pretrained, _KINDS, "an image encoder")
-        self.layer = choose(
-            layer, list(IMAGE_LAYERS[self.kind]), what="layer", place=self.pretrained.place
+        self.pretrained = find_pretrained(
+            model,
+            models=IMAGE_MODELS,
+            kinds=_KINDS,
+            layers=IMAGE_LAYERS,
+            layer=layer,
+            revision=revision,
         )
         self.preparation = Preparation.read(self.pretrained.folder)
         self.batch_size, self.device = batch_size, str(device)
 
     def describe(self) -> dict[str, Any]:
-        """Model, revision, digest of the weights, layer, and how pictures are prepared."""
-        how = self.preparation
-        sizes = {"resize": how.resize, "crop": how.crop}
+        """Return model, revision, digest of the weights, layer, and preparation."""
+        source, how = self.pretrained, self.preparation
         return {
-            "model": self.pretrained.name,
-            "revision": self.pretrained.revision,
+            "model": source.name,
+            "revision": source.revision,
             "weights": self._digest,
-            "layer": self.layer,
-            "layer_means": IMAGE_LAYERS[self.kind][self.layer],
-            **{
-                name: list(size) if isinstance(size, tuple) else size
-                for name, size in sizes.items()
-            },
+            "layer": source.layer,
+            "layer_means": IMAGE_LAYERS[source.kind][source.layer],
+            "resize": list(how.resize) if isinstance(how.resize, tuple) else how.resize,
+            "crop": None if how.crop is None else list(how.crop),
             "resampling": how.resampling,
             "mean": list(how.mean),
             "std": list(how.std),
         }
 
     def encode(self, images: Tensor) -> NDArray[np.float32]:
-        """Vectors [B, D] of pictures [B, 3, H, W], RGB from 0 to 1, of any size.
+        """Return vectors [B, D] of pictures [B, 3, H, W], RGB from 0 to 1, of any size.
 
         Raises:
             ConfigError: Transformers is missing, or the folder does not hold the whole model.
-            DataError: Not such pictures.
+            DataError: Values outside 0 to 1, or vectors that are not finite.
         """
         import torch
 
-        if (
-            images.ndim != 4
-            or images.shape[1] != 3
-            or 0 in images.shape[2:]
-            or not images.is_floating_point()
-        ):
-            raise DataError(
-                f"pictures: have shape {list(images.shape)} and type {images.dtype}; expected [B, "
-                "3, height, width] of floating-point numbers. Convert them."
-            )
         if images.numel() and not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
             raise DataError(
                 f"pictures: hold values from {float(images.min()):.4g} to "
                 f"{float(images.max()):.4g}; expected 0 to 1. Divide 8-bit values by 255."
             )
-        model = self._model
-        config = model.config
-        width = (
-            config.projection_dim
-            if (self.kind, self.layer) == ("clip", "projected")
-            else config.hidden_size
-        )
-        rows = [np.zeros((0, width), np.float32)]
+        model, layer = self._model, self.pretrained.layer
+        width = "projection_dim" if layer == "projected" else "hidden_size"
+        rows = [np.zeros((0, getattr(model.config, width)), np.float32)]
         with torch.inference_mode():
             for batch in images.split(self.batch_size) if len(images) else ():
-                output = model(
-                    pixel_values=self.preparation.apply(batch.to(self.device, torch.float32))
-                )
-                vectors = output.image_embeds if self.layer == "projected" else output.pooler_output
-                rows.append(vectors.float().cpu().numpy())
+                pixels = self.preparation.apply(batch.to(self.device, torch.float32))
+                output = model(pixel_values=pixels)
+                vectors = output.image_embeds if layer == "projected" else output.pooler_output
+                rows.append(vectors.float().cpu().numpy())  # [B, D]
         found = np.concatenate(rows)
-        return (
+        if len(images):
             check_array(found, shape=found.shape, place=self.pretrained.place, rows="picture")
-            if len(images)
-            else found
-        )
+        return found
 
     @cached_property
     def _digest(self) -> str:
@@ -176,23 +156,17 @@ class PretrainedImages:
 
     @cached_property
     def _model(self) -> Any:
-        architecture = (
-            "Dinov2Model"
-            if self.kind == "dinov2"
-            else (
-                "CLIPVisionModelWithProjection" if self.layer == "projected" else "CLIPVisionModel"
-            )
-        )
+        architecture = _ARCHITECTURES[self.pretrained.kind, self.pretrained.layer]
         return load_weights(architecture, self.pretrained, device=self.device)
 
 
 def load_image(path: Path | str) -> Tensor:
-    """Read a picture as [3, H, W], RGB from 0 to 1, turned upright as its EXIF orientation says.
+    """Read a picture as [3, H, W], RGB from 0 to 1, turned upright by its EXIF orientation.
 
     Raises:
         ConfigError: Pillow is missing.
-        DataError: Missing, truncated, not a picture, too large (Pillow's bound on pixels), or of
-            more than 8 bits a channel.
+        DataError: Missing, truncated, not a picture, larger than Pillow's limit, or of more than 8
+            bits a channel.
     """
     import torch
 
@@ -203,7 +177,7 @@ def load_image(path: Path | str) -> Tensor:
     path = Path(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of tags beside the picture that cannot be read
+            warnings.simplefilter("ignore")  # of unreadable tags beside the picture
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as opened:
                 if opened.mode.startswith(("I", "F")):
@@ -221,7 +195,7 @@ def load_image(path: Path | str) -> Tensor:
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as problem:
         raise DataError(f"{path}: is too large ({problem}). Make it smaller.") from problem
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as problem:
-        # a SyntaxError is Pillow's, of broken PNGs
+        # Pillow raises SyntaxError for broken PNGs
         raise DataError(
             f"{path}: cannot be read as a picture ({problem}). Make or copy it again."
         ) from problem
@@ -229,11 +203,10 @@ def load_image(path: Path | str) -> Tensor:
 
 
 def encode_pictures(paths: Sequence[Path | str], encoder: ImageEncoder) -> NDArray[np.float32]:
-    """Vectors of pictures in files, which may differ in size, [N, D].
+    """Return the vectors [N, D] of picture files, which may differ in size.
 
     Raises:
         DataError: A picture cannot be read; the message names it.
-        ValueError: No paths.
     """
     return np.concatenate([encoder.encode(load_image(path).unsqueeze(0)) for path in paths])
 
@@ -246,18 +219,18 @@ def observations_from_images(
     size: int | None = None,
     made_with: Mapping[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The two observations between which to plan, from two pictures in files.
+    """Encode two picture files as the observations between which to plan.
 
-    Where an observation of the data set is several seconds, one behind the other, a picture stands
-    for each of them, as if nothing moved.
+    If an observation of the data set spans several seconds, the picture's vector is repeated for
+    each, as if nothing moved.
 
     Args:
         initial: Picture of the scene before the first step.
         goal: Picture of the scene after the last step.
-        encoder: The one that the run's data set was made with.
-        size: E, numbers in an observation of the run; by default those of one vector.
-        made_with: What the features of the run's data set were made with, as `extract.json` beside
-            them says; its weights and layer must be the encoder's.
+        encoder: The encoder of the run's data set.
+        size: E, features of an observation of the run; by default the size of one vector.
+        made_with: The content of `extract.json` beside the features of the run's data set; its
+            weights and layer must be the encoder's.
 
     Returns:
         `initial` and `goal`, float32 [E].
@@ -268,9 +241,21 @@ def observations_from_images(
         DataError: A picture cannot be read; the message names it.
     """
     described = encoder.describe()
-    if made_with is not None:
-        _check_made_with(made_with, described)
-    vectors = encode_pictures([initial, goal], encoder)
+    # names are not compared: a local copy of a hub's model has another one
+    if made_with is not None and any(
+        made_with.get(name) != described.get(name) for name in ("weights", "layer")
+    ):
+        trained, given = (
+            f"{record.get('model', record.get('encoder'))} (layer {record.get('layer')}, weights "
+            f"{str(record.get('weights'))[:12]})"
+            for record in (made_with, described)
+        )
+        raise ConfigError(
+            f"the run was trained on features of {trained}, the pictures would be encoded by "
+            f"{given}. Give the same model, or extract features with this one and train on them.",
+            setting="encoder",
+        )
+    vectors = encode_pictures([initial, goal], encoder)  # [2, D]
     width = vectors.shape[1]
     size = width if size is None else size
     if size % width or size // width % 2 == 0:
@@ -283,21 +268,3 @@ def observations_from_images(
         )
     first, second = np.tile(vectors, size // width)
     return first, second
-
-
-def _check_made_with(made_with: Mapping[str, Any], described: Mapping[str, Any]) -> None:
-    """Refuse an encoder of other weights or another layer.
-
-    Names are not compared: a model may lie in a folder here and have come from the hub there.
-    """
-    if any(made_with.get(name) != described.get(name) for name in ("weights", "layer")):
-        learned, mine = (
-            f"{about.get('model', about.get('encoder'))} (layer {about.get('layer')}, weights "
-            f"{str(about.get('weights'))[:12]})"
-            for about in (made_with, described)
-        )
-        raise ConfigError(
-            f"the run learned from features of {learned}, the pictures would be encoded by {mine}. "
-            "Give the same model, or extract features with this one and train on them.",
-            setting="encoder",
-        )

@@ -1,9 +1,7 @@
-"""How an image model wants its pictures resized, cropped and normalised.
+"""Preparation of pictures for an image model: resizing, cropping, normalising.
 
-Its preprocessor_config.json says so; torch alone does it.
-
-The same is done to pictures of files and to frames of videos. What a picture becomes differs from
-Pillow's own resizing by its rounding to whole grey levels.
+A model's preprocessor_config.json describes it; torch alone does it, for picture files and video
+frames alike. Results differ from Pillow's own resizing by its rounding to whole grey levels.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _RESAMPLING = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 
 @dataclass(frozen=True)
 class Preparation:
-    """How a model wants its pictures.
+    """How a model's pictures are prepared.
 
     Attributes:
         resize: Pixels of the shorter side, or (height, width), or None to leave the size.
@@ -44,10 +42,10 @@ class Preparation:
 
     @classmethod
     def read(cls, folder: Path) -> Preparation:
-        """Read a folder's description (`PREPARATION_FILES`).
+        """Read the description in a model's folder (`PREPARATION_FILES`).
 
         Raises:
-            ConfigError: Missing, malformed, or asks for something that is not known here.
+            ConfigError: Missing, malformed, or with unsupported steps.
         """
         paths = [folder / name for name in PREPARATION_FILES]
         path = next((path for path in paths if path.exists()), paths[0])
@@ -55,14 +53,10 @@ class Preparation:
         try:
             value = value.get("image_processor", value)
             size, crop = value.get("size"), value.get("crop_size")
-            resampling = _RESAMPLING[value.get("resample", 3)]
             resize = None
             if value.get("do_resize", True):
-                resize = (
-                    int(size["shortest_edge"])
-                    if isinstance(size, dict) and "shortest_edge" in size
-                    else (size if isinstance(size, int) else _sides(size))
-                )
+                short = size.get("shortest_edge") if isinstance(size, dict) else size
+                resize = _sides(size) if short is None else int(short)
             plain = {"image_mean": (0, 0, 0), "image_std": (1, 1, 1)}
             known = value if value.get("do_normalize", True) else plain
             mean, std = (tuple(map(float, known[key])) for key in plain)
@@ -71,7 +65,7 @@ class Preparation:
             return cls(
                 resize=resize,
                 crop=_sides(crop) if value.get("do_center_crop", crop is not None) else None,
-                resampling=resampling,
+                resampling=_RESAMPLING[value.get("resample", 3)],
                 mean=mean,
                 std=std,
             )
@@ -82,20 +76,17 @@ class Preparation:
             ) from problem
 
     def apply(self, images: Tensor) -> Tensor:
-        """Resize, crop and normalise pictures [B, 3, H, W] from 0 to 1."""
+        """Resize, crop and normalise pictures [B, 3, H, W] from 0 to 1: (x − mean) / std."""
         import torch
 
-        if self.resize is not None:
-            size = (
-                self.resize
-                if isinstance(self.resize, tuple)
-                else _shorter_to(self.resize, *images.shape[-2:])
-            )
-            if size != tuple(images.shape[-2:]):
-                # clamped, because bicubic overshoots
-                images = torch.nn.functional.interpolate(
-                    images, size=size, mode=self.resampling, align_corners=False, antialias=True
-                ).clamp(0, 1)
+        size = self.resize
+        if isinstance(size, int):
+            size = _shorter_to(size, *images.shape[-2:])
+        if size is not None and size != tuple(images.shape[-2:]):
+            # clamped, because bicubic interpolation overshoots
+            images = torch.nn.functional.interpolate(
+                images, size=size, mode=self.resampling, align_corners=False, antialias=True
+            ).clamp(0, 1)
         if self.crop is not None:
             images = _centre(images, *self.crop)
         mean, std = (
@@ -110,22 +101,17 @@ def _sides(size: Any) -> tuple[int, int]:
 
 
 def _shorter_to(size: int, height: int, width: int) -> tuple[int, int]:
-    """Height and width of a picture whose shorter side becomes `size`.
-
-    The longer one is rounded down.
-    """
+    """Return height and width with the shorter side `size`, the longer one rounded down."""
     if height <= width:
         return size, int(size * width / height)
     return int(size * height / width), size
 
 
 def _centre(images: Tensor, height: int, width: int) -> Tensor:
-    """The middle of pictures, padded with black where they are smaller."""
+    """Cut the middle of pictures [B, 3, H, W]; smaller ones are padded with black."""
     from torch.nn.functional import pad
 
-    short = [max(0, height - images.shape[-2]), max(0, width - images.shape[-1])]
-    images = pad(
-        images, (short[1] // 2, short[1] - short[1] // 2, short[0] // 2, short[0] - short[0] // 2)
-    )
+    rows, columns = max(0, height - images.shape[-2]), max(0, width - images.shape[-1])
+    images = pad(images, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
     return images[..., top : top + height, left : left + width]

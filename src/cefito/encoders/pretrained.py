@@ -1,17 +1,15 @@
-"""Models that others trained, from a folder or the Hugging Face hub.
+"""Pretrained models from a folder or the Hugging Face hub, loaded completely or not at all.
 
-They are loaded whole or not at all.
-
-A model from the hub is a folder too, once its files are fetched; everything is loaded from folders.
-Weights are read from safetensors, or where a model has none from a torch file with `weights_only`;
-code of a model is never run.
+Models from the hub are fetched into a folder first; everything is loaded from folders. Weights are
+read from safetensors, or if a model has none from a torch file with `weights_only`; code of a model
+is never run.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +21,16 @@ from cefito.files import read_json, sha256
 __all__ = [
     "PREPARATION_FILES",
     "Pretrained",
-    "choose",
     "find_pretrained",
-    "kind_of",
     "load_weights",
     "missing_package",
     "quiet_transformers",
+    "short_reason",
     "weights_digest",
 ]
 
 PREPARATION_FILES = ("preprocessor_config.json", "processor_config.json")
-"""Files that say how pictures are prepared; the first that there is counts."""
+"""Files that describe how pictures are prepared; the first one found counts."""
 _SMALL = ("*.json", "*.txt", "*.model")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -41,127 +38,122 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model's files.
+    """The files of a model and the layer to read.
 
     Attributes:
         name: Name on the hub, or of the folder.
-        folder: Where the files lie.
+        folder: Folder of the files.
         revision: Commit on the hub, or "sha256:" and a digest of the files in a local folder: equal
             names and revisions mean equal vectors.
-        config: Content of its config.json.
+        kind: Kind of the model ("clip", "t5", "dinov2").
+        layer: Layer whose vectors are read.
     """
 
     name: str
     folder: Path
     revision: str
-    config: dict[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """Type of the model, as its config.json says ("clip", "t5", "dinov2")."""
-        return str(self.config.get("model_type"))
+    kind: str
+    layer: str
 
     @property
     def place(self) -> str:
-        """What messages call it: the folder of a local model, the name of one from the hub."""
+        """Its name in messages: the folder of a local model, the hub's name otherwise."""
         return str(self.folder) if self.revision.startswith("sha256:") else self.name
 
 
 def find_pretrained(
-    model: str | Path, *, known: dict[str, str], revision: str | None = None
+    model: str | Path,
+    *,
+    models: Mapping[str, str],
+    kinds: Mapping[str, str],
+    layers: Mapping[str, Mapping[str, str]],
+    layer: str | None = None,
+    revision: str | None = None,
 ) -> Pretrained:
     """Find a model's files, in a folder or on the hub.
 
-    From the hub they are fetched once; without a connection, those fetched before are taken.
+    Files of the hub are fetched once; without a connection, earlier fetched ones are used.
 
     Args:
-        model: A key of `known`, a folder, or a name on the hub ("openai/clip-vit-large-patch14").
-        known: Names on the hub by short name.
+        model: A key of `models`, a folder, or a name on the hub ("openai/clip-vit-large-patch14").
+        models: Names on the hub by short name.
+        kinds: Supported kinds by the `model_type` of config.json.
+        layers: Layers of each kind with their descriptions; the first is the default.
+        layer: The layer to read.
         revision: Branch, tag or commit on the hub; its main branch by default.
 
     Raises:
-        ConfigError: No such folder, no model in it, the hub cannot be reached or has no such model.
+        ConfigError: No such folder, no model in it, the hub cannot be reached or has no such model,
+            a model of another kind, or an unknown layer.
     """
-    name = known.get(str(model), str(model))
-    folder = Path(model).expanduser()
-    if str(model) not in known and folder.exists():
+    short, path = str(model), Path(model).expanduser()
+    name = models.get(short, short)
+    local = short not in models and path.exists()
+    if local:
         if revision is not None:
             raise ConfigError(
                 f"revision '{revision}': {model} is a folder, which has no revisions. Leave it "
                 "out.",
                 setting="revision",
             )
-        if not folder.is_dir():
-            raise ConfigError(
-                f"{model}: is a file. Give the folder of a model, as save_pretrained of "
-                "transformers writes it."
-            )
-        return Pretrained(
-            name=folder.resolve().name,
-            folder=folder,
-            revision=f"sha256:{_digest(folder)}",
-            config=_config(folder),
-        )
-    if not _HUB_NAME.fullmatch(name):
+        folder, name = path, path.resolve().name
+    elif _HUB_NAME.fullmatch(name):
+        folder = _fetch(name, revision, "" if short in models else "no such folder here, and it ")
+    else:
         raise ConfigError(
-            f"{model}: no such folder, and no name of a model. Give one of {', '.join(known)}, the "
-            "folder of a model, or its name on the Hugging Face hub (OWNER/MODEL)."
+            f"{model}: no such folder, and not a name of a model. Give one of {', '.join(models)}, "
+            "the folder of a model, or its name on the Hugging Face hub (OWNER/MODEL)."
         )
-    folder = _fetch(
-        name, revision, other="" if str(model) in known else "no such folder here, and it "
-    )
-    return Pretrained(name=name, folder=folder, revision=folder.name, config=_config(folder))
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    value = read_json(
+    config = read_json(
         folder / "config.json",
         "Give the folder of a model, as save_pretrained of transformers writes it.",
         ConfigError,
     )
-    if not isinstance(value, dict):
+    kind = str(config.get("model_type")) if isinstance(config, dict) else ""
+    place = str(folder) if local else name
+    if kind not in kinds:
         raise ConfigError(
-            f"{folder / 'config.json'}: is no model's configuration. Copy the model again."
+            f"{place}: is a model of type '{kind}'; expected one of "
+            f"{', '.join(dict.fromkeys(kinds.values()))}. Give another model."
         )
-    return value
+    choices = layers[kinds[kind]]
+    layer = next(iter(choices)) if layer is None else layer
+    if layer not in choices:
+        raise ConfigError(
+            f"layer '{layer}': {place} has {', '.join(choices)}. Choose one of these."
+        )
+    files = sorted(path for pattern in (*_SMALL, *_WEIGHTS) for path in folder.glob(pattern))
+    revision = f"sha256:{_digest(files)}" if local else folder.name
+    return Pretrained(name, folder, revision, kinds[kind], layer)
 
 
-def _digest(folder: Path) -> str:
-    """One hash over the files that decide a model's vectors."""
+def _digest(paths: Iterable[Path]) -> str:
+    """Return one hash over the names and contents of files."""
     digest = hashlib.sha256()
-    for path in sorted(path for pattern in (*_SMALL, *_WEIGHTS) for path in folder.glob(pattern)):
+    for path in paths:
         digest.update(f"{path.name} {sha256(path)}\n".encode())
     return digest.hexdigest()
 
 
 def weights_digest(folder: Path) -> str:
-    """One hash over what a picture's vector depends on.
+    """Return one hash over all that a picture's vector depends on: weights and preparation.
 
-    That is the weights and the description of how pictures are prepared.
-
-    Equal for a snapshot from the hub and a copy of it, whatever other files lie beside.
+    It is equal for a snapshot from the hub and a copy of it, whatever other files the folder has.
     """
-    digest = hashlib.sha256()
-    weights = next(
-        (found for found in (sorted(folder.glob(pattern)) for pattern in _WEIGHTS) if found), []
-    )
-    for path in (*(folder / name for name in PREPARATION_FILES), *weights):
-        if path.exists():
-            digest.update(f"{path.name} {sha256(path)}\n".encode())
-    return digest.hexdigest()
+    found = (sorted(folder.glob(pattern)) for pattern in _WEIGHTS)
+    weights = next((paths for paths in found if paths), [])
+    preparation = (folder / name for name in PREPARATION_FILES)
+    return _digest(path for path in (*preparation, *weights) if path.exists())
 
 
-def _fetch(name: str, revision: str | None, *, other: str) -> Path:
-    """Folder of a snapshot, named by its commit.
-
-    `other` is what else the message says of the name.
-    """
+def _fetch(name: str, revision: str | None, note: str) -> Path:
+    """Return the folder of a snapshot from the hub, which is named by its commit."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as problem:
         raise missing_package(problem) from problem
     try:
-        for weights in _WEIGHTS:  # the second only where there is none of the first
+        for weights in _WEIGHTS:  # torch files only if there are no safetensors
             folder = Path(
                 snapshot_download(
                     name,
@@ -172,20 +164,18 @@ def _fetch(name: str, revision: str | None, *, other: str) -> Path:
             )
             if any(folder.glob(weights)):
                 break
-    except Exception as problem:
-        # the client's own errors, those of its HTTP library, and of the disk
-        what = " ".join(str(problem).split())[:200]
+    except Exception as problem:  # of the client, its HTTP library, and the disk
         raise ConfigError(
-            f"{name}{'@' + revision if revision else ''}: {other}could not be fetched from the "
-            f"Hugging Face hub ({type(problem).__name__}: {what}). Where there is a connection, "
-            f"run: hf download {name} --local-dir FOLDER; then copy FOLDER here and give it in "
-            "place of the name."
+            f"{name}{'@' + revision if revision else ''}: {note}could not be fetched from the "
+            f"Hugging Face hub ({short_reason(problem)}). On a machine with a connection, "
+            f"run: hf download {name} --local-dir FOLDER; then copy FOLDER here and give it "
+            "instead of the name."
         ) from problem
     return folder
 
 
 def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> Any:
-    """Load a model of transformers in single precision, ready to encode.
+    """Load a model of transformers in single precision, in evaluation mode.
 
     Args:
         architecture: Name of its class.
@@ -193,8 +183,8 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
         device: A torch device.
 
     Raises:
-        ConfigError: Transformers is not installed; weights are missing or of other shapes,
-            truncated, or pickled.
+        ConfigError: Transformers is not installed; weights are missing, of other shapes, truncated,
+            or pickled.
     """
     try:
         import transformers
@@ -209,11 +199,10 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
                 weights_only=True,
                 output_loading_info=True,
             )
-        except Exception as problem:
-            # of transformers, safetensors, torch and pickle, of many types
+        except Exception as problem:  # of transformers, safetensors, torch and pickle
             raise ConfigError(
-                f"{pretrained.place}: no {architecture} could be loaded ({type(problem).__name__}: "
-                f"{' '.join(str(problem).split())[:200]}). Copy the model again."
+                f"{pretrained.place}: no {architecture} could be loaded "
+                f"({short_reason(problem)}). Copy the model again."
             ) from problem
     if report["missing_keys"]:
         names = sorted(report["missing_keys"])
@@ -221,16 +210,13 @@ def load_weights(architecture: str, pretrained: Pretrained, *, device: str) -> A
             f"{pretrained.place}: its weights lack {len(names)} tensors that {architecture} needs, "
             f"the first is {names[0]}. Give a folder that holds the whole model."
         )
-    # some are stored in half precision
+    # some models are stored in half precision
     return model.float().eval().requires_grad_(False).to(device)
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep transformers from writing reports and bars about loading.
-
-    What is wrong is raised instead.
-    """
+    """Keep transformers from writing reports and progress bars; errors are raised instead."""
     import transformers
 
     logging: Any = transformers.utils.logging
@@ -245,37 +231,13 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def kind_of(pretrained: Pretrained, kinds: dict[str, str], what: str) -> str:
-    """The kind of a model among those that are known, by the type that its config.json states.
-
-    Raises:
-        ConfigError: It is none of them.
-    """
-    if pretrained.kind not in kinds:
-        raise ConfigError(
-            f"{pretrained.place}: is a model of type '{pretrained.kind}'; {what} is one of "
-            f"{', '.join(dict.fromkeys(kinds.values()))}. Give another model."
-        )
-    return kinds[pretrained.kind]
-
-
-def choose(value: str | None, choices: Sequence[str], *, what: str, place: str) -> str:
-    """`value`, or the first choice where it is None.
-
-    Raises:
-        ConfigError: It is not one of the choices.
-    """
-    if value is None:
-        return choices[0]
-    if value not in choices:
-        raise ConfigError(
-            f"{what} '{value}': {place} has {', '.join(choices)}. Choose one of these."
-        )
-    return value
+def short_reason(problem: Exception) -> str:
+    """Return an error of a library in one short line."""
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
 
 
 def missing_package(problem: ImportError) -> ConfigError:
-    """The error that names the extra in which a package is."""
+    """Return the error that names the extra that contains a package."""
     package = problem.name or "transformers"
     return ConfigError(
         f"encoders need the package {package}, which is not installed or cannot be loaded "

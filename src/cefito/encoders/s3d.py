@@ -1,9 +1,8 @@
-"""S3D-G, the video network trained on HowTo100M with MIL-NCE.
+"""S3D-G, the video network of MIL-NCE (HowTo100M); its output is the benchmarks' observation.
 
-Its 512-d output is the benchmarks' observation of a second.
-
-Layers and names are those of the released checkpoint `s3d_howto100m.pth` (project
-antoine77340/S3D_HowTo100M, Apache-2.0), which `load_s3d` reads; its text network is left out.
+Layers and parameter names match the released checkpoint `s3d_howto100m.pth` (project
+antoine77340/S3D_HowTo100M, Apache-2.0), which `load_s3d` reads without its text network. Shapes in
+comments are [B, channels, F, H, W] for the usual clips [B, 3, 32, 224, 224].
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from cefito.files import sha256
 __all__ = ["S3D", "S3DEncoder", "load_s3d"]
 
 Triple = tuple[int, int, int]
-# Channels in, then those of the branches b0, b1 (a, b), b2 (a, b) and b3, from the shapes of the
-# checkpoint.
+# input channels, then output channels of the branches b0, b1 (a, b), b2 (a, b) and b3
 _MIXED = {
     "mixed_3b": (192, 64, 96, 128, 16, 32, 32),
     "mixed_3c": (256, 128, 128, 192, 32, 96, 64),
@@ -39,18 +37,14 @@ _MIXED = {
     "mixed_5b": (832, 256, 160, 320, 32, 128, 128),
     "mixed_5c": (832, 384, 192, 384, 48, 128, 128),
 }
-_WHERE = (
+_REMEDY = (
     "Fetch s3d_howto100m.pth (project antoine77340/S3D_HowTo100M) by 'cefito data download s3d "
     "FOLDER', give its path."
 )
-_SHOWN = 3  # names in an error
 
 
 class _Convolution(nn.Module):
-    """Convolution without bias, batch norm, ReLU.
-
-    A separable one is one over space and then one over time, each with its own.
-    """
+    """Convolution without bias, batch norm, ReLU; separable: first over space, then over time."""
 
     def __init__(
         self,
@@ -92,7 +86,7 @@ class _Gate(nn.Module):
 
 
 class _Mixed(nn.Module):
-    """Four branches side by side, each with a gate of its own."""
+    """Four gated branches, concatenated: 1³; 1³ → 3³; 1³ → 3³; max pool 3³ → 1³."""
 
     def __init__(
         self, inputs: int, b0: int, b1_a: int, b1_b: int, b2_a: int, b2_b: int, b3: int
@@ -121,7 +115,7 @@ class _Mixed(nn.Module):
 
 
 class S3D(nn.Module):
-    """The network; weights are random until some are loaded.
+    """The network, with random weights until others are loaded.
 
     Attributes:
         dim: Size of the output, 512.
@@ -140,51 +134,36 @@ class S3D(nn.Module):
         self.fc = nn.Linear(1024, self.dim)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Encode clips.
+        """Encode clips into the joint space of video and text.
 
         Args:
-            clips: RGB in [0, 1], [B, 3, F, H, W]; trained with F = 32 and H = W = 224; F, H and W
-                even.
+            clips: RGB in [0, 1], [B, 3, F, H, W] with even F, H and W.
 
         Returns:
-            Vectors of the joint space of video and text, [B, 512].
-
-        Raises:
-            ConfigError: Clips of another shape.
+            Vectors [B, 512].
         """
         embeddings: Tensor = self.fc(self.pooled(clips))
         return embeddings
 
     def pooled(self, clips: Tensor) -> Tensor:
-        """The mean over time and space before the last layer, [B, 1024].
-
-        Arguments as for `forward`.
-        """
-        if (
-            clips.ndim != 5
-            or clips.shape[1] != 3
-            or any(size < 2 or size % 2 for size in clips.shape[2:])
-        ):
-            raise ConfigError(
-                f"S3D was given clips of shape {list(clips.shape)}; expected [B, 3, F, H, W] with "
-                "even F, H and W, such as 32, 224 and 224."
-            )
-        x = self.conv1(_space_to_depth(clips))[:, :, 1:, 1:, 1:]
-        x = _max_pool(x, (1, 3, 3), (1, 2, 2))
-        x = self.gating(self.conv_2c(self.conv_2b(x)))
-        x = _max_pool(x, (1, 3, 3), (1, 2, 2))
+        """Return the mean over time and space before the last layer, [B, 1024]."""
+        x = _space_to_depth(clips)  # [B, 24, 16, 112, 112]
+        x = self.conv1(x)[:, :, 1:, 1:, 1:]  # [B, 64, 16, 112, 112]
+        x = _max_pool(x, (1, 3, 3), (1, 2, 2))  # [B, 64, 16, 56, 56]
+        x = self.gating(self.conv_2c(self.conv_2b(x)))  # [B, 192, 16, 56, 56]
+        x = _max_pool(x, (1, 3, 3), (1, 2, 2))  # [B, 192, 16, 28, 28]
         for name in _MIXED:
             if name == "mixed_4b":
-                x = _max_pool(x, (3, 3, 3), (2, 2, 2))
+                x = _max_pool(x, (3, 3, 3), (2, 2, 2))  # [B, 480, 8, 14, 14]
             elif name == "mixed_5b":
-                x = _max_pool(x, (2, 2, 2), (2, 2, 2))
+                x = _max_pool(x, (2, 2, 2), (2, 2, 2))  # [B, 832, 4, 7, 7]
             x = self.get_submodule(name)(x)
         averages: Tensor = x.mean(dim=(2, 3, 4))
         return averages
 
 
 class S3DEncoder:
-    """S3D with weights from a file, as an encoder of videos.
+    """S3D with weights from a file, as a video encoder.
 
     Args:
         weights: As for `load_s3d`.
@@ -200,10 +179,8 @@ class S3DEncoder:
         self, weights: Path, *, sampling: Sampling | None = None, device: torch.device | str = "cpu"
     ) -> None:
         self.sampling = sampling or Sampling()
-        for what, number in (
-            ("frames a clip", self.sampling.frames),
-            ("pixels", self.sampling.size),
-        ):
+        sizes = {"frames a clip": self.sampling.frames, "pixels": self.sampling.size}
+        for what, number in sizes.items():
             if number is None or number % 2:
                 raise ConfigError(
                     f"{number} {what}: S3D takes even numbers only, such as 32 frames of 224 "
@@ -214,20 +191,20 @@ class S3DEncoder:
         self._description = {"model": "s3d", "weights": sha256(weights)}
 
     def describe(self) -> dict[str, Any]:
-        """Name of the network and digest of its weights."""
+        """Return the name of the network and the digest of its weights."""
         return dict(self._description)
 
     def encode(self, clips: Tensor, /) -> NDArray[np.float32]:
-        """Vectors [B, 512] of clips [B, 3, F, H, W], RGB from 0 to 1."""
+        """Return vectors [B, 512] of clips [B, 3, F, H, W], RGB from 0 to 1."""
         with torch.inference_mode():
             vectors: NDArray[np.float32] = self.network(clips.to(self.device)).cpu().numpy()
         return vectors
 
 
 def _space_to_depth(clips: Tensor) -> Tensor:
-    """[B, 3, F, H, W] to [B, 24, F/2, H/2, W/2].
+    """Turn [B, 3, F, H, W] into [B, 24, F/2, H/2, W/2].
 
-    The channel counts time, height and width offset, then colour.
+    The new channel index runs over time, height and width offset, then colour.
     """
     batch, colours, frames, height, width = clips.shape
     cells = clips.reshape(batch, colours, frames // 2, 2, height // 2, 2, width // 2, 2)
@@ -237,10 +214,7 @@ def _space_to_depth(clips: Tensor) -> Tensor:
 
 
 def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
-    """Max pool in ceil mode over x padded with max(k − s, 0) zeros a dimension.
-
-    The smaller half of them stands in front.
-    """
+    """Max pool in ceil mode, padded with max(k − s, 0) zeros, the smaller half in front."""
     padding: list[int] = []
     # F.pad begins with the last dimension
     for size, step in zip(reversed(kernel), reversed(stride), strict=True):
@@ -250,7 +224,7 @@ def _max_pool(x: Tensor, kernel: Triple, stride: Triple) -> Tensor:
 
 
 def load_s3d(path: Path) -> S3D:
-    """The network with the released weights, in evaluation mode on the CPU.
+    """Load the network with the released weights, in evaluation mode on the CPU.
 
     Args:
         path: `s3d_howto100m.pth`, or any checkpoint of the same names and shapes; the text network
@@ -260,59 +234,47 @@ def load_s3d(path: Path) -> S3D:
         RunError: No such file, not a checkpoint, or names or shapes differ; nothing pickled in it
             is run.
     """
-    state = _read(path)
-    network = S3D()
-    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    shapes = {
-        name: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        for name, value in state.items()
-        if not str(name).startswith("text_module.")
-    }
-    faults = {
-        "lacks": [name for name in expected if name not in shapes],
-        "has in addition": [str(name) for name in shapes if name not in expected],
-        "has in another shape": [
-            f"{name} ({_shape(shapes[name])} instead of {_shape(expected[name])})"
-            for name in expected
-            if name in shapes and shapes[name] != expected[name]
-        ],
-    }
-    listed = "; ".join(f"it {verb} {_first(names)}" for verb, names in faults.items() if names)
-    if listed:
-        raise RunError(f"{path}: is not the S3D network: {listed}. {_WHERE}")
-    network.load_state_dict({name: state[name] for name in expected})
+    network, state = S3D(), _read(path)
+    state = {name: state[name] for name in state if not str(name).startswith("text_module.")}
+    expected = network.state_dict()
+    names = {**expected, **state}
+    wrong = [name for name in names if _shape(state, name) != _shape(expected, name)]
+    if wrong:
+        name = wrong[0]
+        raise RunError(
+            f"{path}: is not the S3D network: {len(wrong)} names or shapes differ, the first is "
+            f"{name} ({_shape(state, name)} instead of {_shape(expected, name)}). {_REMEDY}"
+        )
+    network.load_state_dict(state)
     return network.eval()
+
+
+def _shape(state: dict[str, Any], name: str) -> str:
+    if name not in state:
+        return "nothing"
+    value = state[name]
+    return str(list(value.shape)) if isinstance(value, Tensor) else type(value).__name__
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
-            # about pickle protocols; a file that matters is refused
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # of pickle protocols
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as problem:
-        raise RunError(f"{path}: no such file. {_WHERE}") from problem
+        raise RunError(f"{path}: no such file. {_REMEDY}") from problem
     except pickle.UnpicklingError as problem:
         raise RunError(
-            f"{path}: holds other objects than tensors, which are never loaded, or is no PyTorch "
-            f"checkpoint. {_WHERE}"
+            f"{path}: holds other objects than tensors, which are never loaded, or is not a "
+            f"PyTorch checkpoint. {_REMEDY}"
         ) from problem
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as problem:
         reason = str(problem).split("\n")[0]
         raise RunError(
-            f"{path}: cannot be read as a PyTorch checkpoint ({reason}). {_WHERE}"
+            f"{path}: cannot be read as a PyTorch checkpoint ({reason}). {_REMEDY}"
         ) from problem
     if not isinstance(state, dict):
         raise RunError(
-            f"{path}: holds a {type(state).__name__}; expected tensors by name. {_WHERE}"
+            f"{path}: holds a {type(state).__name__}; expected tensors by name. {_REMEDY}"
         )
     return state
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
-
-
-def _shape(shape: tuple[int, ...] | str) -> str:
-    return shape if isinstance(shape, str) else str(list(shape))

@@ -1,6 +1,4 @@
-"""Names of actions into vectors, by text encoders that others trained or from a file.
-
-The encoders are CLIP (the paper's) and Flan-T5.
+"""Text embeddings of action names, by pretrained encoders (CLIP, Flan-T5) or from a file.
 
 The paper gives the field frozen CLIP ViT-B/32 embeddings of action names (Sec. 3.2, Supp. B) and
 compares Flan-T5-base (its Tab. 4). The authors' released embeddings are the end-of-text state after
@@ -19,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.encoders.pretrained import (
-    choose,
     find_pretrained,
-    kind_of,
     load_weights,
     quiet_transformers,
+    short_reason,
 )
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy, load_tensors
@@ -43,9 +40,14 @@ LAYERS = {
         "mean": "mean of the encoder's last hidden states over all tokens, the end token among them"
     },
 }
-"""What can be read from each kind of model; the first is the default."""
+"""Layers of each kind of model; the first is the default."""
 
 _KINDS = {"clip": "clip", "clip_text_model": "clip", "t5": "t5"}
+_ARCHITECTURES = {
+    "mean": "T5EncoderModel",
+    "pooled": "CLIPTextModel",
+    "projected": "CLIPTextModelWithProjection",
+}
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "spiece.model")
 
 
@@ -53,33 +55,27 @@ class TextEncoder(Protocol):
     """Turns texts into vectors."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of N texts, [N, W]."""
+        """Return the vectors of N texts, [N, W]."""
 
     def describe(self) -> dict[str, Any]:
-        """What decides the vectors: model, revision, layer, prompt, normalisation.
-
-        They are plain values for JSON.
-        """
+        """Return all that determines the vectors, as plain values for JSON."""
 
 
 class PretrainedText:
-    """CLIP's text encoder or the encoder of a T5, from a folder or the hub.
-
-    The model is loaded when the first text is encoded.
+    """CLIP's text encoder or the encoder of a T5, loaded when the first text is encoded.
 
     Args:
         model: "clip", "t5", a folder as save_pretrained writes it, or a name on the hub.
         layer: One of `LAYERS` of the model's kind; the first by default.
-        prompt: What is encoded for a text; "{action}" stands for it.
+        prompt: Template of the encoded text, with "{action}" for the name.
         normalise: Divide every vector by its length.
         revision: Branch, tag or commit on the hub.
-        batch_size: Texts encoded at once; changes the vectors by float rounding only.
+        batch_size: Texts per batch; changes the vectors by float rounding only.
         device: A torch device.
-        progress: Told of the texts encoded.
+        progress: Shows progress in texts.
 
     Raises:
-        ConfigError: No such model, a model of another kind, an unknown layer, a prompt without
-            "{action}".
+        ConfigError: As `find_pretrained`, or a prompt without "{action}".
     """
 
     def __init__(
@@ -95,32 +91,29 @@ class PretrainedText:
         progress: Progress = silent,
     ) -> None:
         if "{action}" not in prompt:
-            raise ConfigError(
-                f"prompt '{prompt}': does not say where the action stands. Write {{action}} there."
-            )
+            raise ConfigError(f"prompt '{prompt}': write {{action}} in the place of the name.")
         if batch_size < 1:
             raise ConfigError(f"batch size {batch_size}: expected a positive number of texts.")
-        self.pretrained = find_pretrained(model, known=TEXT_MODELS, revision=revision)
-        self.kind = kind_of(self.pretrained, _KINDS, "a text encoder")
-        self.layer = choose(
-            layer, list(LAYERS[self.kind]), what="layer", place=self.pretrained.place
+        self.pretrained = find_pretrained(
+            model, models=TEXT_MODELS, kinds=_KINDS, layers=LAYERS, layer=layer, revision=revision
         )
         self.prompt, self.normalise = prompt, normalise
         self.batch_size, self.device, self.progress = batch_size, device, progress
 
     def describe(self) -> dict[str, Any]:
-        """Model, revision, layer (and what it is), prompt, normalisation."""
+        """Return model, revision, layer (and its meaning), prompt, normalisation."""
+        source = self.pretrained
         return {
-            "model": self.pretrained.name,
-            "revision": self.pretrained.revision,
-            "layer": self.layer,
-            "layer_means": LAYERS[self.kind][self.layer],
+            "model": source.name,
+            "revision": source.revision,
+            "layer": source.layer,
+            "layer_means": LAYERS[source.kind][source.layer],
             "prompt": self.prompt,
             "normalisation": "unit length" if self.normalise else "none",
         }
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of N texts, [N, W].
+        """Return the vectors of N texts, [N, W].
 
         Raises:
             ConfigError: Transformers is missing, or the folder does not hold the whole model.
@@ -138,42 +131,30 @@ class PretrainedText:
                 batch = prompts[first : first + self.batch_size]
                 ids, mask = (tensor.to(self.device) for tensor in self._tokens(batch))
                 output = model(input_ids=ids, attention_mask=mask)
-                if self.kind == "t5":
+                if self.pretrained.layer == "mean":
                     vectors = masked_mean(output.last_hidden_state, mask)
+                elif self.pretrained.layer == "projected":
+                    vectors = output.text_embeds
                 else:
-                    vectors = (
-                        output.text_embeds if self.layer == "projected" else output.pooler_output
-                    )
+                    vectors = output.pooler_output
                 if self.normalise:
                     vectors = torch.nn.functional.normalize(vectors, dim=-1)
-                rows.append(vectors.float().cpu().numpy())
+                rows.append(vectors.float().cpu().numpy())  # [B, W]
                 advance(len(batch))
         found = np.concatenate(rows)
-        return (
+        if len(texts):
             check_array(found, shape=found.shape, place=self.pretrained.place, rows="text")
-            if len(texts)
-            else found
-        )
+        return found
 
     @cached_property
     def _model(self) -> Any:
-        architecture = {
-            "mean": "T5EncoderModel",
-            "pooled": "CLIPTextModel",
-            "projected": "CLIPTextModelWithProjection",
-        }
-        return load_weights(architecture[self.layer], self.pretrained, device=self.device)
+        architecture = _ARCHITECTURES[self.pretrained.layer]
+        return load_weights(architecture, self.pretrained, device=self.device)
 
     @property
     def _width(self) -> int:
-        config = self._model.config
-        return int(
-            config.d_model
-            if self.kind == "t5"
-            else config.projection_dim
-            if self.layer == "projected"
-            else config.hidden_size
-        )
+        names = {"mean": "d_model", "projected": "projection_dim", "pooled": "hidden_size"}
+        return int(getattr(self._model.config, names[self.pretrained.layer]))
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -192,33 +173,31 @@ class PretrainedText:
                 )
             except Exception as problem:  # of transformers and tokenizers, of many types
                 raise ConfigError(
-                    f"{place}: its tokenizer could not be loaded ({type(problem).__name__}: "
-                    f"{' '.join(str(problem).split())[:200]}). Copy the model again."
+                    f"{place}: its tokenizer could not be loaded ({short_reason(problem)}). Copy "
+                    "the model again."
                 ) from problem
+        # a tokenizer of another model would give wrong vectors without an error
         known = self._model.get_input_embeddings().num_embeddings
-        if (
-            len(tokenizer) > known
-            or tokenizer.eos_token_id is None
-            or tokenizer.pad_token_id is None
-        ):
+        end = tokenizer.eos_token_id
+        if len(tokenizer) > known or end is None or tokenizer.pad_token_id is None:
             raise ConfigError(
-                f"{place}: its tokenizer ({len(tokenizer)} tokens) is not that of its model "
+                f"{place}: its tokenizer ({len(tokenizer)} tokens) does not belong to its model "
                 f"({known} tokens, with an end and a padding token). Copy the model again."
             )
-        ends = (2, tokenizer.eos_token_id)  # 2 stands for the highest id
-        if self.kind == "clip" and self._model.config.eos_token_id not in ends:
+        # old configurations say 2, which transformers reads as the highest id
+        if self.pretrained.kind == "clip" and self._model.config.eos_token_id not in (2, end):
             raise ConfigError(
                 f"{place}: its model reads its vector at token {self._model.config.eos_token_id}, "
-                f"but its tokenizer ends texts with {tokenizer.eos_token_id}. Copy the model again."
+                f"but its tokenizer ends texts with {end}. Copy the model again."
             )
         return tokenizer
 
     def _tokens(self, prompts: list[str]) -> tuple[Any, Any]:
-        """Ids and mask of a batch, [B, L]; no text is cut."""
+        """Return ids and mask of a batch, [B, L]; no text is cut."""
         import torch
 
         tokenizer = self._tokenizer
-        # T5 has none: its positions are relative
+        # None for T5, whose positions are relative
         limit = getattr(self._model.config, "max_position_embeddings", None)
         with quiet_transformers():  # which would warn of long texts
             lists = tokenizer(prompts, add_special_tokens=True, truncation=False)["input_ids"]
@@ -230,8 +209,8 @@ class PretrainedText:
                 )
             if tokenizer.eos_token_id not in ids:
                 raise ConfigError(
-                    f"{self.pretrained.place}: its tokenizer puts no end token behind a text, at "
-                    "which the model's vector is read. Copy the tokenizer of the model again."
+                    f"{self.pretrained.place}: its tokenizer adds no end token, at which the "
+                    "model's vector is read. Copy the tokenizer of the model again."
                 )
         length = max(map(len, lists))
         padded = torch.full((len(lists), length), tokenizer.pad_token_id, dtype=torch.long)
@@ -243,11 +222,8 @@ class PretrainedText:
 
 
 def masked_mean(states: Any, mask: Any) -> Any:
-    """Mean over the tokens that are no padding.
-
-    States [B, L, W] and mask [B, L] of ones and zeros give [B, W].
-    """
-    weights = mask.unsqueeze(-1).to(states.dtype)
+    """Return the mean [B, W] of states [B, L, W] over the tokens whose mask [B, L] is 1."""
+    weights = mask.unsqueeze(-1).to(states.dtype)  # [B, L, 1]
     return (states * weights).sum(dim=1) / weights.sum(dim=1)
 
 
@@ -257,7 +233,7 @@ def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
     Args:
         path: A .npy file, or a .safetensors file with the tensor `action_text` (or one tensor of
             any name).
-        actions: K, how many rows there must be.
+        actions: K, the required number of rows.
 
     Returns:
         [K, W] in single precision.
@@ -266,14 +242,12 @@ def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
         DataError: Missing, truncated, pickled, of another shape, or not finite.
     """
     path = Path(path)
-    remedy = "Give one row an action, in the order of the action ids."
+    remedy = "Give one row per action, in the order of the action ids."
     if path.suffix == ".npy":
         array = load_npy(path, remedy)
     else:
         tensors, _ = load_tensors(path, "np", remedy)
-        name = (
-            "action_text" if "action_text" in tensors or len(tensors) != 1 else next(iter(tensors))
-        )
+        name = next(iter(tensors)) if len(tensors) == 1 else "action_text"
         if name not in tensors:
             raise DataError(
                 f"{path}: has no tensor 'action_text' (found: "
@@ -285,6 +259,6 @@ def read_embeddings(path: Path | str, *, actions: int) -> NDArray[np.float32]:
             f"{path}: has shape {list(array.shape)}, but the data set has {actions} actions; each "
             f"takes one row of at least one number. {remedy}"
         )
-    with np.errstate(over="ignore"):  # what is too large for single precision is refused below
+    with np.errstate(over="ignore"):  # numbers too large for single precision are refused below
         single = array.astype(np.float32) if array.dtype.kind == "f" else array
     return check_array(single, shape=(actions, None), place=str(path))

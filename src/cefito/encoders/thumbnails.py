@@ -1,4 +1,4 @@
-"""Small pictures of moments of videos, for people to look at: JPEG of at most so many bytes."""
+"""Thumbnails of moments of videos: JPEG files of limited size."""
 
 from __future__ import annotations
 
@@ -14,28 +14,25 @@ from cefito.errors import ConfigError
 __all__ = ["SIDE", "thumbnail", "thumbnails"]
 
 SIDE = 160
-"""Pixels of a thumbnail's longer side at most."""
+"""Maximum pixels of a thumbnail's longer side."""
 _QUALITIES = (75, 60, 45, 30, 20)
 _SMALLEST = 16
-_MIDDLE = Sampling(frames=1, rate=1, size=None)  # whole pictures, in the middle of their seconds
+_MIDDLE = Sampling(frames=1, rate=1, size=None)  # whole frames, in the middle of their seconds
 
 
 def thumbnails(
     video: Path, times: Sequence[float], *, most: int, side: int = SIDE
 ) -> Iterator[tuple[float, bytes]]:
-    """A small picture of each moment of a video, in the order of time.
+    """Yield a time and its thumbnail for each moment of a video, in the order of time.
 
-    It is what encoders of pictures see of an observation there: the frame in the middle of the
-    second that the time is rounded to. Where the video has ended before, it is its last frame.
+    The picture is the one that image encoders see: the middle frame of the second to which the time
+    is rounded, or the last frame if the video has ended before.
 
     Args:
         video: The file.
         times: Seconds, not negative.
-        most: Bytes of a picture at most.
-        side: Pixels of its longer side at most.
-
-    Yields:
-        A time, and the JPEG of its picture.
+        most: Maximum bytes of a thumbnail.
+        side: Maximum pixels of its longer side.
 
     Raises:
         ConfigError: PyAV or Pillow is not installed.
@@ -44,20 +41,21 @@ def thumbnails(
     info = glance(video)
     last = info.seconds - 1
     rows = sorted({min(round(time), last) for time in times})
-    found: dict[int, bytes] = {}
-    for row, clip in zip(rows, clips(info, rows, _MIDDLE), strict=True):
-        found[row] = thumbnail(clip[:, 0], most=most, side=side)
+    found = {
+        row: thumbnail(clip[:, 0], most=most, side=side)
+        for row, clip in zip(rows, clips(info, rows, _MIDDLE), strict=True)
+    }
     for time in sorted(times):
         yield time, found[min(round(time), last)]
 
 
 def thumbnail(picture: Tensor, *, most: int, side: int = SIDE) -> bytes:
-    """A picture as a small JPEG: equal pictures give equal bytes.
+    """Encode a picture as a small JPEG; equal pictures give equal bytes.
 
     Args:
         picture: uint8 [3, H, W], RGB.
-        most: Bytes at most; quality, then size are lowered until it holds.
-        side: Pixels of the longer side at most.
+        most: Maximum bytes; the quality, then the size are lowered until it holds.
+        side: Maximum pixels of the longer side.
 
     Raises:
         ConfigError: Pillow is not installed.
@@ -66,7 +64,7 @@ def thumbnail(picture: Tensor, *, most: int, side: int = SIDE) -> bytes:
         from PIL import Image
     except ImportError as problem:
         raise ConfigError(
-            "small pictures need Pillow, which is not installed here. Run: pip install pillow"
+            "thumbnails need Pillow, which is not installed here. Run: pip install pillow"
         ) from problem
     whole = Image.fromarray(picture.permute(1, 2, 0).numpy())
     while True:

@@ -1,9 +1,7 @@
-"""Videos into observations: one vector a second, or those around a moment.
+"""Videos into observations: one vector per second, or the vectors around a moment.
 
-The published benchmarks use them so.
-
-A file is read as a stream: what is held at a time are the clips of one batch, however long the
-video is. Encoders of pictures are encoders of clips of one frame.
+A file is read as a stream: only the clips of one batch are held, however long the video is. Image
+encoders are encoders of clips of one frame.
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ __all__ = [
 ]
 
 BATCH = 4
-"""Clips encoded at a time by default."""
+"""Default clips per batch."""
 
-# what must be equal; not the name, for a model may lie in a folder here and be from the hub there
+# must be equal; names are not compared: a local copy of a hub's model has another one
 _DECIDING = ("weights", "layer", "frames", "rate", "size")
 
 
@@ -51,22 +49,20 @@ class VideoEncoder(Protocol):
         """How the clip of a second is made: number of frames, their rate, their size."""
 
     def encode(self, clips: Tensor, /) -> NDArray[np.float32]:
-        """Vectors [B, D] of clips [B, 3, F, H, W], float32 RGB from 0 to 1 on the CPU.
+        """Return vectors [B, D] of clips [B, 3, F, H, W], float32 RGB from 0 to 1 on the CPU.
 
         A row depends on its clip alone.
         """
 
     def describe(self) -> dict[str, Any]:
-        """What decides the vectors besides the sampling; plain values for JSON."""
+        """Return all that determines the vectors besides the sampling, as values for JSON."""
 
 
 class Pictures:
-    """An encoder of pictures as one of videos.
-
-    It sees the frame in the middle of each second, whole.
+    """An image encoder as a video encoder, which sees the whole middle frame of each second.
 
     Args:
-        images: Encoder of pictures.
+        images: The image encoder.
     """
 
     sampling = Sampling(frames=1, rate=1, size=None)
@@ -75,11 +71,11 @@ class Pictures:
         self.images = images
 
     def encode(self, clips: Tensor, /) -> NDArray[np.float32]:
-        """Vectors [B, D] of clips [B, 3, 1, H, W], RGB from 0 to 1."""
+        """Return vectors [B, D] of clips [B, 3, 1, H, W], RGB from 0 to 1."""
         return self.images.encode(clips.squeeze(2))
 
     def describe(self) -> dict[str, Any]:
-        """As the encoder of pictures."""
+        """Return the image encoder's description."""
         return self.images.describe()
 
 
@@ -94,32 +90,24 @@ def open_encoder(
     revision: str | None = None,
     device: torch.device | str = "cpu",
 ) -> VideoEncoder:
-    """A video encoder by its name.
+    """Open a video encoder by its name.
 
     Args:
-        name: "s3d", or an encoder of pictures: "clip", "dinov2", the folder of such a model, or its
-            name on the hub.
-        weights: File of the weights of s3d.
-        frames: Frames of a clip of s3d, 32 by default.
-        rate: Frames a second of a clip of s3d, as many as `frames` by default, so that it lasts a
-            second.
+        name: "s3d", or an image encoder: "clip", "dinov2", the folder of such a model, or its name
+            on the hub.
+        weights: Weights file of s3d.
+        frames: Frames per clip of s3d, 32 by default.
+        rate: Frames per second of a clip of s3d; by default `frames`, so that it lasts a second.
         size: Height and width of the pictures of s3d, 224 by default.
-        layer: Layer of a model of pictures (`cefito.encoders.images.IMAGE_LAYERS`).
+        layer: Layer of an image model (`cefito.encoders.images.IMAGE_LAYERS`).
         revision: Branch, tag or commit of a model on the hub.
         device: A torch device.
 
     Raises:
-        ConfigError: No such encoder, s3d without weights, a setting that belongs to another
-            encoder, numbers out of range; as `PretrainedImages`.
+        ConfigError: No such encoder, s3d without weights, a setting of another encoder, numbers out
+            of range; as `PretrainedImages`.
         RunError: As `load_s3d`.
     """
-    of_s3d = {"weights": weights, "frames": frames, "rate": rate, "size": size}
-    of_pictures = {"layer": layer, "revision": revision}
-    foreign = [
-        setting
-        for setting, value in (of_pictures if name == "s3d" else of_s3d).items()
-        if value is not None
-    ]
     if not (
         name == "s3d" or name in IMAGE_MODELS or "/" in name or Path(name).expanduser().exists()
     ):
@@ -127,47 +115,44 @@ def open_encoder(
             f"unknown encoder '{name}'; expected s3d, {', '.join(IMAGE_MODELS)}, the folder of a "
             "CLIP or DINOv2 model, or its name on the Hugging Face hub (OWNER/MODEL)."
         )
-    if foreign:
-        raise ConfigError(
-            f"{foreign[0]}: does not go with the encoder {name}, only with "
-            f"{'models of pictures' if name == 's3d' else 's3d'}. Leave it out.",
-            setting=foreign[0],
-        )
-    if name == "s3d":
-        from cefito.encoders.s3d import S3DEncoder
-
-        if weights is None:
+    of_s3d = {"weights": weights, "frames": frames, "rate": rate, "size": size}
+    of_images = {"layer": layer, "revision": revision}
+    others, owner = (of_images, "image models") if name == "s3d" else (of_s3d, "s3d")
+    for setting, value in others.items():
+        if value is not None:
             raise ConfigError(
-                "the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
-                "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d "
-                "FOLDER' and give its path.",
-                setting="weights",
+                f"{setting}: does not go with the encoder {name}, only with {owner}. Leave it out.",
+                setting=setting,
             )
-        frames = 32 if frames is None else frames
-        sampling = Sampling(
-            frames=frames, rate=frames if rate is None else rate, size=224 if size is None else size
+    if name != "s3d":
+        return Pictures(PretrainedImages(name, layer=layer, revision=revision, device=device))
+    from cefito.encoders.s3d import S3DEncoder
+
+    if weights is None:
+        raise ConfigError(
+            "the encoder s3d needs the file of its weights, s3d_howto100m.pth of the project "
+            "antoine77340/S3D_HowTo100M (Apache-2.0): fetch it by 'cefito data download s3d "
+            "FOLDER' and give its path.",
+            setting="weights",
         )
-        return S3DEncoder(weights, sampling=sampling, device=device)
-    return Pictures(PretrainedImages(name, layer=layer, revision=revision, device=str(device)))
+    frames = 32 if frames is None else frames
+    sampling = Sampling(
+        frames=frames, rate=frames if rate is None else rate, size=224 if size is None else size
+    )
+    return S3DEncoder(weights, sampling=sampling, device=device)
 
 
 def record(encoder: VideoEncoder) -> dict[str, Any]:
-    """What features are made with, as `extract.json` beside them says.
-
-    That is the encoder and its sampling, as read from JSON.
-    """
+    """Return the encoder and its sampling as `extract.json` records them."""
     sampling = encoder.sampling
-    value: dict[str, Any] = json.loads(
-        json.dumps(
-            {
-                **encoder.describe(),
-                "frames": sampling.frames,
-                "rate": float(sampling.rate),
-                "size": sampling.size,
-            }
-        )
-    )
-    return value
+    value = {
+        **encoder.describe(),
+        "frames": sampling.frames,
+        "rate": float(sampling.rate),
+        "size": sampling.size,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(value))  # as read from the file
+    return plain
 
 
 def extract_features(
@@ -184,17 +169,16 @@ def extract_features(
     Args:
         video: The file.
         encoder: From `open_encoder`, or any of that form.
-        at: Times in seconds, in any order: only the vectors of the seconds around each rounded time
-            are computed, for three the seconds round(t) − 1, round(t) and round(t) + 1; at a border
-            the last one is repeated. Halves round to the even second.
-        seconds: With `at`, how many seconds around each time, odd.
-        batch: Clips encoded at a time.
-        progress: Told of every second done.
+        at: Times in seconds, in any order, to encode only the seconds around each rounded time: for
+            three, round(t) − 1, round(t) and round(t) + 1; at a border the last one is repeated.
+            Halves round to the even second.
+        seconds: With `at`, the number of seconds around each time, odd.
+        batch: Clips per batch.
+        progress: Shows progress in seconds of the video.
 
     Returns:
-        float32 [seconds of the video, D], row s for the second that begins at s, as many rows as
-        seconds whose middle lies in the video (at least one); with `at`, float32 [len(at), seconds,
-        D].
+        float32 [S, D], row s for the second that begins at s, S as `VideoInfo.seconds`; with `at`,
+        float32 [len(at), seconds, D].
 
     Raises:
         ConfigError: A time outside the video, a batch below 1, an even number of seconds, PyAV not
@@ -202,8 +186,6 @@ def extract_features(
         DataError: The video is missing, truncated, damaged, or has no pictures; the encoder gives
             no finite vectors.
     """
-    if at is not None and not len(at):
-        raise ConfigError(f"{video}: no times were given at which to encode it; give at least one.")
     if seconds < 1 or seconds % 2 == 0:
         raise ConfigError(f"{seconds} seconds around a time: expected an odd number, such as 3.")
     info = probe(video)
@@ -231,42 +213,42 @@ def observations_from_video(
     batch: int = BATCH,
     progress: Progress = silent,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The two observations of a video between which to plan, as in the published benchmarks.
+    """Encode the two observations of a video between which to plan, as the benchmarks do.
 
-    Each is the vectors of the seconds around its moment, one behind the other, so E = seconds · D.
+    Each concatenates the vectors of the seconds around its moment, so E = seconds · D.
 
     Args:
         video: The file.
         start: Second at which the first step begins.
         end: Second at which the last step ends.
         encoder: From `open_encoder`, or any of that form.
-        seconds: Seconds in one observation, odd: as many as in those that the planner learned from.
-        made_with: What the features that the planner learned from were made with, the content of
-            their `extract.json`; the encoder must be the same.
-        batch: Clips encoded at a time.
-        progress: Told of every second done.
+        seconds: Seconds per observation, odd, as in the planner's training data.
+        made_with: The content of `extract.json` beside the features of the planner's training data;
+            the encoder must be the same.
+        batch: Clips per batch.
+        progress: Shows progress in seconds of the video.
 
     Returns:
         `initial` and `goal`, float32 [E].
 
     Raises:
-        ConfigError: As `extract_features`; `end` is not behind `start`; the planner learned from
+        ConfigError: As `extract_features`; `end` is not after `start`; the planner was trained with
             another encoder.
         DataError: As `extract_features`.
     """
     given = record(encoder)
-    learned = given if made_with is None else made_with
+    trained = given if made_with is None else made_with
     for name in _DECIDING:
-        if learned.get(name) != given.get(name):
+        if trained.get(name) != given.get(name):
             raise ConfigError(
                 f"{video}: would be encoded by {given.get('model')} with {name} = "
-                f"{given.get(name)}; the planner learned from features of {learned.get('model')} "
-                f"with {name} = {learned.get(name)}. Use the same encoder, or extract features "
+                f"{given.get(name)}; the planner was trained on features of {trained.get('model')} "
+                f"with {name} = {trained.get(name)}. Use the same encoder, or extract features "
                 "with this one and train on them."
             )
     if not start < end:
         raise ConfigError(
-            f"{video}: the end (second {end:g}) must lie behind the start (second {start:g})."
+            f"{video}: the end (second {end:g}) must be after the start (second {start:g})."
         )
     both = extract_features(
         video, encoder, at=(start, end), seconds=seconds, batch=batch, progress=progress
@@ -277,14 +259,7 @@ def observations_from_video(
 def encode_rows(
     info: VideoInfo, rows: Sequence[int], encoder: VideoEncoder, batch: int, advance: Advance
 ) -> NDArray[np.float32]:
-    """Vectors of some seconds of a video, float32 [len(rows), D].
-
-    Args:
-        info: From `probe`.
-        rows: Seconds, ascending.
-        encoder: What encodes them.
-        batch: Clips encoded at a time.
-        advance: Told of every second done.
+    """Return the vectors of some seconds of a video, ascending, float32 [len(rows), D].
 
     Raises:
         ConfigError: A batch below 1.
@@ -303,10 +278,10 @@ def encode_rows(
 
 
 def _around(info: VideoInfo, time: float, seconds: int) -> list[int]:
-    """The rows of the seconds around a time; beyond a border, the row at it."""
+    """Return the rows of the seconds around a time; beyond a border, the row at it."""
     if not (math.isfinite(time) and 0 <= time < info.duration + 1):
         raise ConfigError(
-            f"{info.path}: lasts {info.duration:.1f} seconds; second {time:g} does not lie in it."
+            f"{info.path}: lasts {info.duration:.1f} seconds; second {time:g} is outside it."
         )
     return [
         min(max(round(time) + offset - seconds // 2, 0), info.seconds - 1)
@@ -315,10 +290,7 @@ def _around(info: VideoInfo, time: float, seconds: int) -> list[int]:
 
 
 def _batches(single: Iterator[Tensor], size: int) -> Iterator[Tensor]:
-    """Clips stacked, up to `size` of them.
-
-    Where their pictures change in size, a new batch begins.
-    """
+    """Yield stacks of up to `size` clips; a change of picture size begins a new batch."""
     waiting: list[Tensor] = []
     for clip in single:
         if waiting and clip.shape != waiting[0].shape:
