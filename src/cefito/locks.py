@@ -1,7 +1,7 @@
-"""Who may write where: one process a folder, and temporary files that the dead leave behind.
+"""Locks on folders, one process each, and temporary files that a killed process may leave behind.
 
-Locks are those of the operating system (flock), so that they end with the process that holds them,
-however it ends. Where there are none (Windows) nothing is locked.
+Locks are the operating system's (flock), so that they end with their process, however it ends.
+Without them (Windows) nothing is locked.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _SUFFIX = ".tmp"
 
 @contextmanager
 def locked(folder: Path, what: str) -> Iterator[None]:
-    """Keep a folder for this process; a folder that is not there is made.
+    """Lock a folder for this process, and make it if missing.
 
-    Where the work inside fails before it has left anything, a folder that was made here is removed.
+    If the work inside fails before it writes anything, a folder made here is removed again.
 
     Args:
         folder: The folder.
-        what: What is done there, for the message to others.
+        what: The work, for the message to other processes.
 
     Raises:
-        RunError: Another process has it (the message says which, and since when), or it cannot be
+        RunError: Another process holds it (the message says which, and since when), or it cannot be
             made.
     """
     path = folder / LOCK_FILE
@@ -58,17 +58,13 @@ def locked(folder: Path, what: str) -> Iterator[None]:
             yield
         finally:
             if handle is not None:
-                path.unlink(missing_ok=True)  # before it is let go, see `_take`
+                path.unlink(missing_ok=True)  # before the lock is released, see `_take`
                 os.close(handle)
 
 
 @contextmanager
 def made_folders(folder: Path) -> Iterator[None]:
-    """Make a folder and those above it; where the work inside fails, remove those left empty.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """Make a folder and its parents; if the work inside fails, remove new ones left empty."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +79,7 @@ def made_folders(folder: Path) -> Iterator[None]:
 
 
 def _take(path: Path, what: str) -> int | None:
-    """Lock a file and write into it who holds it; None where locks are not to be had."""
+    """Lock a file and write into it who holds it; None if the system has no locks."""
     while fcntl is not None:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -104,7 +100,7 @@ def _take(path: Path, what: str) -> int | None:
             os.close(handle)
             path.unlink(missing_ok=True)
             return None
-        if _same(handle, path):  # else its last holder has just removed it
+        if _same(handle, path):  # otherwise its last holder has just removed it
             note = {"pid": os.getpid(), "host": socket.gethostname(), "what": what}
             note["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
             os.ftruncate(handle, 0)
@@ -115,7 +111,7 @@ def _take(path: Path, what: str) -> int | None:
 
 
 def _same(handle: int, path: Path) -> bool:
-    """Whether a path still leads to an opened file."""
+    """Return whether a path still leads to an opened file."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except OSError:
@@ -123,7 +119,7 @@ def _same(handle: int, path: Path) -> bool:
 
 
 def _holder(handle: int) -> str:
-    """Who holds a lock, as far as it has said."""
+    """Return who holds a lock, as its file says."""
     try:
         note = json.loads(os.pread(handle, 4096, 0))
         elsewhere = "" if note["host"] == socket.gethostname() else f" on {note['host']}"
@@ -133,20 +129,16 @@ def _holder(handle: int) -> str:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a file is no content: a lock, or something temporary."""
+    """Return whether a file is a lock or a temporary file."""
     return path.name == LOCK_FILE or (path.name.startswith(".") and path.name.endswith(_SUFFIX))
 
 
 @contextmanager
 def temporary_beside(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """A temporary file or folder beside a path, which is gone afterwards unless it was renamed.
+    """Yield a temporary file or folder beside a path, removed afterwards unless it was renamed.
 
-    It bears the path's name, so that what a killed process left is found and overwritten by the
-    next one that writes there. Access is what the process gives to all that it makes (umask).
-
-    Args:
-        path: What is to be written.
-        folder: Whether it is to be a folder.
+    Its name contains the path's, so that the next process that writes there finds and overwrites
+    what a killed one left. Access follows the umask.
 
     Raises:
         OSError: It cannot be made.
@@ -171,7 +163,7 @@ def temporary_beside(path: Path, *, folder: bool = False) -> Iterator[Path]:
 
 
 def _made(place: Path, folder: bool) -> int | None:
-    """Make a temporary file or folder and lock it; None where somebody is at work in it."""
+    """Make a temporary file or folder and lock it; None if another process works in it."""
     for _ in range(3):
         with suppress(FileExistsError):
             if folder:
@@ -186,13 +178,13 @@ def _made(place: Path, folder: bool) -> int | None:
                 return handle
             os.close(handle)
             continue
-        if fcntl is None or not _forsaken(place):
+        if fcntl is None or not _remove_abandoned(place):
             return None
     return None
 
 
-def _forsaken(place: Path) -> bool:
-    """Remove what nobody holds any more; whether that was so."""
+def _remove_abandoned(place: Path) -> bool:
+    """Remove a temporary file or folder that no process holds; return whether it did."""
     try:
         handle = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

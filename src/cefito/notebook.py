@@ -1,7 +1,7 @@
-"""How things show themselves in a notebook: HTML without scripts, in the colours of the notebook.
+"""HTML representations for notebooks: without scripts, in the notebook's colours, escaped.
 
-Styles stand on the elements themselves and take the text's colour, so that nothing leaks into the
-page and dark themes need nothing of their own. Everything is escaped.
+Inline styles inherit the text's colour, so that they do not leak into the page and work with dark
+themes.
 """
 
 from __future__ import annotations
@@ -13,20 +13,13 @@ from html import escape
 __all__ = ["MOST", "Folded", "card"]
 
 MOST = 50
-"""Lines of a table that are shown."""
+"""Maximum lines of a table."""
 _CELL = "padding:.15em .7em;text-align:left;vertical-align:top;color:inherit;background:transparent"
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A table that is folded away until it is asked for.
-
-    Attributes:
-        title: What stands on the fold.
-        heads: Heads of the columns.
-        rows: Its lines, of which the first `MOST` are shown.
-        open: Whether it is shown unfolded.
-    """
+    """A table that unfolds at a click on its title, showing at most `MOST` rows."""
 
     title: str
     heads: Sequence[str]
@@ -35,18 +28,12 @@ class Folded:
 
 
 def card(title: str, facts: Mapping[str, object], tables: Sequence[Folded] = ()) -> str:
-    """A thing as HTML: a title, facts and folded tables.
-
-    Args:
-        title: What it is.
-        facts: What is known of it.
-        tables: More, below the facts.
-    """
-    lines = [(name, value) for name, value in facts.items()]
+    """Return HTML of a title, facts by name, and folded tables."""
     return (
         '<div style="color:inherit;border:1px solid;border-color:rgba(128,128,128,.5);'
         'border-radius:.4em;padding:.5em .8em;max-width:60em;overflow-x:auto">'
-        f"<strong>{_text(title)}</strong>{_table((), lines)}{''.join(map(_folded, tables))}</div>"
+        f"<strong>{_text(title)}</strong>{_table((), list(facts.items()))}"
+        f"{''.join(map(_folded, tables))}</div>"
     )
 
 

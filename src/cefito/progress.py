@@ -1,7 +1,6 @@
-"""How long work tells how far it is.
+"""Progress of long work: a protocol that the library calls, and bars that implement it.
 
-The library calls, whoever shows it (a terminal, a page, nobody) implements. What is counted is
-windows unless the description says otherwise, in a training those of all epochs.
+The unit is windows unless the description says otherwise; in a training, windows of all epochs.
 """
 
 from __future__ import annotations
@@ -11,32 +10,30 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from typing import Any, Protocol
 
 __all__ = ["Advance", "Progress", "bar", "silent"]
 
 PLAIN_INTERVAL = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
-_NOTEBOOK_INTERVAL = 0.2  # seconds between two states of a bar in a notebook
+"""Seconds between two lines of progress without a terminal."""
+_NOTEBOOK_INTERVAL = 0.2  # seconds between two updates of a bar in a notebook
 
 
 class Advance(Protocol):
-    """Reports that work was done."""
+    """Reports completed work."""
 
     def __call__(self, count: float = 1, *, note: str = "") -> None:
-        """Add `count` to the work done; `note` (a loss.
-
-        Say) stands behind the bar until the next one.
-        """
+        """Add `count` to the completed work; show `note` (say, a loss) beside the bar."""
 
 
 class Progress(Protocol):
-    """Shows a work of `total` pieces while the context is open."""
+    """Shows the progress of some work of `total` units while the context is open."""
 
     def __call__(
         self, description: str, *, total: int | None = None
     ) -> AbstractContextManager[Advance]:
-        """Begin a work; its pieces are reported by the function that the context gives."""
+        """Begin some work; the context gives the function that reports its progress."""
 
 
 @contextmanager
@@ -50,13 +47,13 @@ def silent(description: str, *, total: int | None = None) -> Iterator[Advance]: 
 
 
 def bar(*, passing: bool = False) -> Progress:
-    """Shows each work on stderr, how far it has come, its rate and the time that remains.
+    """Return a progress display with rate and remaining time.
 
-    On a terminal and in a notebook it is a bar; elsewhere a line about every ten seconds and one at
-    the end.
+    It is a bar on a terminal and in a notebook, and else a line on stderr about every ten seconds
+    and at the end.
 
     Args:
-        passing: Leave nothing behind: the bar vanishes, and work of a few seconds writes no line.
+        passing: Leave no trace: the bar vanishes, and work of a few seconds writes no line.
     """
 
     def show(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
@@ -68,13 +65,11 @@ def bar(*, passing: bool = False) -> Progress:
 
 
 def _notebook() -> Any | None:
-    """What shows things in the notebook that this runs in; None where it runs in none."""
+    """Return `IPython.display` inside a notebook, else None."""
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     if getattr(shell, "kernel", None) is None:  # IPython in a terminal has a shell as well
         return None
-    from importlib import import_module
-
     return import_module("IPython.display")
 
 
@@ -115,14 +110,14 @@ def _bar(description: str, total: int | None, *, passing: bool) -> Iterator[Adva
 def _in_notebook(
     display: Any, description: str, total: int | None, *, passing: bool
 ) -> Iterator[Advance]:
-    """A bar that the browser draws, replaced now and then."""
+    """Show a bar drawn by the browser."""
     place = display.display(display.HTML(""), display_id=True)
 
     def draw(text: str, done: float) -> None:
         share = "" if total is None else f" value='{done:g}' max='{max(total, 1)}'"
         place.update(display.HTML(f"<progress{share}></progress> {html.escape(text)}"))
 
-    yield from _told(description, total, draw, every=_NOTEBOOK_INTERVAL, passing=False)
+    yield from _report(description, total, draw, every=_NOTEBOOK_INTERVAL, passing=False)
     if passing:
         place.update(display.HTML(""))
 
@@ -133,42 +128,42 @@ def _lines(description: str, total: int | None, *, passing: bool) -> Iterator[Ad
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
-    yield from _told(description, total, write, every=PLAIN_INTERVAL, passing=passing)
+    yield from _report(description, total, write, every=PLAIN_INTERVAL, passing=passing)
 
 
-def _told(
+def _report(
     description: str,
     total: int | None,
-    tell: Callable[[str, float], None],
+    write: Callable[[str, float], None],
     *,
     every: float,
     passing: bool,
 ) -> Iterator[Advance]:
-    """Tell in words how far a work has come, every so many seconds and at its end."""
-    started = said = time.monotonic()
+    """Call `write` with a line of text every so many seconds and at the end."""
+    started = written = time.monotonic()
     done, latest = 0.0, ""
 
-    def say() -> None:
+    def update() -> None:
         rate = done / max(time.monotonic() - started, 1e-9)
         parts = [f"{description}: {_count(done, total)}", _rate(rate)]
         if total is not None and 0 < done < total:
             parts.append(f"{_clock((total - done) / rate)} remaining")
-        tell(", ".join([*parts, latest] if latest else parts), done)
+        write(", ".join([*parts, latest] if latest else parts), done)
 
     def advance(count: float = 1, *, note: str = "") -> None:
-        nonlocal done, latest, said
+        nonlocal done, latest, written
         done, latest = done + count, note
-        if time.monotonic() - said >= every:
-            said = time.monotonic()
-            say()
+        if time.monotonic() - written >= every:
+            written = time.monotonic()
+            update()
 
     yield advance
-    if not passing or said > started:
-        say()
+    if not passing or written > started:
+        update()
 
 
 def _count(done: float, total: int | None) -> str:
-    """How much is done, of how much: pieces, or per cent of a few pieces done in part."""
+    """Return units done and in total, or per cent of a few units done in part."""
     whole = round(done)
     if total is not None and total < 10 and abs(done - whole) > 1e-6:
         return f"{100 * done / total:.0f} %"

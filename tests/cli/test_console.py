@@ -43,7 +43,7 @@ def test_the_old_handler_comes_back_after_an_error():
         signal.raise_signal(signal.SIGINT)
 
 
-def test_where_interrupts_are_ignored_they_stay_ignored():
+def test_ignored_interrupts_stay_ignored():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with console.stoppable("stopping") as stop:
         os.kill(os.getpid(), signal.SIGINT)

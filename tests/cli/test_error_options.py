@@ -1,4 +1,4 @@
-"""Errors of the library name settings and arguments; the command line adds its options."""
+"""Errors of the library name settings; the command line adds their options."""
 
 import ast
 import re
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from cefito.cli import build_app, main
+from cefito.cli import build_app
 from cefito.cli.error_options import with_option
 from cefito.errors import ConfigError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "cefito"
-LIBRARY = sorted(  # but for reports, which print the commands that repeat them
+LIBRARY = sorted(  # except reports, which print the commands that repeat them
     path
     for path in SOURCE.rglob("*.py")
     if not {"cli", "report"} & set(path.relative_to(SOURCE).parts)
 )
-# Calls of programs, which a user of the library understands as well.
+# Calls of programs, which users of the library understand as well.
 CALLS = ("cefito import-checkpoint ", "cefito plan RUN ", "hf download ")
 
 
@@ -58,13 +58,10 @@ def test_an_option_that_is_named_already_is_not_named_again():
     assert with_option(problem, build_app(), ["plan", "RUN"]) == str(problem)
 
 
-def test_the_error_is_one_line(tmp_path, capsys):
-    assert main(["embed", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "abacus"]) == 2
-    assert re.fullmatch(r"error: unknown device 'abacus'.*\n", capsys.readouterr().err)
-
-
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_the_library_names_no_option(path):
+    if "--" not in path.read_text(encoding="utf-8"):
+        return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     docstrings = {

@@ -1,4 +1,4 @@
-"""What all commands share: `python -m`, completion, `--verbose` and `--quiet`."""
+"""Features of all commands: `python -m`, completion, `--verbose` and `--quiet`."""
 
 import logging
 import subprocess
@@ -33,13 +33,6 @@ def test_completion_is_installed_for_the_shell_in_use(monkeypatch, tmp_path, cap
     main(["--install-completion", "--shell", "bash"])
     assert [path.name for path in tmp_path.rglob("*") if path.is_file() and "cefito" in path.name]
     capsys.readouterr()
-
-
-def test_help_names_the_volumes(capsys):
-    assert main(["--help"]) == 0
-    out = capsys.readouterr().out
-    assert "--verbose" in out
-    assert "--quiet" in out
 
 
 @pytest.mark.parametrize(

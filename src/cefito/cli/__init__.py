@@ -1,7 +1,7 @@
 """The command line: thin commands that parse, call one function of the library and print.
 
-Results go to stdout, talk to stderr. An error that a user can act on is one line on stderr and exit
-code 2.
+Results go to stdout, messages to stderr. An error that a user can act on is one line on stderr and
+exit code 2.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["build_app", "main"]
 
 TRACEBACK = "--traceback"
-"""Option of every command: show also where in the program an error came from."""
+"""Option of every command: with an error, also show the traceback."""
 
-# Every command by its name: where it lives and its line in `cefito --help`. A module is imported
-# only when its command is called, so that help is quick and does not load torch. Where
-# "module:name" is an App with subcommands, it must bear the name of the command; where it is a
-# function, that function is the command. New commands are added here only.
+# Every command by its name: its import path and its line in `cefito --help`. A module is imported
+# only when its command is called, so that help is quick and does not load torch. The imported
+# object is the command's function, or an App with subcommands and the command's name.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": (
         "cefito.cli.quickstart:quickstart",
@@ -53,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("cefito.cli.plan:plan", "Plan the actions between two observations."),
     "llm-prompt": (
         "cefito.cli.llm_prompt:llm_prompt",
-        "What a language model would be told, and how often it would be asked.",
+        "Show the prompt for a language model, and the number of requests.",
     ),
     "serve": (
         "cefito.cli.serve:serve",
@@ -110,9 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments without the program's name; those of the process by default.
 
     Returns:
-        The exit code: 0, what a command returned, 2 for a wrong call or an error that a user can
-        act on, 1 for one that only the machine or the program is to blame for, 130 when
-        interrupted, 128 and the signal's number when ended by one.
+        The exit code: 0 or the command's result; 2 for a wrong call or an error that a user can act
+        on, 1 for a fault of the machine or the program, 130 if interrupted, 141 if the reader of
+        stdout is gone, 128 plus the number of the signal that ended it.
     """
     from cefito.cli import console_errors
     from cefito.cli.verbosity import at_volume, split_volume
@@ -120,29 +119,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     console_errors.open_streams()
     kept = [part for part in given if part != TRACEBACK]
-    traced = len(kept) < len(given)
-    if any("\0" in part for part in kept):
-        return _fail("an argument holds a NUL character, which no name can have.", 2, None)
+    shows_traceback = len(kept) < len(given)
+    cause: BaseException | None = None
     try:
+        if any("\0" in part for part in kept):
+            raise CefitoError("an argument contains a NUL character, which no name can have.")
         with console_errors.ending_signals():
             kept, chosen = split_volume(kept)
             with at_volume(chosen):
                 return _run(kept)
     except KeyboardInterrupt as problem:
-        return _fail("interrupted", 130, problem if traced else None)
+        message, code, cause = "interrupted", 130, problem
     except console_errors.Ended as problem:
-        return _fail(f"ended by {problem.signal.name}", 128 + problem.signal, None)
-    except BrokenPipeError:
-        # the reader of stdout has gone, as with `| head`; nothing more can be said there
+        message, code = f"ended by {problem.signal.name}", 128 + problem.signal
+    except BrokenPipeError:  # the reader of stdout is gone, as with `| head`
         console_errors.silence_stdout()
         return 141
     except Exception as problem:
-        message, code = _explained(problem, kept)
-        return _fail(message, code, problem if traced else None)
+        (message, code), cause = _explain(problem, kept), problem
+    if shows_traceback and cause is not None:
+        console_errors.show_traceback(cause)
+    sys.stderr.write(f"error: {console_errors.printable(console_errors.one_line(message))}\n")
+    return code
 
 
 def _run(argv: list[str]) -> int:
-    """Call the command; its exit code."""
+    """Call the command and return its exit code."""
     from cefito.cli import console_errors
 
     result = build_app()(argv, exit_on_error=False, print_error=False)
@@ -156,25 +158,15 @@ def _run(argv: list[str]) -> int:
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
 
-def _explained(problem: Exception, argv: Sequence[str]) -> tuple[str, int]:
+def _explain(problem: Exception, argv: Sequence[str]) -> tuple[str, int]:
+    """Return the message and the exit code of an error."""
     from cyclopts import CycloptsError
 
     from cefito.cli import console_errors
+    from cefito.cli.error_options import with_option
 
     if isinstance(problem, CycloptsError):
         return f"{problem} (see --help)", 2
     if isinstance(problem, CefitoError):
-        from cefito.cli.error_options import with_option
-
         return with_option(problem, build_app(), argv), 2
-    return console_errors.explained(problem)
-
-
-def _fail(message: str, code: int, problem: BaseException | None) -> int:
-    """Say what is wrong, with where it came from if that was asked for."""
-    from cefito.cli import console_errors
-
-    if problem is not None:
-        console_errors.show_traceback(problem)
-    sys.stderr.write(f"error: {console_errors.printable(console_errors.one_line(message))}\n")
-    return code
+    return console_errors.explain(problem)

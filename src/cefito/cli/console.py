@@ -1,7 +1,4 @@
-"""What all commands print with: results to stdout, talk and progress to stderr.
-
-Where there is no terminal, lines are plain.
-"""
+"""Printing of all commands: results to stdout, messages and progress to stderr."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ __all__ = [
 
 
 def talk(message: str, *, urgent: bool = False) -> None:
-    """Write a line to stderr; under `--quiet` only what is urgent."""
+    """Write a message to stderr; under `--quiet` only if it is urgent."""
     if volume() is Volume.QUIET and not urgent:
         return
     sys.stderr.write(printable(message) + "\n")
@@ -49,9 +46,10 @@ def wrote(target: Path, dataset: PreparedDataset) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as JSON to stdout; NaN and infinity are refused with a ValueError.
+    """Write a value as JSON to stdout, in ASCII unless the console is of UTF-8.
 
-    Letters stand as they are where the console is of UTF-8, else as JSON's escapes.
+    Raises:
+        ValueError: It contains NaN or infinity.
     """
     letters = (sys.stdout.encoding or "").lower().replace("_", "-") in ("utf-8", "utf8")
     text = json.dumps(value, indent=1, ensure_ascii=not letters, allow_nan=False)
@@ -59,54 +57,40 @@ def print_json(value: Any) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table to stdout, never cut.
-
-    On a terminal it is framed; elsewhere its columns are aligned, two spaces apart.
+    """Write a table to stdout, never cut: framed on a terminal, else aligned plain columns.
 
     Args:
         title: Line above it; empty for none.
         columns: Heads of the columns.
-        rows: Cells, each row as long as `columns`; numbers stand to the right, None is an empty
-            cell.
-
-    Raises:
-        ValueError: A row is longer or shorter than `columns`.
+        rows: Cells, each row as long as `columns`; columns of numbers are aligned to the right, and
+            None is an empty cell.
     """
-    if any(len(row) != len(columns) for row in rows):
-        raise ValueError(f"table '{title}': a row does not have {len(columns)} cells")
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
-        bool(rows)
-        and all(isinstance(row[place], int | float) or row[place] is None for row in rows)
-        for place in range(len(columns))
+        bool(rows) and all(value is None or isinstance(value, int | float) for value in column)
+        for column in (zip(*rows, strict=True) if rows else [()] * len(columns))
     ]
     if sys.stdout.isatty():
-        _framed(title, columns, cells, right)
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        framed = Table(title=Text(printable(title)) if title else None, title_justify="left")
+        for column, side in zip(columns, right, strict=True):
+            framed.add_column(Text(column), justify="right" if side else "left")
+        for row in cells:
+            framed.add_row(*(Text(cell) for cell in row))
+        Console(file=sys.stdout).print(framed)
         return
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     lines = [printable(title)] if title else []
-    for row in (columns, *cells):
+    for line in (columns, *cells):
         padded = [
             cell.rjust(width) if side else cell.ljust(width)
-            for cell, width, side in zip(row, widths, right, strict=True)
+            for cell, width, side in zip(line, widths, right, strict=True)
         ]
         lines.append("  ".join(padded).rstrip())
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _framed(
-    title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]
-) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    framed = Table(title=Text(printable(title)) if title else None, title_justify="left")
-    for column, side in zip(columns, right, strict=True):
-        framed.add_column(Text(column), justify="right" if side else "left")
-    for row in cells:
-        framed.add_row(*(Text(cell) for cell in row))
-    Console(file=sys.stdout).print(framed)
 
 
 def _cell(value: object) -> str:
@@ -121,45 +105,26 @@ def _cell(value: object) -> str:
     return printable(str(value)).replace("\n", "\\n")
 
 
-@contextmanager
-def progress(description: str, *, total: int | None = None) -> Iterator[Advance]:
-    """Show on stderr how far a work of `total` pieces has come, its rate and the time that remains.
-
-    This is the `cefito.progress.Progress` of the command line. On a terminal it is a bar; elsewhere
-    a line about every ten seconds and one at the end.
-
-    Args:
-        description: What is being done.
-        total: Number of pieces, None where it is not known.
-
-    Yields:
-        A function to call when pieces are done.
-    """
-    with _shown(description, total, passing=False) as advance:
-        yield advance
+def progress(description: str, *, total: int | None = None) -> AbstractContextManager[Advance]:
+    """Show the progress of a work on stderr; a `cefito.progress.Progress`."""
+    return _show(description, total, passing=False)
 
 
-@contextmanager
-def passing_progress(description: str, *, total: int | None = None) -> Iterator[Advance]:
-    """Like `progress`, but nothing is left of it.
-
-    The bar vanishes, and work of a few seconds writes no line at all.
-    """
-    with _shown(description, total, passing=True) as advance:
-        yield advance
-
-
-def _shown(
-    description: str, total: int | None, *, passing: bool
+def passing_progress(
+    description: str, *, total: int | None = None
 ) -> AbstractContextManager[Advance]:
-    if volume() is Volume.QUIET:
-        return silent(printable(description), total=total)
-    return bar(passing=passing)(printable(description), total=total)
+    """Like `progress`, but without a trace: the bar vanishes, and short work writes no line."""
+    return _show(description, total, passing=True)
+
+
+def _show(description: str, total: int | None, *, passing: bool) -> AbstractContextManager[Advance]:
+    shown = silent if volume() is Volume.QUIET else bar(passing=passing)
+    return shown(printable(description), total=total)
 
 
 @contextmanager
 def log_warnings() -> Iterator[None]:
-    """Show the library's warnings as lines on stderr, under `--verbose` what it does as well."""
+    """Show the library's warnings on stderr, and its information under `--verbose`."""
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -181,15 +146,12 @@ def log_warnings() -> Iterator[None]:
 
 @contextmanager
 def stoppable(message: str) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C ask the work inside to stop, and a second one interrupt it as usual.
+    """Yield a function that returns True after the first Ctrl-C; a second one interrupts.
 
-    Outside the main thread, and where interrupts are ignored, all stays as it is.
+    Nothing changes outside the main thread, and if interrupts are ignored.
 
     Args:
-        message: Said on stderr at the first one.
-
-    Yields:
-        A function that says whether the work was asked to stop.
+        message: Written to stderr at the first Ctrl-C.
     """
     asked = threading.Event()
     old = signal.getsignal(signal.SIGINT)
@@ -197,7 +159,7 @@ def stoppable(message: str) -> Iterator[Callable[[], bool]]:
     def ask(number: int, frame: object) -> None:  # noqa: ARG001
         asked.set()
         signal.signal(signal.SIGINT, old)
-        # not by sys.stderr, which the interrupt may have found half-way through a write
+        # not to sys.stderr, which the interrupt may have found half-way through a write
         with suppress(OSError):
             os.write(2, f"\n{message}\n".encode())
 

@@ -1,7 +1,7 @@
-"""What stands between a command and the console: errors of any kind in one line, and safe text.
+"""Safe console output: one line for any error, and text that cannot change the terminal.
 
-Names come from files of others: characters that move a terminal's cursor or turn the direction of
-writing are shown as escapes. A console that knows fewer letters gets the nearest ones it has.
+Names come from files of others, so characters that move a terminal's cursor or change the direction
+of writing are shown as escapes. Letters that a console cannot show are replaced by similar ones.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from cefito.errors import CefitoError
-
 __all__ = [
     "Ended",
     "ending_signals",
-    "explained",
+    "explain",
     "one_line",
     "open_streams",
     "printable",
@@ -53,11 +51,7 @@ _REMEDIES = {
 
 
 class Ended(BaseException):
-    """The process was asked to end by a signal.
-
-    Attributes:
-        signal: Which one.
-    """
+    """A signal asked the process to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -65,16 +59,14 @@ class Ended(BaseException):
 
 
 def printable(text: str) -> str:
-    """Text without characters that change a terminal: each of them becomes its escape."""
+    """Return text with all characters that change a terminal as escapes."""
     return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def open_streams() -> None:
-    """Have output survive consoles of few letters, and a stdout that was closed before we began."""
+    """Make output safe for consoles of few letters, and for a closed stdout or stderr."""
     codecs.register_error(_HANDLER, _nearest)
-    if (
-        sys.stdout is None
-    ):  # a place that refuses to be written to, so that no file takes its number
+    if sys.stdout is None:  # put a read-only file in its place, so that no other takes its number
         with suppress(OSError):
             handle = os.open(os.devnull, os.O_RDONLY)
             if handle != 1:
@@ -97,7 +89,7 @@ def _nearest(problem: UnicodeError) -> tuple[str, int]:
 
 
 def silence_stdout() -> None:
-    """Have nothing more written to stdout, which cannot take it, when the process ends."""
+    """Discard further output to stdout, which cannot take it."""
     with suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)
         os.dup2(handle, sys.stdout.fileno())
@@ -106,9 +98,9 @@ def silence_stdout() -> None:
 
 @contextmanager
 def ending_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise `Ended`, so that workers end and nothing half-made is left.
+    """Make SIGTERM and SIGHUP raise `Ended`, so that workers end and temporary files are removed.
 
-    Signals that somebody else minds or ignores (nohup) stay as they are; so does all outside the
+    Signals that are handled or ignored already (nohup) are left alone, and so are all outside the
     main thread.
     """
 
@@ -128,55 +120,43 @@ def ending_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def explained(problem: Exception) -> tuple[str, int]:
-    """An error in words, and the exit code: 2 where the user can do something, 1 where not."""
-    if isinstance(problem, CefitoError):
-        return one_line(str(problem)), 2
-    if isinstance(problem, MemoryError) or _no_memory(problem):
-        detail = f" ({one_line(str(problem))})" if str(problem) else ""
+def explain(problem: Exception) -> tuple[str, int]:
+    """Return an error in words, and the exit code: 2 if the user can act on it, else 1."""
+    detail, words = one_line(str(problem)), str(problem).lower()
+    if isinstance(problem, MemoryError) or (
+        isinstance(problem, RuntimeError)  # PyTorch's
+        and any(part in words for part in ("out of memory", "allocate memory", "storage size"))
+    ):
         return (
-            f"not enough memory{detail}. Take smaller settings or less data, or a machine with "
-            "more memory."
+            f"not enough memory{f' ({detail})' if detail else ''}. Use smaller settings or less "
+            "data, or a machine with more memory."
         ), 1
     if isinstance(problem, RecursionError):
         return "a file, option or name is nested too deeply. Make it flatter.", 2
     if isinstance(problem, UnicodeError):
-        return f"text that cannot be read or written here: {one_line(str(problem))}. Use UTF-8.", 2
+        return f"text that cannot be read or written here: {detail}. Use UTF-8.", 2
     if isinstance(problem, OSError):
-        return _of_the_system(problem)
+        reason = problem.strerror or str(problem) or type(problem).__name__
+        remedy = _REMEDIES.get(problem.errno or 0, "")
+        if problem.filename in (None, ""):
+            return f"the operating system says: {reason}. {remedy}", 1
+        place = problem.filename
+        place = os.fsdecode(place) if isinstance(place, bytes) else place
+        return f"{place}: {reason}. {remedy}", 2
     return (
-        f"unexpected {type(problem).__name__}: {one_line(str(problem))} – a defect of cefito; "
+        f"unexpected {type(problem).__name__}: {detail} – a defect of cefito; "
         "repeat the command with --traceback to see where"
     ), 1
 
 
-def _of_the_system(problem: OSError) -> tuple[str, int]:
-    reason = problem.strerror or str(problem) or type(problem).__name__
-    place = problem.filename if problem.filename is not None else ""
-    if isinstance(place, bytes):
-        place = os.fsdecode(place)
-    remedy = _REMEDIES.get(problem.errno or 0, "")
-    where = f"{place}: " if place != "" else "the operating system says: "
-    return one_line(f"{where}{reason}. {remedy}"), 2 if place != "" else 1
-
-
-def _no_memory(problem: Exception) -> bool:
-    """Whether it is what PyTorch raises where memory is short."""
-    words = str(problem).lower()
-    return isinstance(problem, RuntimeError) and (
-        "out of memory" in words or "allocate memory" in words or "storage size" in words
-    )
-
-
 def one_line(text: str) -> str:
-    """One line, not too long."""
+    """Return text in one line, shortened in the middle if it is very long."""
     text = " ".join(text.split())
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
-    return text
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}"
 
 
 def show_traceback(problem: BaseException) -> None:
-    """Write where an error came from to stderr."""
+    """Write the traceback of an error to stderr."""
     lines = traceback.format_exception(problem)
     sys.stderr.write("".join(printable(line) for line in lines))

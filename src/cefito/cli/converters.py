@@ -1,7 +1,6 @@
-"""How the command line reads numbers: a whole number is written as one, and no number is infinite.
+"""Convert the values of options: numbers in plain decimal notation, and paths.
 
-One converter for the options of all commands. What it accepts is what an ordinary person would call
-a number; `3.7` for a count, `0x10`, `nan` and numbers of thousands of digits are refused.
+`3.7` for a count, `0x10`, `nan` and numbers of thousands of digits are refused.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ if TYPE_CHECKING:
 
 __all__ = ["convert_option", "real_number", "whole_number"]
 
-_DIGITS = 19
-"""Most digits of a whole number: as many as a seed of 63 bits has."""
+_DIGITS = 19  # maximum digits of a whole number: as many as a seed of 63 bits has
 _REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 _SHOWN = 40
 
 
 def convert_option(kind: Any, tokens: Sequence[Token]) -> Any:
-    """The value of an option, as `cyclopts.Parameter.converter` is called for it.
-
-    Args:
-        kind: Type of the option.
-        tokens: What was given for it.
+    """Convert the tokens of an option of type `kind`; a `cyclopts.Parameter.converter`.
 
     Raises:
-        ValueError: No number of this type; the message says what is expected.
+        ValueError: Not a number of this type, or not a path; the message says what is expected.
     """
     from cyclopts import convert
 
-    reader = {int: whole_number, float: real_number, Path: _path}.get(_without_none(kind))
+    if get_origin(kind) in (Union, UnionType):  # an optional value
+        others = [part for part in get_args(kind) if part is not type(None)]
+        single = others[0] if len(others) == 1 else kind
+    else:
+        single = kind
+    reader = {int: whole_number, float: real_number, Path: _path}.get(single)
     if reader is not None and isinstance(tokens, Sequence) and len(tokens) == 1:
         return reader(tokens[0].value)
     return convert(kind, tokens)
@@ -51,26 +50,18 @@ def _path(text: str) -> Path:
 
 
 def whole_number(text: str) -> int:
-    """A whole number of decimal digits.
-
-    Raises:
-        ValueError: It is written otherwise, or is too long to be meant.
-    """
+    """Read a whole number of decimal digits."""
     if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
-        raise ValueError(f"{_quoted(text)} is no whole number; expected one such as 3.")
+        raise ValueError(f"{_quoted(text)} is not a whole number; expected one such as 3.")
     if len(text.strip().lstrip("+-").lstrip("0")) > _DIGITS:
         raise ValueError(f"{_quoted(text)} is too large a number.")
     return int(text)
 
 
 def real_number(text: str) -> float:
-    """A finite number in decimal notation.
-
-    Raises:
-        ValueError: It is written otherwise, or is not finite.
-    """
+    """Read a finite number in decimal notation."""
     if not _REAL.fullmatch(text.strip()):
-        raise ValueError(f"{_quoted(text)} is no number; expected one such as 0.5.")
+        raise ValueError(f"{_quoted(text)} is not a number; expected one such as 0.5.")
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{_quoted(text)} is too large a number.")
@@ -80,10 +71,3 @@ def real_number(text: str) -> float:
 def _quoted(text: str) -> str:
     short = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
     return f"'{short}'"
-
-
-def _without_none(kind: Any) -> Any:
-    if get_origin(kind) in (Union, UnionType):
-        others = [part for part in get_args(kind) if part is not type(None)]
-        return others[0] if len(others) == 1 else kind
-    return kind

@@ -9,7 +9,7 @@ from cefito.cli.options import Flag
 
 __all__ = ["embed"]
 
-_OF_THE_DATA_SET = ("suffix", "dataset", "fingerprint", "cefito")  # beside what the text is
+_HIDDEN = ("suffix", "dataset", "fingerprint", "cefito")  # provenance of the data set
 
 
 def embed(
@@ -27,24 +27,24 @@ def embed(
     batch_size: int = 64,
     device: str = "auto",
 ) -> None:
-    """Write a data set anew with text embeddings of its actions' names.
+    """Write a copy of a data set with text embeddings of its actions' names.
 
-    Fields whose setting field.action_encoding is "text" take them.
+    Fields with the setting field.action_encoding = "text" use them.
 
     Args:
         dataset: Folder of a prepared data set.
-        out: Folder to write, which must not hold anything yet.
+        out: Folder to write, empty or new.
         encoder: clip (the paper's, ViT-B/32), t5 (Flan-T5-base), the folder of a CLIP or T5 model,
             its name on the Hugging Face hub (OWNER/MODEL), or a .npy or .safetensors file of
             embeddings, row = action id.
-        prompt: What is encoded for a name; {action} stands for it. By default the bare name.
+        prompt: Template of the encoded text, with {action} for the name; by default the name.
         layer: pooled (CLIP, before its projection: the default), projected (CLIP, after it), mean
             (T5, over the tokens).
         normalise: Divide every embedding by its length.
         revision: Branch, tag or commit of a model on the hub.
-        cache: Folder that keeps embeddings, instead of the platform's.
+        cache: Folder of the cache, instead of the platform's.
         no_cache: Neither read nor write embeddings in a cache.
-        batch_size: Names encoded at once.
+        batch_size: Names per batch.
         device: auto, cpu, cuda, or mps on a Mac.
     """
     from functools import partial
@@ -70,7 +70,7 @@ def embed(
     written = with_action_text(open_dataset(dataset), out, embedding)
     text, made_with = written.action_text, written.provenance["action_text"]
     assert text is not None
-    shown = {name: value for name, value in made_with.items() if name not in _OF_THE_DATA_SET}
+    shown = {name: value for name, value in made_with.items() if name not in _HIDDEN}
     rows = [*shown.items(), ("actions", len(text)), ("size", text.shape[1])]
     table("Action text", ("what", "value"), rows)
     wrote(out, written)

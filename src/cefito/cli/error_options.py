@@ -1,4 +1,4 @@
-"""Which option of the command that was called an error of the library is about."""
+"""Name the command-line option that an error of the library is about."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["with_option"]
 
-# What the library calls otherwise than the commands do, where they have no argument of its name.
+# Settings whose options have another name.
 _OTHER_NAMES = {
     "folder": "out",
     "forbidden": "forbid",
@@ -25,20 +25,14 @@ _OTHER_NAMES = {
 
 
 def with_option(problem: CefitoError, app: App, argv: Sequence[str]) -> str:
-    """The message of an error, with the option behind it that its setting or argument is.
-
-    Args:
-        problem: The error.
-        app: The application.
-        argv: The arguments that it was called with.
-    """
+    """Return the message of an error, followed by the option of its setting, if there is one."""
     message = str(problem)
     option = _option(problem.setting, app, argv) if problem.setting else ""
     return message if not option or option in message else f"{message} ({option})"
 
 
 def _option(setting: str, app: App, argv: Sequence[str]) -> str:
-    """The option of a setting of the library; empty where the command has none."""
+    """Return the option of a setting of the library; empty if the command has none."""
     options: dict[str, str] = {}
     for argument in app.parse_commands(list(argv))[1][-1].assemble_argument_collection():
         for name in argument.names:

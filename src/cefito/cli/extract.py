@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,20 +20,20 @@ __all__ = ["S3D_OF_BENCHMARKS", "EncoderOptions", "extract", "extract_folder"]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """What encodes videos.
+    """The video encoder.
 
     Attributes:
-        encoder: s3d (the benchmarks', D = 512, clips), or a model of pictures, which sees the
-            middle frame of each second: clip, dinov2, the folder of such a model, or its name on
-            the Hugging Face hub (OWNER/MODEL).
-        weights: Of s3d: the file s3d_howto100m.pth of the project antoine77340/S3D_HowTo100M.
-        frames: Of s3d: frames of the clip that gives one vector; 32 by default.
-        rate: Of s3d: frames a second in it; by default as many as frames, so that the clip lasts a
-            second.
-        size: Of s3d: height and width of the pictures that it sees; 224 by default.
-        layer: Of models of pictures: projected (CLIP, the default) or pooled (CLIP, DINOv2).
-        revision: Of models of pictures on the hub: branch, tag or commit.
-        batch: Clips encoded at a time.
+        encoder: s3d (the benchmarks', D = 512, clips), or an image model, which sees the middle
+            frame of each second: clip, dinov2, the folder of such a model, or its name on the
+            Hugging Face hub (OWNER/MODEL).
+        weights: For s3d: the file s3d_howto100m.pth of the project antoine77340/S3D_HowTo100M.
+        frames: For s3d: frames of the clip that gives one vector; 32 by default.
+        rate: For s3d: frames per second of a clip; by default as many as frames, so that the clip
+            lasts a second.
+        size: For s3d: height and width of its pictures; 224 by default.
+        layer: For image models: projected (CLIP, the default) or pooled (CLIP, DINOv2).
+        revision: For image models on the hub: branch, tag or commit.
+        batch: Clips per batch.
         device: auto, cpu, cuda, or mps on a Mac.
     """
 
@@ -61,51 +61,34 @@ def extract(
 ) -> int:
     """Extract features of videos: one .npy file a video, float32 [seconds, D].
 
-    Call it again to go on after an interruption: complete files are kept. Videos that cannot be
-    read are left out and listed at the end, and the exit code is 1. From the files, cefito data
-    prepare custom makes a data set.
+    Repeat it to continue after an interruption: complete files are kept. Videos that cannot be read
+    are left out and listed at the end, and the exit code is 1. cefito data prepare custom makes a
+    data set of the files.
 
     Args:
         source: A video, or a folder of videos.
         out: Folder to write.
-        options: What encodes them.
-        json: Print what became of each video as JSON.
+        options: The video encoder.
+        json: Print the outcome of each video as JSON.
     """
     result = extract_folder(source, out, options)
     if json:
-        print_json(
-            {
-                "out": str(out),
-                "written": result.written,
-                "kept": result.kept,
-                "failed": result.failed,
-            }
-        )
+        print_json({"out": str(out), **asdict(result)})
     return 1 if result.failed else 0
 
 
 def extract_folder(source: Path, out: Path, options: EncoderOptions) -> Extraction:
-    """Extract, and say what was done and what was left out.
-
-    Raises:
-        CefitoError: As `cefito.encoders.extraction.extract_videos` and
-            `cefito.encoders.video.open_encoder`.
-    """
+    """Extract features, and report the written, kept and failed videos."""
     from cefito.encoders.extraction import extract_videos
     from cefito.encoders.video import open_encoder
     from cefito.runtime import pick_device
 
-    encoder = open_encoder(
-        options.encoder,
-        weights=options.weights,
-        frames=options.frames,
-        rate=options.rate,
-        size=options.size,
-        layer=options.layer,
-        revision=options.revision,
-        device=pick_device(options.device, float64=False),
+    given = asdict(options)
+    name, batch = given.pop("encoder"), given.pop("batch")
+    given["device"] = pick_device(options.device, float64=False)
+    result = extract_videos(
+        source, out, open_encoder(name, **given), batch=batch, progress=progress
     )
-    result = extract_videos(source, out, encoder, batch=options.batch, progress=progress)
     for problem in result.failed.values():
         talk(f"left out: {problem}")
     counts = [

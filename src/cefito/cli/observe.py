@@ -1,4 +1,4 @@
-"""Options that say which two observations `cefito plan` plans between."""
+"""Options of `cefito plan` that choose its two observations."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["NOT_OBSERVED", "ObserveOptions", "find_query"]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ObserveOptions:
-    """Observations that are made on the spot: from features, a video file or two pictures.
+    """Observations made on the spot: from features, a video file or two pictures.
 
     Attributes:
         features: .npy or .npz file with features of a video, one row a second, of the model that
-            the run learned from; with --start and --end. Rows are joined as in the run's data set.
+            the run was trained on; with --start and --end. Rows are joined as in the run's data
+            set.
         start: Second of the video at which the first step begins.
         end: Second of the video at which the last step ends.
-        seconds: With --features, rows that make one observation; only for runs that do not say it.
-        precision: With --features, type in which the run's data set is stored; only for runs that
-            do not say it.
+        seconds: With --features, rows per observation; only for runs that do not record it.
+        precision: With --features, storage type of the run's data set; only for runs that do not
+            record it.
         initial_image: Picture of the scene before the first step.
         goal_image: Picture of the scene after the last step.
-        encoder: As in cefito extract; by default the one that the features of the run's data set
-            were made with.
-        weights: Of the encoder s3d: the file of its weights.
+        encoder: As in cefito extract; by default the encoder of the run's data set.
+        weights: The weights file of the encoder s3d.
     """
 
     features: Path | None = None
@@ -70,7 +70,7 @@ def find_query(
     dataset: Path | None,
     device: torch.device,
 ) -> tuple[Queries, NDArray[int64] | None]:
-    """The query that the options ask for, and its annotated actions where they are known.
+    """Return the query that the options choose, and its annotated actions if they are known.
 
     Raises:
         ConfigError: Options that do not go together, or as the functions of
@@ -86,7 +86,9 @@ def find_query(
                 "--initial, --goal and --from-step do not go with a video file or pictures, nor "
                 "with features. Leave them out."
             )
-        return _observed(run, video, observe, device), None
+        if observe.features is not None:
+            return _from_features(run, video, observe), None
+        return _from_media(run, video, observe, device), None
     if video is not None and initial is None and goal is None:
         return query_from_video(run, video, from_step, dataset)
     if initial is None or goal is None or video is not None:
@@ -97,38 +99,31 @@ def find_query(
     return query_from_files(initial, goal, run), None
 
 
-def _observed(
+def _from_media(
     run: Run, video: str | None, options: ObserveOptions, device: torch.device
 ) -> Queries:
-    """The query of features, of a video file or of two pictures."""
+    """Return the query of a video file or of two pictures."""
     from cefito.inference.query import query_from_pictures, query_from_video_file
 
-    start, end = options.start, options.end
-    before, after = options.initial_image, options.goal_image
-    timed = start is not None or end is not None
-    if options.features is not None:
-        return _from_features(run, video, options)
     if options.seconds is not None or options.precision is not None:
         raise ConfigError("--seconds and --precision are for --features. Leave them out.")
+    start, end = options.start, options.end
+    before, after = options.initial_image, options.goal_image
+    encoder, weights = options.encoder, options.weights
     if video is not None and start is not None and end is not None and before is after is None:
         return query_from_video_file(
             run,
             Path(video),
             start=start,
             end=end,
-            encoder=options.encoder,
-            weights=options.weights,
+            encoder=encoder,
+            weights=weights,
             device=device,
             progress=passing_progress,
         )
-    if before is not None and after is not None and video is None and not timed:
+    if before is not None and after is not None and video is None and start is end is None:
         return query_from_pictures(
-            run,
-            before,
-            after,
-            encoder=options.encoder,
-            weights=options.weights,
-            device=device,
+            run, before, after, encoder=encoder, weights=weights, device=device
         )
     raise ConfigError(
         "give --video FILE with --start and --end in seconds, or --initial-image and --goal-image."
@@ -136,7 +131,7 @@ def _observed(
 
 
 def _from_features(run: Run, video: str | None, options: ObserveOptions) -> Queries:
-    """The query of two moments of a file of features."""
+    """Return the query of two moments of a file of features."""
     from cefito.inference.query import query_from_features
 
     others = (video, options.initial_image, options.goal_image, options.encoder, options.weights)

@@ -1,6 +1,6 @@
-"""How much a command says beside its results: `--verbose` and `--quiet`, anywhere on the line.
+"""Verbosity of commands: `--verbose` and `--quiet`, anywhere on the line.
 
-Results go to stdout, errors to stderr, however loud it is.
+Results and errors are printed in any case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["VOLUMES", "Volume", "at_volume", "split_volume", "volume"]
 
 
 class Volume(IntEnum):
-    """How much is said."""
+    """How much a command prints besides results and errors."""
 
     QUIET = 0
     NORMAL = 1
@@ -23,19 +23,19 @@ class Volume(IntEnum):
 
 
 VOLUMES = {"--verbose": Volume.VERBOSE, "--quiet": Volume.QUIET}
-"""The options that set it, which every command has."""
+"""The options of every command that set it."""
 
-_current = Volume.NORMAL  # of the process, so that its threads keep to it
+_current = Volume.NORMAL  # one for all threads of the process
 
 
 def volume() -> Volume:
-    """How much is to be said now."""
+    """Return the current verbosity."""
     return _current
 
 
 @contextmanager
 def at_volume(chosen: Volume) -> Iterator[None]:
-    """Say so much while the context is open."""
+    """Set the verbosity while the context is open."""
     global _current
     before, _current = _current, chosen
     try:
@@ -45,9 +45,7 @@ def at_volume(chosen: Volume) -> Iterator[None]:
 
 
 def split_volume(argv: Sequence[str]) -> tuple[list[str], Volume]:
-    """The arguments without the options of the volume, and what these say.
-
-    What stands behind "--" is left alone.
+    """Split the arguments into all others and the verbosity, up to an argument "--".
 
     Raises:
         ConfigError: Both are given.

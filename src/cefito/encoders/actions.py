@@ -67,9 +67,9 @@ def embed_actions(
                     "layer, revision and normalise do not go with it. Leave them out.",
                     setting=setting,
                 )
+        vectors = read_embeddings(path, actions=len(names))
         made_with = dict.fromkeys(("layer", "prompt", "normalisation"), "as given")
-        made_with |= {"model": path.name, "revision": f"sha256:{sha256(path)}"}
-        return read_embeddings(path, actions=len(names)), made_with
+        return vectors, {"model": path.name, "revision": f"sha256:{sha256(path)}", **made_with}
     chosen: TextEncoder = PretrainedText(
         encoder,
         layer=layer,
