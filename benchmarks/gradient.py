@@ -45,7 +45,8 @@ from cefito.search import (
     SearchCost,
     StepCosts,
 )
-from cefito.search.problem import Best, Watch
+from cefito.search.base import Watch
+from cefito.search.problem import Best
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled, observations
@@ -213,7 +214,7 @@ class GradientSearch:
 
     def _bytes(self, field: RelaxedField, space: Space) -> int:
         """Memory that the descent of one query takes."""
-        chain = space.objective.chain
+        chain = space.objective.costs
         return self.restarts * field.bytes_per_mixture(space.size) + sum(
             4 * cost.size * (1 + self.restarts) for cost in (chain.costs if chain else ())
         )
@@ -379,7 +380,7 @@ def _possible(space: Space) -> NDArray[np.bool_]:
     possible &= ~np.isin(actions, constraints.forbidden)
     for step, action in constraints.pinned:
         possible[step - 1] &= np.array(actions) == action
-    chain = space.objective.chain
+    chain = space.objective.costs
     if chain is not None:
         ahead = chain.to_go()
         for step, cost in enumerate(chain.costs):
@@ -402,7 +403,7 @@ def _starts(space: Space, settings: GradientSearch) -> NDArray[np.float64]:
             settings.restarts, space.horizon, space.size, generator=generator, dtype=torch.float64
         ).numpy()
     )
-    if space.problem.guide is not None or space.objective.chain is not None:
+    if space.problem.guide is not None or space.objective.costs is not None:
         likely = space.cheapest(space.guide, (settings.restarts + 1) // 2).sequences
         for row, sequence in enumerate(likely):
             logits[row, np.arange(space.horizon), sequence] += np.log(space.size) + settings.spread
@@ -414,7 +415,7 @@ def _tables(spaces: Sequence[Space], widest: int) -> list[NDArray[np.float32]]:
 
     Each step's table is [Q, A], [Q, A, A] or [Q, A, A, A].
     """
-    chains = [space.objective.chain for space in spaces]
+    chains = [space.objective.costs for space in spaces]
     if not any(chains):
         return []
     tables = []
@@ -524,7 +525,7 @@ def main() -> None:
                 initial=val.initial[row],
                 goal=val.goal[row],
                 actions=tuple(space.actions[task]),
-                guide=prior.chain(int(task), horizon) if guide == "prior" else None,
+                guide=prior.costs(int(task), horizon) if guide == "prior" else None,
             )
             for row, task in enumerate(val.tasks)
         ]

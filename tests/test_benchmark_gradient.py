@@ -151,7 +151,7 @@ def test_the_descent_helps():
 def test_an_objective_with_a_chain(forbid):
     inside = field()
     asked = problems(
-        8, objective=Objective(temperature=0.3, chain=chain(1, forbid=forbid), offset=2.0)
+        8, objective=Objective(temperature=0.3, costs=chain(1, forbid=forbid), offset=2.0)
     )
     best = ExhaustiveSearch().search(inside, asked, 3)
     found = GradientSearch().search(inside, asked, 3)
@@ -165,7 +165,7 @@ def test_an_objective_with_a_chain(forbid):
     for plans in found:
         places = np.searchsorted(ACTIONS, plans.actions)
         assert np.isfinite(plans.scores).all()
-        expected = plans.energies / 0.3 + asked[0].objective.chain.cost(places) + 2.0
+        expected = plans.energies / 0.3 + asked[0].objective.costs.cost(places) + 2.0
         np.testing.assert_allclose(plans.scores, expected, rtol=1e-6)
         assert (np.diff(plans.scores) >= 0).all()
 
@@ -174,7 +174,7 @@ def test_expected_costs_are_those_of_all_sequences():
     costs = chain(2)
     spaces = [
         Space(one, 3)
-        for one in (*problems(1, objective=Objective(chain=costs)), *problems(1, actions=(0, 3)))
+        for one in (*problems(1, objective=Objective(costs=costs)), *problems(1, actions=(0, 3)))
     ]
     mixture = torch.rand(2, 5, 3, 4, generator=torch.Generator().manual_seed(0))
     mixture = mixture / mixture.sum(dim=-1, keepdim=True)
@@ -219,7 +219,7 @@ def test_constraints_hold(constraints):
 def test_no_action_of_an_allowed_sequence_is_masked(seed):
     constraints = Constraints(pinned=((2, 4),), forbidden=(1,)) if seed % 2 else Constraints()
     (one,) = problems(
-        1, objective=Objective(chain=chain(seed, 4, forbid=0.4)), constraints=constraints
+        1, objective=Objective(costs=chain(seed, 4, forbid=0.4)), constraints=constraints
     )
     space = Space(one, 4)
     everything = np.array(list(itertools.product(range(4), repeat=4)))
@@ -234,7 +234,7 @@ def test_dead_ends_are_masked():
     costs = [np.zeros(4), np.zeros((4, 4)), np.zeros((4, 4))]
     costs[2][3] = np.inf  # nothing follows place 3 at the second step
     costs[1][2, :3] = np.inf  # so that nothing follows place 2 at the first
-    (one,) = problems(1, objective=Objective(chain=StepCosts(costs=tuple(costs))))
+    (one,) = problems(1, objective=Objective(costs=StepCosts(costs=tuple(costs))))
     assert gradient._possible(Space(one, 3)).tolist() == [
         [True, True, False, True],
         [True, True, True, False],

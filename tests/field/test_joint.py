@@ -6,17 +6,17 @@ from cefito.field import (
     EnergyField,
     FieldConfig,
     IncrementalField,
-    IncrementalJoint,
+    IncrementalComposite,
     incremental_field,
     make_field,
 )
-from cefito.field.composite_field import PartName, named_parts, parameter_count, part_names
+from cefito.field.composite_field import ComponentName, named_components, parameter_count, component_names
 
 
 def make(seed=0, **settings):
     config = FieldConfig(width=16, depth=1, heads=2, action_dim=6, **settings)
     made = make_field(config=config, observation_dim=10, action_count=6, horizon=3)
-    for number, (_, part) in enumerate(named_parts(made)):
+    for number, (_, part) in enumerate(named_components(made)):
         part.reset(torch.Generator().manual_seed(100 * seed + number))
     return made
 
@@ -29,7 +29,7 @@ def queries(count=5):
 
 def test_parts_by_settings():
     def names(**settings):
-        return [str(name) for name in part_names(FieldConfig(**settings))]
+        return [str(name) for name in component_names(FieldConfig(**settings))]
 
     assert names() == [""]
     assert names(directions="both") == ["", "backward"]
@@ -38,16 +38,16 @@ def test_parts_by_settings():
 
 
 def test_names_of_parts():
-    assert PartName().suffixed("field") == "field"
-    assert PartName(1, backward=True).suffixed("field") == "field-1-backward"
-    assert (PartName().prefix, PartName(2).prefix) == ("", "2.")
+    assert ComponentName().suffixed("field") == "field"
+    assert ComponentName(1, backward=True).suffixed("field") == "field-1-backward"
+    assert (ComponentName().prefix, ComponentName(2).prefix) == ("", "2.")
 
 
 def test_one_part_is_a_plain_field():
     made = make()
     assert type(made) is EnergyField
     assert type(incremental_field(made)) is IncrementalField
-    assert [(name, part) for name, part in named_parts(made)] == [(PartName(), made)]
+    assert [(name, part) for name, part in named_components(made)] == [(ComponentName(), made)]
 
 
 @pytest.mark.parametrize("members", [1, 3])
@@ -58,14 +58,14 @@ def test_energy_is_the_mean_over_members_of_both_directions(directions, members)
     made = make(directions=directions, members=members)
     initial, goal, actions = queries()
     expected = torch.zeros(5)
-    for name, part in named_parts(made):
+    for name, part in named_components(made):
         forward = part.energy(initial, goal, actions)
         backward = part.energy(goal, initial, actions.flip(1))
         expected += backward if name.backward else forward
     expected /= members
     torch.testing.assert_close(made.energy(initial, goal, actions), expected)
     frozen = incremental_field(made)
-    assert isinstance(frozen, IncrementalJoint)
+    assert isinstance(frozen, IncrementalComposite)
     torch.testing.assert_close(frozen.energy(initial, goal, actions), expected)
     assert sum(part.weight for part in frozen.parts()) == pytest.approx(
         2 if directions == "both" else 1

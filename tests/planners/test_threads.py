@@ -171,7 +171,7 @@ class Crowded(dict):
 
 def test_threads_share_the_tables_of_a_prior(loaded, monkeypatch):
     prior = loaded("cefito").planner.prior
-    expected = prior.chain(4, 3).costs
+    expected = prior.costs(4, 3).costs
     monkeypatch.setattr(prior, "_tables", Crowded())
-    for ours, theirs in zip(prior.chain(4, 3).costs, expected, strict=True):
+    for ours, theirs in zip(prior.costs(4, 3).costs, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -211,7 +211,7 @@ def everything(
     objective = one.objective
     for places in itertools.product(range(len(one.actions)), repeat=horizon):
         sequence = tuple(one.actions[place] for place in places)
-        cost = 0.0 if objective.chain is None else chain_cost(objective.chain, places)
+        cost = 0.0 if objective.costs is None else chain_cost(objective.costs, places)
         if satisfies(sequence, one.constraints) and np.isfinite(cost):
             energy = float(function(float(one.initial[0]), float(one.goal[0]), sequence))
             found.append(
@@ -282,7 +282,7 @@ def problems_of(draw, horizon: int, actions: Ids, *, goal: int = 0) -> Problem:
         else Constraints(),
         objective=Objective(
             temperature=draw(st.sampled_from([0.5, 1.0, 4.0])),
-            chain=chain,
+            costs=chain,
             offset=draw(st.sampled_from([0.0, 2.5])),
         ),
         guide=draw(chains(horizon, size)) if draw(st.booleans()) else None,

@@ -142,7 +142,7 @@ def test_a_prefix_that_the_guide_cannot_complete_stays_behind():
     one = problem(
         0,
         [0, 1],
-        objective=Objective(chain=chain),
+        objective=Objective(costs=chain),
         guide=StepCosts(costs=(np.zeros(2), np.array([0.0, 5.0]))),
     )
     for width in (1, 2):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cefito.errors import ConfigError
 from cefito.field import FieldConfig, IncrementalField, incremental_field, make_field
-from cefito.field.composite_field import named_parts
+from cefito.field.composite_field import named_components
 from cefito.search import (
     AutoSearch,
     BeamSearch,
@@ -26,7 +26,7 @@ from cefito.search import (
     StepCosts,
 )
 from cefito.search import exhaustive as module
-from cefito.search.component import parts_of
+from cefito.search.energies import components_of
 from cefito.search.composite_search import split
 
 from .conftest import (
@@ -57,7 +57,7 @@ class DummyJoint:
             for number, (direction, weight) in enumerate(zip(directions, weights, strict=True))
         )
 
-    def parts(self):
+    def components(self):
         return self._parts
 
     def function(self, initial, goal, sequence):
@@ -160,7 +160,7 @@ def test_effort_of_both_directions_is_that_of_two_walks(horizon, size):
     for plans in ExhaustiveSearch().search(dummy, problems, 1):
         assert plans.evaluated.leaves == size**horizon
         assert plans.evaluated.token_forwards == 2 * walk
-    for part in dummy.parts():
+    for part in dummy.components():
         assert len(set(part.energies.nodes)) == len(part.energies.nodes)
 
 
@@ -181,7 +181,7 @@ def test_memory_splits_the_enumeration_at_both_ends():
     (plans,) = ExhaustiveSearch(memory_mib=bound / 2**20).search(dummy, [one], 5)
     assert listed(plans) == everything(one, 4, dummy.function)[:5]
     assert plans.exact
-    for part in dummy.parts():
+    for part in dummy.components():
         leaves = part.energies.leaves
         assert len(leaves) == len(set(leaves)) == 256
     walk = 1 + 2 * (4 + 16 + 64 + 256)
@@ -226,7 +226,7 @@ def test_stopping(patience, screening, sparse):
 def test_a_part_that_diverged():
     for value in (float("inf"), float("nan")):
         dummy = DummyJoint(2, "b", "f")
-        dummy.parts()[1].energies.function = lambda *_, own=value: own
+        dummy.components()[1].energies.function = lambda *_, own=value: own
         (plans,) = ExhaustiveSearch().search(dummy, [problem(0, range(4))], 3)
         assert plans.energies.tolist() == [np.inf] * 3
         assert plans.actions.tolist() == [[0, 0], [0, 1], [0, 2]]
@@ -245,7 +245,7 @@ def test_screening_rescores_by_all_parts(monkeypatch):
     assert [row[2] for row in listed(plans)] == [
         row[2] for row in everything(one, 3, dummy.function)[:5]
     ]
-    for part in dummy.parts():
+    for part in dummy.components():
         assert part.energies.coarse_nodes == 10 + 100 + 1000
         again = len(part.energies.leaves) - 1000
         assert 5 <= again <= 200 + 41
@@ -253,7 +253,7 @@ def test_screening_rescores_by_all_parts(monkeypatch):
 
 def test_a_field_of_its_own_is_its_only_part():
     dummy = DummyField(2, salted(0))
-    (part,) = parts_of(dummy)
+    (part,) = components_of(dummy)
     assert (part.energies, part.reversed, part.weight) == (dummy, False, 1.0)
 
 
@@ -295,7 +295,7 @@ def random_field(seed, *, horizon, directions="both", members=1, skip=False):
         action_vectors=torch.randn(7, 20, generator=generator) if skip else None,
     )
     with torch.no_grad():
-        for _, part in named_parts(made):
+        for _, part in named_components(made):
             part.reset(generator)
             for parameter in part.parameters():
                 spread = max(parameter.shape, default=1) ** -0.5
@@ -340,7 +340,7 @@ def problems_of_kind(kind, seed, horizon):
     return random_problems(
         seed,
         [range(4), range(3, 7), range(4)],
-        objective=Objective(temperature=0.5, chain=chain),
+        objective=Objective(temperature=0.5, costs=chain),
         constraints=constraints,
     )
 
@@ -410,7 +410,7 @@ def test_one_part_is_walked_as_ever():
     problems = random_problems(0, [range(5)] * 2)
     halves = [
         ExhaustiveSearch().search(IncrementalField(part), problems, 125)
-        for _, part in named_parts(both)
+        for _, part in named_components(both)
     ]
     joined = ExhaustiveSearch().search(incremental_field(both), problems, 125)
     for *parts, whole in zip(*halves, joined, strict=True):

@@ -12,7 +12,7 @@ from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 from cefito.search import Constraints
 from cefito.search.auto import AutoSearch
-from cefito.search.component import parts_of
+from cefito.search.energies import components_of
 from cefito.search.cost_bound import choices, most_tokens
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
@@ -84,7 +84,7 @@ def test_no_search_costs_more_than_was_said(run, method, objective):
     if method.startswith("screened"):
         changes["screening"] = "on"
     planner = run.planner.with_search(search_settings(run.trained_search, **changes))
-    parts = parts_of(planner.incremental)
+    parts = components_of(planner.incremental)
     each = np.mean([part.energies.flops_per_token for part in parts])
     pinned = Constraints(pinned=((1, planner.space.actions[4][0]),))
     given = queries.with_task(4)

@@ -141,7 +141,7 @@ def test_only_what_leads_to_an_allowed_sequence_is_computed(data, horizon, count
                 goal,
                 actions,
                 constraints=one.constraints if by != "costs" else Constraints(),
-                objective=Objective(chain=chain),
+                objective=Objective(costs=chain),
             )
         )
     expected = [{row for _, row, _ in everything(one, horizon, scrambled)} for one in problems]

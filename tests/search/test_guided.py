@@ -81,7 +81,7 @@ def test_unrefined_is_the_guide_rescored(data, horizon, size, proposals):
         return
     dummy = DummyField(horizon, scrambled)
     (plans,) = GuidedSearch(proposals=proposals, refinements=0).search(dummy, [one], proposals)
-    guide = one.guide or one.objective.chain or StepCosts.free(horizon, size)
+    guide = one.guide or one.objective.costs or StepCosts.free(horizon, size)
     costs = {
         sequence: chain_cost(guide, tuple(action - 3 for action in sequence))
         for sequence in allowed
@@ -165,7 +165,7 @@ def test_combinations_are_estimated_under_the_whole_objective():
     one = problem(
         0,
         [0, 1, 2],
-        objective=Objective(temperature=0.25, chain=chain),
+        objective=Objective(temperature=0.25, costs=chain),
         guide=costly([[0, 1, 2]] * 4),
     )
     dummy = DummyField(4, lambda _, __, row: -0.25 * sum(row))
@@ -211,14 +211,14 @@ def test_neighbours_of_the_best_are_single_changes_and_swaps(start, starts):
 def test_a_guide_proposes_and_nothing_more():
     """Only the objective's chain is in the scores; what the guide finds unlikely may be best."""
     chain, guide = costly([[0, 5], [0, 5]]), costly([[100, 0], [100, 0]])
-    one = problem(0, [3, 8], objective=Objective(chain=chain), guide=guide)
+    one = problem(0, [3, 8], objective=Objective(costs=chain), guide=guide)
     dummy = DummyField(2, lambda *_: 1.0)
     (unrefined,) = GuidedSearch(proposals=1, refinements=0).search(dummy, [one], 1)
     assert listed(unrefined) == [(11.0, (8, 8), 1.0)]
     (refined,) = GuidedSearch(proposals=1).search(dummy, [one], 2)
     assert listed(refined) == [(1.0, (3, 3), 1.0), (6.0, (3, 8), 1.0)]
     (default,) = GuidedSearch(proposals=1, refinements=0).search(
-        dummy, [problem(0, [3, 8], objective=Objective(chain=chain))], 1
+        dummy, [problem(0, [3, 8], objective=Objective(costs=chain))], 1
     )
     assert listed(default) == [(1.0, (3, 3), 1.0)]
 

@@ -34,7 +34,7 @@ def likely_problems(draw, horizon, actions, *, goal=0):
         actions,
         constraints=draw(constraint_sets(horizon, actions)) if constrained else Constraints(),
         objective=Objective(
-            temperature=NOTHING, chain=chain, offset=draw(st.sampled_from([0.0, 2.5]))
+            temperature=NOTHING, costs=chain, offset=draw(st.sampled_from([0.0, 2.5]))
         ),
     )
 
@@ -111,7 +111,7 @@ def test_as_a_naive_search_of_an_energy_that_weighs_nothing(constraints):
             constraints=constraints,
             objective=Objective(
                 temperature=NOTHING,
-                chain=StepCosts(
+                costs=StepCosts(
                     costs=(
                         rng.standard_normal(4),
                         rng.standard_normal((4, 4)),

@@ -150,7 +150,7 @@ def test_every_distribution_sums_to_one_and_is_the_reference(
 ):
     prior = corpus.fit(order=order, strengths=strengths)
     ids = prior.actions_of(task, chosen)
-    chain = prior.chain(task, 4, chosen)
+    chain = prior.costs(task, 4, chosen)
     assert [cost.ndim for cost in chain.costs] == [min(step + 1, order) for step in range(4)]
     for length in range(4):
         for places in itertools.product(range(len(ids)), repeat=length):
@@ -174,7 +174,7 @@ def test_costs_of_chains_are_minus_log_probabilities(corpus, horizon, order, str
     places, sequences, tasks, costs = [], [], [], []
     for task, ids in enumerate(ACTIONS):
         places = np.array(list(itertools.product(range(len(ids)), repeat=horizon)))
-        costs.append(prior.chain(task, horizon).cost(places))
+        costs.append(prior.costs(task, horizon).cost(places))
         sequences.append(np.array(ids)[places])
         tasks.append(np.full(len(places), task))
     together = prior.log_probability(np.concatenate(sequences), np.concatenate(tasks))
@@ -198,7 +198,7 @@ def test_threads_may_share_a_prior(monkeypatch):
     prior, subsets = SMALL.fit(), list(itertools.combinations(range(ACTION_COUNT), 3))
     expected = [SMALL.fit().chain(0, 3, actions).costs[2] for actions in subsets]
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda actions: prior.chain(0, 3, actions).costs[2], 20 * subsets))
+        found = list(threads.map(lambda actions: prior.costs(0, 3, actions).costs[2], 20 * subsets))
     for cost, other in zip(found, 20 * expected, strict=True):
         np.testing.assert_array_equal(cost, other)
 
@@ -226,13 +226,13 @@ def test_a_repeat_gets_the_share_estimated_for_the_task():
     overall = (60 + 0.5) / (182 + 1)
     share = (0 + 20 * overall) / (120 + 20)
     prior = corpus.fit(order=2, strengths=(1.0, 1e6, 1.0))  # hardly counts any pair
-    pair = np.exp(-prior.chain(0, 2).costs[1])
+    pair = np.exp(-prior.costs(0, 2).costs[1])
     np.testing.assert_allclose(np.diag(pair), share, rtol=1e-3)
     single = np.exp(-corpus.fit(order=1, strengths=(1.0, 1e6, 1.0)).chain(0, 1).costs[0])
     assert single[0] > 4 * share
     # the others in proportion
     np.testing.assert_allclose(pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3)
-    assert np.diag(np.exp(-prior.chain(1, 2).costs[1])).min() > 3 * share
+    assert np.diag(np.exp(-prior.costs(1, 2).costs[1])).min() > 3 * share
 
 
 def test_a_return_gets_less_where_returns_are_rare():
@@ -348,7 +348,7 @@ def test_arrays_and_back(through_file, tmp_path):
         ACTION_COUNT,
     )
     for task in range(4):
-        for one, two in zip(prior.chain(task, 3).costs, again.chain(task, 3).costs, strict=True):
+        for one, two in zip(prior.costs(task, 3).costs, again.chain(task, 3).costs, strict=True):
             np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(prior.pruned(0, 2, 1).costs[1], again.pruned(0, 2, 1).costs[1])
 
@@ -469,11 +469,11 @@ def test_tuned_goes_on_counting():
 
 def test_tables_are_kept():
     prior = SMALL.fit()
-    chain = prior.chain(0, 5)
+    chain = prior.costs(0, 5)
     assert chain.costs[2] is chain.costs[4]
-    assert prior.chain(0, 3).costs[2] is chain.costs[2]
+    assert prior.costs(0, 3).costs[2] is chain.costs[2]
     assert (
-        prior.chain(0, 3, (2, 1, 0)).costs[0].tolist() == prior.chain(0, 3).costs[0][::-1].tolist()
+        prior.costs(0, 3, (2, 1, 0)).costs[0].tolist() == prior.costs(0, 3).costs[0][::-1].tolist()
     )
 
 
@@ -531,12 +531,12 @@ def test_what_cannot_be_tuned(settings, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda prior: prior.chain(4, 3), "no task 4"),
-        (lambda prior: prior.chain(-1, 3), "no task -1"),
-        (lambda prior: prior.chain(0, 0), "horizon is 0"),
-        (lambda prior: prior.chain(0, 3, ()), "to plan with"),
-        (lambda prior: prior.chain(0, 3, (1, 1)), "to plan with"),
-        (lambda prior: prior.chain(0, 3, (1, 6)), "to plan with"),
+        (lambda prior: prior.costs(4, 3), "no task 4"),
+        (lambda prior: prior.costs(-1, 3), "no task -1"),
+        (lambda prior: prior.costs(0, 0), "horizon is 0"),
+        (lambda prior: prior.costs(0, 3, ()), "to plan with"),
+        (lambda prior: prior.costs(0, 3, (1, 1)), "to plan with"),
+        (lambda prior: prior.costs(0, 3, (1, 6)), "to plan with"),
         (lambda prior: prior.pruned(0, 3, -1), "extra is -1"),
         (lambda prior: prior.pruned(0, 0, 1), "horizon is 0"),
         (lambda prior: prior.log_probability(np.array([0, 1]), np.array([0, 0])), "shape"),

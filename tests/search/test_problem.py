@@ -130,7 +130,7 @@ def test_objective():
             other,
             Objective(temperature=2),
             Objective(offset=1),
-            Objective(chain=StepCosts.free(1, 2)),
+            Objective(costs=StepCosts.free(1, 2)),
         )
     )
 
@@ -219,7 +219,7 @@ BAD = {
     "no actions": problem(0, []),
     "unsorted": problem(0, [2, 1]),
     "repeated": problem(0, [1, 1]),
-    "a chain of another size": problem(0, [1, 2], objective=Objective(chain=StepCosts.free(3, 3))),
+    "a chain of another size": problem(0, [1, 2], objective=Objective(costs=StepCosts.free(3, 3))),
     "a guide of another horizon": problem(0, [1, 2], guide=StepCosts.free(2, 2)),
     "temperature zero": problem(0, [1, 2], objective=Objective(temperature=0)),
     "contradicting constraints": problem(
@@ -229,7 +229,7 @@ BAD = {
         0,
         [1, 2],
         objective=Objective(
-            chain=StepCosts.free(3, 2)
+            costs=StepCosts.free(3, 2)
             + StepCosts(costs=(np.full(2, np.inf), np.zeros(2), np.zeros(2)))
         ),
     ),

@@ -31,7 +31,7 @@ def off_by(most):
 
 
 def limits(monkeypatch, kept):
-    """Leaves kept, so that little enumerations are large ones."""
+    """ResultHeap kept, so that little enumerations are large ones."""
     monkeypatch.setattr(module, "KEPT", kept)
 
 
@@ -151,7 +151,7 @@ def test_screening_of_other_objectives(kind):
     problems = random_problems(
         1,
         [range(6)] * 3,
-        objective=Objective(temperature=0.5, chain=chain, offset=1.5),
+        objective=Objective(temperature=0.5, costs=chain, offset=1.5),
         constraints=constraints,
     )
     screened = ExhaustiveSearch(screening="on").search(field, problems, 20)
@@ -306,7 +306,7 @@ def test_a_field_that_diverged():
 @settings(deadline=None, max_examples=5)
 def test_a_chain_that_outweighs_the_energies(data):
     chain = data.draw(chains(3, 5, most=1000))
-    one = problem(0, range(5), objective=Objective(chain=chain))
+    one = problem(0, range(5), objective=Objective(costs=chain))
     (plans,) = ExhaustiveSearch(screening="on").search(
         DummyField(3, spread, error=off_by(0.2)), [one], 10
     )

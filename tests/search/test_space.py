@@ -40,7 +40,7 @@ def test_what_is_allowed(data, horizon, actions):
     allowed = space.allows(every)
     assert [tuple(row) for row in every[allowed].tolist()] == valid
     assert not space.free or allowed.all()
-    chain = one.objective.chain
+    chain = one.objective.costs
     assert space.free == (
         not one.constraints
         and (chain is None or all(np.isfinite(cost).all() for cost in chain.costs))
@@ -80,8 +80,8 @@ def test_what_is_allowed(data, horizon, actions):
 def test_guide_defaults():
     chain, own = StepCosts(costs=(np.array([1.0, 0.0]),)), StepCosts(costs=(np.array([0.0, 3.0]),))
     assert Space(problem(0, [1, 2]), 1).guide.costs[0].tolist() == [0, 0]
-    assert Space(problem(0, [1, 2], objective=Objective(chain=chain)), 1).guide is chain
-    assert Space(problem(0, [1, 2], objective=Objective(chain=chain), guide=own), 1).guide is own
+    assert Space(problem(0, [1, 2], objective=Objective(costs=chain)), 1).guide is chain
+    assert Space(problem(0, [1, 2], objective=Objective(costs=chain), guide=own), 1).guide is own
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_guide_defaults():
         (problem(0, [1, 2], objective=Objective(temperature=-1)), "temperature -1"),
         (problem(0, [1, 2], objective=Objective(temperature=float("nan"))), "temperature nan"),
         (
-            problem(0, [1, 2], objective=Objective(chain=StepCosts.free(2, 3))),
+            problem(0, [1, 2], objective=Objective(costs=StepCosts.free(2, 3))),
             "objective's chain is for 3 actions and 2 steps",
         ),
         (
-            problem(0, [1, 2], objective=Objective(chain=StepCosts.free(3, 2))),
+            problem(0, [1, 2], objective=Objective(costs=StepCosts.free(3, 2))),
             "objective's chain is for 2 actions and 3 steps",
         ),
         (
@@ -116,7 +116,7 @@ def test_guide_defaults():
             problem(
                 0,
                 [1, 2],
-                objective=Objective(chain=StepCosts(costs=(np.full(2, np.inf), np.zeros(2)))),
+                objective=Objective(costs=StepCosts(costs=(np.full(2, np.inf), np.zeros(2)))),
             ),
             "has a finite cost",
         ),
@@ -125,7 +125,7 @@ def test_guide_defaults():
                 0,
                 [1, 2, 3],
                 constraints=Constraints(pinned=((2, 3),)),
-                objective=Objective(chain=FORBIDDING),
+                objective=Objective(costs=FORBIDDING),
             ),
             "no sequence of the allowed actions satisfies the constraints and has a finite cost",
         ),

@@ -9,7 +9,7 @@ reads sequences from their end, and members trained from other seeds.
 from cefito.field.classifier import TaskClassifier
 from cefito.field.composite_field import (
     CompositeField,
-    IncrementalJoint,
+    IncrementalComposite,
     incremental_field,
     make_field,
 )
@@ -24,7 +24,7 @@ __all__ = [
     "EnergyField",
     "FieldConfig",
     "IncrementalField",
-    "IncrementalJoint",
+    "IncrementalComposite",
     "Predictor",
     "TaskClassifier",
     "incremental_field",

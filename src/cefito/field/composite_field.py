@@ -24,19 +24,19 @@ from cefito.field.settings import FieldConfig
 
 __all__ = [
     "CompositeField",
-    "IncrementalJoint",
-    "IncrementalPart",
-    "PartName",
+    "IncrementalComposite",
+    "IncrementalComponent",
+    "ComponentName",
     "incremental_field",
     "make_field",
-    "named_parts",
+    "named_components",
     "parameter_count",
-    "part_names",
+    "component_names",
 ]
 
 
 @dataclass(frozen=True)
-class PartName:
+class ComponentName:
     """Which part of a field something is.
 
     Attributes:
@@ -61,11 +61,11 @@ class PartName:
         return f"{self}." if str(self) else ""
 
 
-def part_names(config: FieldConfig) -> tuple[PartName, ...]:
+def component_names(config: FieldConfig) -> tuple[ComponentName, ...]:
     """The parts of a field, member by member, forward first."""
     directions = (False, True) if config.directions == "both" else (False,)
     return tuple(
-        PartName(member, backward) for member in range(config.members) for backward in directions
+        ComponentName(member, backward) for member in range(config.members) for backward in directions
     )
 
 
@@ -85,18 +85,18 @@ class CompositeField(nn.Module):
 
     def __init__(self, *, config: FieldConfig, **sizes: Any) -> None:
         super().__init__()
-        self.config, self.names = config, part_names(config)
+        self.config, self.names = config, component_names(config)
         self._parts = nn.ModuleList(EnergyField(config=config, **sizes) for _ in self.names)
 
     @property
-    def parts(self) -> dict[PartName, EnergyField]:
+    def parts(self) -> dict[ComponentName, EnergyField]:
         """The parts by their names."""
         return dict(zip(self.names, self._parts, strict=True))  # type: ignore[arg-type]
 
     @property
     def predictor(self) -> Predictor:
         """The predictor of the first part, which tells the sizes of all."""
-        return self.parts[PartName()].predictor
+        return self.parts[ComponentName()].predictor
 
     @property
     def horizon(self) -> int:
@@ -132,7 +132,7 @@ class CompositeField(nn.Module):
 
 
 @dataclass(frozen=True)
-class IncrementalPart:
+class IncrementalComponent:
     """A part as a search walks it.
 
     Attributes:
@@ -146,7 +146,7 @@ class IncrementalPart:
     weight: float
 
 
-class IncrementalJoint:
+class IncrementalComposite:
     """A field of several parts frozen for search; each part walks a tree of its own.
 
     Args:
@@ -156,7 +156,7 @@ class IncrementalJoint:
     def __init__(self, field: CompositeField) -> None:
         self.field, self.horizon = field, field.horizon
         parts = [
-            IncrementalPart(IncrementalField(part), name.backward, 1 / field.config.members)
+            IncrementalComponent(IncrementalField(part), name.backward, 1 / field.config.members)
             for name, part in field.parts.items()
         ]
         # forward parts last: whoever joins energies meets the leaves in their order
@@ -167,7 +167,7 @@ class IncrementalJoint:
         """Where observations and actions are expected."""
         return self._parts[0].energies.device
 
-    def parts(self) -> tuple[IncrementalPart, ...]:
+    def components(self) -> tuple[IncrementalComponent, ...]:
         """The parts, backward ones first."""
         return self._parts
 
@@ -179,22 +179,22 @@ class IncrementalJoint:
 
 def make_field(*, config: FieldConfig, **sizes: Any) -> EnergyField | CompositeField:
     """A field of as many parts as configured; arguments as those of `EnergyField`."""
-    several = len(part_names(config)) > 1
+    several = len(component_names(config)) > 1
     return (
         CompositeField(config=config, **sizes) if several else EnergyField(config=config, **sizes)
     )
 
 
-def named_parts(field: EnergyField | CompositeField) -> Iterator[tuple[PartName, EnergyField]]:
+def named_components(field: EnergyField | CompositeField) -> Iterator[tuple[ComponentName, EnergyField]]:
     """The parts of a field, with their names."""
-    yield from field.parts.items() if isinstance(field, CompositeField) else [(PartName(), field)]
+    yield from field.parts.items() if isinstance(field, CompositeField) else [(ComponentName(), field)]
 
 
 def parameter_count(field: EnergyField | CompositeField) -> int:
     """Learned numbers of all predictors; frozen vectors and positions are not counted."""
-    return sum(part.predictor.parameter_count() for _, part in named_parts(field))
+    return sum(part.predictor.parameter_count() for _, part in named_components(field))
 
 
-def incremental_field(field: EnergyField | CompositeField) -> IncrementalField | IncrementalJoint:
+def incremental_field(field: EnergyField | CompositeField) -> IncrementalField | IncrementalComposite:
     """A field frozen for search."""
-    return IncrementalJoint(field) if isinstance(field, CompositeField) else IncrementalField(field)
+    return IncrementalComposite(field) if isinstance(field, CompositeField) else IncrementalField(field)

@@ -96,7 +96,7 @@ class SearchAnswer(Record):
 
 
 class ReplyAnswer(Record):
-    """How a language model answered, as in `cefito.search.problem.Reply`.
+    """How a language model answered, as in `cefito.planners.language_model.reply.Reply`.
 
     Attributes:
         outcome: "kept", "repaired", "replaced" (the plans are not of the model) or "unasked".

@@ -1,45 +1,54 @@
-"""Exact search where that is affordable, guided search elsewhere."""
+"""Exact search if a problem fits a budget, guided search otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cefito.errors import ConfigError
-from cefito.search.component import Searchable, parts_of
+from pydantic import Field
+
+from cefito.search.base import ScreeningSettings, Search, SpaceSize, Watch, operations, values_of
+from cefito.search.energies import Searchable, components_of
 from cefito.search.exhaustive import ExhaustiveSearch
-from cefito.search.guided import GuidedSearch
-from cefito.search.problem import Plans, Problem, Search, Watch
+from cefito.search.guided import GuidedSearch, GuidedSettings
+from cefito.search.problem import Plans, Problem, SearchCost
 from cefito.search.space import Space, compiled
 
-__all__ = ["AutoSearch"]
+__all__ = ["AutoSearch", "AutoSettings"]
 
 
-class AutoSearch:
-    """Exhaustive search for problems that fit a budget of operations, guided for the others.
+class AutoSettings(GuidedSettings):
+    """Settings of "auto".
 
-    Args:
-        exhaustive: The exact search.
-        guided: The search beyond the budget.
-        budget_gflop: Most operations that a problem's exact search may take, in 10⁹ floating-point
-            operations.
-
-    Raises:
-        ConfigError: A negative budget.
+    Attributes:
+        budget_gflop: Of "auto": most operations that an exhaustive search may take, 10⁹.
     """
 
-    def __init__(
-        self, *, exhaustive: ExhaustiveSearch, guided: GuidedSearch, budget_gflop: float
-    ) -> None:
-        if not budget_gflop >= 0:
-            raise ConfigError(f"budget of {budget_gflop} GFLOP; expected a number of at least 0.")
-        self.exhaustive, self.guided, self.budget_gflop = exhaustive, guided, budget_gflop
+    budget_gflop: float = Field(500, ge=0)
 
-    def affordable(self, field: Searchable, problem: Problem) -> bool:
-        """Whether an exact search of a problem fits the budget, were it not for constraints."""
-        size, horizon = len(problem.actions), field.horizon
-        tokens = 1 + 2 * sum(size**level for level in range(1, horizon + 1))
-        each = sum(part.energies.flops_per_token for part in parts_of(field))
-        return bool(tokens * each <= self.budget_gflop * 1e9)
+
+class AutoSearch(AutoSettings, Search):
+    """Exhaustive search for problems that fit a budget of operations, guided for the others."""
+
+    @property
+    def exhaustive(self) -> ExhaustiveSearch:
+        """The exact search."""
+        return ExhaustiveSearch(**values_of(self, ScreeningSettings))
+
+    @property
+    def guided(self) -> GuidedSearch:
+        """The search beyond the budget."""
+        return GuidedSearch(**values_of(self, GuidedSettings))
+
+    def affordable(self, field: Searchable, actions: int) -> bool:
+        """Whether an exact search over so many actions fits the budget without constraints."""
+        whole = SpaceSize(actions, (actions,) * field.horizon, free=True)
+        tokens = len(components_of(field)) * whole.tree_tokens
+        return operations(field, SearchCost(tokens, whole.leaves)) <= self.budget_gflop * 1e9
+
+    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
+        """Return the bound of the search that it chooses."""
+        search = self.exhaustive if self.affordable(field, size.actions) else self.guided
+        return search.cost_bound(field, size, top_k)
 
     def search(
         self,
@@ -48,13 +57,9 @@ class AutoSearch:
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:
-        """The plans of each problem, in the order of the problems.
-
-        Raises:
-            ConfigError: A problem that no search could solve, or top_k below 1.
-        """
+        """Return the plans of each problem, in the order of the problems."""
         spaces = compiled(problems, field.horizon, top_k)  # refuses bad problems before any work
-        affordable = [self.affordable(field, space.problem) for space in spaces]
+        affordable = [self.affordable(field, space.size) for space in spaces]
         answers: dict[int, Plans] = {}
         searches: tuple[tuple[Search, bool], ...] = ((self.exhaustive, True), (self.guided, False))
         for search, within in searches:

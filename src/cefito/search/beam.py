@@ -1,8 +1,8 @@
 """Beam search: prefixes are kept by the score of the sequence that they are likely to become.
 
-The field predicts the goal of full sequences only. A prefix is therefore completed by the cheapest
-continuation under the guide, and the objective of that sequence is the prefix's score. With a width
-that drops nothing this is exhaustive search.
+The field predicts the goal of full sequences only. Each prefix is therefore completed by the
+cheapest continuation under the guide, and the score of that sequence is the prefix's score. If the
+width drops nothing, this is exhaustive search.
 """
 
 from __future__ import annotations
@@ -10,43 +10,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
-from cefito.errors import ConfigError
-from cefito.search.component import Searchable
-from cefito.search.problem import Best, Plans, Problem, SearchCost, Watch
+from cefito.search.base import MemorySettings, Search, SpaceSize, Watch
+from cefito.search.energies import Searchable, components_of
+from cefito.search.problem import Best, Plans, Problem, SearchCost
 from cefito.search.problem import ranks as ranks_of
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
 from cefito.search.step_costs import StepCosts
 
-__all__ = ["BeamSearch"]
+__all__ = ["BeamSearch", "BeamSettings"]
+
+Ids = NDArray[np.int64]
+Reals = NDArray[np.float64]
 
 
-class BeamSearch:
-    """Keeps the `width` best prefixes of each length.
+class BeamSettings(MemorySettings):
+    """Settings of "beam".
 
-    Args:
-        width: Prefixes kept.
-        diversity: What a prefix's score rises by for each better sibling (a prefix that continues
-            the same one), in the units of the objective; 0 is plain beam search (Li and Jurafsky,
-            2016, "Mutual information and diverse decoding").
-        memory_mib: Bound on the memory of the prefixes computed at once, in MiB.
-
-    Raises:
-        ConfigError: A setting out of range.
+    Attributes:
+        width: Of "beam": prefixes kept.
+        diversity: Of "beam": added to a prefix's score for each better sibling, a prefix with the
+            same parent; 0 is plain beam search (Li and Jurafsky, 2016, "Mutual information and
+            diverse decoding").
     """
 
-    def __init__(
-        self, *, width: int = 32, diversity: float = 0.0, memory_mib: float = 1024
-    ) -> None:
-        if width < 1 or not diversity >= 0 or not memory_mib > 0:
-            raise ConfigError(
-                f"beam search of width {width}, diversity {diversity} and {memory_mib} MiB; "
-                "expected at least 1, at least 0 and more than 0."
-            )
-        self.width, self.diversity, self.memory_mib = width, diversity, memory_mib
+    width: int = Field(32, ge=1)
+    diversity: float = Field(0.0, ge=0)
+
+
+class BeamSearch(BeamSettings, Search):
+    """Keeps the `width` best prefixes of each length; exact if no prefix was dropped."""
+
+    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:  # noqa: ARG002
+        """Return the cost of the children of `width` prefixes at each step."""
+        children = sum(min(self.width, size.leaves) * count for count in size.choices)
+        leaves = min(size.leaves, children)
+        return SearchCost(len(components_of(field)) * size.tokens_apart(leaves), leaves)
 
     def search(
         self,
@@ -55,11 +57,7 @@ class BeamSearch:
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:
-        """Good sequences of each problem, at most `top_k`; exact where no prefix was dropped.
-
-        Raises:
-            ConfigError: A problem that no search could solve, or top_k below 1.
-        """
+        """Return good sequences of each problem, at most `top_k`."""
         answers = []
         for space in compiled(problems, field.horizon, top_k):
             answers.append(self._solve(field, space, top_k, watch))
@@ -69,38 +67,41 @@ class BeamSearch:
     def _solve(self, field: Searchable, space: Space, top_k: int, watch: Watch) -> Plans:
         energies = SequenceEnergies(field, [space], self.memory_mib)
         guide = _within(space)
-        best, seen, exact = Best(top_k), _Seen(), True
+        best, exact = Best(top_k), True
+        known: dict[int, float] = {}  # score of each evaluated sequence, by rank
         prefixes = np.zeros((1, 0), dtype=np.int64)
         for step in range(field.horizon):
             if step and watch.stop():
                 exact = False
                 break
-            # Every child of every prefix kept, each completed to a full sequence. Completions meet
-            # often, among children and with those of earlier steps: each is evaluated once.
+            # Every child of every prefix kept, [n, step + 1], completed to full sequences [n, T].
+            # Many completions coincide, also with those of earlier steps: each is evaluated once.
             parents, place = np.nonzero(space.children(prefixes))
             prefixes = np.concatenate([prefixes[parents], place[:, None]], axis=1)
             full = guide.completions(prefixes, None if space.free else space.children)
             allowed = space.allows(full)
             rank = ranks_of(full, space.size)
             new = np.flatnonzero(allowed)[np.unique(rank[allowed], return_index=True)[1]]
-            new = new[~seen.has(rank[new])]
+            new = new[[one not in known for one in rank[new].tolist()]]
             values = energies(np.zeros(len(new), dtype=np.int64), full[new])
-            scores = space.scores(torch.from_numpy(values), full[new])
-            best.add(torch.from_numpy(values), torch.from_numpy(rank[new]), scores)
-            seen.add(rank[new], values if scores is None else scores.numpy())
+            scores = space.scores(values, full[new])
+            best.add(values, rank[new], scores)
+            scored = values if scores is None else scores
+            known.update(zip(rank[new].tolist(), scored.tolist(), strict=True))
             if step < field.horizon - 1 and len(prefixes) > self.width:
                 exact = False
                 # A prefix whose completion is forbidden may still become an allowed sequence; it
-                # comes after all those whose completion is allowed.
-                standing = np.where(allowed, seen.scores(rank), np.inf)
-                prefixes = prefixes[self._kept(standing, parents)]
-        effort = SearchCost(token_forwards=int(energies.tokens[0]), leaves=int(energies.leaves[0]))
-        return best.plans(space.problem, field.horizon, effort, exact=exact)
+                # ranks behind all prefixes whose completion is allowed.
+                score = [known.get(one, np.inf) for one in rank.tolist()]
+                prefixes = prefixes[self._kept(np.where(allowed, score, np.inf), parents)]
+        cost = SearchCost(token_forwards=int(energies.tokens[0]), leaves=int(energies.leaves[0]))
+        return best.plans(space.problem, field.horizon, cost, exact=exact)
 
-    def _kept(self, scores: NDArray[np.float64], parents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of the best prefixes, in their order."""
+    def _kept(self, scores: Reals, parents: Ids) -> Ids:
+        """Return the rows of the best prefixes, in their order."""
         if self.diversity:
-            # by parent and score; a prefix's place in its family is the number of better siblings
+            # sorted by parent and score, a prefix's place in its family is the number of better
+            # siblings: score += diversity · place
             order = np.lexsort((scores, parents))
             family = np.searchsorted(parents[order], parents[order])
             scores = scores.copy()
@@ -108,27 +109,11 @@ class BeamSearch:
         return np.sort(scores.argsort(kind="stable")[: self.width])
 
 
-class _Seen:
-    """Scores of evaluated sequences by rank."""
-
-    def __init__(self) -> None:
-        self._score: dict[int, float] = {}
-
-    def add(self, ranks: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
-        self._score.update(zip(ranks.tolist(), scores.tolist(), strict=True))
-
-    def has(self, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        return np.array([rank in self._score for rank in ranks.tolist()], dtype=np.bool_)
-
-    def scores(self, ranks: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.array([self._score.get(rank, np.inf) for rank in ranks.tolist()])
-
-
 def _within(space: Space) -> StepCosts:
-    """The guide, made infinite where the objective's chain is."""
-    chain = space.objective.chain
-    if space.free or chain is None:
+    """Return the guide, infinite wherever the objective's costs are."""
+    costs = space.objective.costs
+    if space.free or costs is None:
         return space.guide
     return space.guide + StepCosts(
-        costs=tuple(np.where(np.isinf(cost), np.inf, 0.0) for cost in chain.costs)
+        costs=tuple(np.where(np.isinf(cost), np.inf, 0.0) for cost in costs.costs)
     )

@@ -1,73 +1,76 @@
-"""Exact search of a field of several parts: each part walks its own tree, and energies are joined.
+"""Exact search of a composite field: each component walks its own tree, and energies are added.
 
-A part that reads sequences forward shares work among those that begin alike, one that reads them
-backward among those that end alike. All parts but the last leave one number a leaf behind; the last
-adds its own and hands the leaf on. Where so many numbers exceed the memory bound, the enumeration
-is split into blocks by the actions at its two ends, which costs each part the least twice.
+A component that reads sequences forward shares work among sequences with a common prefix, a
+backward one among sequences with a common suffix. All components but the last leave one partial sum
+for each leaf; the last adds its own energy and hands the leaf on. If so many numbers exceed the
+memory bound, the enumeration is split into blocks by the actions at its two ends, which is where
+splitting costs each component the least sharing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from cefito.search.component import Part, root_of
-from cefito.search.problem import Watch, ranks
-from cefito.search.result_heap import Leaves
+from cefito.search.base import Watch
+from cefito.search.energies import Component, root_of, to_device
+from cefito.search.problem import ranks
+from cefito.search.result_heap import ResultHeap
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, observations
 
-__all__ = ["JoinedWalk", "split"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["CompositeWalk", "split"]
 
 Ids = NDArray[np.int64]
 RESCUED = 64
-"""Leaves evaluated in full where a walk is stopped before any is joined."""
+"""Leaves evaluated in full if a walk is stopped before any leaf is complete."""
 
 
 class Block(Protocol):
-    """A part of the enumeration small enough to keep a number for each of its leaves."""
+    """A subset of the enumeration, small enough to keep a number for each of its leaves."""
 
     @property
     def count(self) -> int:
-        """Number of leaves, over all queries; their places are 0 to count − 1."""
+        """Number of leaves of all queries; their places are 0 to count − 1."""
 
-    def walk(self, part: Part) -> Iterator[tuple[Ids, Tensor]]:
-        """Energies of all leaves by one part, chunk by chunk, with the places of each chunk."""
+    def walk(self, component: Component) -> Iterator[tuple[Ids, Tensor]]:
+        """Yield the places of each chunk of leaves and their energies by one component."""
 
     def leaves(self, places: Ids) -> tuple[Ids, Ids]:
-        """Query and rank of the leaves at these places."""
+        """Return query and rank of the leaves at these places."""
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Each query with the first place of its leaves and the one behind them."""
+        """Return each query with the first place of its leaves and the place after the last."""
 
 
-class JoinedWalk:
-    """A walk of some queries that allow the same actions: all of them freely or none.
+class CompositeWalk:
+    """A walk of some queries that allow the same actions, all without constraints or none.
 
     Args:
         energies: Evaluates single sequences of the queries; counts the token forwards of all.
-        leaves: Takes in the leaves.
+        leaves: Receives the leaves.
         room: Bytes for the children computed at once.
-        most: Leaves whose energies by some of the parts are kept at once.
-        watch: Asked whether to stop.
+        most: Leaves whose partial sums are kept at once.
+        watch: Polled for a stop.
     """
 
     def __init__(
         self,
         energies: SequenceEnergies,
-        leaves: Leaves,
+        leaves: ResultHeap,
         *,
         room: int,
         most: int,
         watch: Watch,
     ) -> None:
-        self.parts, self.spaces = energies.parts, energies.spaces
+        self.components, self.spaces = energies.components, energies.spaces
         self.leaves, self.energies = leaves, energies
         self.room, self.most, self.watch = room, most, watch
         self.stopped = False
@@ -78,7 +81,7 @@ class JoinedWalk:
         for block in self._blocks():
             if self.stopped:
                 return
-            self._join(block)
+            self._add_up(block)
         self.leaves.finish()
 
     def _blocks(self) -> Iterator[Block]:
@@ -98,20 +101,24 @@ class JoinedWalk:
                 waiting.append((query, sequences))
         yield _Listed(waiting, self.energies)
 
-    def _join(self, block: Block) -> None:
-        sums = torch.full((block.count,), torch.inf, device=self.parts[0].energies.device)
-        share = 1 / len(self.parts)
-        for number, part in enumerate(self.parts):
-            last = number == len(self.parts) - 1
-            for places, values in block.walk(part):
-                index = torch.from_numpy(places).to(sums.device)
-                joined = part.weight * values.float()
+    def _add_up(self, block: Block) -> None:
+        """Sum w_m E_m over the components m for each leaf of a block."""
+        import torch
+
+        device = self.components[0].energies.device
+        sums = torch.full((block.count,), torch.inf, device=device)  # partial sums [count]
+        share = 1 / len(self.components)
+        for number, component in enumerate(self.components):
+            last = number == len(self.components) - 1
+            for places, values in block.walk(component):  # both [chunk]
+                index = to_device(places, device)
+                partial = component.weight * values.float()
                 if number:
-                    joined += sums[index]
+                    partial += sums[index]
                 if last:
-                    self.leaves.add(joined, *block.leaves(places), share=share)
+                    self.leaves.add(partial.cpu().numpy(), *block.leaves(places), share=share)
                 else:
-                    sums[index] = joined
+                    sums[index] = partial
                     self.leaves.advance(len(places), share)
                 self.stopped = self.watch.stop()
                 if self.stopped:
@@ -119,7 +126,7 @@ class JoinedWalk:
                     return
 
     def _rescue(self, block: Block, sums: Tensor) -> None:
-        """Of queries that have no leaf yet, join the leaves that look best by what is known."""
+        """For queries without a complete leaf, evaluate the leaves of lowest partial sum."""
         for query, first, behind in block.spans():
             if self.leaves.count[query]:
                 continue
@@ -130,16 +137,16 @@ class JoinedWalk:
                 _, rank = block.leaves(np.sort(places))
                 values = self.energies.of(query, self.leaves.sequences(rank))
                 whose = np.full(len(rank), query)
-                self.leaves.add(torch.from_numpy(values), whose, rank, share=0.0)
+                self.leaves.add(values.astype(np.float32), whose, rank, share=0.0)
 
 
 class _Product:
-    """All sequences of some choices at each step, for several queries that allow them freely.
+    """All sequences of some choices at each step, for several queries without constraints.
 
     Args:
         spaces: The queries.
         choices: Places of the actions at each step.
-        tokens: Token forwards of each query [Q], counted up.
+        tokens: Token forwards of each query [Q], incremented here.
         room: Bytes for the children computed at once.
     """
 
@@ -151,23 +158,26 @@ class _Product:
         self.each = prod(self.widths)
         self.count = len(spaces) * self.each
 
-    def walk(self, part: Part) -> Iterator[tuple[Ids, Tensor]]:
-        device = part.energies.device
-        ids = torch.tensor(self.spaces[0].problem.actions, device=device)
+    def walk(self, component: Component) -> Iterator[tuple[Ids, Tensor]]:
+        device = component.energies.device
+        ids = np.array(self.spaces[0].problem.actions)
+        # place of a leaf = Σ_t digit_t · stride_t, whichever direction the tree is walked in
         strides = [prod(self.widths[step + 1 :]) for step in range(len(self.widths))]
         steps = [
-            (ids[torch.from_numpy(choice).to(device)], np.arange(len(choice)) * stride)
+            (to_device(ids[choice], device), np.arange(len(choice)) * stride)
             for choice, stride in zip(self.choices, strides, strict=True)
         ]
-        root = root_of(part, *observations(self.spaces, device))
+        root = root_of(component, *observations(self.spaces, device))
         self.tokens += 1
         first = np.arange(len(self.spaces), dtype=np.int64) * self.each
-        yield from self._below(part.energies, root, first, steps[:: -1 if part.reversed else 1], 0)
+        if component.reversed:
+            steps.reverse()
+        yield from self._below(component.energies, root, first, steps, 0)
 
     def _below(
         self, field: Any, prefixes: Any, above: Ids, steps: list[tuple[Tensor, Ids]], depth: int
     ) -> Iterator[tuple[Ids, Tensor]]:
-        """The leaves below prefixes, of each of which the place of its first leaf is given."""
+        """Yield the leaves below prefixes [n]; `above` holds the place of each one's first leaf."""
         actions, offsets = steps[depth]
         leaf = depth == len(steps) - 1
         step = max(1, self.room // (len(actions) * field.bytes_per_child(depth, leaf=leaf)))
@@ -212,9 +222,9 @@ class _Listed:
         self.rank = ranks(self.sequences, energies.spaces[0].size)
         self.count = len(self.rank)
 
-    def walk(self, part: Part) -> Iterator[tuple[Ids, Tensor]]:
-        for places, values in self.energies.walk(part, self.query, self.sequences):
-            yield places, torch.from_numpy(values).to(part.energies.device)
+    def walk(self, component: Component) -> Iterator[tuple[Ids, Tensor]]:
+        for places, values in self.energies.walk(component, self.query, self.sequences):
+            yield places, to_device(values, component.energies.device)
 
     def leaves(self, places: Ids) -> tuple[Ids, Ids]:
         return self.query[places], self.rank[places]
@@ -226,11 +236,11 @@ class _Listed:
 
 
 def split(choices: Sequence[Ids], most: int) -> Iterator[list[Ids]]:
-    """Products of choices that together make up one product, each of at most so many sequences.
+    """Split a product of choices into products of at most `most` sequences.
 
-    Halved are the choices of the first and the last step, the larger ones first, then those of the
-    steps between: a block shares the less work, forward or backward, the fewer choices its last or
-    first step has.
+    The choices of the first and the last step are halved first, the larger ones before the smaller,
+    then the choices of the inner steps. A block of few choices at its last (first) step shares
+    little work between sequences when it is read forward (backward).
     """
     if prod(len(choice) for choice in choices) <= most:
         yield list(choices)
@@ -247,7 +257,7 @@ def split(choices: Sequence[Ids], most: int) -> Iterator[list[Ids]]:
 
 
 def _allowed(space: Space, most: int, prefixes: Ids | None = None) -> Iterator[Ids]:
-    """All allowed sequences [n, T] below some prefixes, in their order, so many at a time."""
+    """Yield all allowed sequences [n, T] below some prefixes, in order, about `most` at a time."""
     if prefixes is None:
         prefixes = np.zeros((1, 0), dtype=np.int64)
     if prefixes.shape[1] == space.horizon:

@@ -1,10 +1,10 @@
-"""Exact search: all allowed sequences by a walk of the tree of prefixes, within a memory bound.
+"""Exact search: a walk of the tree of prefixes to all allowed sequences, within a memory bound.
 
 A prefix's keys and values are computed once for all its continuations, which costs two tokens a
-node instead of 2T + 1 a candidate. Levels that fit the bound are expanded whole; others in chunks,
-depth first. Queries that allow the same actions are walked together as far as the bound permits.
-Where constraints or infinite costs forbid sequences, only the children that lead to an allowed one
-are computed.
+node instead of 2T + 1 a candidate. Levels that fit the bound are expanded whole, others in chunks,
+depth first. Queries that allow the same actions are walked together as far as the bound permits. If
+constraints or infinite costs forbid sequences, only the children that lead to an allowed one are
+computed.
 """
 
 from __future__ import annotations
@@ -12,62 +12,84 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from cefito.errors import ConfigError
-from cefito.search.component import Searchable, parts_of
-from cefito.search.composite_search import JoinedWalk
-from cefito.search.problem import (
+from cefito.search.base import Screening, ScreeningSettings, Search, SpaceSize, Watch
+from cefito.search.composite_search import CompositeWalk
+from cefito.search.energies import (
     IncrementalEnergies,
-    Plans,
-    Problem,
-    SearchCost,
-    Watch,
-    places,
+    Searchable,
+    components_of,
+    to_device,
     working_bytes,
 )
-from cefito.search.result_heap import Leaves
+from cefito.search.problem import Plans, Problem, SearchCost, places
+from cefito.search.result_heap import ResultHeap
 from cefito.search.screening import (
     KEPT,
+    LEAST,
     Screened,
-    Screening,
     coarse_of,
     rescore,
     sample_size,
     screens,
 )
-from cefito.search.sequences import SequenceEnergies
+from cefito.search.sequences import SequenceEnergies, batch_size
 from cefito.search.space import Space, compiled, observations
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["ExhaustiveSearch"]
 
 
-class ExhaustiveSearch:
+class ExhaustiveSearch(ScreeningSettings, Search):
     """Enumeration of all allowed sequences by prefixes; returns what `NaiveSearch` returns.
 
-    With `screening` all leaves are first evaluated in the field's lower precision. Those whose
-    coarse score lies within a margin of the best are evaluated again in full precision and alone
-    decide; see `screening`. Where too many leaves lie within it, the query is searched again
-    without.
-
-    Args:
-        memory_mib: Bound on the memory of the prefixes held and of the children being computed, in
-            MiB.
-        screening: Whether to evaluate in lower precision first; "auto" where that is quicker.
-
-    Raises:
-        ConfigError: A bound that is not positive.
+    With `screening` all leaves are first evaluated in the field's lower precision. Leaves whose
+    coarse score is within a margin of the best are evaluated again in full precision, which
+    decides; see `screening`. If too many leaves are within the margin, the query is searched again
+    without screening.
     """
 
-    def __init__(self, *, memory_mib: float = 1024, screening: Screening = "off") -> None:
-        if not memory_mib > 0:
-            raise ConfigError(f"memory bound of {memory_mib} MiB; expected a positive number.")
-        self.memory_mib, self.screening = memory_mib, screening
+    screening: Screening = "off"
+
+    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
+        """Return the cost of the whole tree, twice with screening."""
+        count = len(components_of(field))
+        tokens = count * size.tree_tokens
+        if count > 1:
+            tokens = self._composite_bound(field, size)
+        if screens(self.screening, field, LEAST):
+            # the best and a sample once more, and then the whole tree if too many may be the best
+            again = max(KEPT, 2 * top_k) + 2 * sample_size(size.actions**field.horizon) + 1
+            again = min(again, 2 * size.leaves)  # a leaf may be among the best and in the sample
+            tokens = 2 * tokens + count * size.tokens_apart(again)
+        return SearchCost(tokens, size.leaves)
+
+    def _composite_bound(self, field: Searchable, size: SpaceSize) -> int:
+        """Return the tokens of a composite walk, which splits what exceeds the memory bound."""
+        most = self._most_kept
+        if not size.free:  # sequences are listed in blocks, which are evaluated in batches
+            most //= 2 * field.horizon + 8
+        if size.leaves > most:  # blocks share the less, the smaller they are
+            return len(components_of(field)) * (2 * field.horizon + 1) * size.leaves
+        tokens = 0
+        for component in components_of(field):
+            tokens += size.tree_tokens
+            if not size.free:  # each batch computes the path to its first sequence again
+                energies = component.energies
+                batch = batch_size(energies, self.memory_mib / 2)
+                tokens += 2 * energies.horizon * (size.leaves // batch + 2)
+        return min(tokens, len(components_of(field)) * size.tokens_apart(size.leaves))
+
+    @property
+    def _most_kept(self) -> int:
+        """Leaves whose energies are kept between components: four bytes each, in half the bound."""
+        return max(1, int(self.memory_mib * 2**20 / 2 / 4))
 
     def search(
         self,
@@ -76,12 +98,9 @@ class ExhaustiveSearch:
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:
-        """The `top_k` sequences of lowest score of each problem, in the order of the problems.
+        """Return the `top_k` sequences of lowest score of each problem.
 
-        Stopped early, a problem not yet begun gives no plan.
-
-        Raises:
-            ConfigError: A problem that no search could solve, or top_k below 1.
+        A problem that was not begun when the search was stopped has no plan.
         """
         spaces = compiled(problems, field.horizon, top_k)
         # Queries that allow the same actions, all of them freely or none, can be walked together.
@@ -93,22 +112,22 @@ class ExhaustiveSearch:
         for (actions, free), members in groups.items():
             leaves = len(actions) ** field.horizon
             each = max(
-                part.energies.bytes_per_child(last, leaf=True, each=not free)
-                for part in parts_of(field)
+                component.energies.bytes_per_child(last, leaf=True, each=not free)
+                for component in components_of(field)
             )
             screened = screens(self.screening, field, leaves)
             search = self._screened if screened else self._walked
             together = max(1, self._room(field) // (leaves * each))
             for first in range(0, len(members), together):
-                part = members[first : first + together]
-                plans = search(field, [spaces[index] for index in part], top_k, watch)
-                answers.update(zip(part, plans, strict=True))
+                batch = members[first : first + together]
+                plans = search(field, [spaces[index] for index in batch], top_k, watch)
+                answers.update(zip(batch, plans, strict=True))
         return [answers[index] for index in range(len(problems))]
 
     def _walked(
         self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
-        leaves = Leaves(spaces, top_k, watch)
+        leaves = ResultHeap(spaces, top_k, watch)
         tokens, stopped = self._walk(field, spaces, leaves, watch)
         return leaves.plans(tokens, exact=not stopped)
 
@@ -117,7 +136,7 @@ class ExhaustiveSearch:
     ) -> list[Plans]:
         kept = max(KEPT, 2 * top_k)
         sampled = sample_size(spaces[0].size ** field.horizon)
-        leaves = Leaves(spaces, kept, watch, sampled=sampled)
+        leaves = ResultHeap(spaces, kept, watch, sampled=sampled)
         tokens, stopped = self._walk(coarse_of(field), spaces, leaves, watch)
         queries = [
             Screened(space, rough, sample, top_k, all_kept=len(rough) < kept)
@@ -127,50 +146,46 @@ class ExhaustiveSearch:
         rescore(queries, energies)
         answers = []
         for index, query in enumerate(queries):
-            effort = SearchCost(
-                int(tokens[index] + energies.tokens[index]), int(leaves.count[index])
-            )
+            spent = int(tokens[index] + energies.tokens[index])
+            cost = SearchCost(spent, int(leaves.count[index]))
             if not query.complete and not stopped:
-                # Too many leaves within the margin: once more in full precision. The same leaves
-                # are counted once, the tokens of both.
+                # Too many leaves are within the margin: search again in full precision. Leaves
+                # count once, tokens of both precisions count.
                 (again,) = self._walked(field, [query.space], top_k, Watch(stop=watch.stop))
-                both = again.evaluated + replace(effort, leaves=0)
+                both = again.evaluated + replace(cost, leaves=0)
                 answers.append(replace(again, evaluated=both))
                 continue
             problem = query.space.problem
-            answers.append(query.best().plans(problem, field.horizon, effort, exact=not stopped))
+            answers.append(query.best().plans(problem, field.horizon, cost, exact=not stopped))
         return answers
 
     def _walk(
         self,
         field: Searchable,
         spaces: Sequence[Space],
-        leaves: Leaves,
+        leaves: ResultHeap,
         watch: Watch,
     ) -> tuple[NDArray[np.int64], bool]:
-        """Visit all leaves; the token forwards of each query [Q], and whether it was stopped."""
-        walk: JoinedWalk | _Walk
-        first = parts_of(field)[0].energies
-        if first is field:  # its own only part
+        """Visit all leaves; return the token forwards of each query [Q], and if it was stopped."""
+        walk: CompositeWalk | _Walk
+        first = components_of(field)[0].energies
+        if first is field:  # its own only component
             walk = _Walk(first, spaces, leaves, self._room(field), watch)
             walk.run()
             return 1 + 2 * walk.nodes, walk.stopped
         energies = SequenceEnergies(field, spaces, self.memory_mib / 2)
-        walk = JoinedWalk(
+        walk = CompositeWalk(
             energies,
             leaves,
             room=working_bytes(field.device, self.memory_mib / 2) // field.horizon,
-            most=max(1, int(self.memory_mib * 2**20 / 2 / 4)),  # four bytes each, in half of it
+            most=self._most_kept,
             watch=watch,
         )
         walk.run()
         return energies.tokens, walk.stopped
 
     def _room(self, field: Searchable) -> int:
-        """Bytes for each level, since every level on the way down holds a part of its own.
-
-        On a CPU all of them together fit the cache.
-        """
+        """Return the bytes for each of the T levels; on a CPU all of them fit the cache."""
         return working_bytes(field.device, self.memory_mib) // field.horizon
 
 
@@ -181,14 +196,14 @@ class _Walk:
         self,
         field: IncrementalEnergies[Any],
         spaces: Sequence[Space],
-        leaves: Leaves,
+        leaves: ResultHeap,
         room: int,
         watch: Watch,
     ) -> None:
         self.field, self.spaces, self.found = field, spaces, leaves
         self.room, self.watch = room, watch
         self.size, self.free, self.last = spaces[0].size, spaces[0].free, field.horizon - 1
-        self.actions = torch.tensor(spaces[0].problem.actions, device=field.device)
+        self.actions = to_device(np.array(spaces[0].problem.actions), field.device)
         self.nodes = np.zeros(len(spaces), dtype=np.int64)
         self.stopped = False
 
@@ -209,9 +224,9 @@ class _Walk:
         """Visit all leaves below prefixes, in chunks whose children fit the room of a level.
 
         Args:
-            prefixes: n prefixes, those of a query together.
-            query: The query of each [n].
-            rank: The rank of each among the prefixes of its length [n].
+            prefixes: n prefixes, sorted by query.
+            query: Query of each [n].
+            rank: Rank of each among the prefixes of its length [n].
             depth: Their length.
         """
         leaf = depth == self.last
@@ -222,11 +237,12 @@ class _Walk:
                 return
             chunk = prefixes.narrow(start, min(step, len(prefixes) - start))
             queries, above = query[start : start + step], rank[start : start + step]
-            parents, place = self._children(queries, above, depth)
+            parents, place = self._children(queries, above, depth)  # both [children]
             queries, ranks = queries[parents], above[parents] * self.size + place
             self.nodes += np.bincount(queries, minlength=len(self.spaces))
             if leaf:
-                self.found.add(self._leaves(chunk, parents, place), queries, ranks)
+                energies = self._leaves(chunk, parents, place).float().cpu().numpy()
+                self.found.add(energies, queries, ranks)
                 self.stopped = self.watch.stop()
             elif len(ranks):
                 self._visit(self._extended(chunk, parents, place), queries, ranks, depth=depth + 1)
@@ -234,7 +250,7 @@ class _Walk:
     def _children(
         self, query: NDArray[np.int64], rank: NDArray[np.int64], depth: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Parent and place of every child to compute."""
+        """Return the parent and the place of every child to compute."""
         if self.free:
             everything = np.arange(len(rank) * self.size)
             return everything // self.size, everything % self.size
@@ -247,8 +263,7 @@ class _Walk:
 
     def _each(self, parents: NDArray[np.int64], place: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         device = self.field.device
-        actions = self.actions[torch.from_numpy(place).to(device)]
-        return torch.from_numpy(parents).to(device), actions
+        return to_device(parents, device), self.actions[to_device(place, device)]
 
     def _extended(self, prefixes: Any, parents: NDArray[np.int64], place: NDArray[np.int64]) -> Any:
         if self.free:

@@ -1,13 +1,13 @@
 """Guided search: the likeliest sequences, re-scored by the field and improved by local changes.
 
-1. The K cheapest sequences under the problem's guide (a prior over sequences, step logits, their
-   sum), exactly; sequences spread over the enumeration where there is no guide.
-2. From each of the S best: every sequence that differs in one step or by a swap of two steps, until
-   all neighbours of the S best are known.
-3. The neighbours of the best tell, to first order, what the energy of any combination of changes
-   would be: the P sequences that are best under that estimate plus the exact chain are evaluated
-   next, which covers changes of two and more steps.
-4. Again from 2, until nothing new is wanted: nothing near is better.
+1. Evaluate the K cheapest sequences under the problem's guide (a prior over sequences, step logits,
+   their sum), found exactly; without a guide, sequences spread over the enumeration.
+2. From each of the S best, evaluate every sequence that differs in one step or by a swap of two
+   steps, until all neighbours of the S best are known.
+3. The neighbours of the best give a first-order estimate of the energy of any combination of
+   changes: evaluate the P sequences that are best under that estimate plus the exact costs, which
+   covers changes of two and more steps.
+4. Repeat from 2, until nothing new is wanted: no neighbour is better.
 """
 
 from __future__ import annotations
@@ -17,70 +17,74 @@ from heapq import nsmallest
 from itertools import combinations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
-from cefito.errors import ConfigError
-from cefito.search.component import Searchable
-from cefito.search.problem import Best, Plans, Problem, SearchCost, Watch, places
+from cefito.search.base import Screening, ScreeningSettings, Search, SpaceSize, Watch
+from cefito.search.energies import Searchable, components_of
+from cefito.search.problem import Best, Plans, Problem, SearchCost, places
 from cefito.search.problem import ranks as ranks_of
-from cefito.search.screening import Screened, Screening, coarse_of, rescore, screens
+from cefito.search.screening import LEAST, Screened, coarse_of, rescore, screens
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
 from cefito.search.step_costs import StepCosts
 
-__all__ = ["GuidedSearch"]
+__all__ = ["GuidedSearch", "GuidedSettings"]
 
 _SAMPLED = 12  # sequences besides the best that show the error of lower precision
 _TOGETHER = 32  # queries that advance in step, so that the network sees large batches
 
 
-class GuidedSearch:
+class GuidedSettings(ScreeningSettings):
+    """Settings of "guided".
+
+    Attributes:
+        proposals: Of "guided": K, likeliest sequences that are re-scored.
+        starts: Of "guided": S, best sequences whose neighbours are evaluated.
+        refinements: Of "guided": P, combinations of changes evaluated a round; 0 for no refinement.
+    """
+
+    proposals: int = Field(512, ge=1)
+    starts: int = Field(12, ge=1)
+    refinements: int = Field(256, ge=0)
+
+
+class GuidedSearch(GuidedSettings, Search):
     """Proposals by the guide, re-scoring by the field, local refinement.
 
-    Args:
-        proposals: K, sequences taken from the guide.
-        starts: S, best sequences whose neighbours are evaluated.
-        refinements: P, combinations of changes evaluated a round; 0 leaves the proposals unrefined.
+    With `screening`, lower precision leads the search; what may be among the best of all sequences
+    met is evaluated again, and full precision decides. Exact if all allowed sequences were
+    evaluated.
+
+    Attributes:
         rounds: Most rounds of refinement.
         budget_gflop: Operations a query, in 10⁹, after which nothing more is refined; a quarter
             bounds the proposals.
-        memory_mib: Bound on the memory of the prefixes computed at once, in MiB.
-        screening: Whether lower precision leads the search; "auto" where that is quicker. What may
-            be among the best of all that it met is evaluated again, and full precision decides.
-
-    Raises:
-        ConfigError: A setting out of range.
     """
 
-    def __init__(
-        self,
-        *,
-        proposals: int = 512,
-        starts: int = 12,
-        refinements: int = 256,
-        rounds: int = 100,
-        budget_gflop: float = 35,
-        memory_mib: float = 1024,
-        screening: Screening = "off",
-    ) -> None:
-        if (
-            proposals < 1
-            or starts < 1
-            or refinements < 0
-            or rounds < 0
-            or not budget_gflop > 0
-            or not memory_mib > 0
-        ):
-            raise ConfigError(
-                f"guided search with {proposals} proposals, {starts} starts, {refinements} "
-                f"refinements, {rounds} rounds, {budget_gflop} GFLOP and {memory_mib} MiB; "
-                "expected at least 1, 1, 0 and 0, the others positive."
-            )
-        self.proposals, self.starts = proposals, starts
-        self.refinements, self.rounds = refinements, rounds
-        self.budget_gflop, self.memory_mib = budget_gflop, memory_mib
-        self.screening: Screening = screening
+    screening: Screening = "off"
+    rounds: int = Field(100, ge=0)
+    budget_gflop: float = Field(35, gt=0)
+
+    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
+        """Return the cost of the proposals, and of refinement until the budget is spent."""
+        horizon, most = field.horizon, size.leaves
+        proposals = max(self.proposals, top_k)
+        tokens, leaves = 2 * horizon * proposals, proposals  # of one component
+        if self.refinements:
+            # The last round may exceed the budget: by the neighbours of one sequence (its single
+            # changes and its swaps), or by the combinations of changes.
+            changes, swaps = horizon * (horizon + 1) * size.actions, horizon**2 * (horizon - 1)
+            last = max(changes + swaps, 2 * horizon * self.refinements)
+            # a round spends a quarter of the rest on changes, and on as many starts' swaps
+            factor = max(1.0, (1 + swaps / changes) / 4)
+            tokens = max(tokens, int(factor * self._budget(field)) + 1 + last)
+            leaves += tokens // 2  # a sequence that shares all its prefixes costs two tokens
+        leaves = min(leaves, most)
+        tokens = 1 + min(tokens, 2 * horizon * most)
+        if screens(self.screening, field, LEAST):
+            tokens += size.tokens_apart(leaves + _SAMPLED)
+        return SearchCost(len(components_of(field)) * tokens, leaves)
 
     def search(
         self,
@@ -89,12 +93,9 @@ class GuidedSearch:
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:
-        """Good sequences of each problem, at most `top_k`; exact where all allowed were evaluated.
+        """Return good sequences of each problem, at most `top_k`.
 
-        At least `top_k` sequences are taken from the guide, however few proposals are set.
-
-        Raises:
-            ConfigError: A problem that no search could solve, or top_k below 1.
+        The guide proposes at least `top_k` sequences, whatever `proposals` is.
         """
         spaces = compiled(problems, field.horizon, top_k)
         answers: list[Plans] = []
@@ -102,15 +103,18 @@ class GuidedSearch:
             answers += self._together(field, spaces[first : first + _TOGETHER], top_k, watch)
         return answers
 
+    def _budget(self, field: Searchable) -> float:
+        """Return the token forwards of each component that the budget pays."""
+        flops = sum(component.energies.flops_per_token for component in components_of(field))
+        return self.budget_gflop * 1e9 / flops
+
     def _together(
         self, field: Searchable, spaces: Sequence[Space], top_k: int, watch: Watch
     ) -> list[Plans]:
         screening = screens(self.screening, field, self.proposals)
         led_by = coarse_of(field) if screening else field
         energies = SequenceEnergies(led_by, spaces, self.memory_mib)
-        parts = energies.parts
-        # token forwards a query, of each part
-        budget = self.budget_gflop * 1e9 / sum(part.energies.flops_per_token for part in parts)
+        budget = self._budget(led_by)
         # A quarter of the budget for the proposals, each of which costs at most 2T token forwards.
         affordable = max(1, int(min(self.proposals, budget / (8 * field.horizon))))
         climbs = [_Climb(space, self, max(affordable, top_k), budget) for space in spaces]
@@ -122,7 +126,7 @@ class GuidedSearch:
                 values = energies(query, np.concatenate(wanted))
                 shares = np.split(values, np.cumsum([len(part) for part in wanted])[:-1])
                 for index, share in zip(active, shares, strict=True):
-                    climbs[index].learn(share, int(energies.tokens[index]) // len(parts))
+                    climbs[index].learn(share, int(energies.tokens[index]) // len(energies.components))
             if watch.stop():
                 break
             still = [index for index in active if not climbs[index].done]
@@ -151,8 +155,7 @@ class _Climb:
     def __init__(self, space: Space, settings: GuidedSearch, proposals: int, budget: float) -> None:
         self.space, self.settings, self.budget = space, settings, budget
         self.rounds_left = settings.rounds
-        # token forwards of all neighbours of a sequence: each step's other actions and what follows
-        # them
+        # token forwards of all single changes of a sequence: Σ_t A · 2 (T − t + 1) = A T (T + 1)
         self.around = space.size * space.horizon * (space.horizon + 1)
         self.energy: dict[int, float] = {}  # of every sequence evaluated, by rank
         self.score: dict[int, float] = {}
@@ -163,36 +166,33 @@ class _Climb:
 
     def _propose(self, proposals: int) -> None:
         """Begin with the guide's cheapest sequences."""
-        space = self.space
-        guide, allowed = (
-            space.guide,
-            space.objective.chain or StepCosts.free(space.horizon, space.size),
-        )
+        space, guide = self.space, self.space.guide
+        allowed = space.objective.costs or StepCosts.free(space.horizon, space.size)
         cheapest = space.cheapest(guide, proposals)
-        if not len(cheapest.costs):  # the guide forbids all that is allowed: go by the costs alone
+        if not len(cheapest.costs):  # the guide forbids all allowed sequences: use the costs alone
             guide, cheapest = allowed, space.cheapest(allowed, proposals)
         # Are these all there are? Only if the guide itself forbids nothing that is allowed.
         whole = guide is allowed or guide.finite
         self.everything = whole and cheapest.complete and cheapest.bound == np.inf
         self.pending = cheapest.sequences
-        # A guide under which all cost the same gives the first sequences by ids, which are much
-        # alike; spread out they see more of the field.
+        # If all sequences cost the same, the guide's cheapest are the first by ids, which are much
+        # alike; sequences that are spread out sample more of the field.
         if not self.everything and all((cost == cost.flat[0]).all() for cost in guide.tables()):
             self.pending = _spread(space, cheapest.sequences)
 
     def wanted(self) -> NDArray[np.int64]:
-        """Sequences to evaluate next [M, T], none of them evaluated before."""
+        """Return the sequences to evaluate next [M, T], none of them evaluated before."""
         return self.pending
 
     def learn(self, energies: NDArray[np.float64], spent: int) -> None:
-        """Take in the energies of what was wanted and decide what comes next.
+        """Add the energies of the wanted sequences and choose the next ones.
 
         Args:
             energies: Energies [M].
-            spent: Token forwards that each part has spent on this query so far.
+            spent: Token forwards of each component for this query so far.
         """
         ranks = ranks_of(self.pending, self.space.size).tolist()
-        scores = self.space.scores(torch.from_numpy(energies), self.pending)
+        scores = self.space.scores(energies, self.pending)
         self.energy.update(zip(ranks, energies.tolist(), strict=True))
         self.score.update(
             zip(ranks, energies.tolist() if scores is None else scores.tolist(), strict=True)
@@ -201,20 +201,20 @@ class _Climb:
         self.done = not len(self.pending)
 
     def _next(self, left: float) -> NDArray[np.int64]:
-        """Sequences to evaluate next, none where the climb has ended.
+        """Return the sequences to evaluate next; none once the climb has ended.
 
         Args:
-            left: Token forwards that may still be spent.
+            left: Token forwards that remain of the budget.
         """
         wanted = self.pending[:0]
         if self.everything or not self.settings.refinements or left < self.around / 2:
             return wanted
-        # What a round asks for may all be known already; then the next round begins at once.
+        # If all sequences of a round are known already, the next round begins at once.
         while not len(wanted) and self.rounds_left:
             best = nsmallest(self.settings.starts, self.score, key=self._standing)
-            # Neighbours of the best come first, of all starts at once so that the network sees
-            # large batches. One round takes at most a quarter of what is left, so that it can be
-            # spent on better starts if the neighbours turn out better.
+            # Neighbours of the best come first, of all starts at once so that the network computes
+            # large batches. One round takes at most a quarter of what is left, which keeps some for
+            # better starts among the neighbours.
             starts = [rank for rank in best if rank not in self.surrounded]
             starts = starts[: max(1, int(left / self.around / 4))]
             if starts:
@@ -242,16 +242,16 @@ class _Climb:
         return np.asarray(sequence)
 
     def _unseen(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The allowed ones that were not evaluated before, each once, in the order of ids."""
+        """Return the allowed sequences not evaluated before, each once, in the order of ids."""
         ranks, first = np.unique(ranks_of(sequences, self.space.size), return_index=True)
         sequences = sequences[first[[rank not in self.energy for rank in ranks.tolist()]]]
         return sequences if self.space.free else sequences[self.space.allows(sequences)]
 
     def _estimate(self, rank: int) -> StepCosts:
-        """The objective, with energies estimated to first order from single changes of a sequence.
+        """Return the objective with energies estimated to first order around a sequence a.
 
-        The energy of several changes is taken to differ from the sequence's by the sum of what each
-        change alone does. Such an estimate is a chain, whose cheapest sequences are found exactly.
+        E(b) ≈ E(a) + Σ_t [E(a with b_t at step t) − E(a)]. The estimate has the form of step costs,
+        whose cheapest sequences are found exactly.
         """
         size, horizon, sequence = self.space.size, self.space.horizon, self._sequence(rank)
         costs = []
@@ -262,14 +262,14 @@ class _Climb:
                 for place in range(size)
             ]
             # A change that is not allowed by itself was not evaluated, but may be allowed together
-            # with others. It is thought to be as bad as the worst that was.
+            # with others. It is taken to be as bad as the worst change that was evaluated.
             worst = max(energy for energy in changed if energy is not None)
             energies = np.array([worst if energy is None else energy for energy in changed])
-            # infinite where the field diverged, and ∞ − ∞ is no cost
+            # finite even if the field diverged: ∞ − ∞ is not a cost
             base = min(self.energy[rank], np.finfo(np.float64).max)
             costs.append((energies - base) / self.space.objective.temperature)
-        estimate, chain = StepCosts(costs=tuple(costs)), self.space.objective.chain
-        return estimate if chain is None else estimate + chain
+        estimate, exact = StepCosts(costs=tuple(costs)), self.space.objective.costs
+        return estimate if exact is None else estimate + exact
 
     @property
     def exact(self) -> bool:
@@ -278,18 +278,15 @@ class _Climb:
         return whole or (self.everything and bool(self.energy))
 
     def best(self, top_k: int) -> Best:
-        """The best sequences evaluated."""
+        """Return the best sequences evaluated."""
         best = Best(top_k)
-        ranks = torch.tensor(list(self.energy), dtype=torch.int64)
-        energies, scores = (
-            torch.tensor(list(values.values()), dtype=torch.float64)
-            for values in (self.energy, self.score)
-        )
+        ranks = np.array(list(self.energy), dtype=np.int64)
+        energies, scores = (np.array(list(each.values())) for each in (self.energy, self.score))
         best.add(energies, ranks, scores)
         return best
 
     def screened(self, top_k: int) -> Screened:
-        """All sequences evaluated, to be looked at again in full precision."""
+        """Return all sequences evaluated, for evaluation in full precision."""
         rough = self.best(len(self.energy))
         sample = Best(_SAMPLED)
         chosen = slice(None, None, max(1, -(-len(rough) // _SAMPLED)))
@@ -298,11 +295,11 @@ class _Climb:
 
 
 def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As many allowed sequences as are given, spread evenly over the enumeration.
+    """Return as many allowed sequences as given, spread evenly over the enumeration.
 
-    Where too few of those are allowed, the given ones fill up.
+    If too few of these are allowed, the given ones fill up.
     """
-    # the multiples of the golden ratio modulo one leave no gap for long (Weyl's sequence)
+    # multiples of the golden ratio modulo one are spread evenly (Weyl's sequence)
     golden = (np.sqrt(5) - 1) / 2
     ranks = (np.arange(1, len(first) + 1) * golden % 1 * space.size**space.horizon).astype(np.int64)
     sequences = places(ranks, space.size, space.horizon)
@@ -312,7 +309,7 @@ def _spread(space: Space, first: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _neighbours(sequence: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """All sequences [M, T] that differ from a sequence [T] in one step or by a swap of two."""
+    """Return all sequences [M, T] that differ from one [T] in one step or by a swap of two."""
     horizon = len(sequence)
     changed = np.repeat(sequence[None], horizon * size, axis=0)
     changed[np.arange(horizon * size), np.repeat(np.arange(horizon), size)] = np.tile(

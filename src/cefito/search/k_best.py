@@ -1,15 +1,14 @@
-"""The cheapest sequences under a chain, for objectives in which the energy weighs nothing."""
+"""The k sequences of least cost, for objectives in which the energy has no weight."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
-from cefito.search.component import Searchable
-from cefito.search.problem import Best, Plans, Problem, SearchCost, Watch
-from cefito.search.problem import ranks as ranks_of
+from cefito.search.base import MemorySettings, Search, SpaceSize, Watch
+from cefito.search.energies import Searchable, components_of
+from cefito.search.problem import Best, Plans, Problem, SearchCost, ranks
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space, compiled
 from cefito.search.step_costs import StepCosts
@@ -19,15 +18,16 @@ __all__ = ["KBestSearch"]
 _TOGETHER = 32  # queries whose energies are computed together
 
 
-class KBestSearch:
-    """Lists the sequences of least cost besides the energy; energies are only looked up.
+class KBestSearch(MemorySettings, Search):
+    """Lists the `top_k` allowed sequences of least cost besides the energy; looks up energies.
 
-    Args:
-        memory_mib: Bound on the memory of the prefixes computed at once, in MiB.
+    Exact if the list is complete; under constraints it may not be.
     """
 
-    def __init__(self, *, memory_mib: float = 1024) -> None:
-        self.memory_mib = memory_mib
+    def cost_bound(self, field: Searchable, size: SpaceSize, top_k: int) -> SearchCost:
+        """Return the cost of `top_k` sequences that share nothing."""
+        leaves = min(size.leaves, top_k)
+        return SearchCost(len(components_of(field)) * size.tokens_apart(leaves), leaves)
 
     def search(
         self,
@@ -36,48 +36,39 @@ class KBestSearch:
         top_k: int,
         watch: Watch = Watch(),
     ) -> list[Plans]:
-        """The `top_k` allowed sequences of each problem that its objective's chain costs least.
-
-        Exact where the chain's list is complete, which it may fail to be under constraints alone.
-
-        Raises:
-            ConfigError: A problem that no search could solve, or top_k below 1.
-        """
+        """Return the `top_k` sequences of least cost of each problem."""
         spaces = compiled(problems, field.horizon, top_k)
         plans: list[Plans] = []
         for first in range(0, len(spaces), _TOGETHER):
             batch = spaces[first : first + _TOGETHER]
             if watch.stop():
-                plans += [_nothing(space) for space in batch]
+                plans += [
+                    Best(1).plans(space.problem, space.horizon, SearchCost(0, 0), exact=False)
+                    for space in batch
+                ]
                 continue
-            plans += _listed(field, batch, top_k, self.memory_mib)
+            plans += self._listed(field, batch, top_k)
             watch.advance(len(batch))
         return plans
 
-
-def _nothing(space: Space) -> Plans:
-    return Best(1).plans(space.problem, space.horizon, SearchCost(0, 0), exact=False)
-
-
-def _listed(
-    field: Searchable, spaces: Sequence[Space], top_k: int, memory_mib: float
-) -> list[Plans]:
-    evaluate = SequenceEnergies(field, spaces, memory_mib)
-    costs = [space.objective.chain or StepCosts.free(space.horizon, space.size) for space in spaces]
-    found = [space.cheapest(cost, top_k) for space, cost in zip(spaces, costs, strict=True)]
-    sizes = [len(cheapest.costs) for cheapest in found]
-    query = np.repeat(np.arange(len(spaces)), sizes)
-    energies = evaluate(query, np.concatenate([cheapest.sequences for cheapest in found]))
-    plans = []
-    for index, (space, cheapest, part) in enumerate(
-        zip(spaces, found, np.split(energies, np.cumsum(sizes)[:-1]), strict=True)
-    ):
-        best = Best(top_k)
-        best.add(
-            torch.from_numpy(part),
-            torch.from_numpy(ranks_of(cheapest.sequences, space.size)),
-            torch.from_numpy(cheapest.costs + space.objective.offset),
-        )
-        effort = SearchCost(int(evaluate.tokens[index]), int(evaluate.leaves[index]))
-        plans.append(best.plans(space.problem, space.horizon, effort, exact=cheapest.complete))
-    return plans
+    def _listed(self, field: Searchable, spaces: Sequence[Space], top_k: int) -> list[Plans]:
+        evaluate = SequenceEnergies(field, spaces, self.memory_mib)
+        found = [
+            space.cheapest(
+                space.objective.costs or StepCosts.free(space.horizon, space.size), top_k
+            )
+            for space in spaces
+        ]
+        sizes = [len(cheapest.costs) for cheapest in found]
+        query = np.repeat(np.arange(len(spaces)), sizes)
+        energies = evaluate(query, np.concatenate([cheapest.sequences for cheapest in found]))
+        plans = []
+        for index, (space, cheapest, part) in enumerate(
+            zip(spaces, found, np.split(energies, np.cumsum(sizes)[:-1]), strict=True)
+        ):
+            best = Best(top_k)
+            rank = ranks(cheapest.sequences, space.size)
+            best.add(part, rank, cheapest.costs + space.objective.offset)
+            cost = SearchCost(int(evaluate.tokens[index]), int(evaluate.leaves[index]))
+            plans.append(best.plans(space.problem, space.horizon, cost, exact=cheapest.complete))
+        return plans

@@ -212,7 +212,7 @@ class NGramPrior:
         result[usable] = self._levels.log_probability(sequences[usable], tasks[usable])
         return result
 
-    def chain(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> StepCosts:
+    def costs(self, task: int, horizon: int, actions: tuple[int, ...] | None = None) -> StepCosts:
         """−log p of sequences of one task.
 
         The tables of the last tasks asked for are kept, as far as `TABLES_KEPT_MIB` goes; steps

@@ -1,32 +1,33 @@
-"""What a walk over full sequences has met: the best of each query, and how many there were."""
+"""The best leaves of each query that a walk over full sequences met, and their number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from cefito.search.problem import Best, Plans, SearchCost, Watch, places
+from cefito.search.base import Watch
+from cefito.search.problem import Best, Plans, SearchCost, places
 from cefito.search.space import Space
 
-__all__ = ["Leaves"]
+__all__ = ["ResultHeap"]
+
+Ids = NDArray[np.int64]
 
 
-class Leaves:
+class ResultHeap:
     """Leaves met by a walk of some queries that allow the same actions.
 
     Args:
         spaces: The queries.
-        top_k: How many of the best are kept of each.
-        watch: Told of the leaves.
+        top_k: Best leaves kept of each query.
+        watch: Receives the progress.
         sampled: Leaves to keep of each query at regular distances, whatever their score.
 
     Attributes:
         best: The best leaves of each query.
-        samples: Those kept at regular distances.
+        samples: The leaves kept at regular distances.
         count: Leaves met of each query [Q].
     """
 
@@ -41,52 +42,43 @@ class Leaves:
         self._stride = max(1, self.size**self.horizon // sampled) if sampled else 0
 
     def add(
-        self,
-        energies: Tensor,
-        query: NDArray[np.int64],
-        rank: NDArray[np.int64],
-        *,
-        share: float = 1.0,
+        self, energies: NDArray[np.float32], query: Ids, rank: Ids, *, share: float = 1.0
     ) -> None:
-        """Take in leaves of distinct ranks; those of a query stand together.
+        """Add leaves of distinct ranks; those of a query are adjacent.
 
         Args:
             energies: Their energies [n].
             query: Query of each [n], ascending.
             rank: Rank of each [n].
-            share: Part of their work that was not yet told to the watch.
+            share: Fraction of their work that the watch has not received yet.
         """
-        energies = energies.float().cpu()
         for one in np.unique(query):
             first, behind = np.searchsorted(query, [one, one + 1])
             space, part, ranks = self.spaces[one], energies[first:behind], rank[first:behind]
             scores = None if space.objective.pure else space.scores(part, self.sequences(ranks))
-            self.best[one].add(part, torch.from_numpy(ranks), scores)
+            self.best[one].add(part, ranks, scores)
             if self._stride:
-                chosen = torch.from_numpy(np.flatnonzero(ranks % self._stride == 0))
-                self.samples[one].add(
-                    part[chosen],
-                    torch.from_numpy(ranks)[chosen],
-                    None if scores is None else scores[chosen],
-                )
+                chosen = ranks % self._stride == 0
+                sampled = None if scores is None else scores[chosen]
+                self.samples[one].add(part[chosen], ranks[chosen], sampled)
             self.count[one] += behind - first
             self.advance(behind - first, share)
 
     def advance(self, leaves: int, share: float) -> None:
-        """Tell the watch that a share of the work on some leaves is done."""
+        """Report a share of the work on some leaves as done."""
         self.watch.advance(share * leaves / self.size**self.horizon)
 
-    def sequences(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sequences of places [n, T] of ranks [n]."""
+    def sequences(self, ranks: Ids) -> Ids:
+        """Return the sequences of places [n, T] of ranks [n]."""
         return places(ranks, self.size, self.horizon)
 
     def finish(self) -> None:
-        """Tell the watch of what constraints saved."""
+        """Report the leaves that constraints saved as done."""
         saved = len(self.spaces) - float(self.count.sum()) / self.size**self.horizon
         self.watch.advance(saved)
 
-    def plans(self, tokens: NDArray[np.int64], *, exact: bool) -> list[Plans]:
-        """The plans of each query, given the token forwards [Q] that it cost."""
+    def plans(self, tokens: Ids, *, exact: bool) -> list[Plans]:
+        """Return the plans of each query, given the token forwards [Q] that it cost."""
         return [
             best.plans(space.problem, self.horizon, SearchCost(int(spent), int(count)), exact=exact)
             for best, space, spent, count in zip(

@@ -1,78 +1,84 @@
-"""Screening: everything is evaluated in lower precision, what may be best once more in full.
+"""Screening: evaluate all sequences in lower precision, and the possible best again in full.
 
-The order that a search returns is that of full precision. Lower precision only says which
-sequences cannot be among the best, by a margin that is found out while sequences are evaluated in
-both: `SAFETY` times the largest error seen, on sequences spread over all of them besides those that
-look best. It is widened, and more sequences are evaluated again, until no error exceeds it.
+The order of the result is the order in full precision. Lower precision only decides which sequences
+cannot be among the best, by a margin that is estimated while sequences are evaluated in both
+precisions: `SAFETY` times the largest error seen, on the sequences that look best and on a sample
+of all others. The margin is widened, and more sequences are evaluated again, until no error exceeds
+it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from cefito.search.component import Part, Searchable, Whole, parts_of
-from cefito.search.problem import Best, Field, places
+from cefito.search.base import Screening
+from cefito.search.energies import (
+    Component,
+    Searchable,
+    SingleComponent,
+    components_of,
+)
+from cefito.search.problem import Best, places
 from cefito.search.sequences import SequenceEnergies
 from cefito.search.space import Space
 
-__all__ = ["KEPT", "Screened", "Screening", "coarse_of", "rescore", "sample_size", "screens"]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
-Screening = Literal["auto", "on", "off"]
+__all__ = ["KEPT", "LEAST", "Screened", "coarse_of", "rescore", "sample_size", "screens"]
 
 KEPT = 4096
 """Leaves of lowest coarse score that are kept for evaluation in full precision."""
 SAFETY = 3.0
 """Margin over the largest error seen."""
-_FIRST = 12  # sequences of lowest coarse score that are evaluated again whatever the margin
 LEAST = 256
-"""Sequences from which on screening may pay: some hundred are evaluated twice."""
+"""Fewest sequences for which screening may pay: some hundred are evaluated twice."""
+_FIRST = 12  # sequences of lowest coarse score that are evaluated again whatever the margin
 
 
 def sample_size(leaves: int) -> int:
-    """How many other leaves are evaluated twice, to see the error of the lower precision.
+    """Return how many other leaves are evaluated twice, to see the error of lower precision.
 
-    One of sixty-four, which costs little beside the others; at least 16, at most 64.
+    One of sixty-four, which costs little; at least 16, at most 64.
     """
     return max(16, min(64, leaves // 64))
 
 
 def screens(screening: Screening, field: Searchable, sequences: int) -> bool:
-    """Whether a search is to screen.
+    """Whether a search screens.
 
     Args:
-        screening: What was asked for; "auto" where lower precision is quicker.
+        screening: The setting; "auto" screens if lower precision is faster.
         field: The field.
-        sequences: About how many will be evaluated.
+        sequences: About how many sequences will be evaluated.
     """
     if screening == "auto":
-        quicker = all(part.energies.coarse_pays for part in parts_of(field))
-        return quicker and sequences >= LEAST
+        faster = all(component.energies.coarse_pays for component in components_of(field))
+        return faster and sequences >= LEAST
     return screening == "on"
 
 
 def coarse_of(field: Searchable) -> Searchable:
-    """The same field in lower precision."""
-    parts = parts_of(field)
-    if parts[0].energies is field:  # its own only part
-        return parts[0].energies.coarse()
-    return _CoarseParts(
-        field, tuple(Whole(part.energies.coarse(), part.reversed, part.weight) for part in parts)
-    )
+    """Return the same field in lower precision."""
+    components = components_of(field)
+    if components[0].energies is field:  # its own only component
+        return components[0].energies.coarse()
+    coarse = (SingleComponent(one.energies.coarse(), one.reversed, one.weight) for one in components)
+    return _CoarseComposite(field, tuple(coarse))
 
 
 @dataclass(frozen=True)
-class _CoarseParts:
-    """A field of several parts, each in lower precision."""
+class _CoarseComposite:
+    """A composite field, each component in lower precision."""
 
-    field: Field
-    coarse: tuple[Part, ...]
+    field: Searchable
+    coarse: tuple[Component, ...]
 
     @property
     def horizon(self) -> int:
@@ -85,19 +91,19 @@ class _CoarseParts:
     def energy(self, initial: Tensor, goal: Tensor, actions: Tensor) -> Tensor:
         return self.field.energy(initial, goal, actions)
 
-    def parts(self) -> Sequence[Part]:
+    def components(self) -> Sequence[Component]:
         return self.coarse
 
 
 class Screened:
-    """Sequences of one query that were evaluated in lower precision, and which are evaluated again.
+    """Sequences of one query evaluated in lower precision; decides which to evaluate again.
 
     Args:
         space: The query.
         rough: Sequences of lowest coarse score.
-        sample: Others, whatever their score, with coarse scores too.
-        top_k: How many are asked for.
-        all_kept: Whether `rough` holds all that were evaluated.
+        sample: Other sequences with their coarse scores.
+        top_k: Plans wanted.
+        all_kept: Whether `rough` holds all sequences that were evaluated.
     """
 
     def __init__(
@@ -105,36 +111,35 @@ class Screened:
     ) -> None:
         self.space, self.top_k, self.all_kept = space, top_k, all_kept
         self._kept = len(rough)
-        self._ranks = torch.cat([rough.ranks, sample.ranks])
-        self._coarse = torch.cat([rough.scores, sample.scores])
-        self._known = torch.zeros(len(self._ranks), dtype=torch.bool)  # in full precision
-        self._fine = torch.full((len(self._ranks),), torch.inf, dtype=torch.float64)
-        self._energy = self._fine.clone()
-        wanted = torch.zeros(len(self._ranks), dtype=torch.bool)
+        self._ranks = np.concatenate([rough.ranks, sample.ranks])  # all arrays: [kept + sampled]
+        self._coarse = np.concatenate([rough.scores, sample.scores])
+        self._known = np.zeros(len(self._ranks), dtype=np.bool_)  # in full precision
+        self._fine = np.full(len(self._ranks), np.inf)
+        self._energy = self._fine.copy()
+        wanted = np.zeros(len(self._ranks), dtype=np.bool_)
         wanted[: max(top_k, _FIRST)] = wanted[len(rough) :] = True
         self._bound = np.inf
-        self._next = wanted.nonzero().flatten()
+        self._next = np.flatnonzero(wanted)
 
     def wanted(self) -> NDArray[np.int64]:
-        """Sequences to evaluate next in full precision [M, T]; none where all is settled."""
-        return places(self._ranks[self._next].numpy(), self.space.size, self.space.horizon)
+        """Return the sequences to evaluate next in full precision [M, T]; none once decided."""
+        return places(self._ranks[self._next], self.space.size, self.space.horizon)
 
     def learn(self, energies: NDArray[np.float64]) -> None:
-        """Take in the energies of what was wanted, in full precision."""
+        """Add the energies of the wanted sequences, in full precision."""
         new = self._next
-        self._energy[new] = torch.from_numpy(energies)
-        scores = self.space.scores(self._energy[new], self.wanted())
-        self._fine[new] = self._energy[new] if scores is None else scores
+        self._energy[new] = energies
+        scores = self.space.scores(energies, self.wanted())
+        self._fine[new] = energies if scores is None else scores
         self._known[new] = True
-        # Every sequence evaluated in both precisions shows an error; the largest, with some safety,
-        # bounds what the others may hide. Larger errors widen the margin and add sequences.
-        both = self._known & self._fine.isfinite() & self._coarse.isfinite()
-        errors = (self._fine - self._coarse)[both].abs()
-        margin = SAFETY * float(errors.max()) if len(errors) else 0.0
-        kept = self._fine[: self._kept]
-        self._bound = float(kept.topk(min(self.top_k, self._kept), largest=False).values[-1])
-        self._bound += margin
-        self._next = (~self._known & (self._coarse <= self._bound)).nonzero().flatten()
+        # margin = SAFETY · max |fine − coarse| over the sequences evaluated in both precisions
+        both = self._known & np.isfinite(self._fine) & np.isfinite(self._coarse)
+        errors = np.abs(self._fine[both] - self._coarse[both])
+        margin = SAFETY * float(errors.max(initial=0.0))
+        # Sequences whose coarse score exceeds the k-th best fine score by the margin cannot win.
+        kept, last = self._fine[: self._kept], min(self.top_k, self._kept) - 1
+        self._bound = float(np.partition(kept, last)[last]) + margin
+        self._next = np.flatnonzero(~self._known & (self._coarse <= self._bound))
 
     @property
     def complete(self) -> bool:
@@ -143,33 +148,31 @@ class Screened:
         return self.all_kept or last > self._bound
 
     def best(self) -> Best:
-        """The best by full precision."""
+        """Return the best sequences by full precision."""
         best = Best(self.top_k)
-        _, first = np.unique(self._ranks[self._known].numpy(), return_index=True)
+        _, first = np.unique(self._ranks[self._known], return_index=True)
         energy, ranks, fine = (
-            part[self._known][first] for part in (self._energy, self._ranks, self._fine)
+            values[self._known][first] for values in (self._energy, self._ranks, self._fine)
         )
         best.add(energy, ranks, fine)
         return best
 
 
 def rescore(screened: Sequence[Screened], energies: SequenceEnergies) -> None:
-    """Evaluate again, for all queries together, what may be among their best.
+    """Evaluate the sequences that may be the best again, for all queries together.
 
     Args:
         screened: The queries.
         energies: Evaluates sequences of the same queries, in their order, in full precision.
     """
-    active: list[int] = list(range(len(screened)))
-    while active:
-        wanted: list[NDArray[Any]] = [screened[index].wanted() for index in active]
-        active, wanted = (
-            [index for index, part in zip(active, wanted, strict=True) if len(part)],
-            [part for part in wanted if len(part)],
-        )
-        if not active:
+    while True:
+        wanted = [query.wanted() for query in screened]
+        counts = [len(sequences) for sequences in wanted]
+        if not sum(counts):
             return
-        counts = [len(part) for part in wanted]
-        values = energies(np.repeat(active, counts), np.concatenate(wanted))
-        for index, share in zip(active, np.split(values, np.cumsum(counts)[:-1]), strict=True):
-            screened[index].learn(share)
+        values = energies(np.repeat(np.arange(len(counts)), counts), np.concatenate(wanted))
+        for query, count, share in zip(
+            screened, counts, np.split(values, np.cumsum(counts)[:-1]), strict=True
+        ):
+            if count:
+                query.learn(share)

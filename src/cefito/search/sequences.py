@@ -1,4 +1,4 @@
-"""Energies of any set of full sequences, shared prefixes (or suffixes) computed once."""
+"""Energies of any set of full sequences; shared prefixes (or suffixes) are computed once."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from cefito.search.component import Part, Searchable, parts_of, root_of
-from cefito.search.problem import working_bytes
+from cefito.search.energies import (
+    Component,
+    IncrementalEnergies,
+    Searchable,
+    components_of,
+    root_of,
+    to_device,
+    working_bytes,
+)
 from cefito.search.space import Space, observations
 
-__all__ = ["SequenceEnergies"]
+__all__ = ["SequenceEnergies", "batch_size"]
 
 PACKED = 400
-"""Prefixes up to which on all levels are computed at once, which is quicker."""
+"""Most prefixes, over all levels, that are computed as one packed sequence, which is faster."""
 
 
 class SequenceEnergies:
@@ -28,95 +34,99 @@ class SequenceEnergies:
         memory_mib: Bound on the memory of one batch, in MiB.
 
     Attributes:
-        parts: The parts of the field.
+        components: The components of the field.
         tokens: Token forwards spent on each query so far [Q].
         leaves: Sequences evaluated for each query so far [Q].
     """
 
     def __init__(self, field: Searchable, spaces: Sequence[Space], memory_mib: float) -> None:
-        self.parts, self.spaces, self.memory_mib = parts_of(field), spaces, memory_mib
+        self.components, self.spaces = components_of(field), spaces
+        self.memory_mib = memory_mib
         self.tokens = np.zeros(len(spaces), dtype=np.int64)
         self.leaves = np.zeros(len(spaces), dtype=np.int64)
-        self._roots: dict[int, Any] = {}  # of each part walked so far, by its identity
+        self._roots: dict[int, Any] = {}  # of each component walked so far, by its id()
 
     def __call__(
         self, query: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Energies [M] of sequences of places [M, T] of the given queries [M].
+        """Return the energies [M] of sequences of places [M, T] of the given queries [M].
 
-        An energy that is no finite number counts as infinite.
+        NaN counts as infinite.
         """
         energies = np.zeros(len(query))
-        for part in self.parts:
-            for rows, values in self.walk(part, query, sequences):
-                energies[rows] += part.weight * values
+        for component in self.components:  # E(a) = Σ_m w_m E_m(a)
+            for rows, values in self.walk(component, query, sequences):
+                energies[rows] += component.weight * values
         np.add.at(self.leaves, query, 1)
         return np.where(np.isfinite(energies), energies, np.inf)
 
     def of(self, query: int, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Energies of sequences of one query [M, T]."""
+        """Return the energies of sequences of one query [M, T]."""
         return self(np.full(len(sequences), query), sequences)
 
     def walk(
-        self, part: Part, query: NDArray[np.int64], sequences: NDArray[np.int64]
+        self, component: Component, query: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Energies by one part alone, batch by batch, with the rows of each batch.
+        """Yield the rows of each batch and their energies by one component alone.
 
         Args:
-            part: One of `parts`.
+            component: One of `components`.
             query: Query of each sequence [M].
             sequences: Sequences of places [M, T].
         """
-        field, horizon = part.energies, part.energies.horizon
-        if part.reversed:
+        if component.reversed:
             sequences = sequences[:, ::-1]
-        each = sum(
-            field.bytes_per_child(depth, leaf=depth == horizon - 1, each=True)
-            for depth in range(horizon)
-        )
-        most = max(1, working_bytes(field.device, self.memory_mib) // each)
+        most = batch_size(component.energies, self.memory_mib)
         order = np.lexsort((*sequences.T[::-1], query))
         for first in range(0, len(order), most):
             rows = order[first : first + most]
-            yield rows, self._walk(part, query[rows], sequences[rows])
+            yield rows, self._walk(component, query[rows], sequences[rows])
 
-    def _root(self, part: Part) -> Any:
-        if id(part) not in self._roots:
-            self._roots[id(part)] = root_of(part, *observations(self.spaces, part.energies.device))
+    def _root(self, component: Component) -> Any:
+        key = id(component)
+        if key not in self._roots:
+            ends = observations(self.spaces, component.energies.device)
+            self._roots[key] = root_of(component, *ends)
             self.tokens += 1
-        return self._roots[id(part)]
+        return self._roots[key]
 
     def _walk(
-        self, part: Part, query: NDArray[np.int64], sequences: NDArray[np.int64]
+        self, component: Component, query: NDArray[np.int64], sequences: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """Energies of sequences sorted by query and actions, in the order that the part reads."""
-        field, device, horizon = part.energies, part.energies.device, part.energies.horizon
-        # A node is a run of sequences that share a prefix of some length. `new` marks where the
-        # nodes of a level begin, `parent` names for each sequence its node on the level above.
+        """Return the energies of sequences sorted by query, then by actions as they are read."""
+        field, device = component.energies, component.energies.device
+        horizon = field.horizon
+        # A node is a run of sequences that share a prefix of some length. `new` [M] marks where the
+        # nodes of a level begin, `parent` [M] is the node of each sequence on the level above.
         new = np.r_[True, query[1:] != query[:-1]]
         parent = query
         levels = []
         for depth in range(horizon):
             new = new | np.r_[True, sequences[1:, depth] != sequences[:-1, depth]]
             if depth == horizon - 1:
-                new = np.ones_like(new)  # a leaf for each sequence, given twice or not
+                new = np.ones_like(new)  # one leaf for each sequence, repeated or not
             nodes = np.flatnonzero(new)
             chosen = zip(query[nodes].tolist(), sequences[nodes, depth].tolist(), strict=True)
             ids = [self.spaces[row].problem.actions[place] for row, place in chosen]
-            levels.append(
-                (
-                    torch.from_numpy(parent[nodes]).to(device),
-                    torch.tensor(ids, dtype=torch.int64, device=device),
-                )
-            )
+            actions = np.array(ids, dtype=np.int64)
+            levels.append((to_device(parent[nodes], device), to_device(actions, device)))
             np.add.at(self.tokens, query[nodes], 2)
             parent = np.cumsum(new) - 1
-        prefixes = self._root(part)
+        prefixes = self._root(component)
         if sum(len(actions) for _, actions in levels) <= PACKED:
             energies = field.tree_energies(prefixes, levels)
         else:
-            for parents, actions in levels[:-1]:
-                prefixes = field.extend_each(prefixes, parents, actions)
+            for level in levels[:-1]:
+                prefixes = field.extend_each(prefixes, *level)
             energies = field.leaf_energy_each(prefixes, *levels[-1])
         values: NDArray[np.float32] = energies.float().cpu().numpy()
         return values
+
+
+def batch_size(field: IncrementalEnergies[Any], memory_mib: float) -> int:
+    """Return how many sequences fit the memory bound, if none shares a prefix with another."""
+    last = field.horizon - 1
+    each = sum(
+        field.bytes_per_child(depth, leaf=depth == last, each=True) for depth in range(last + 1)
+    )
+    return max(1, working_bytes(field.device, memory_mib) // each)

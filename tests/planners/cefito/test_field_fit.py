@@ -10,9 +10,9 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
 from cefito.field import CompositeField, EnergyField
-from cefito.field.composite_field import PartName
+from cefito.field.composite_field import ComponentName
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.cefito.field_fit import FIELD, part_seed
+from cefito.planners.cefito.field_fit import FIELD, component_seed
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.context import TrainingContext
 from cefito.planners.queries import Queries
@@ -112,9 +112,9 @@ def test_the_first_part_is_the_field_of_one_direction(fitted, alone):
 
 
 def test_seeds_of_parts():
-    names = [PartName(member, backward) for member in range(3) for backward in (False, True)]
-    assert part_seed(7, PartName()) == 7
-    assert len({part_seed(seed, name) for seed in (7, 8) for name in names}) == 12
+    names = [ComponentName(member, backward) for member in range(3) for backward in (False, True)]
+    assert component_seed(7, ComponentName()) == 7
+    assert len({component_seed(seed, name) for seed in (7, 8) for name in names}) == 12
 
 
 def test_a_second_training_resumes_all_parts(fitted, splits, folder):

@@ -179,7 +179,7 @@ def test_costs_by_hand(weights):
         for places in itertools.product(range(size), repeat=3):
             sequence = [problem.actions[place] for place in places]
             expected = by_hand(hypotheses, one, sequence, prior=weights.prior, chain=weights.chain)
-            assert problem.objective.chain.cost(np.array([places])) == pytest.approx(
+            assert problem.objective.costs.cost(np.array([places])) == pytest.approx(
                 expected, rel=1e-4, abs=1e-4
             )
             shares = (
@@ -197,14 +197,14 @@ def test_the_chain_is_normalised_over_the_sequences_of_the_task():
     found = hypotheses.of(queries(), 3)
     for problem in problems_of(hypotheses, queries(), found, weights=Weights(chain=1.0)):
         every = np.array(list(itertools.product(range(len(problem.actions)), repeat=3)))
-        assert np.exp(-problem.objective.chain.cost(every)).sum() == pytest.approx(1, rel=1e-4)
+        assert np.exp(-problem.objective.costs.cost(every)).sum() == pytest.approx(1, rel=1e-4)
 
 
 def test_the_energy_alone_has_no_chain_and_is_guided_by_the_prior():
     hypotheses = make()
     (problem,) = problems_of(hypotheses, queries(), hypotheses.of(queries(1), 1), weights=PAPER)
     assert problem.objective.pure
-    prior = hypotheses.prior.chain(0, 3)
+    prior = hypotheses.prior.costs(0, 3)
     assert all(
         np.array_equal(one, other)
         for one, other in zip(problem.guide.costs, prior.costs, strict=True)
@@ -240,7 +240,7 @@ def test_pruning_forbids_transitions_that_training_never_showed(weights):
         for places in itertools.product(range(len(after.actions)), repeat=3):
             sequence = [after.actions[place] for place in places]
             seen = sequence[0] in starts and set(itertools.pairwise(sequence)) <= pairs
-            cost = after.objective.chain.cost(np.array([places]))[0]
+            cost = after.objective.costs.cost(np.array([places]))[0]
             assert np.isfinite(cost) == seen
             if seen:
                 assert cost == pytest.approx(
@@ -249,13 +249,13 @@ def test_pruning_forbids_transitions_that_training_never_showed(weights):
                     abs=1e-4,
                 )
         assert all(np.isfinite(cost).all() for cost in after.guide.costs)
-        assert before.objective.chain is None or all(
-            np.isfinite(cost).all() for cost in before.objective.chain.costs
+        assert before.objective.costs is None or all(
+            np.isfinite(cost).all() for cost in before.objective.costs.costs
         )
     assert len(Space(pruned[0], 3).cheapest(pruned[0].guide, 100).costs) < 27
     more = problems_of(hypotheses, queries(), found, weights=weights, pruning=5)
     assert all(
-        np.isfinite(cost).all() for problem in more for cost in problem.objective.chain.costs
+        np.isfinite(cost).all() for problem in more for cost in problem.objective.costs.costs
     )
 
 

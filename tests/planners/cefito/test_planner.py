@@ -646,7 +646,7 @@ def test_the_likelihood_leaves_the_energy_out(weighted, splits):
     )
     for plans, one in zip(chosen.plan(queries, 3), problems, strict=True):
         np.testing.assert_allclose(
-            plans.scores, one.objective.chain.cheapest(3).costs, rtol=1e-4, atol=1e-5
+            plans.scores, one.objective.costs.cheapest(3).costs, rtol=1e-4, atol=1e-5
         )
 
 

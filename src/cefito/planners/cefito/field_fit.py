@@ -14,9 +14,9 @@ from cefito.data.windows import Windows, reversed_windows
 from cefito.errors import ConfigError
 from cefito.field.composite_field import (
     CompositeField,
-    PartName,
+    ComponentName,
     make_field,
-    named_parts,
+    named_components,
     parameter_count,
 )
 from cefito.field.energy import EnergyField
@@ -32,7 +32,7 @@ from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["FIELD", "field_size", "fit_field", "further_vectors", "part_seed"]
+__all__ = ["FIELD", "field_size", "fit_field", "further_vectors", "component_seed"]
 
 FIELD = "energy field"
 
@@ -86,10 +86,10 @@ def fit_field(
         horizon=train.horizon,
         action_vectors=vectors,
     )
-    learned = {} if start is None else dict(named_parts(start))
+    learned = {} if start is None else dict(named_components(start))
     results = {}
-    for name, part in named_parts(field):
-        own = part_seed(seed, name)
+    for name, part in named_components(field):
+        own = component_seed(seed, name)
         part.reset(generator_for("cpu", own, Stream.FIELD), mean=observed)
         if learned:
             apart = () if part.predictor.learned_actions else ("predictor.action_vectors",)
@@ -127,16 +127,16 @@ def field_size(config: FieldConfig, shape: Shape) -> int:
     return parameter_count(field)
 
 
-def part_seed(seed: int, name: PartName) -> int:
+def component_seed(seed: int, name: ComponentName) -> int:
     """The seed of a part of the field; that of the first part is the run's."""
-    if name == PartName():
+    if name == ComponentName():
         return seed
     return derived_seed(seed, Stream.FIELD_PARTS, name.member, int(name.backward))
 
 
 def _fit_part(
     part: EnergyField,
-    name: PartName,
+    name: ComponentName,
     train: Windows,
     val: Windows,
     *,
@@ -150,7 +150,7 @@ def _fit_part(
     problems, actual = validation_problems(
         val, space, windows=training.stopping.windows, candidates=training.stopping.candidates
     )
-    if name == PartName():  # the same for all parts
+    if name == ComponentName():  # the same for all parts
         warn_guided(problems, horizon=val.horizon, candidates=training.stopping.candidates)
     loss = FieldLoss(
         field=part,
@@ -204,7 +204,7 @@ def further_vectors(windows: Windows, start: EnergyField | CompositeField) -> Te
     Raises:
         ConfigError: New actions without text embeddings of the width that the field knows.
     """
-    first = next(part for _, part in named_parts(start))
+    first = next(part for _, part in named_components(start))
     known = first.predictor.action_vectors.detach().to("cpu")
     if first.predictor.learned_actions:
         return None

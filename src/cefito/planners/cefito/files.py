@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pydantic import ConfigDict, Field, ValidationError
@@ -31,23 +31,21 @@ from cefito.search.prior import NGramPrior
 from cefito.settings import Record, validated
 from cefito.training.checkpoint import load_weights
 
-if TYPE_CHECKING:
-    from cefito.planners.cefito.planner import CefitoPlanner
-
 __all__ = ["read_planner", "write_planner"]
 
 _REMEDY = "Train the run again (cefito train)."
 _NETWORKS = (TaskModel.title, ChainModel.title)
 
 
-def write_planner(planner: CefitoPlanner, folder: Path) -> None:
-    """Write a planner into an existing folder."""
-    field, fitted = planner.field, planner.fitted
+def write_planner(parts: Mapping[str, Any], folder: Path) -> None:
+    """Write the attributes of a planner, as `read_planner` returns them, into a folder."""
+    field, fitted = parts["incremental"].field, parts["fitted"]
     write_tensors(folder / "field.safetensors", field.state_dict())
-    for network in planner.networks:
-        network.save(folder)
-    write_tensors(folder / "prior.safetensors", planner.prior.to_arrays())
-    held = [network.title for network in planner.networks]
+    networks = {TaskModel.title: parts["task_model"], ChainModel.title: parts["chain"]}
+    for network in networks.values():
+        if network is not None:
+            network.save(folder)
+    write_tensors(folder / "prior.safetensors", parts["prior"].to_arrays())
     write_json(
         folder / "planner.json",
         {
@@ -55,14 +53,14 @@ def write_planner(planner: CefitoPlanner, folder: Path) -> None:
             "horizon": field.horizon,
             "observation_dim": field.predictor.observation_dim,
             "learned_actions": field.predictor.learned_actions,
-            "config": planner.settings.model_dump(mode="json"),
-            "action_space": planner.space.to_dict(),
-            "taxonomy": planner.taxonomy.to_dict(),
+            "config": parts["settings"].model_dump(mode="json"),
+            "action_space": parts["space"].to_dict(),
+            "taxonomy": parts["taxonomy"].to_dict(),
             "weights": {name: vars(weights) for name, weights in fitted.weights.items()},
             "guide": vars(fitted.guide),
             "tasks": fitted.tasks,
             "evidence": None if fitted.evidence is None else vars(fitted.evidence),
-            "lacks": [title for title in _NETWORKS if title not in held],
+            "lacks": [title for title, network in networks.items() if network is None],
         },
     )
 

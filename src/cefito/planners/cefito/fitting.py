@@ -23,7 +23,7 @@ from cefito.planners.crf.model import ChainModel
 from cefito.planners.shared.confidence import confident_temperature
 from cefito.progress import Advance, Progress, silent
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Field
+from cefito.search.energies import Field
 
 __all__ = ["CANDIDATES", "MOST_TASKS", "fit_objective"]
 

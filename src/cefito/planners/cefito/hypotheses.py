@@ -167,7 +167,7 @@ class Hypotheses:
         for hypothesis in hypotheses:
             actions = self.space.actions[hypothesis.task]
             if hypothesis.task not in priors:
-                priors[hypothesis.task] = self.prior.chain(hypothesis.task, horizon, actions)
+                priors[hypothesis.task] = self.prior.costs(hypothesis.task, horizon, actions)
             prior = priors[hypothesis.task]
             likely = evidence.costs(hypothesis.query, hypothesis.task)
             costs = None
@@ -184,7 +184,7 @@ class Hypotheses:
                     constraints=constraints,
                     objective=Objective(
                         temperature=1 / max(weights.energy, 1e-9),
-                        chain=costs,
+                        costs=costs,
                         offset=-weights.task * hypothesis.log_probability,
                     ),
                     guide=_weighted(prior, likely, guide_weights),
@@ -324,7 +324,7 @@ class TaskSpaces:
                     goal=nowhere,
                     actions=actions,
                     constraints=self.constraints,
-                    objective=Objective(chain=chain),
+                    objective=Objective(costs=chain),
                 )
                 self._tasks[task] = Space(problem, self.horizon).feasible
             except ConfigError as refusal:

@@ -16,7 +16,7 @@ from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.field.composite_field import (
     CompositeField,
-    IncrementalJoint,
+    IncrementalComposite,
     incremental_field,
     parameter_count,
 )
@@ -40,6 +40,7 @@ from cefito.planners.cefito.field_fit import (
     fit_field,
     further_vectors,
 )
+from cefito.planners.cefito.files import read_planner, write_planner
 from cefito.planners.cefito.fitting import fit_objective
 from cefito.planners.cefito.hypotheses import (
     Hypotheses,
@@ -59,9 +60,9 @@ from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
 from cefito.search.k_best import KBestSearch
 from cefito.search.prior import NGramPrior
-from cefito.search.problem import Plans, Search, Watch
-from cefito.search.registry import make_search
-from cefito.search.settings import SearchConfig
+from cefito.search.base import Search, SpaceSize, Watch, operations
+from cefito.search.problem import Plans
+from cefito.search.settings import SearchConfig, make_search
 from cefito.training.negatives import check_negatives
 from cefito.training.trainer import TrainingResult
 
@@ -71,6 +72,7 @@ logger = logging.getLogger(__name__)
 # Most problems handed to the search at once; fewer where they have more candidates than this, so
 # that progress is seen, or where the prior's tables of their tasks take more MiB than that.
 _TOGETHER, _CANDIDATES, _TABLES_MIB = 64, 500_000, 64
+_CHEAP = 1e9  # operations below which the tasks of a query need not be predicted
 _LEAST, _USUAL = 16, 512  # queries taken in at once: at least, and if more, in multiples of
 
 
@@ -96,7 +98,7 @@ class CefitoPlanner:
     settings: CefitoSettings
     taxonomy: Taxonomy
     space: ActionSpace
-    incremental: IncrementalField | IncrementalJoint
+    incremental: IncrementalField | IncrementalComposite
     prior: NGramPrior
     fitted: ObjectiveFit = NOTHING_FITTED
     chain: ChainModel | None = None
@@ -253,33 +255,26 @@ class CefitoPlanner:
         cls,
         folder: Path | str,
         *,
-        settings: CefitoSettings,
+        settings: CefitoSettings,  # noqa: ARG003
         context: TrainingContext = TrainingContext(),
     ) -> Self:
-        """The planner that was saved in a folder.
+        """Load the planner that was saved in a folder.
 
         Args:
             folder: The folder.
-            settings: Replaced by those in the folder.
-            context: Where it runs.
+            settings: Not used: the folder holds the settings.
+            context: Device.
 
         Raises:
             RunError: Missing or damaged files.
         """
-        folder = Path(folder)
-        del settings
-        from cefito.planners.cefito.files import read_planner
-
-        planner = cls(**read_planner(folder, device=context.device))
+        planner = cls(**read_planner(Path(folder), device=context.device))
         _warn_fallback(planner.space, planner.taxonomy)
         return planner
 
     def save(self, folder: Path | str) -> None:
         """Write weights, action space, taxonomy and settings."""
-        folder = Path(folder)
-        from cefito.planners.cefito.files import write_planner
-
-        write_planner(self, folder)
+        write_planner(vars(self), Path(folder))
 
     @property
     def horizon(self) -> int:
@@ -379,14 +374,30 @@ class CefitoPlanner:
     def most_operations(
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
     ) -> NDArray[np.float64]:
-        """Most floating-point operations that the search of each query may take [N].
+        """Return the most floating-point operations that the search of each query may take [N].
 
-        The tasks that would be searched are predicted where any choice of them could take more than
-        a tenth of a second.
+        The tasks to search are only predicted if some choice of them could take more than a tenth
+        of a second.
         """
-        from cefito.planners.cefito.cost import most_operations
-
-        return most_operations(self, self._search(), queries, top_k, constraints)
+        search, wanted = self._search(), max(top_k, COMPARED) if self.probable else top_k
+        known: dict[SpaceSize, float] = {}  # many tasks have as many actions
+        of_task = np.zeros(len(self.space.actions))
+        free = self.settings.search.pruning < 0
+        for task, actions in enumerate(self.space.actions):
+            size = SpaceSize.of(actions, self.horizon, constraints, free=free)
+            if size not in known:
+                cost = search.cost_bound(self.incremental, size, wanted)
+                known[size] = operations(self.incremental, cost)
+            of_task[task] = known[size]
+        if queries.tasks is not None:
+            return of_task[queries.tasks]
+        most = np.sort(of_task)[::-1][: self.tasks].sum()
+        total = np.full(len(queries), most)
+        if most > _CHEAP:
+            total[:] = 0
+            for one in self.hypotheses.of(queries, self.tasks):
+                total[one.query] += of_task[one.task]
+        return total
 
     def plan(
         self,

@@ -15,8 +15,8 @@ from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
-from cefito.search.problem import Plans, Problem, Search
-from cefito.search.screening import Screening
+from cefito.search.base import Screening, Search
+from cefito.search.problem import Plans, Problem
 from cefito.training.distributed import Processes
 
 __all__ = ["plan_scores", "validation_problems", "validation_searches", "warn_guided"]

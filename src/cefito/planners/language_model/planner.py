@@ -42,7 +42,8 @@ from cefito.planners.shared.task_model import TaskModel
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
-from cefito.search.problem import Plans, Reply, SearchCost
+from cefito.planners.language_model.reply import Reply
+from cefito.search.problem import Plans, SearchCost
 
 __all__ = ["LlmEndsPlanner", "LlmPlanner", "LlmRankedPlanner"]
 
