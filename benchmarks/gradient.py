@@ -455,11 +455,8 @@ def _best(
     space: Space, sequences: NDArray[np.int64], energies: Tensor, top_k: int, effort: SearchCost
 ) -> Plans:
     best = Best(top_k)
-    best.add(
-        energies,
-        torch.from_numpy(ranks_of(sequences, space.size)),
-        space.scores(energies, sequences),
-    )
+    values = energies.cpu().numpy()
+    best.add(values, ranks_of(sequences, space.size), space.scores(values, sequences))
     everything = space.free and len(sequences) == space.size**space.horizon
     return best.plans(space.problem, space.horizon, effort, exact=everything)
 

@@ -5,12 +5,17 @@ from cefito.field import (
     CompositeField,
     EnergyField,
     FieldConfig,
-    IncrementalField,
     IncrementalComposite,
+    IncrementalField,
     incremental_field,
     make_field,
 )
-from cefito.field.composite_field import ComponentName, named_components, parameter_count, component_names
+from cefito.field.composite_field import (
+    ComponentName,
+    component_names,
+    named_components,
+    parameter_count,
+)
 
 
 def make(seed=0, **settings):

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cefito.errors import ConfigError
 from cefito.search import BeamSearch, Constraints, Objective, StepCosts
 
 from .conftest import (
@@ -157,14 +156,6 @@ def test_energies_that_are_no_numbers(diverged):
         DummyField(3, lambda *_: diverged), [problem(0, [0, 1, 2])], 2
     )
     assert plans.energies.tolist() == [np.inf, np.inf]
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"width": 0}, {"diversity": -1}, {"diversity": float("nan")}, {"memory_mib": 0}]
-)
-def test_bad_settings(wrong):
-    with pytest.raises(ConfigError, match="expected at least 1, at least 0 and more than 0"):
-        BeamSearch(**wrong)
 
 
 def test_several_problems_keep_their_places():

@@ -19,12 +19,15 @@ from hypothesis import strategies as st
 from cefito.errors import ConfigError
 from cefito.field import EnergyField, FieldConfig, IncrementalField
 from cefito.search import SEARCHES, Constraints, Plans, Problem, SearchConfig, make_search
-from cefito.search.problem import Best, Search, SearchCost, Watch
+from cefito.search.base import Search, SpaceSize, Watch
+from cefito.search.energies import components_of
+from cefito.search.problem import Best, SearchCost
 from cefito.search.registry import SearchEntry
 from cefito.search.settings import search_settings
 from cefito.search.space import Space, compiled
 
 from .conftest import (
+    DummyComposite,
     DummyField,
     Impatient,
     assert_consistent,
@@ -49,8 +52,12 @@ TIGHT = {
 }
 
 
-class ToySearch:
+class ToySearch(Search):
     """The first `top_k` allowed sequences by action ids, whatever their energies."""
+
+    def cost_bound(self, field: DummyField, size: SpaceSize, top_k: int) -> SearchCost:
+        leaves = min(top_k, size.leaves)
+        return SearchCost(leaves * (2 * field.horizon + 1) * len(components_of(field)), leaves)
 
     def search(
         self,
@@ -68,11 +75,11 @@ class ToySearch:
                 for part in (space.problem.initial, space.problem.goal)
             )
             actions = torch.tensor(space.problem.actions)[torch.from_numpy(sequences[ranks])]
-            energies = field.energy(initial, goal, actions)
+            energies = field.energy(initial, goal, actions).numpy()
             best = Best(top_k)
-            best.add(energies, torch.from_numpy(ranks), space.scores(energies, sequences[ranks]))
-            effort = SearchCost(len(ranks) * (2 * field.horizon + 1), len(ranks))
-            found.append(best.plans(space.problem, field.horizon, effort, exact=False))
+            best.add(energies, ranks, space.scores(energies, sequences[ranks]))
+            cost = self.cost_bound(field, SpaceSize(1, (len(ranks),), free=True), len(ranks))
+            found.append(best.plans(space.problem, field.horizon, cost, exact=False))
             watch.advance(1)
         return found
 
@@ -81,7 +88,7 @@ class ToySearch:
 def name(request, monkeypatch) -> str:
     """The name of each search, and of a toy one that is registered as any other is."""
     if request.param == TOY:
-        monkeypatch.setitem(SEARCHES, TOY, SearchEntry(lambda _: ToySearch()))
+        monkeypatch.setitem(SEARCHES, TOY, SearchEntry(ToySearch))
     return request.param
 
 
@@ -177,8 +184,8 @@ def test_progress_adds_up_to_the_number_of_problems(search):
 
 @pytest.mark.parametrize("patience", [0, 1, 2, 5, 20])
 def test_stopped_it_gives_the_best_met_so_far(search, patience):
-    watched = Impatient(patience)
-    found = search.search(DummyField(3, scrambled), SEVERAL, 3, watched.watch)
+    watched, field = Impatient(patience), DummyField(3, scrambled)
+    found = search.search(field, SEVERAL, 3, watched.watch)
     assert len(found) == len(SEVERAL)
     assert watched.advanced <= len(SEVERAL) + 1e-6
     for one, plans in zip(SEVERAL, found, strict=True):
@@ -187,6 +194,45 @@ def test_stopped_it_gives_the_best_met_so_far(search, patience):
         assert len(plans) <= 3
         if plans.exact:
             assert listed(plans) == expected[:3]
+
+
+FIELDS = {
+    "one component": lambda: DummyField(3, scrambled),
+    "backward and forward": lambda: DummyComposite(3, "b", "f"),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
+@pytest.mark.parametrize("top_k", [1, 20])
+def test_it_costs_at_most_what_its_bound_says(search, field, top_k):
+    """With and without constraints, forbidden transitions and priors."""
+    free = [problem(0, range(size)) for size in (1, 2, 5)]
+    for one in (*SEVERAL, *free):
+        costs = one.objective.costs
+        size = SpaceSize.of(
+            one.actions, 3, one.constraints, free=costs is None or bool(costs.finite)
+        )
+        bound = search.cost_bound(field(), size, top_k)
+        (plans,) = search.search(field(), [one], top_k)
+        assert plans.evaluated.token_forwards <= bound.token_forwards
+        assert plans.evaluated.leaves <= bound.leaves
+
+
+def test_the_bound_of_an_exact_search_is_its_cost():
+    for dummy in (DummyField(3, scrambled), DummyComposite(3, "b", "f")):
+        for name in ("exhaustive", "naive"):
+            search, size = make_search(SearchConfig(method=name)), SpaceSize.of(range(4), 3)
+            (plans,) = search.search(dummy, [problem(0, range(4))], 2)
+            assert plans.evaluated == search.cost_bound(dummy, size, 2)
+
+
+def test_a_search_without_a_bound_cannot_be_made():
+    class Unbounded(Search):
+        def search(self, *_):
+            return []
+
+    with pytest.raises(TypeError, match="cost_bound"):
+        Unbounded()
 
 
 def test_what_it_evaluated_is_counted(search):
@@ -292,26 +338,13 @@ def test_on_a_network(search):
             assert np.array_equal(plans.actions, reference.actions)
 
 
-class Recorder:
-    """Settings that record which of them are read."""
-
-    def __init__(self) -> None:
-        self.read: set[str] = set()
-
-    def __getattr__(self, setting: str) -> object:
-        self.read.add(setting)
-        return getattr(SearchConfig(), setting)
-
-
-def test_it_reads_the_settings_that_it_says(name):
+def test_only_settings_that_it_reads_are_accepted(name):
     """Others are refused with it, so that none is given in vain."""
-    recorder = Recorder()
-    SEARCHES[name].make(recorder)
-    assert recorder.read == set(SEARCHES[name].reads)
-    for setting in recorder.read:
+    reads = set(SEARCHES[name].reads)
+    for setting in reads:
         value = getattr(SearchConfig(), setting)
         assert search_settings(SearchConfig(), method=name, **{setting: value}).method == name
-    for setting in {each for entry in SEARCHES.values() for each in entry.reads} - recorder.read:
+    for setting in {each for entry in SEARCHES.values() for each in entry.reads} - reads:
         value = getattr(SearchConfig(), setting)
         with pytest.raises(ConfigError, match=f"'{name}'.*'{setting}'"):
             search_settings(SearchConfig(), method=name, **{setting: value})

@@ -19,7 +19,7 @@ from cefito.search import (
     Plans,
     Problem,
 )
-from cefito.search.problem import CACHE_MIB
+from cefito.search.energies import CACHE_MIB
 
 from .conftest import DummyField, chains, everything, listed, problem, problems_of, scrambled
 
@@ -181,12 +181,6 @@ def test_more_plans_than_there_are(search):
     (plans,) = search.search(DummyField(2, scrambled), [problem(0, [1, 4])], 100)
     assert sorted(plans.actions.tolist()) == [[1, 1], [1, 4], [4, 1], [4, 4]]
     assert plans.energies.tolist() == sorted(plans.energies.tolist())
-
-
-@pytest.mark.parametrize("memory", [0, -1, float("nan")])
-def test_memory_must_be_positive(memory):
-    with pytest.raises(ConfigError, match="expected a positive number"):
-        ExhaustiveSearch(memory_mib=memory)
 
 
 @settings(deadline=None, max_examples=60)

@@ -296,20 +296,3 @@ def test_the_budget_bounds_what_is_spent():
         assert spent[tokens] <= tokens + 2 * around
         assert len(plans) == 1
     assert spent[2 * around] < min(spent[20 * around], spent[1000 * around])
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"proposals": 0},
-        {"starts": 0},
-        {"refinements": -1},
-        {"rounds": -1},
-        {"memory_mib": 0},
-        {"memory_mib": float("nan")},
-        {"budget_gflop": 0},
-    ],
-)
-def test_bad_settings(wrong):
-    with pytest.raises(ConfigError, match="expected at least 1, 1, 0 and 0, the others positive"):
-        GuidedSearch(**wrong)

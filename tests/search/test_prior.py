@@ -196,7 +196,7 @@ def test_threads_may_share_a_prior(monkeypatch):
     """Even where so few tables are kept that each asks for what another has just dropped."""
     monkeypatch.setattr("cefito.search.prior.TABLES_KEPT", 1)
     prior, subsets = SMALL.fit(), list(itertools.combinations(range(ACTION_COUNT), 3))
-    expected = [SMALL.fit().chain(0, 3, actions).costs[2] for actions in subsets]
+    expected = [SMALL.fit().costs(0, 3, actions).costs[2] for actions in subsets]
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda actions: prior.costs(0, 3, actions).costs[2], 20 * subsets))
     for cost, other in zip(found, 20 * expected, strict=True):
@@ -204,7 +204,7 @@ def test_threads_may_share_a_prior(monkeypatch):
 
 
 def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
-    first, second, third = (np.exp(-cost) for cost in SMALL.fit().chain(3, 3).costs)
+    first, second, third = (np.exp(-cost) for cost in SMALL.fit().costs(3, 3).costs)
     # Of 14 steps after another: 1 1, 3 3, 4 4 4 repeat.
     repeat = (4 + 0.5) / (14 + 1)
     np.testing.assert_allclose(first, [0.5, 0.5])
@@ -215,7 +215,7 @@ def test_a_task_without_windows_is_uniform_but_for_repeats_and_returns():
     back = factor * (1 - repeat) / (factor * (1 - repeat) + repeat)
     np.testing.assert_allclose(third[0, 1], [back, 1 - back])
     np.testing.assert_allclose(third[1, 1], second[1])
-    assert SMALL.fit().chain(3, 3).costs[2].shape == (2, 2, 2)
+    assert SMALL.fit().costs(3, 3).costs[2].shape == (2, 2, 2)
 
 
 def test_a_repeat_gets_the_share_estimated_for_the_task():
@@ -228,7 +228,7 @@ def test_a_repeat_gets_the_share_estimated_for_the_task():
     prior = corpus.fit(order=2, strengths=(1.0, 1e6, 1.0))  # hardly counts any pair
     pair = np.exp(-prior.costs(0, 2).costs[1])
     np.testing.assert_allclose(np.diag(pair), share, rtol=1e-3)
-    single = np.exp(-corpus.fit(order=1, strengths=(1.0, 1e6, 1.0)).chain(0, 1).costs[0])
+    single = np.exp(-corpus.fit(order=1, strengths=(1.0, 1e6, 1.0)).costs(0, 1).costs[0])
     assert single[0] > 4 * share
     # the others in proportion
     np.testing.assert_allclose(pair[1, 0] / pair[1, 2], single[0] / single[2], rtol=1e-3)
@@ -241,7 +241,7 @@ def test_a_return_gets_less_where_returns_are_rare():
         [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]] * 20, [0] * 120
     )
     pair, back = (
-        np.exp(-corpus.fit(order=order, strengths=(1.0, 10.0, 1e9)).chain(0, 3).costs[-1])
+        np.exp(-corpus.fit(order=order, strengths=(1.0, 10.0, 1e9)).costs(0, 3).costs[-1])
         for order in (2, 3)
     )
     back = back[0, 1]  # hardly counts any triple
@@ -253,26 +253,26 @@ def test_a_return_gets_less_where_returns_are_rare():
 def test_orders_are_nested():
     """Each order begins as the one below it and equals it where its level is infinitely strong."""
     one, two, three = (
-        SMALL.fit(order=order, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs for order in (1, 2, 3)
+        SMALL.fit(order=order, strengths=(1.0, 2.0, 3.0)).costs(0, 3).costs for order in (1, 2, 3)
     )
     np.testing.assert_array_equal(two[0], three[0])
     assert not np.allclose(one[0], two[0])
     assert not np.allclose(two[1], three[1])  # the second of a window is no second of a pair
     np.testing.assert_allclose(
-        SMALL.fit(order=2, strengths=(1.0, 1e12, 3.0)).chain(0, 3).costs[0], one[0], rtol=1e-9
+        SMALL.fit(order=2, strengths=(1.0, 1e12, 3.0)).costs(0, 3).costs[0], one[0], rtol=1e-9
     )
     np.testing.assert_allclose(
-        SMALL.fit(order=3, strengths=(1.0, 2.0, 1e12)).chain(0, 3).costs[1], two[1], rtol=1e-9
+        SMALL.fit(order=3, strengths=(1.0, 2.0, 1e12)).costs(0, 3).costs[1], two[1], rtol=1e-9
     )
     # 2 2 was never seen
-    repeated = SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).chain(0, 3).costs[2][2, 2]
+    repeated = SMALL.fit(order=3, strengths=(1.0, 2.0, 3.0)).costs(0, 3).costs[2][2, 2]
     np.testing.assert_allclose(repeated, two[2][2], rtol=1e-12)
 
 
 def test_the_start_of_a_window_is_a_context():
     corpus = Corpus([[0, 1, 2], [0, 1, 2], [0, 2, 1], [1, 0, 2]], [0] * 4)
     first, second, third = (
-        np.exp(-cost) for cost in corpus.fit(order=3, strengths=(1e-6,) * 3).chain(0, 3).costs
+        np.exp(-cost) for cost in corpus.fit(order=3, strengths=(1e-6,) * 3).costs(0, 3).costs
     )
     np.testing.assert_allclose(first, [0.75, 0.25, 0], atol=1e-5)
     # counted as pairs anywhere they would be 2 : 2
@@ -348,7 +348,7 @@ def test_arrays_and_back(through_file, tmp_path):
         ACTION_COUNT,
     )
     for task in range(4):
-        for one, two in zip(prior.costs(task, 3).costs, again.chain(task, 3).costs, strict=True):
+        for one, two in zip(prior.costs(task, 3).costs, again.costs(task, 3).costs, strict=True):
             np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(prior.pruned(0, 2, 1).costs[1], again.pruned(0, 2, 1).costs[1])
 

@@ -1,8 +1,9 @@
 import pytest
 
 from cefito.errors import ConfigError
+from cefito.search import AutoSearch, BeamSearch, ExhaustiveSearch, GuidedSearch
 from cefito.search.registry import SEARCHES
-from cefito.search.settings import SearchConfig, changed_settings, search_settings
+from cefito.search.settings import SearchConfig, changed_settings, make_search, search_settings
 
 
 def test_settings_with_some_replaced():
@@ -30,6 +31,8 @@ def test_settings_with_some_replaced():
         ({"widht": 3}, "widht", "there is none of that name"),
         ({"prior_weight": float("nan")}, "prior_weight", r"finite number \(got nan\)"),
         ({"memory_mib": float("inf")}, "memory_mib", r"finite number \(got inf\)"),
+        ({"method": "beam", "proposals": 3}, "proposals", "'beam' .* 'proposals'.* auto, guided"),
+        ({"method": "naive", "memory_mib": 3}, "memory_mib", "'naive' .* 'memory_mib'"),
     ],
 )
 def test_values_that_cannot_be(overrides, setting, message):
@@ -38,40 +41,6 @@ def test_values_that_cannot_be(overrides, setting, message):
     assert caught.value.setting == setting
     assert setting in str(caught.value) or setting == "method"
     assert "--" not in str(caught.value)
-
-
-VALUES = {
-    "memory_mib": 2.0,
-    "screening": "on",
-    "budget_gflop": 2.0,
-    "proposals": 2,
-    "starts": 2,
-    "refinements": 2,
-    "width": 2,
-    "diversity": 2.0,
-}
-
-
-def test_every_setting_of_some_search_only_is_tried_below():
-    assert {name for entry in SEARCHES.values() for name in entry.reads} == VALUES.keys()
-    assert VALUES.keys() < SearchConfig.model_fields.keys()
-
-
-@pytest.mark.parametrize("setting", VALUES)
-@pytest.mark.parametrize("method", SEARCHES)
-def test_settings_that_the_search_does_not_read_are_refused(method, setting):
-    readers = [name for name, entry in SEARCHES.items() if setting in entry.reads]
-    given = {setting: VALUES[setting]}
-    for before, more in ((SearchConfig(), {"method": method}), (SearchConfig(method=method), {})):
-        if method in readers:
-            assert getattr(search_settings(before, **given, **more), setting) == VALUES[setting]
-            continue
-        with pytest.raises(
-            ConfigError, match=rf"search '{method}' .*'{setting}'.* {', '.join(readers)}\.$"
-        ) as caught:
-            search_settings(before, **given, **more)
-        assert caught.value.setting == setting
-        assert "--" not in str(caught.value)
 
 
 @pytest.mark.parametrize("method", SEARCHES)
@@ -90,13 +59,31 @@ def test_what_was_changed():
     usual = SearchConfig()
     assert changed_settings(usual, usual) == {}
     changed = search_settings(usual, method="auto", tasks=0, budget_gflop=20.0, memory_mib=0.5)
-    told = changed_settings(changed, usual)
-    assert told == {"memory_mib": 0.5, "method": "auto", "budget_gflop": 20.0, "tasks": 0}
-    assert list(told) == ["memory_mib", "method", "budget_gflop", "tasks"]  # as the fields stand
+    changes = changed_settings(changed, usual)
+    assert changes == {"memory_mib": 0.5, "method": "auto", "budget_gflop": 20.0, "tasks": 0}
+    assert list(changes) == [
+        "method",
+        "memory_mib",
+        "budget_gflop",
+        "tasks",
+    ]  # in the order of the fields
     assert changed_settings(usual, changed) == {
         "memory_mib": 1024,
         "method": "exhaustive",
         "budget_gflop": 500,
         "tasks": 1,
     }
-    assert search_settings(usual, **told) == changed
+    assert search_settings(usual, **changes) == changed
+
+
+def test_searches_are_made_with_their_settings():
+    values = {"memory_mib": 7, "screening": "on", "proposals": 5, "starts": 2, "refinements": 4}
+    made = make_search(SearchConfig(method="auto", budget_gflop=3, **values))
+    assert isinstance(made, AutoSearch)
+    assert made.budget_gflop == 3
+    assert made.exhaustive == ExhaustiveSearch(memory_mib=7, screening="on")
+    assert made.guided == GuidedSearch(**values)
+    made = make_search(SearchConfig(method="beam", width=3, diversity=0.5, memory_mib=7))
+    assert made == BeamSearch(width=3, diversity=0.5, memory_mib=7)
+    with pytest.raises(ConfigError, match="unknown search 'best'; expected one of auto, exhaust"):
+        make_search(SearchConfig(method="best"))

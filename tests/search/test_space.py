@@ -2,7 +2,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,12 +45,12 @@ def test_what_is_allowed(data, horizon, actions):
         and (chain is None or all(np.isfinite(cost).all() for cost in chain.costs))
     )
     costs = [0.0 if chain is None else chain_cost(chain, row) for row in valid]
-    energies = torch.arange(len(valid), dtype=torch.float32)
+    energies = np.arange(len(valid), dtype=np.float32)
     scores = space.scores(energies, np.array(valid))
     if one.objective.pure:
         assert scores is None
     else:
-        assert scores.dtype == torch.float64
+        assert scores.dtype == np.float64
         assert scores.tolist() == [
             energy / one.objective.temperature + cost + one.objective.offset
             for energy, cost in enumerate(costs)
@@ -87,9 +86,9 @@ def test_guide_defaults():
 @pytest.mark.parametrize(
     ("one", "message"),
     [
-        (problem(0, []), "allows no action at all"),
-        (problem(0, [2, 1]), r"allowed actions \[2, 1\] must be ascending without repeats"),
-        (problem(0, [1, 1]), r"allowed actions \[1, 1\] must be ascending without repeats"),
+        (problem(0, []), r"allowed actions \[\]"),
+        (problem(0, [2, 1]), r"allowed actions \[2, 1\]: expected .* ascending"),
+        (problem(0, [1, 1]), r"allowed actions \[1, 1\]"),
         (
             problem(0, [1, 2], objective=Objective(temperature=0)),
             "temperature 0 of an objective; expected a positive number",
@@ -98,15 +97,15 @@ def test_guide_defaults():
         (problem(0, [1, 2], objective=Objective(temperature=float("nan"))), "temperature nan"),
         (
             problem(0, [1, 2], objective=Objective(costs=StepCosts.free(2, 3))),
-            "objective's chain is for 3 actions and 2 steps",
+            "objective's costs are for 3 actions and 2 steps",
         ),
         (
             problem(0, [1, 2], objective=Objective(costs=StepCosts.free(3, 2))),
-            "objective's chain is for 2 actions and 3 steps",
+            "objective's costs are for 2 actions and 3 steps",
         ),
         (
             problem(0, [1, 2], guide=StepCosts.free(2, 1)),
-            "guide's chain is for 1 actions and 2 steps; expected 2 and 2",
+            "guide's costs are for 1 actions and 2 steps; expected 2 and 2",
         ),
         (
             problem(0, [1, 2], constraints=Constraints(required=(3,))),

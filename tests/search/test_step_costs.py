@@ -211,7 +211,7 @@ def test_bad_shapes(shapes, message):
 
 @pytest.mark.parametrize(("horizon", "size"), [(3, 3), (2, 4)])
 def test_chains_of_different_shapes_do_not_add(horizon, size):
-    message = f"2 steps and 3 actions cannot be added to those of {horizon} steps and {size}"
+    message = f"2 steps and 3 actions cannot be added to costs of {horizon} steps and {size}"
     with pytest.raises(ConfigError, match=message):
         StepCosts.free(2, 3) + StepCosts.free(horizon, size)
 

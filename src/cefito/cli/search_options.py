@@ -57,7 +57,8 @@ def option_of(setting: str) -> str:
 
 def _descriptions() -> dict[str, str]:
     """What the docstring of the settings says of each of them."""
-    attributes = (inspect.getdoc(SearchConfig) or "").partition("Attributes:\n")[2]
+    docs = [inspect.cleandoc(kind.__doc__ or "") for kind in SearchConfig.__mro__]
+    attributes = "\n".join(doc.partition("Attributes:\n")[2] for doc in docs)
     entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
 

@@ -23,15 +23,15 @@ from cefito.field.predictor import Predictor
 from cefito.field.settings import FieldConfig
 
 __all__ = [
-    "CompositeField",
-    "IncrementalComposite",
-    "IncrementalComponent",
     "ComponentName",
+    "CompositeField",
+    "IncrementalComponent",
+    "IncrementalComposite",
+    "component_names",
     "incremental_field",
     "make_field",
     "named_components",
     "parameter_count",
-    "component_names",
 ]
 
 
@@ -65,7 +65,9 @@ def component_names(config: FieldConfig) -> tuple[ComponentName, ...]:
     """The parts of a field, member by member, forward first."""
     directions = (False, True) if config.directions == "both" else (False,)
     return tuple(
-        ComponentName(member, backward) for member in range(config.members) for backward in directions
+        ComponentName(member, backward)
+        for member in range(config.members)
+        for backward in directions
     )
 
 
@@ -185,9 +187,13 @@ def make_field(*, config: FieldConfig, **sizes: Any) -> EnergyField | CompositeF
     )
 
 
-def named_components(field: EnergyField | CompositeField) -> Iterator[tuple[ComponentName, EnergyField]]:
+def named_components(
+    field: EnergyField | CompositeField,
+) -> Iterator[tuple[ComponentName, EnergyField]]:
     """The parts of a field, with their names."""
-    yield from field.parts.items() if isinstance(field, CompositeField) else [(ComponentName(), field)]
+    yield from (
+        field.parts.items() if isinstance(field, CompositeField) else [(ComponentName(), field)]
+    )
 
 
 def parameter_count(field: EnergyField | CompositeField) -> int:
@@ -195,6 +201,12 @@ def parameter_count(field: EnergyField | CompositeField) -> int:
     return sum(part.predictor.parameter_count() for _, part in named_components(field))
 
 
-def incremental_field(field: EnergyField | CompositeField) -> IncrementalField | IncrementalComposite:
+def incremental_field(
+    field: EnergyField | CompositeField,
+) -> IncrementalField | IncrementalComposite:
     """A field frozen for search."""
-    return IncrementalComposite(field) if isinstance(field, CompositeField) else IncrementalField(field)
+    return (
+        IncrementalComposite(field)
+        if isinstance(field, CompositeField)
+        else IncrementalField(field)
+    )

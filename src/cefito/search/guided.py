@@ -126,7 +126,9 @@ class GuidedSearch(GuidedSettings, Search):
                 values = energies(query, np.concatenate(wanted))
                 shares = np.split(values, np.cumsum([len(part) for part in wanted])[:-1])
                 for index, share in zip(active, shares, strict=True):
-                    climbs[index].learn(share, int(energies.tokens[index]) // len(energies.components))
+                    climbs[index].learn(
+                        share, int(energies.tokens[index]) // len(energies.components)
+                    )
             if watch.stop():
                 break
             still = [index for index in active if not climbs[index].done]

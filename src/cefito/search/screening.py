@@ -69,7 +69,9 @@ def coarse_of(field: Searchable) -> Searchable:
     components = components_of(field)
     if components[0].energies is field:  # its own only component
         return components[0].energies.coarse()
-    coarse = (SingleComponent(one.energies.coarse(), one.reversed, one.weight) for one in components)
+    coarse = (
+        SingleComponent(one.energies.coarse(), one.reversed, one.weight) for one in components
+    )
     return _CoarseComposite(field, tuple(coarse))
 
 

@@ -83,7 +83,7 @@ def search_settings(config: SearchConfig, **overrides: Any) -> SearchConfig:
         if readers and name not in chosen.reads:
             raise ConfigError(
                 f"search '{settings.method}' does not use the setting '{name}'; only "
-                f"{', '.join(readers)} do.",
+                f"{', '.join(readers)} {'does' if len(readers) == 1 else 'do'}.",
                 setting=name,
             )
     return settings

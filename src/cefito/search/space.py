@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +53,11 @@ class Space:
                 "number. Allow fewer actions or plan fewer steps."
             )
         self.objective = problem.objective
+        if not self.objective.temperature > 0:
+            raise ConfigError(
+                f"temperature {self.objective.temperature} of an objective; expected a positive "
+                "number."
+            )
         costs = self.objective.costs
         for name, part in (("objective", costs), ("guide", problem.guide)):
             if part is not None and (part.size, part.horizon) != (self.size, horizon):

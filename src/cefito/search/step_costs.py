@@ -138,9 +138,7 @@ class StepCosts:
             remaining.insert(0, np.broadcast_to(total, (self.size,) * (known + 1)).min(axis=-1))
         return remaining
 
-    def completions(
-        self, prefixes: Ids, children: Children | None = None
-    ) -> Ids:
+    def completions(self, prefixes: Ids, children: Children | None = None) -> Ids:
         """Complete each prefix greedily; to the cheapest sequence, unless `children` forbids it.
 
         Args:

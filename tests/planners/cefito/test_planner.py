@@ -652,7 +652,7 @@ def test_the_likelihood_leaves_the_energy_out(weighted, splits):
 
 def test_what_weighs_nothing_is_not_searched(weighted, splits, monkeypatch):
     """Without the energy the best are listed, whatever the method: as many, and exactly."""
-    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(lambda _: Untouched()))
+    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(Untouched))
     chosen = using(weighted, objective="likelihood", tasks=2, method="untouched")
     weights = replace(weighted.fitted.guide, energy=0.0)
     queries = Queries.from_windows(splits["test"]).subset(range(0, 40, 8))
@@ -875,7 +875,7 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
     bad = [
         row for row, task in enumerate(queries.tasks) if action not in planner.space.actions[task]
     ]
-    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(lambda _: Untouched()))
+    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(Untouched))
     other = using(planner, method="untouched")
     with pytest.raises(ConfigError, match=f"action {action} is required"):
         other.plan(
@@ -892,7 +892,7 @@ def test_constraints_that_no_task_can_satisfy_are_refused_before_any_search(
 
 def test_stopping_before_anything(planner, splits, monkeypatch):
     queries = Queries.from_windows(splits["test"]).subset(range(4))
-    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(lambda _: Untouched()))
+    monkeypatch.setitem(SEARCHES, "untouched", SearchEntry(Untouched))
     other = using(planner, method="untouched")
     found = other.plan(queries, 3, stop=lambda: True)
     assert [(len(plans), plans.exact, plans.actions.shape) for plans in found] == [
@@ -917,7 +917,7 @@ def test_stopping_on_the_way(weighted, splits, monkeypatch):
             calls.append(1)
             return ExhaustiveSearch().search(*arguments[:3])
 
-    monkeypatch.setitem(SEARCHES, "counting", SearchEntry(lambda _: Counting()))
+    monkeypatch.setitem(SEARCHES, "counting", SearchEntry(Counting))
     found = using(several, method="counting").plan(
         queries, 3, stop=lambda: len(calls) >= len(queries)
     )

@@ -13,8 +13,8 @@ from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows, reversed_windows
 from cefito.errors import ConfigError
 from cefito.field.composite_field import (
-    CompositeField,
     ComponentName,
+    CompositeField,
     make_field,
     named_components,
     parameter_count,
@@ -32,7 +32,7 @@ from cefito.training.augmentation import ActionMeans
 from cefito.training.field_loss import FieldLoss
 from cefito.training.trainer import TrainingResult
 
-__all__ = ["FIELD", "field_size", "fit_field", "further_vectors", "component_seed"]
+__all__ = ["FIELD", "component_seed", "field_size", "fit_field", "further_vectors"]
 
 FIELD = "energy field"
 

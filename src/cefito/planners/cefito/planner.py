@@ -57,10 +57,10 @@ from cefito.planners.context import TrainingContext
 from cefito.planners.crf.model import ChainEvidence, ChainModel
 from cefito.planners.shared.task_model import TaskModel
 from cefito.progress import Progress, silent
+from cefito.search.base import Search, SpaceSize, Watch, operations
 from cefito.search.constraints import Constraints
 from cefito.search.k_best import KBestSearch
 from cefito.search.prior import NGramPrior
-from cefito.search.base import Search, SpaceSize, Watch, operations
 from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, make_search
 from cefito.training.negatives import check_negatives

@@ -13,9 +13,9 @@ from cefito.data.action_space import ActionSpace
 from cefito.data.windows import Windows
 from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
+from cefito.search.base import Screening, Search
 from cefito.search.exhaustive import ExhaustiveSearch
 from cefito.search.guided import GuidedSearch
-from cefito.search.base import Screening, Search
 from cefito.search.problem import Plans, Problem
 from cefito.training.distributed import Processes
 

@@ -34,6 +34,7 @@ from cefito.planners.language_model.prompt_context import (
     most_probable,
     probable_successors,
 )
+from cefito.planners.language_model.reply import Reply
 from cefito.planners.language_model.server import Server, check_settings
 from cefito.planners.language_model.settings import LlmConfig, LlmSettings
 from cefito.planners.pkg.planner import PkgPlanner
@@ -42,7 +43,6 @@ from cefito.planners.shared.task_model import TaskModel
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.progress import Progress, silent
 from cefito.search.constraints import Constraints
-from cefito.planners.language_model.reply import Reply
 from cefito.search.problem import Plans, SearchCost
 
 __all__ = ["LlmEndsPlanner", "LlmPlanner", "LlmRankedPlanner"]
