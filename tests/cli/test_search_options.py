@@ -233,8 +233,7 @@ def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, cal
         (["--search", "beam", "--diversity", "nan"], "--diversity: 'nan' is not a number"),
         (
             ["--width", "3"],
-            "search 'exhaustive' does not use the setting 'width'; only beam does. "
-            "(--width)",
+            "search 'exhaustive' does not use the setting 'width'; only beam does. (--width)",
         ),
         (
             ["--search", "naive", "--memory-mib", "9"],
