@@ -609,7 +609,7 @@ def test_what_is_no_finished_run(command, run, tmp_path, fails):
     assert "field.safetensors: truncated" in fails(command, run, *rest)
     info = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(info | {"finished": False}))
-    assert "has not finished. Go on with it by the same cefito train command" in fails(
+    assert "has not finished. Continue it by the same cefito train command" in fails(
         command, run, *rest
     )
     (run / "run.json").write_text('{"finished": true}')

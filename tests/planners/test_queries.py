@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from cefito import Queries
+from cefito.arrays import aligned
 from cefito.errors import CefitoError, DataError
 from cefito.planners.queries import LARGEST
 
-GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
+GOOD = aligned(np.arange(12, dtype=np.float32).reshape(3, 4))
 
 
 def spoilt(value, row=1):
@@ -54,7 +55,7 @@ def test_numbers_that_float32_cannot_hold_are_refused():
         (GOOD, GOOD.astype(str), "'goal': holds values of type <U32"),
         (GOOD, GOOD.astype(complex), "'goal': holds values of type complex128"),
         (GOOD, None, "'goal': holds values of type object"),
-        ([[0.5, 1.0], [0.5]], GOOD, "'initial': is no array"),
+        ([[0.5, 1.0], [0.5]], GOOD, "'initial': is not an array"),
     ],
 )
 def test_arrays_of_another_kind_are_refused(initial, goal, message):
@@ -66,12 +67,12 @@ def test_arrays_of_another_kind_are_refused(initial, goal, message):
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ([0, 1], r"has shape \[2\] and type int64; expected 3 whole numbers"),
+        ([0, 1], r"has shape \[2\] and type int64; expected whole numbers \[3\]"),
         (1, r"has shape \[\]"),
         ([0.0, 1.0, 2.0], "type float64"),
         (["tea", "tea", "tea"], "type <U3"),
         ([True, False, True], "type bool"),
-        ([0, -1, 2], r"row 1 \(counted from 0\): is -1"),
+        ([0, -1, 2], r"row 1 \(counted from 0\): -1"),
     ],
 )
 def test_tasks_are_ids(tasks, message):
@@ -94,7 +95,9 @@ def test_floating_point_numbers_are_kept_as_float32(kind):
 def test_what_fits_is_not_copied():
     queries = Queries(initial=GOOD, goal=GOOD)
     assert np.shares_memory(queries.initial, GOOD)
-    assert all(np.shares_memory(block.goal, GOOD) for block in queries.blocks(2))
+    wide = aligned(np.zeros((3, 16), dtype=np.float32))
+    blocks = Queries(initial=wide, goal=wide).blocks(2)
+    assert all(np.shares_memory(block.goal, wide) for block in blocks)
     assert queries.initial.flags.c_contiguous
     assert Queries(initial=GOOD[:, ::-1], goal=GOOD).initial.flags.c_contiguous
 
@@ -129,6 +132,6 @@ def test_every_error_is_one_of_cefito():
 def test_tasks_that_are_unknown_are_refused():
     queries = Queries(initial=GOOD, goal=GOOD, tasks=np.array([1, 4, 5]))
     queries.check_tasks(6)
-    with pytest.raises(DataError, match=r"'tasks', row 1 .* is 4; the run knows 0 to 3"):
+    with pytest.raises(DataError, match=r"'tasks', row 1 .*: 4; the run knows 0 to 3"):
         queries.check_tasks(4)
     Queries(initial=GOOD, goal=GOOD).check_tasks(1)

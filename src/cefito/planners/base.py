@@ -1,4 +1,4 @@
-"""The protocol of a planner, what all planners share, and what they refuse alike."""
+"""Protocol of a planner, and what all planners share."""
 
 from __future__ import annotations
 
@@ -55,28 +55,25 @@ _LISTED = "cefito planners lists the methods that can"
 
 
 class Planner(Protocol):
-    """A fitted method: it plans for queries and is never changed, so many threads can share it."""
+    """A fitted method: it plans for queries and never changes, so many threads can share it."""
 
     abilities: ClassVar[Abilities]
 
     @classmethod
     def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
-        """Learned numbers of the networks that its paper describes, for data of a shape.
+        """Return the number of parameters of each network that its paper describes.
 
-        They are counted as in `Description.parameters` and bear the same names. Networks may be
-        built, but nothing is drawn: torch's default device is one without memory.
+        Names are those of `Description.parameters`. Networks may be built, but no weights are
+        drawn: torch's default device is "meta".
 
         Args:
             settings: The method's settings, of the class that its registration names.
-            shape: The data.
-
-        Returns:
-            Nothing where no paper describes its networks.
+            shape: Numbers of the data.
         """
 
     @property
     def name(self) -> str:
-        """What it is called in tables."""
+        """Name in tables."""
 
     @property
     def horizon(self) -> int:
@@ -94,7 +91,7 @@ class Planner(Protocol):
     def fit(
         cls, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
     ) -> Fitted[Self]:
-        """Learn from windows; whatever is chosen is chosen on `val`.
+        """Learn from windows; all choices are made on `val`.
 
         Args:
             train: Training windows.
@@ -107,12 +104,12 @@ class Planner(Protocol):
     def refit(
         self, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
     ) -> Fitted[Self]:
-        """Learn further windows, beginning with what this planner has learned; it stays as it is.
+        """Learn from further windows, starting from this planner's parameters; it stays unchanged.
 
         Args:
-            train: Training windows of the same horizon, in ids that continue those that it knows.
-            val: Validation windows, on which all is chosen anew.
-            settings: As in `fit`; the networks' own are those of this planner.
+            train: Training windows of the same horizon, in ids that continue its own.
+            val: Validation windows, on which all choices are made anew.
+            settings: As in `fit`; the networks' own settings are the planner's.
             seed: Seed of everything drawn.
             context: Where it is trained.
 
@@ -122,35 +119,34 @@ class Planner(Protocol):
 
     @classmethod
     def load(cls, folder: Path | str, *, settings: Any, context: TrainingContext) -> Self:
-        """The planner that was saved in a folder.
+        """Load the planner that was saved in a folder.
 
         Raises:
-            RunError: Missing or damaged files, or those of another configuration.
+            RunError: Missing or damaged files, or files of another configuration.
         """
 
     def save(self, folder: Path | str) -> None:
         """Write all that `load` needs into an existing folder."""
 
     def describe(self) -> Description:
-        """What it is made of."""
+        """Describe its parts."""
 
     def with_search(self, settings: SearchConfig) -> Self:
-        """A planner that searches in another way; this one stays as it is.
+        """Return a planner that searches in another way; this one stays unchanged.
 
         Raises:
             ConfigError: It has no search that could be changed.
         """
 
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
-        """The task it plans each query for [N]; None if it has no such notion."""
+        """Return the task it plans each query for [N]; None if it has no notion of tasks."""
 
     def most_operations(
         self, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
     ) -> NDArray[np.float64] | None:
-        """Most floating-point operations that the search of each query may take [N].
+        """Return an upper bound of the floating-point operations to plan each query [N].
 
-        That is known before anything is searched. None where it has no search whose cost could
-        grow.
+        The bound is known before any search. None if it has no search whose cost could grow.
         """
 
     def plan(
@@ -162,15 +158,15 @@ class Planner(Protocol):
         stop: Callable[[], bool] | None = None,
         progress: Progress = silent,
     ) -> list[Plans]:
-        """The best plans of each query, best first; at most `top_k`.
+        """Return the best plans of each query, best first; at most `top_k`.
 
         A query's plans do not depend on the other queries.
 
         Args:
             queries: Observations, perhaps with tasks.
-            top_k: Plans a query; fewer where there are not so many sequences.
-            constraints: What every plan must satisfy.
-            stop: Asked now and then; once it says so, the best met so far is returned.
+            top_k: Plans a query; fewer if there are not so many sequences.
+            constraints: Conditions on every plan.
+            stop: Polled during planning; once it returns True, the best so far is returned.
             progress: Shows progress.
 
         Raises:
@@ -184,11 +180,11 @@ AnyPlanner = TypeVar("AnyPlanner", covariant=True)
 
 @dataclass(frozen=True)
 class Fitted(Generic[AnyPlanner]):
-    """What fitting gives.
+    """Result of fitting.
 
     Attributes:
         planner: The planner.
-        trainings: How the training of each of its networks went, by the network's name.
+        trainings: Result of the training of each of its networks, by the network's name.
     """
 
     planner: AnyPlanner
@@ -196,7 +192,7 @@ class Fitted(Generic[AnyPlanner]):
 
 
 class BasePlanner:
-    """What planners without a search of their own share: they refuse what they cannot do.
+    """Defaults for planners without a search of their own: they refuse what they cannot do.
 
     Dataclasses of them are made with `repr=False`, for their fields are far too large to print.
     """
@@ -206,7 +202,7 @@ class BasePlanner:
 
     @classmethod
     def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:  # noqa: ARG003
-        """Nothing: no paper describes its networks."""
+        """Return nothing: no paper describes its networks."""
         return {}
 
     def __repr__(self) -> str:
@@ -214,16 +210,16 @@ class BasePlanner:
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Learned numbers of each network that takes part in planning, by its name."""
+        """Number of parameters of each network that takes part in planning, by its name."""
         return {}
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Nothing is known of it."""
+        """Unknown numbers of tasks and actions."""
         return Vocabulary(None, None)
 
     def describe(self) -> Description:
-        """What it is made of."""
+        """Describe its parts."""
         return Description(
             name=self.name,
             parameters=self.parameters,
@@ -239,13 +235,9 @@ class BasePlanner:
         seed: int,  # noqa: ARG002
         context: TrainingContext,  # noqa: ARG002
     ) -> Fitted[Self]:
-        """Refuse: it cannot begin with what it has learned.
-
-        Raises:
-            ConfigError: Always; the message names the methods that can.
-        """
+        """Refuse: it cannot be finetuned."""
         check_finetuning(self)
-        raise NotImplementedError(f"{self.name} says that it can be finetuned, but cannot")
+        raise NotImplementedError(f"{self.name} has the ability, but no method, to be finetuned")
 
     def most_operations(
         self,
@@ -253,95 +245,80 @@ class BasePlanner:
         top_k: int,  # noqa: ARG002
         constraints: Constraints = UNCONSTRAINED,  # noqa: ARG002
     ) -> NDArray[np.float64] | None:
-        """Its cost does not grow with what is asked."""
+        """Return None: its cost does not grow."""
         return None
 
     def with_search(self, settings: SearchConfig) -> Self:  # noqa: ARG002
-        """Refuse: it has no search that could be changed.
-
-        Raises:
-            ConfigError: Always; the message names the methods that can.
-        """
+        """Refuse: it has no search that could be changed."""
         raise ConfigError(f"{self.name} has no search to choose; {_LISTED}.")
 
 
 def check_queries(
     planner: Planner, queries: Queries, top_k: int, constraints: Constraints = UNCONSTRAINED
 ) -> None:
-    """Refuse what a planner cannot be asked, before any work.
+    """Refuse queries that a planner cannot plan, before any work.
 
     Raises:
-        ConfigError: `top_k` below 1, or constraints that it cannot obey; the message names the
-            methods that can.
+        ConfigError: `top_k` below 1, or constraints that it cannot obey.
         RunError: Observations of another dimension.
     """
     if top_k < 1:
         raise ConfigError(f"top_k {top_k}: expected at least 1.", setting="top_k")
     if constraints and not planner.abilities.constraints:
         raise ConfigError(f"{planner.name} cannot obey constraints; {_LISTED}.")
-    for part in (queries.initial, queries.goal):
-        if part.shape[1] != planner.observation_dim:
-            raise RunError(
-                f"observations have {part.shape[1]} features; this run was trained on "
-                f"{planner.observation_dim}."
-            )
+    if (width := queries.initial.shape[1]) != planner.observation_dim:
+        raise RunError(
+            f"observations have {width} features; this run was trained on "
+            f"{planner.observation_dim}."
+        )
 
 
 def check_finite(plans: Plans, query: int) -> None:
-    """Refuse plans that were chosen among energies that are no numbers.
+    """Refuse plans that were chosen among energies that are not finite numbers.
 
     Args:
         plans: The plans of a query.
         query: Its number.
 
     Raises:
-        RunError: An energy that was met, or a plan's score, is NaN or infinite.
+        RunError: The energy of a sequence, or a plan's score, is NaN or infinite.
     """
     if not (plans.finite and np.isfinite(plans.energies).all() and np.isfinite(plans.scores).all()):
         raise RunError(
             f"query {query} (counted from 0): the energies of its sequences are NaN or infinite, "
-            "so none can be called the best. Give observations made as those of the run were; "
-            "where they are, the run's weights are of no use: train it again."
+            "so there is no best plan. Give observations made in the same way as the run's; if "
+            "they are, the run's weights are of no use: train it again."
         )
 
 
 def check_finetuning(planner: Planner | BasePlanner) -> None:
-    """Refuse a planner that cannot begin with what it has learned.
-
-    Raises:
-        ConfigError: It cannot; the message names the methods that can.
-    """
+    """Refuse a planner that cannot be finetuned (ConfigError)."""
     if not planner.abilities.finetuning:
         raise ConfigError(f"{planner.name} cannot be finetuned; {_LISTED}.")
 
 
 def check_task_given(planner: Planner) -> None:
-    """Refuse to give the task to a planner that plans the same without it.
-
-    Raises:
-        ConfigError: It does; the message names the methods that make use of it.
-    """
+    """Refuse to give the task to a planner that plans the same without it (ConfigError)."""
     if not planner.abilities.true_task:
         raise ConfigError(
-            f"{planner.name} makes no use of a given task. Leave it out.",
-            setting="task",
+            f"{planner.name} makes no use of a given task. Leave it out.", setting="task"
         )
 
 
 def summary_line(planner: Planner) -> str:
     """Return a planner in one line."""
-    learned = sum(planner.describe().parameters.values())
+    parameters = sum(planner.describe().parameters.values())
     return (
         f"{type(planner).__name__}(T = {planner.horizon}, {planner.observation_dim} features, "
-        f"{learned:,} parameters)"
+        f"{parameters:,} parameters)"
     )
 
 
 def check_min_probability(planner: Planner, least: float) -> None:
-    """Refuse a least probability that is none, or that a planner's plans cannot be held to.
+    """Refuse a least probability that is not from 0 to 1, or of plans without probabilities.
 
     Raises:
-        ConfigError: Not from 0 to 1, or as `check_probabilities`.
+        ConfigError: Either.
     """
     if not 0 <= least <= 1:
         raise ConfigError(
@@ -356,10 +333,10 @@ def check_probabilities(planner: Planner, setting: str) -> None:
 
     Args:
         planner: The planner.
-        setting: What asks for them.
+        setting: Name of the option that needs them.
 
     Raises:
-        ConfigError: They have none; the message says which methods or settings give them.
+        ConfigError: They have none.
     """
     if planner.describe().probabilities:
         return

@@ -1,4 +1,4 @@
-"""Where and how a planner trains: what all its trainings are given beside their settings."""
+"""Context of a training: device, folder and all else beside its settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from cefito.errors import RunError
-from cefito.precision import Resolved, determining, resolve
+from cefito.precision import determining, resolve
 from cefito.progress import Progress, silent
 from cefito.training.distributed import Processes
 from cefito.training.settings import TrainingConfig
@@ -26,15 +26,14 @@ class TrainingContext:
 
     Attributes:
         device: Where the networks run.
-        folder: Where checkpoints and metrics of the trainings go; None keeps none.
+        folder: Folder of checkpoints and metrics of the trainings; None keeps none.
         name: Folder below it for this training; several trainings of one planner have one each.
-        shared: Whether other planners train there too: folders then bear a digest of all that
-            determines the result, so that equal trainings are done once and different ones keep
-            apart.
-        key: What else determines the result (the data set's fingerprint); guards checkpoints.
+        shared: Whether other planners train there too. Names of folders then end with a digest of
+            all that determines the result, so that equal trainings are done once.
+        key: Digest of data that determine the result; guards checkpoints.
         progress: Shows progress.
         group: The processes that train together.
-        tracker: Who shows the metrics that are kept, as in `cefito.training.tracking.TRACKERS`.
+        tracker: Tracker of the metrics, as in `cefito.training.tracking.TRACKERS`.
     """
 
     device: torch.device | str = "cpu"
@@ -47,7 +46,7 @@ class TrainingContext:
     tracker: str = "tensorboard"
 
     def part(self, name: str) -> Self:
-        """The same for one of a planner's networks."""
+        """Return the context for one of a planner's networks."""
         return replace(self, name=name)
 
     def train(
@@ -57,8 +56,8 @@ class TrainingContext:
 
         Args:
             name: Name of the network, shown in the progress.
-            loss: What to train.
-            training: How.
+            loss: The loss.
+            training: Settings of the training.
             seed: Seed of batches and all that is drawn.
             settings: All else that determines the result, for JSON; a checkpoint made with others
                 is refused.
@@ -68,7 +67,9 @@ class TrainingContext:
                 diverged.
         """
         precision = resolve(training.precision, self.device)
-        key = json.dumps([name, self.key, seed, determining(settings), *self._other(precision)])
+        # GPUs compute in bfloat16 and CPUs in float32 unless the key says otherwise
+        other = [precision] if precision == "bfloat16" and str(self.device) == "cpu" else []
+        key = json.dumps([name, self.key, seed, determining(settings), *other])
         return train(
             loss,
             optimiser=training.optimiser,
@@ -83,14 +84,6 @@ class TrainingContext:
             group=self.group,
             tracker=self.tracker,
         )
-
-    def _other(self, precision: Resolved) -> list[str]:
-        """What a key says of the precision: nothing where checkpoints of before are meant.
-
-        These are of float32 on a CPU and of bfloat16 on a GPU, where results differ from one device
-        to the next anyway.
-        """
-        return [precision] if precision == "bfloat16" and str(self.device) == "cpu" else []
 
     def _place(self, key: str) -> Path | None:
         if self.folder is None:

@@ -1,4 +1,4 @@
-"""What planners say of themselves: what they can be asked for, and what they are made of."""
+"""Records that describe planners: abilities, parts, and the data they are for."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ __all__ = ["Abilities", "Description", "Evidence", "LanguageModel", "Shape", "Vo
 
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
-    """What a planner can be asked for beyond plans.
+    """Abilities of a planner.
 
     Attributes:
-        constraints: Plans that satisfy constraints.
-        search: Another search than the one that it was made with.
-        true_task: It plans differently where the true task is given.
-        true_ends: It plans differently where the true first and last action are given.
-        true_between: It plans differently where the true observations between the steps are given.
+        constraints: Its plans can satisfy constraints.
+        search: Its search can be changed after training.
+        true_task: It uses the true task if given.
+        true_ends: It uses the true first and last action if given.
+        true_between: It uses the true observations between the steps if given.
         probabilities: Its plans have probabilities, at least under some settings of its search.
-        finetuning: Further windows, beginning with what it has learned, those of new tasks and
-            actions among them.
+        finetuning: It can learn further windows, also of new tasks and actions.
     """
 
     constraints: bool = False
@@ -36,16 +35,16 @@ class Abilities:
 
 
 class Evidence(Record):
-    """What validation windows say of the energy, beside all other terms of the objective.
+    """Evidence for the energy in validation windows, beside all other terms of the objective.
 
     Attributes:
         coefficient: Weight of the energy in a conditional logistic regression of the truth among
-            likely candidates, were it free to be negative.
-        low: Lower end of its 90 % interval, with whole videos as units; None where no window says
-            anything.
+            likely candidates, not bounded by zero.
+        low: Lower end of its 90 % interval, with whole videos as units; None if no window is
+            informative.
         high: Upper end.
         gain: Log-likelihood a window gained by the energy on videos that no weight was fitted on.
-        error: Its standard error, with whole videos as units; None where there are too few.
+        error: Its standard error, with whole videos as units; None if there are too few.
         kept: Whether the energy was kept.
         windows: Number of windows.
     """
@@ -63,8 +62,8 @@ class LanguageModel(Record):
     """A language model that a planner asks.
 
     Attributes:
-        model: Its name, as its server calls it.
-        prompt: Version of the words that it is asked in.
+        model: Its name on its server.
+        prompt: Version of the prompts.
     """
 
     model: str
@@ -72,22 +71,21 @@ class LanguageModel(Record):
 
 
 class Description(Record):
-    """What a planner is made of, for records and tables.
+    """Parts of a planner, for records and tables.
 
     Attributes:
-        name: What it is called in tables.
-        parameters: Learned numbers of each network that takes part in planning, by its name.
-        search: Settings of its search, where it has one.
-        weights: Weights of its objective's terms, where it has such.
-        tasks: Likeliest tasks that it searches for a query, where it searches tasks.
-        actions_from: Where the actions of each task come from, where it keeps to them: "training"
-            windows or "taxonomy".
+        name: Name in tables.
+        parameters: Number of parameters of each network that takes part in planning, by its name.
+        search: Settings of its search, if any.
+        weights: Weights of its objective's terms, if any.
+        tasks: Number of likeliest tasks searched for a query, if it searches tasks.
+        actions_from: Source of each task's actions ("training" windows or "taxonomy"), if plans
+            keep to them.
         tasks_without_training: Tasks without a training window, which use the actions that the
             taxonomy lists.
         probabilities: Whether its plans have probabilities.
-        evidence: What was found of the energy when the objective was fitted.
-        language_model: The language model that it asks, if any. What became of the answers, each
-            list of plans says (`Plans.reply`), and every evaluation of them.
+        evidence: Evidence for the energy, if the objective was fitted.
+        language_model: The language model that it asks, if any.
     """
 
     name: str
@@ -106,9 +104,9 @@ class Vocabulary(NamedTuple):
     """Numbers of tasks and actions that a planner was fitted for.
 
     Attributes:
-        tasks: Of tasks; None where it does not know.
-        actions: Of actions; None where it does not know.
-        least: Whether there may be more, of which it has met none.
+        tasks: Number of tasks; None if unknown.
+        actions: Number of actions; None if unknown.
+        least: Whether there may be more that it has never met.
     """
 
     tasks: int | None
@@ -118,14 +116,14 @@ class Vocabulary(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Numbers of data that the sizes of networks follow from.
+    """Dimensions of data, which the sizes of networks follow from.
 
     Attributes:
         observation_dim: E, the features of an observation.
         tasks: C.
         actions: K.
         horizon: T.
-        text_dim: Width of the text vectors of actions; 0 where there are none.
+        text_dim: Width of the text vectors of actions; 0 if there are none.
     """
 
     observation_dim: int

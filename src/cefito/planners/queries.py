@@ -1,4 +1,4 @@
-"""What plans are asked for: pairs of observations, checked when they are put together."""
+"""Queries of planners: pairs of observations, checked when they are made."""
 
 from __future__ import annotations
 
@@ -16,35 +16,30 @@ from cefito.errors import DataError
 __all__ = ["LARGEST", "Queries"]
 
 LARGEST = 1e12
-"""Magnitude of a feature beyond which squares and their sums leave what float32 can hold.
+"""Largest magnitude of a feature: squares and their sums must fit in float32.
 
 Features of real models stay below a few thousand.
 """
-
-
 _ARRAYS = ("initial", "goal", "tasks", "ends", "between")
 
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """What plans are asked for.
+    """Pairs of observations to plan between.
 
-    Floating-point numbers of any precision are taken, and kept as float32.
+    Floating-point numbers of any precision are accepted, and kept as float32.
 
     Attributes:
         initial: Initial observations, float32 [N, E].
         goal: Goal observations, float32 [N, E].
-        tasks: The tasks, where they are known (oracle), int64 [N]; None to have them predicted.
-        ends: The true first and last actions, for an oracle that is told them, int64 [N, 2]; None
-            for all others.
-        between: The true observations between the steps, for an oracle that sees them, float32
-            [N, T - 1, E]; None for all others.
+        tasks: True tasks, int64 [N]; None to have them predicted.
+        ends: True first and last actions, for an oracle, int64 [N, 2]; else None.
+        between: True observations between the steps, for an oracle, float32 [N, T - 1, E]; else
+            None.
 
     Raises:
-        DataError: Observations that are not floating-point numbers or not two arrays of one shape
-            [N, E], a row that holds NaN, infinity or a number beyond `LARGEST`, tasks that are not
-            N ids, ends that are not N pairs of ids, or observations between that are not [N, T - 1,
-            E].
+        DataError: An array of another type or shape, a value that is NaN, infinite or beyond
+            `LARGEST`, or a negative id.
     """
 
     initial: NDArray[np.float32]
@@ -61,10 +56,12 @@ class Queries:
                 f"queries: 'initial' has shape {list(self.initial.shape)} and 'goal' "
                 f"{list(self.goal.shape)}; both must be the same [N, E]."
             )
-        if self.tasks is not None:
-            object.__setattr__(self, "tasks", _tasks(self.tasks, len(self)))
-        if self.ends is not None:
-            object.__setattr__(self, "ends", _ends(self.ends, len(self)))
+        for name, shape, words in (
+            ("tasks", (len(self),), "the id of each query's task"),
+            ("ends", (len(self), 2), "the ids of each query's first and last action"),
+        ):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _ids(given, name, shape, words))
         if self.between is not None:
             object.__setattr__(self, "between", _between(self.between, self.initial.shape))
 
@@ -77,17 +74,15 @@ class Queries:
         oracle_ends: bool = False,
         oracle_between: bool = False,
     ) -> Queries:
-        """The windows' observations; their true tasks and ends only for an oracle.
+        """Return the windows' observations; their truth only for an oracle.
 
-        So are the observations between, which only windows have that were given them.
+        Observations between the steps must have been loaded into the windows.
         """
-        tasks = windows.tasks if oracle_task else None
-        ends = windows.actions[:, [0, -1]] if oracle_ends else None
         return cls(
             initial=windows.initial,
             goal=windows.goal,
-            tasks=tasks,
-            ends=ends,
+            tasks=windows.tasks if oracle_task else None,
+            ends=windows.actions[:, [0, -1]] if oracle_ends else None,
             between=windows.between if oracle_between else None,
         )
 
@@ -99,11 +94,11 @@ class Queries:
         return f"Queries({len(self)} of {self.initial.shape[1]} features, tasks {known})"
 
     def subset(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Queries:
-        """The queries of the given rows."""
+        """Return the queries of the given rows."""
         return self._part(np.asarray(rows, dtype=np.int64))
 
     def blocks(self, size: int) -> list[Queries]:
-        """The same in order, at most `size` at a time; they share the arrays of these."""
+        """Split into blocks of at most `size` queries."""
         return [self._part(slice(first, first + size)) for first in range(0, len(self), size)]
 
     def _part(self, rows: NDArray[np.int64] | slice) -> Queries:
@@ -113,44 +108,27 @@ class Queries:
         )
 
     def check_tasks(self, known: int) -> None:
-        """Refuse tasks that a planner does not know.
-
-        Args:
-            known: Number of tasks that it knows.
-
-        Raises:
-            DataError: A task beyond these; the message names the first row.
-        """
-        if self.tasks is None:
-            return
-        beyond = np.flatnonzero(self.tasks >= known)
-        if len(beyond):
-            raise DataError(
-                f"queries, 'tasks', row {beyond[0]} (counted from 0): is {self.tasks[beyond[0]]}; "
-                f"the run knows 0 to {known - 1}."
-            )
+        """Refuse tasks that a planner of so many tasks does not know (DataError)."""
+        _check_known(self.tasks, "tasks", known, "the run knows")
 
     def check_ends(self, known: int) -> None:
-        """Refuse first and last actions that a planner does not know.
-
-        Args:
-            known: Number of actions that it knows.
-
-        Raises:
-            DataError: An action beyond these; the message names the first row.
-        """
-        if self.ends is None:
-            return
-        beyond = np.flatnonzero((self.ends >= known).any(axis=1))
-        if len(beyond):
-            raise DataError(
-                f"queries, 'ends', row {beyond[0]} (counted from 0): are "
-                f"{self.ends[beyond[0]].tolist()}; the run knows the actions 0 to {known - 1}."
-            )
+        """Refuse ends that a planner of so many actions does not know (DataError)."""
+        _check_known(self.ends, "ends", known, "the run knows the actions")
 
     def with_task(self, task: int) -> Queries:
-        """The same queries, all of one known task."""
+        """Return the same queries, all of one known task."""
         return replace(self, tasks=np.full(len(self), task, dtype=np.int64))
+
+
+def _check_known(ids: NDArray[np.int64] | None, name: str, known: int, words: str) -> None:
+    if ids is None:
+        return
+    beyond = np.flatnonzero((ids >= known).any(axis=tuple(range(1, ids.ndim))))
+    if len(beyond):
+        raise DataError(
+            f"queries, '{name}', row {beyond[0]} (counted from 0): {ids[beyond[0]].tolist()}; "
+            f"{words} 0 to {known - 1}."
+        )
 
 
 def _observations(given: Any, name: str) -> NDArray[np.float32]:
@@ -158,7 +136,7 @@ def _observations(given: Any, name: str) -> NDArray[np.float32]:
     try:
         array = np.asarray(given)
     except ValueError as problem:  # rows of different lengths
-        raise DataError(f"{place}: is no array ({problem}). Give numbers [N, E].") from problem
+        raise DataError(f"{place}: is not an array ({problem}). Give numbers [N, E].") from problem
     if array.dtype.kind != "f":
         raise DataError(
             f"{place}: holds values of type {array.dtype}; expected floating-point numbers. "
@@ -187,39 +165,23 @@ def _between(given: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
     if between.ndim != 3 or (len(between), between.shape[2]) != shape:
         raise DataError(
             f"queries, 'between': has shape {list(between.shape)}; expected [{count}, T - 1, "
-            f"{features}], what was observed between the steps of each query."
+            f"{features}], the observations between the steps of each query."
         )
     flat = _observations(between.reshape(count * between.shape[1], features), "between")
     return flat.reshape(between.shape)
 
 
-def _tasks(given: Any, count: int) -> NDArray[np.int64]:
-    tasks = np.asarray(given)
-    if tasks.shape != (count,) or (tasks.dtype.kind not in "iu" and count):
+def _ids(given: Any, name: str, shape: tuple[int, ...], words: str) -> NDArray[np.int64]:
+    ids = np.asarray(given)
+    if ids.shape != shape or (ids.dtype.kind not in "iu" and len(ids)):
         raise DataError(
-            f"queries, 'tasks': has shape {list(tasks.shape)} and type {tasks.dtype}; expected "
-            f"{count} whole numbers, the id of each query's task."
+            f"queries, '{name}': has shape {list(ids.shape)} and type {ids.dtype}; expected whole "
+            f"numbers {list(shape)}, {words}."
         )
-    if count and int(tasks.min()) < 0:
-        row = int(tasks.argmin())
+    negative = np.flatnonzero((ids < 0).any(axis=tuple(range(1, ids.ndim))))
+    if len(negative):
         raise DataError(
-            f"queries, 'tasks', row {row} (counted from 0): is {tasks[row]}; expected the id of a "
-            "task, or no tasks at all to have them predicted."
+            f"queries, '{name}', row {negative[0]} (counted from 0): "
+            f"{ids[negative[0]].tolist()}; expected {words}, or None."
         )
-    return tasks.astype(np.int64, copy=False)
-
-
-def _ends(given: Any, count: int) -> NDArray[np.int64]:
-    ends = np.asarray(given)
-    if ends.shape != (count, 2) or (ends.dtype.kind not in "iu" and count):
-        raise DataError(
-            f"queries, 'ends': has shape {list(ends.shape)} and type {ends.dtype}; expected "
-            f"[{count}, 2] whole numbers, the ids of each query's first and last action."
-        )
-    if count and int(ends.min()) < 0:
-        row = int(ends.min(axis=1).argmin())
-        raise DataError(
-            f"queries, 'ends', row {row} (counted from 0): are {ends[row].tolist()}; expected ids "
-            "of actions, or no ends at all."
-        )
-    return ends.astype(np.int64, copy=False)
+    return ids.astype(np.int64, copy=False)

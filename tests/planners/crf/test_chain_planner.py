@@ -237,5 +237,5 @@ def test_queries_may_be_taken_in_a_few_at_a_time(planner, queries, constraints, 
 
 
 def test_tasks_that_there_are_not(planner, queries):
-    with pytest.raises(DataError, match=f"is {len(ACTIONS)}; the run knows 0 to"):
+    with pytest.raises(DataError, match=f"{len(ACTIONS)}; the run knows 0 to"):
         planner.plan(queries.with_task(len(ACTIONS)), 1)
