@@ -32,7 +32,7 @@ from cefito.evaluation.statistics import seed_interval
 from cefito.files import write_json
 from cefito.runs.run import open_run
 from cefito.study.study import Study, run_study
-from cefito.study.trials import read_cell
+from cefito.study.trials import read_trial
 from cefito.study.variants import find_rows
 
 METRICS = ("success_rate", "mean_accuracy", "task_accuracy")
@@ -128,10 +128,10 @@ def cut_down(
 def scores(study: Study, horizon: int, *, validation: bool) -> dict[str, dict[str, Any]]:
     """Test scores of each row, and those on validation windows."""
     result = {}
-    for cell in study.cells():
-        if cell.horizon != horizon:
+    for trial in study.trials:
+        if trial.horizon != horizon:
             continue
-        value = read_cell(study, cell)
+        value = read_trial(trial)
         if value is None or not hasattr(value, "metrics"):
             continue
         row: dict[str, Any] = {
@@ -139,12 +139,12 @@ def scores(study: Study, horizon: int, *, validation: bool) -> dict[str, dict[st
             "success": value.success,
         }
         if validation:
-            run = open_run(cell.run_folder(study))
+            run = open_run(trial.run_folder)
             windows = cut_windows(study.dataset, horizon=horizon, split="val")
-            planner = cell.row.apply(run.planner)
-            evaluation, _ = evaluate_planner(planner, windows, oracle_task=cell.row.true_task)
+            planner = trial.row.apply(run.planner)
+            evaluation, _ = evaluate_planner(planner, windows, oracle_task=trial.row.true_task)
             row["val"] = {name: evaluation.metrics.get(name) for name in METRICS}
-        result[cell.row.name] = row
+        result[trial.row.name] = row
     return result
 
 

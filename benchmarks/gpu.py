@@ -14,7 +14,7 @@ Trainings need data: `--data`, a prepared data set, or `--annotations`, a folder
 and videos.jsonl, for which observations are simulated; without either the small embedded world,
 which is simulated too. Each part runs in a process of its own and leaves `OUT/PART.json`; all of
 them stand in `OUT/gpu.json`. Killed, or out of time, it goes on when it is started again: parts
-that are there are not repeated, trainings go on from their checkpoints, comparisons with the cells
+that are there are not repeated, trainings go on from their checkpoints, comparisons with the trials
 that are missing.
 """
 
@@ -158,7 +158,7 @@ def train(given: argparse.Namespace, horizon: int) -> dict[str, Any]:
 
 
 def compare(given: argparse.Namespace) -> dict[str, Any]:
-    """The table of planners; cells that are there are not made again."""
+    """The table of planners; existing trials are not repeated."""
     study = Study(
         dataset=dataset(given),
         out=given.out / "work" / "compare",

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from cefito.evaluation.calibration import (
     BINS,
     POINTS,
-    Calibration,
     answered,
     best_probabilities,
     calibration,
     searched_mass,
 )
+from cefito.evaluation.records import Calibration
 from cefito.search.problem import Plans, SearchCost
 from cefito.study.figures import draw_reliability
 
@@ -106,20 +106,6 @@ def test_probabilities_of_plans():
     assert searched_mass([some[0], some[2]]) == pytest.approx(0.6)
     assert best_probabilities([*some, plans(None)]) is None
     assert best_probabilities([]) is None
-
-
-@pytest.mark.parametrize(
-    ("probabilities", "right", "message"),
-    [
-        ([0.5], [1, 0], "expected as many"),
-        ([], [], "not empty"),
-        ([1.5], [1], "between 0 and 1"),
-        ([float("nan")], [1], "between 0 and 1"),
-    ],
-)
-def test_what_is_refused(probabilities, right, message):
-    with pytest.raises(ValueError, match=message):
-        calibration(probabilities, right)
 
 
 def test_the_picture(tmp_path):

@@ -161,23 +161,6 @@ def test_the_task_of_the_best_plan_counts_where_plans_name_theirs(world):
     assert planner.predicted == 0
 
 
-def test_a_metric_is_registered_in_one_place(world, monkeypatch):
-    monkeypatch.setitem(
-        metrics.METRICS,
-        "first_step",
-        metrics.Metric(
-            lambda scored: (float((scored.best == scored.actual)[:, 0].sum()), len(scored.actual)),
-            "first",
-        ),
-    )
-    windows = cut_windows(world, horizon=3, split="test").subset(range(4))
-    wrong = windows.actions + 1
-    plans = [windows.actions[:1], wrong[1:2], np.empty((0, 3), np.int64), windows.actions[3:]]
-    evaluation, _ = evaluate_planner(Says(plans), windows)
-    assert evaluation.metrics["first_step"] == 50
-    assert metrics.metric_heads()["first_step"] == "first"
-
-
 def test_which_windows_are_right(world):
     windows = cut_windows(world, horizon=3, split="test").subset(range(3))
     plans = [windows.actions[:1], np.empty((0, 3), np.int64), windows.actions[2:] + 1]
@@ -396,15 +379,6 @@ def test_probabilities_are_calibrated_against_success(world):
     assert without.calibration is None
     assert "calibration" not in without.to_dict()
     assert without.percent("expected_calibration_error") is None
-
-
-def test_evaluations_from_before_there_were_probabilities(run):
-    value, path = evaluate_run(run)
-    kept = json.loads(path.read_text())
-    for name in ("calibration", "evidence", "answered"):
-        kept.pop(name, None)
-    path.write_text(json.dumps(kept))
-    assert RunEvaluation.read(path).metrics == value.metrics
 
 
 def test_answering_only_when_sure_is_kept_in_a_file_of_its_own(run):

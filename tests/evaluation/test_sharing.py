@@ -130,7 +130,7 @@ def test_the_card_says_what_it_is(run, tmp_path):
     card = contents(tmp_path / "bare.zip")["README.md"].decode()
     assert "license:" not in card
     assert "None was chosen for the weights" in card
-    assert "None were kept in the run folder" in card
+    assert "The run folder has none" in card
 
 
 @pytest.mark.parametrize(

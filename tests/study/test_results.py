@@ -8,12 +8,10 @@ import pytest
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import RunError
-from cefito.evaluation.records import CellFile, FailureFile
-from cefito.study.csv_table import to_csv
-from cefito.study.results import gather, read_results, write_results
+from cefito.study.results import Results, gather
 from cefito.study.study import Study, run_study
-from cefito.study.tables import difference_table, result_tables, score_table
-from cefito.study.trials import read_cell
+from cefito.study.tables import difference_table, result_tables, score_table, to_csv
+from cefito.study.trials import FailureFile, TrialFile, read_trial
 from cefito.study.variants import find_rows
 
 NEAREST = find_rows(["nearest"])[0]
@@ -57,14 +55,14 @@ def windows_of(results, entry):
 
 def test_what_results_hold(study, world):
     results = gather(study)
-    assert results.dataset.to_dict() == {"name": world.name, "fingerprint": world.fingerprint}
+    assert results.dataset.model_dump() == {"name": world.name, "fingerprint": world.fingerprint}
     assert (results.selection, results.preset, results.sample) == ("held-out", "paper", None)
     assert results.settings == {"field.width": 12}
     assert (results.horizons, results.seeds) == ([2, 3], [1, 0])
     assert results.rows == list(study.rows)
-    assert len(results.cells) == 8
-    for cell, entry in zip(study.cells(), results.cells, strict=True):
-        kept = read_cell(study, cell)
+    assert len(results.trials) == 8
+    for cell, entry in zip(study.trials, results.trials, strict=True):
+        kept = read_trial(cell)
         place = (cell.row.name, cell.horizon, cell.seed)
         assert (entry.row, entry.horizon, entry.seed) == place
         assert "key" not in entry.to_dict()
@@ -89,11 +87,11 @@ def test_titles_are_the_planners_own_names_where_a_row_asks_for_it(study, tmp_pa
     assert [row.title for row in gather(ours).rows] == ["generic", NEAREST.title]
     assert run_study(ours) == []
     results = gather(ours)
-    (name,) = {entry.planner for entry in results.cells}
+    (name,) = {entry.planner for entry in results.trials}
     assert [row.title for row in results.rows] == [name, NEAREST.title]
-    write_results(results, tmp_path / "results.json")
+    results.write(tmp_path / "results.json")
     assert "own_name" not in (tmp_path / "results.json").read_text()
-    assert read_results(tmp_path / "results.json") == results
+    assert Results.read(tmp_path / "results.json") == results
 
 
 @pytest.mark.parametrize("rows", [(COSTLY, NEAREST), (NEAREST, COSTLY), (COSTLY,)])
@@ -102,10 +100,10 @@ def test_samples_of_samples(sample, rows, study, tmp_path):
     ours = replace(study, out=tmp_path / "out", rows=rows, sample=sample, horizons=(3,), seeds=(0,))
     assert run_study(ours) == []
     results = gather(ours)
-    scored = {entry.row: windows_of(results, entry) for entry in results.cells}
+    scored = {entry.row: windows_of(results, entry) for entry in results.trials}
     assert len(scored["costly"]) == min(sample, 9)
     assert set(scored["costly"]) <= set(scored.get("nearest", scored["costly"]))
-    whole = results.cells[0].sampled_from
+    whole = results.trials[0].sampled_from
     assert (
         f"{max(map(len, scored.values()))} of {whole} test windows" in score_table(results, 3).title
     )
@@ -113,27 +111,27 @@ def test_samples_of_samples(sample, rows, study, tmp_path):
 
 def test_a_file_and_back(study, tmp_path):
     results = gather(study)
-    write_results(results, tmp_path / "results.json")
-    assert read_results(tmp_path / "results.json") == results
-    again = read_results(tmp_path / "results.json")
+    results.write(tmp_path / "results.json")
+    assert Results.read(tmp_path / "results.json") == results
+    again = Results.read(tmp_path / "results.json")
     assert to_csv(again) == to_csv(results)
     assert score_table(again, 3) == score_table(results, 3)
     assert difference_table(again, 3) == difference_table(results, 3)
-    assert np.isfinite([entry.success_rate for entry in again.cells]).all()
+    assert np.isfinite([entry.success_rate for entry in again.trials]).all()
 
 
-def test_cells_without_scores_say_why(study, world, tmp_path):
+def test_trials_without_scores_say_why(study, world, tmp_path):
     ours = replace(study, out=tmp_path / "out", horizons=(2,), seeds=(0,))
-    assert [entry.error for entry in gather(ours).cells] == [
+    assert [entry.error for entry in gather(ours).trials] == [
         "not scored yet. Repeat the command."
     ] * 2
     assert run_study(ours) == []
-    (broken, _) = (cell.path(ours) for cell in ours.cells())
+    (broken, _) = (cell.path for cell in ours.trials)
     broken.write_text("{")
     results = gather(ours)
-    assert f"{broken}: not valid JSON" in results.cells[0].error
-    assert results.cells[0].error.endswith("Remove it to have the cell scored again.")
-    assert results.cells[1].success_rate >= 0
+    assert f"{broken}: not valid JSON" in results.trials[0].error
+    assert results.trials[0].error.endswith("Remove it to score the trial again.")
+    assert results.trials[1].success_rate >= 0
     json.dumps(results.to_dict(), allow_nan=False)
 
 
@@ -143,7 +141,7 @@ def test_cells_without_scores_say_why(study, world, tmp_path):
         (None, "no such file"),
         ("{", "not valid JSON"),
         ("[]", "not a results file of this version"),
-        ('{"format_version": 2, "cells": []}', "not a results file"),
+        ('{"format_version": 2, "trials": []}', "not a results file"),
         ('{"format_version": 1}', r"not a results file of this version \(dataset: Field required"),
     ],
 )
@@ -154,7 +152,7 @@ def test_files_that_are_no_results(content, message, tmp_path):
     with pytest.raises(
         RunError, match=rf"results\.json: {message}.*Make it again with cefito compare"
     ):
-        read_results(path)
+        Results.read(path)
 
 
 # Files that are there already
@@ -162,10 +160,10 @@ def test_files_that_are_no_results(content, message, tmp_path):
 
 @pytest.mark.parametrize("path", COMPARED, ids=lambda path: path.stem)
 def test_results_of_earlier_comparisons_still_read(path):
-    results = read_results(path)
+    results = Results.read(path)
     kept = json.loads(path.read_text())
-    for cell in kept["cells"]:
-        cell.setdefault("shared_metrics", None)  # of before there were any
+    for cell in kept["trials"]:
+        cell.setdefault("shared_metrics", None)  # absent in these files
         for training in cell["training"].values():
             for name, value in (("metrics", []), ("precision", "float32"), ("processor", "none")):
                 training.setdefault(name, value)
@@ -183,60 +181,43 @@ def test_there_are_earlier_comparisons():
     [
         (lambda value: value.pop("seeds"), "seeds: Field required"),
         (lambda value: value.update(colour="red"), "colour: Extra inputs"),
-        (lambda value: value["cells"][0].pop("success"), r"cells\.0\.scored\.success: Field req"),
-        (lambda value: value["cells"][0].update(seed="a"), r"cells\.0\.scored\.seed: "),
-        (lambda value: value["cells"][0].update(error="x"), r"cells\.0\.failed\..*: Extra inputs"),
+        (lambda value: value["trials"][0].pop("success"), r"trials\.0\.scored\.success: Field req"),
+        (lambda value: value["trials"][0].update(seed="a"), r"trials\.0\.scored\.seed: "),
+        (
+            lambda value: value["trials"][0].update(error="x"),
+            r"trials\.0\.failed\..*: Extra inputs",
+        ),
         (lambda value: value["windows"]["2"].pop("video") and value.update(windows=3), "windows"),
         (lambda value: value["rows"][0].pop("title"), r"rows\.0\.title: Field required"),
     ],
 )
 def test_unknown_and_missing_fields_are_refused(change, place, study, tmp_path):
     path = tmp_path / "results.json"
-    write_results(gather(study), path)
+    gather(study).write(path)
     value = json.loads(path.read_text())
     change(value)
     path.write_text(json.dumps(value))
     with pytest.raises(RunError, match=rf"results\.json: not a results file .* \({place}"):
-        read_results(path)
+        Results.read(path)
 
 
-def test_damaged_cells_are_refused_with_their_file(study, tmp_path):
+def test_damaged_trials_are_refused_with_their_file(study, tmp_path):
     ours = replace(study, out=tmp_path / "out", rows=(NEAREST,), horizons=(2,), seeds=(0,))
     assert run_study(ours) == []
-    (cell,) = ours.cells()
-    path = cell.path(ours)
+    (cell,) = ours.trials
+    path = cell.path
     value = json.loads(path.read_text())
-    assert CellFile.read(path) == read_cell(ours, cell)
-    remedy = "Remove it to have the cell scored again"
+    assert TrialFile.read(path) == read_trial(cell)
+    remedy = "Remove it to score the trial again"
     path.write_text(json.dumps(value | {"without_plan": value["without_plan"] + 1}))
     with pytest.raises(RunError, match=rf"nearest\.json: has changed since.*{remedy}"):
-        read_cell(ours, cell)
-    del value["sha256"]  # as of earlier versions
-    path.write_text(json.dumps(value))
-    assert read_cell(ours, cell).to_dict() == value
-    digits, metrics = value["success"], value["metrics"]
-    for change, place in (
-        ({"success": 7}, "success: "),
-        ({"success": digits[1:]}, "success: "),
-        ({"success": digits[1:] + "2"}, "success: "),
-        ({"windows": value["windows"] + 1}, "success: "),
-        ({"horizon": 3}, "position_accuracy: "),
-        ({"starts": []}, "starts: "),
-        ({"windows": str(value["windows"])}, "windows: "),
-        ({"metrics": metrics | {"success_rate": metrics["success_rate"] + 1}}, "success_rate: "),
-        ({"metrics": metrics | {"position_accuracy": []}}, "position_accuracy: "),
-    ):
-        path.write_text(json.dumps(value | change))
-        with pytest.raises(RunError, match=rf"nearest\.json: not a cell .*{place}.*{remedy}"):
-            read_cell(ours, cell)
-    path.write_text(json.dumps(value | {"seed": 5}))
-    with pytest.raises(RunError, match=rf"nearest\.json: seed: 5; expected 0. {remedy}"):
-        read_cell(ours, cell)
+        read_trial(cell)
+    del value["sha256"]
     failure = {name: value[name] for name in ("key", "row", "horizon", "seed")} | {"error": "why"}
     path.write_text(json.dumps(failure))
-    assert read_cell(ours, cell) == FailureFile(**failure)
-    assert read_cell(ours, cell).to_dict() == failure
+    assert read_trial(cell) == FailureFile(**failure)
+    assert read_trial(cell).to_dict() == failure
     path.write_text(json.dumps(failure | {"colour": "red"}))
     with pytest.raises(RunError, match=r"nearest\.json: .*colour"):
-        read_cell(ours, cell)
+        read_trial(cell)
     assert run_study(ours) == []  # and are scored anew

@@ -16,17 +16,16 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.evaluation import evaluate_planner
-from cefito.evaluation.records import CellFile
 from cefito.executors import EXECUTORS, make_executor
 from cefito.planners.method import Method
 from cefito.planners.registry import METHODS
 from cefito.planners.simple.nearest import NearestPlanner
 from cefito.runs.run import open_run
-from cefito.study import trials
+from cefito.study import study
 from cefito.study.results import gather
-from cefito.study.study import Study, check_study, missing_cells, run_study
+from cefito.study.study import Study, check_study, missing_trials, run_study
 from cefito.study.tables import result_tables
-from cefito.study.trials import Trial, read_cell, scored_windows
+from cefito.study.trials import TrialFile, read_trial
 from cefito.study.variants import ROWS, PlannerVariant, check_variant, find_rows, needs_server
 from cefito.training import trainer
 from tiny_runs import TINY_RUN
@@ -79,7 +78,7 @@ def out(finished, tmp_path):
 @pytest.fixture
 def work(monkeypatch):
     """What is trained (steps by the network) and how often planners are scored, counted."""
-    counts, step, score = Counter(), trainer._Training._step, trials.evaluate_planner
+    counts, step, score = Counter(), trainer._Training._step, study.evaluate_planner
 
     def counted_step(self, *rest):
         counts[type(self.module).__name__] += 1
@@ -90,20 +89,20 @@ def work(monkeypatch):
         return score(*rest, **more)
 
     monkeypatch.setattr(trainer._Training, "_step", counted_step)
-    monkeypatch.setattr(trials, "evaluate_planner", counted_score)
+    monkeypatch.setattr(study, "evaluate_planner", counted_score)
     return counts
 
 
 def cell(ours, name, *, horizon=2, seed=0):
     return next(
         each
-        for each in ours.cells()
+        for each in ours.trials
         if (each.row.name, each.horizon, each.seed) == (name, horizon, seed)
     )
 
 
 def scores(ours, name, **place):
-    return read_cell(ours, cell(ours, name, **place))
+    return read_trial(cell(ours, name, **place))
 
 
 def snapshot(folder):
@@ -211,7 +210,7 @@ def test_scores_are_those_of_the_runs(finished, world):
     ours = made(world, finished)
     for name in NAMES:
         row, value = ROWS[name], scores(ours, name)
-        run = open_run(cell(ours, name).run_folder(ours))
+        run = open_run(cell(ours, name).run_folder)
         planner = row.apply(run.planner)
         windows = cut_windows(world, horizon=2, split="test")
         expected, plans = evaluate_planner(planner, windows)
@@ -237,9 +236,7 @@ def test_scores_are_those_of_the_runs(finished, world):
 
 def test_equal_runs_and_equal_trainings_are_done_once(finished, world, tmp_path, work):
     ours = made(world, finished)
-    assert cell(ours, "cefito-energy").run_folder(ours) == cell(ours, "cefito-guided").run_folder(
-        ours
-    )
+    assert cell(ours, "cefito-energy").run_folder == cell(ours, "cefito-guided").run_folder
     place = finished / "T2" / "seed0"
     assert sorted(path.name.split("-")[0] for path in (place / "runs").iterdir()) == [
         "cefito",
@@ -279,7 +276,6 @@ def test_a_second_call_does_nothing(out, world, work):
         ({"settings": {**SETTINGS, "classifier_training.optimiser.epochs": 1}}, NAMES[1:]),
         ({"settings": {**SETTINGS, "search.fitting_windows": 9}}, NAMES[2:]),
         ({"sample": 7}, NAMES),
-        ({"selection": "published"}, NAMES),
         ({"costly": 1}, NAMES[2:3]),
         ({"costly_sample": 50}, NAMES[2:3]),
         ({"seeds": (0, 1)}, NAMES),
@@ -287,7 +283,9 @@ def test_a_second_call_does_nothing(out, world, work):
     ],
 )
 def test_what_is_scored_again(change, names, finished, world):
-    assert [each.row.name for each in missing_cells(made(world, finished, **change))] == list(names)
+    assert [each.row.name for each in missing_trials(made(world, finished, **change))] == list(
+        names
+    )
 
 
 def test_changed_settings_are_trained_beside_the_others(out, world, work):
@@ -310,20 +308,18 @@ def test_another_data_set_is_trained_beside_the_others(out, tmp_path):
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
     )
     ours = made(other, out, ("nearest",))
-    assert len(missing_cells(ours)) == 1
+    assert len(missing_trials(ours)) == 1
     assert run_study(ours) == []
-    assert missing_cells(ours) == []
+    assert missing_trials(ours) == []
 
 
 def test_what_is_chosen_on_test_says_so(world, tmp_path):
     ours = made(world, tmp_path / "out", ("nearest", "frequent"), selection="published")
     assert run_study(ours) == []
-    for one in ours.cells():
-        assert read_cell(ours, one).selection == "published"
-        assert (
-            json.loads((one.run_folder(ours) / "run.json").read_text())["selection"] == "published"
-        )
-        assert open_run(one.run_folder(ours)).info.windows["val"] == len(
+    for one in ours.trials:
+        assert read_trial(one).selection == "published"
+        assert json.loads((one.run_folder / "run.json").read_text())["selection"] == "published"
+        assert open_run(one.run_folder).info.windows["val"] == len(
             cut_windows(world, horizon=2, split="test")
         )
     results = gather(ours)
@@ -357,7 +353,7 @@ def test_an_interrupted_study_goes_on(world, tmp_path, work):
     ours = made(world, tmp_path / "out", ("nearest", "frequent"))
     with pytest.raises(KeyboardInterrupt):
         run_study(ours, progress=stopping_at("frequent, T = 2, seed 0: task classifier"))
-    assert [one.row.name for one in missing_cells(ours)] == ["frequent"]
+    assert [one.row.name for one in missing_trials(ours)] == ["frequent"]
     work.clear()
     assert run_study(ours) == []
     assert work["scored"] == 1
@@ -396,7 +392,7 @@ def fails(monkeypatch):
             "fit",
             ValueError("no such\n  thing"),
             "ValueError: no such thing. This is a defect of the planner; the others are not "
-            "concerned. Its traceback is kept in ",
+            "affected. Its traceback is in ",
         ),
         (
             "plan",
@@ -422,22 +418,22 @@ def test_a_planner_that_fails_leaves_the_others(
         assert line.startswith(f"fails, T = 2, seed {seed}: {message}")
         assert "\n" not in line
         kept = json.loads(
-            (tmp_path / "out" / "T2" / f"seed{seed}" / "cells" / "fails.json").read_text()
+            (tmp_path / "out" / "T2" / f"seed{seed}" / "trials" / "fails.json").read_text()
         )
         assert ("traceback" in kept) is not isinstance(problem, RunError)
         assert kept.get("traceback", "Traceback").startswith("Traceback")
-    assert [(one.row.name, one.seed) for one in missing_cells(ours)] == [
+    assert [(one.row.name, one.seed) for one in missing_trials(ours)] == [
         ("fails", 0),
         ("fails", 1),
     ]
     kept = {path: snapshot(path.parent) for path in (tmp_path / "out").rglob("nearest.json")}
     results = gather(ours)
-    assert [(each.row, hasattr(each, "error")) for each in results.cells] == 2 * [
+    assert [(each.row, hasattr(each, "error")) for each in results.trials] == 2 * [
         ("fails", True),
         ("nearest", False),
         ("frequent", False),
     ]
-    assert not any("traceback" in each for each in results.to_dict()["cells"])
+    assert not any("traceback" in each for each in results.to_dict()["trials"])
     monkeypatch.setattr(Fails, "at", "")
     work.clear()
     assert run_study(ours) == []
@@ -452,9 +448,9 @@ def test_a_planner_that_fails_leaves_the_others(
 @pytest.mark.parametrize(
     "content", ["", '{"key": "', "[]", "null", "\x80", '{"key": "another"}', "folder"]
 )
-def test_a_damaged_cell_is_scored_again(content, out, world, work):
+def test_a_damaged_trial_is_scored_again(content, out, world, work):
     ours = made(world, out)
-    path = cell(ours, "nearest").path(ours)
+    path = cell(ours, "nearest").path
     path.unlink()
     if content == "folder":
         path.mkdir()
@@ -465,12 +461,12 @@ def test_a_damaged_cell_is_scored_again(content, out, world, work):
         path.rmdir()
     else:
         path.write_bytes(content.encode("latin-1"))
-    entry = next(each for each in gather(ours).cells if each.row == "nearest")
+    entry = next(each for each in gather(ours).trials if each.row == "nearest")
     assert set(entry.to_dict()) == {"row", "horizon", "seed", "error"}
     work.clear()
     assert run_study(ours) == []
     assert work == {"scored": 1}
-    assert isinstance(scores(ours, "nearest"), CellFile)
+    assert isinstance(scores(ours, "nearest"), TrialFile)
 
 
 @pytest.mark.parametrize(
@@ -485,7 +481,7 @@ def test_a_damaged_cell_is_scored_again(content, out, world, work):
 )
 def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, world, work):
     ours = made(world, out)
-    folder, path = cell(ours, name).run_folder(ours), cell(ours, name).path(ours)
+    folder, path = cell(ours, name).run_folder, cell(ours, name).path
     (folder / file).unlink()
     if damage is not None:
         (folder / file).write_bytes(damage)
@@ -504,8 +500,8 @@ def test_a_damaged_run_says_which_folder_to_remove(name, file, damage, out, worl
 
 def test_a_damaged_checkpoint_says_which_file_to_remove(out, world):
     ours = made(world, out, ("frequent",))
-    shutil.rmtree(cell(ours, "frequent").run_folder(ours))
-    cell(ours, "frequent").path(ours).unlink()
+    shutil.rmtree(cell(ours, "frequent").run_folder)
+    cell(ours, "frequent").path.unlink()
     (checkpoint,) = (out / "T2" / "seed0" / "trainings").glob("classifier-*/checkpoint.safetensors")
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     (problem,) = run_study(ours)
@@ -518,9 +514,8 @@ def test_a_damaged_checkpoint_says_which_file_to_remove(out, world):
 ENDS = """
 import os, signal, sys
 from pathlib import Path
-from cefito.planners.method import PlannerVariant
+from cefito.planners.method import Method, PlannerVariant
 from cefito.planners.simple.nearest import NearestPlanner
-from cefito.planners.method import Method
 from cefito.planners.registry import METHODS
 
 class Ends(NearestPlanner):
@@ -580,17 +575,7 @@ def test_a_process_that_is_killed_leaves_the_others(world, tmp_path, monkeypatch
     sys.modules.pop("planner_that_ends")
 
 
-def test_processes_score_as_this_one_does(world, tmp_path, finished):
-    ours = made(world, tmp_path / "out", ("frequent", "cefito-guided"))
-    assert run_study(ours, executor="processes") == []
-    theirs = made(world, finished)
-    for name in ("frequent", "cefito-guided"):
-        for field, part in scores(theirs, name):
-            if field not in ("seconds_per_query", "training"):
-                assert getattr(scores(ours, name), field) == part, field
-
-
-def test_cells_on_a_cluster(world, finished, tmp_path, ray_cluster):
+def test_trials_on_a_cluster(world, finished, tmp_path, ray_cluster):
     ours = made(world, tmp_path / "out", ("nearest", "frequent"))
     assert run_study(ours, workers=2, executor="ray") == []
     theirs = made(world, finished)
@@ -610,7 +595,7 @@ def test_another_executor(world, tmp_path, monkeypatch):
             self.workers = workers
 
         def map(self, function, arguments, *, groups, **how):
-            asked.append((self.workers, [cell.row.name for cell in arguments], groups))
+            asked.append((self.workers, [trial.row.name for trial in arguments], groups))
             return make_executor("serial").map(function, arguments, groups=groups, **how)
 
     monkeypatch.setitem(EXECUTORS, "toy", Toy)
@@ -623,8 +608,6 @@ def test_another_executor(world, tmp_path, monkeypatch):
 
 def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
     """The data set is opened once, and the preset is parsed once for a horizon and settings."""
-    from cefito.study import study
-
     opened, parsed, load = [], [], study.load_config
     monkeypatch.setattr("cefito.data.prepared.open_dataset", opened.append)
     monkeypatch.setattr(study, "open_dataset", opened.append)
@@ -635,7 +618,7 @@ def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
     )
     ours = made(world, tmp_path / "out", ("nearest", "frequent"), horizons=(2, 3), seeds=(0, 1))
     assert run_study(ours) == []
-    assert isinstance(gather(ours).cells[0].success, str)
+    assert isinstance(gather(ours).trials[0].success, str)
     assert parsed == [2, 3]
     assert opened == []
 
@@ -707,7 +690,7 @@ def test_a_study_travels_by_the_folder_of_its_data_set(world, tmp_path):
     again = pickle.loads(packed)
     assert again.dataset.fingerprint == world.fingerprint
     assert (again.rows, again.settings, again.out) == (ours.rows, ours.settings, ours.out)
-    assert [each.key(again) for each in again.cells()] == [each.key(ours) for each in ours.cells()]
+    assert again.trials == ours.trials
 
 
 # Samples
@@ -720,7 +703,7 @@ def test_which_windows_are_scored(world):
     plain, exhaustive = ROWS["cefito-guided"], ROWS["cefito-energy"]
 
     def of(row, **settings):
-        chosen, whole = scored_windows(made(world, Path("out"), **settings), row, 3)
+        chosen, whole = made(world, Path("out"), **settings).scored_windows(row, 3)
         assert whole == len(test)
         return list(zip(chosen.video.tolist(), chosen.start.tolist(), strict=True))
 
@@ -740,25 +723,19 @@ def test_which_windows_are_scored(world):
 
 def test_runs_have_one_folder_for_all_that_they_depend_on(world, tmp_path):
     ours = made(world, tmp_path)
-    folders = {
-        each.run_folder(changed)
-        for changed in (
-            ours,
-            replace(ours, sample=5),
-            replace(ours, costly=1),
-            replace(ours, device="auto"),
-        )
-        for each in ours.cells()
-    }
-    assert len(folders) == 3
-    first = Trial(row=ROWS["frequent"], horizon=2, seed=0)
+    same = (ours, replace(ours, sample=5), replace(ours, costly=1), replace(ours, device="auto"))
+    assert len({each.run_folder for changed in same for each in changed.trials}) == 3
     others = [
         replace(ours, selection="published"),
         replace(ours, settings={**SETTINGS, "classifier.dropout": 0.1}),
         replace(ours, out=tmp_path / "b"),
+        replace(ours, seeds=(1,)),
+        replace(ours, horizons=(3,)),
     ]
-    places = [first.run_folder(each) for each in (ours, *others)]
-    places += [replace(first, seed=1).run_folder(ours), replace(first, horizon=3).run_folder(ours)]
+    places = [
+        next(trial for trial in each.trials if trial.row.name == "frequent").run_folder
+        for each in (ours, *others)
+    ]
     assert len(set(places)) == 6
     assert {path.parent.name for path in places} == {"runs"}
     assert os.path.commonpath(places) == str(tmp_path)

@@ -10,11 +10,10 @@ import pytest
 from cefito.evaluation import metrics
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.statistics import bootstrap_width, paired_difference
-from cefito.study import csv_table, tables
+from cefito.study import tables
 from cefito.study.published import published_rows
-from cefito.study.rendering import latex, markdown
+from cefito.study.rendering import Entry, Table, latex, markdown
 from cefito.study.results import Results
-from cefito.study.tables import Entry, Table
 
 T2 = 6.313751514675043  # Student's t, 0.95, one degree of freedom
 VIDEOS = [0, 0, 1, 1, 2, 3]
@@ -33,7 +32,7 @@ def result_tables(results, **more):
 
 
 def to_csv(results):
-    return csv_table.to_csv(Results.model_validate(results))
+    return tables.to_csv(Results.model_validate(results))
 
 
 def cell(
@@ -152,7 +151,7 @@ def results():
         "versions": {},
         "rows": rows,
         "windows": {"2": {"video": VIDEOS, "start": [0, 1, 0, 1, 0, 0]}},
-        "cells": cells,
+        "trials": cells,
     }
 
 
@@ -267,7 +266,7 @@ def test_best_and_second_best(results):
         if head not in metric_heads().values()
     )
     close = copy.deepcopy(results)
-    for entry in close["cells"][2:4]:
+    for entry in close["trials"][2:4]:
         entry["metrics"]["mean_accuracy"] = 65.004  # what is printed alike is ranked alike
     assert [entry.rank for entry in column(score_table(close, 2), "mAcc").values()] == [
         1,
@@ -279,7 +278,7 @@ def test_best_and_second_best(results):
 
 
 def test_what_was_sampled_and_chosen_stands_in_the_title(results):
-    for entry in results["cells"]:
+    for entry in results["trials"]:
         if "error" not in entry:
             entry["sampled_from"] = 4531
     results |= {"selection": "published", "preset": "/home/me/own.toml"}
@@ -293,7 +292,7 @@ def test_what_was_sampled_and_chosen_stands_in_the_title(results):
 
 def test_a_horizon_without_any_score(results):
     results["horizons"].append(5)
-    results["cells"] += [
+    results["trials"] += [
         {"row": row["name"], "horizon": 5, "seed": 0, "error": "killed"} for row in results["rows"]
     ]
     _, _, table = result_tables(results)
@@ -347,20 +346,20 @@ def test_differences_are_paired_by_seed_on_common_windows(results):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_order_of_cells_does_not_matter(seed, results):
     shuffled = copy.deepcopy(results)
-    random.Random(seed).shuffle(shuffled["cells"])
+    random.Random(seed).shuffle(shuffled["trials"])
     assert difference_table(shuffled, 2) == difference_table(results, 2)
     assert score_table(shuffled, 2) == score_table(results, 2)
     assert to_csv(shuffled) == to_csv(results)
 
 
 def test_no_difference_has_no_minus(results):
-    results["cells"][2]["success"], results["cells"][3]["success"] = "111100", "110100"
+    results["trials"][2]["success"], results["trials"][3]["success"] = "111100", "110100"
     assert [entry.text for entry in difference_table(results, 2).lines[0][1:4]] == [
         "+0.00",
         "+0.00 to +0.00",
         "±0.00",
     ]
-    results["cells"][2]["success"] = "111010"  # rounding leaves a negative number near nothing
+    results["trials"][2]["success"] = "111010"  # rounding leaves a negative number near nothing
     assert "-0.00" not in [entry.text for entry in difference_table(results, 2).lines[0]]
 
 
@@ -378,18 +377,18 @@ def test_differences_against_another_row(results):
 
 
 def test_rows_without_a_common_seed_or_window(results):
-    for entry in results["cells"]:
+    for entry in results["trials"]:
         if entry["row"] == "b":
             entry["seed"] += 7
     line = difference_table(results, 2).lines[0]
     assert (line[1].text, line[3].text) == ("-33.33", "–")  # nothing to pair by
-    results["cells"] += [cell("broken", 0, "11", scored=[1, 3])]
+    results["trials"] += [cell("broken", 0, "11", scored=[1, 3])]
     assert "broken" not in column(difference_table(results, 2, against="sampled"), "difference")
 
 
 def test_a_metric_that_is_registered_has_a_column(results, monkeypatch):
     monkeypatch.setitem(metrics.METRICS, "first_step", metrics.Metric(lambda _: None, "first"))
-    for seed, entry in enumerate(results["cells"][:2]):
+    for seed, entry in enumerate(results["trials"][:2]):
         entry["metrics"]["first_step"] = 30.0 + seed
     table = score_table(results, 2)
     assert column(table, "first")["method A"].text.startswith("30.50 ± ")
@@ -405,7 +404,7 @@ def test_a_metric_that_is_registered_has_a_column(results, monkeypatch):
 def crosstask(results):
     results["dataset"]["name"], results["horizons"] = "crosstask (simulated)", [3]
     results["windows"] = {"3": results["windows"]["2"]}
-    for entry in results["cells"]:
+    for entry in results["trials"]:
         entry["horizon"] = 3
         if "metrics" in entry:
             entry["metrics"]["position_accuracy"].append(0.0)
@@ -481,9 +480,9 @@ def test_markdown():
         below=1,
         notes=("One.", "Two."),
         lines=(
-            (Entry("a|b"), Entry("2.00", 1)),
-            (Entry("c"), Entry("1.00", 2)),
-            (Entry("d"), Entry("0.00")),
+            (Entry(text="a|b"), Entry(text="2.00", rank=1)),
+            (Entry(text="c"), Entry(text="1.00", rank=2)),
+            (Entry(text="d"), Entry(text="0.00")),
         ),
     )
     assert (
@@ -518,9 +517,9 @@ def test_latex():
         below=1,
         notes=("± 3 – τ",),
         lines=(
-            (Entry("A & B"), Entry("2.00 ± 0.10", 1)),
-            (Entry("c#1 T-5"), Entry("-1 to $2", 2)),
-            (Entry("C:\\x~y^z"), Entry("<0>")),
+            (Entry(text="A & B"), Entry(text="2.00 ± 0.10", rank=1)),
+            (Entry(text="c#1 T-5"), Entry(text="-1 to $2", rank=2)),
+            (Entry(text="C:\\x~y^z"), Entry(text="<0>")),
         ),
     )
     assert (
@@ -562,7 +561,7 @@ def test_latex_of_a_whole_study(crosstask):
 def test_csv_round_trip(results):
     results["horizons"].append(3)
     results["windows"]["3"] = results["windows"]["2"]
-    results["cells"].append(cell("a", 0, "100000", accuracy=100 / 7, horizon=3))
+    results["trials"].append(cell("a", 0, "100000", accuracy=100 / 7, horizon=3))
     lines = list(csv.DictReader(io.StringIO(to_csv(results))))
     assert [(line["row"], line["horizon"], line["seeds"]) for line in lines] == [
         ("a", "2", "2"),
@@ -625,7 +624,7 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     heads = score_table(results, 2).heads
     assert "ECE" not in heads
     assert "SR at 50 %" not in heads
-    for entry in results["cells"]:
+    for entry in results["trials"]:
         if entry["row"] in ("a", "b"):
             error = 4.0 + (entry["row"] == "b") + entry["seed"]
             entry["calibration"] = SURE | {"expected_calibration_error": error}
@@ -634,10 +633,10 @@ def test_calibration_has_columns_where_some_row_has_it(results):
     assert table.heads[column + 1] == "SR at 50 %"
     by_row = {line[0].text: line for line in table.lines}
     ours, theirs = by_row["method A"], by_row["B & C_1 (50 %)"]
-    assert ours[column] == Entry(f"4.50 ± {T2 * 0.5**0.5 / 2**0.5:.2f}", 1)
+    assert ours[column] == Entry(text=f"4.50 ± {T2 * 0.5**0.5 / 2**0.5:.2f}", rank=1)
     assert (theirs[column].text[:4], theirs[column].rank) == ("5.50", 2)
-    assert ours[column + 1] == Entry("40.00 ± 0.00", 1)
-    assert by_row["told"][column] == Entry("–")
+    assert ours[column + 1] == Entry(text="40.00 ± 0.00", rank=1)
+    assert by_row["told"][column] == Entry(text="–")
     assert any("expected calibration error" in note for note in table.notes)
     lines = list(csv.DictReader(io.StringIO(to_csv(results))))
     assert [line["expected_calibration_error"] for line in lines[:2]] == ["4.5", "5.5"]
@@ -647,7 +646,7 @@ def test_calibration_has_columns_where_some_row_has_it(results):
 def test_does_the_energy_add(results):
     """One line a training and horizon, over its seeds; no table where no row has an energy."""
     assert not any("does the energy add" in table.title for table in result_tables(results))
-    for entry in results["cells"]:
+    for entry in results["trials"]:
         if entry["row"] == "a":
             entry["evidence"] = ENERGY | {
                 "coefficient": 0.5 + entry["seed"],

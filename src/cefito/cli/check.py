@@ -1,4 +1,4 @@
-"""`cefito check`: whether a data set, a run or a study is whole and unchanged."""
+"""`cefito check`: verify a data set, a run or a study."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check"]
 def check(path: Path, /, *, json: Flag = False) -> None:
     """Check a data set, a run or a study: its structure, its values, and the SHA-256 of every file.
 
-    Which of them it is, is told too. Exit code 2 where something is damaged or has changed.
+    Prints which of them it is. The exit code is 2 if something is damaged or has changed.
 
     Args:
         path: Folder of a prepared data set, a run folder, or the folder of a comparison.

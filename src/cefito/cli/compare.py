@@ -1,4 +1,4 @@
-"""`cefito compare`: planners beside each other on one data set, behind one protocol."""
+"""`cefito compare`: compare planners on one data set by one protocol."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cefito.cli.console import log_warnings, print_json, progress, talk
+from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, settings
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cefito.study.rendering import Table
     from cefito.study.results import Results
 
 MOST_SEEDS = 10_000
-"""Most seeds of a comparison: each is a training of every planner at every horizon."""
+"""Maximum number of seeds of a comparison."""
 
 __all__ = ["compare", "finish", "first_seeds", "numbers"]
 
@@ -44,29 +45,29 @@ def compare(
 ) -> int:
     """Train and score planners on a prepared data set, and write their tables.
 
-    What is there already is kept; repeat the command to go on after an interruption or a failure.
-    The folder then holds results.json, and made from it tables.md, tables.tex and tables.csv.
+    Existing scores are kept; repeat the command to continue after an interruption or a failure.
+    The folder then contains results.json, and made from it tables.md, tables.tex and tables.csv.
 
     Args:
         dataset: Folder of a prepared data set.
-        planners: Rows of the tables, with commas between, as cefito planners lists them: such as
+        planners: Rows of the tables, separated by commas, as cefito planners lists them: such as
             cefito (exact search), cefito-guided, cefito-no-energy, chain, viterbi, pdpp, pkg;
             with -true-task behind a name the true task is given. Or all (without oracles,
             ablations and, unless --set llm.model=NAME is given, language models). NAME:3 trains a
             slow one with the first three seeds only, as in all,schema:3.
-        horizons: Numbers of actions, with commas between.
-        seeds: How many seeds, from 0.
+        horizons: Numbers of actions, separated by commas.
+        seeds: Number of seeds, from 0.
         out: Folder of the comparison.
         preset: paper, released, small, or the path of a .toml file.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published
-            (on test).
-        sample: Score a fixed sample of so many test windows.
-        costly_sample: Size of the sample that exact search is scored on where there are many
+        selection: Windows that epochs and weights are chosen on: held-out (validation split), or
+            published (test split).
+        sample: Score a fixed sample of this many test windows.
+        costly_sample: Size of the sample that exact search is scored on if there are many
             candidates.
-        workers: Seeds that are worked on at the same time, each in a process of its own.
+        workers: Number of seeds that are worked on at the same time, each in its own process.
         executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
-            by default one worker works in this process, and several in processes of their own.
-        address: Of a Ray cluster that runs, for the executor ray; by default it works on this
+            by default one worker works in this process, and several in their own processes.
+        address: Address of a running Ray cluster, for the executor ray; by default it works on this
             machine.
         device: auto, cpu or cuda.
         against: The planner that the others are compared with; the first one by default.
@@ -119,50 +120,39 @@ def finish(
     published: str,
     json: bool,
 ) -> int:
-    """Write and show the results of a study.
+    """Write and show the results of a study, and return the exit code.
 
     Args:
-        results: As `gather` gives them.
+        results: From `gather`.
         out: Folder to write into.
         against: The row that the others are compared with.
-        problems: What went wrong, as `run_study` says.
-        published: The published table whose rows are shown, as in `published_rows`; empty for none.
+        problems: The errors of `run_study`.
+        published: The published table to show, as in `published_rows`; empty for none.
         json: Print JSON instead of tables.
-
-    Returns:
-        The exit code.
     """
-    _write(results, out, against, published=published)
-    if json:
-        print_json(results.to_dict())
-    else:
-        _show(results, against, published=published)
-    for problem in problems:
-        talk(f"failed: {problem}", urgent=True)
-    talk(f"wrote results.json, tables.md, tables.tex and tables.csv into {out}")
-    return 1 if problems else 0
-
-
-def _write(results: Results, out: Path, against: str | None, *, published: str) -> None:
     from cefito.files import write_text
-    from cefito.study.csv_table import to_csv
     from cefito.study.rendering import latex, markdown
-    from cefito.study.results import write_results
-    from cefito.study.tables import result_tables
+    from cefito.study.results import RESULTS
+    from cefito.study.tables import result_tables, to_csv
 
-    write_results(results, out / "results.json")
     tables = result_tables(results, against=against, published=published)
+    results.write(out / RESULTS)
     write_text(out / "tables.md", "\n".join(map(markdown, tables)))
     write_text(out / "tables.tex", "\n".join(map(latex, tables)))
     write_text(out / "tables.csv", to_csv(results))
+    if json:
+        print_json(results.to_dict())
+    else:
+        _show(tables)
+    for problem in problems:
+        talk(f"failed: {problem}", urgent=True)
+    talk(f"wrote {RESULTS}, tables.md, tables.tex and tables.csv into {out}")
+    return 1 if problems else 0
 
 
-def _show(results: Results, against: str | None, *, published: str) -> None:
-    from cefito.cli.console import table
-    from cefito.study.tables import result_tables
-
+def _show(tables: Sequence[Table]) -> None:
     marks = {0: "", 1: " ¹", 2: " ²"}
-    for shown in result_tables(results, against=against, published=published):
+    for shown in tables:
         lines = [[entry.text + marks[entry.rank] for entry in line] for line in shown.lines]
         if shown.below:
             rule = ["— published —", *[""] * (len(shown.heads) - 1)]
@@ -174,7 +164,7 @@ def _show(results: Results, against: str | None, *, published: str) -> None:
 
 
 def _asks(preset: str, changes: Mapping[str, str]) -> bool:
-    """Whether a language model is named."""
+    """Whether the settings name a language model."""
     from cefito.planners.settings import load_config
 
     return bool(load_config(preset, method="llm-ends", overrides=changes).settings.llm.model)
@@ -185,11 +175,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _planners(text: str) -> tuple[list[str], dict[str, int]]:
-    """Names of rows, and of those that have fewer seeds how many.
-
-    Raises:
-        ConfigError: Seeds that are no number.
-    """
+    """Names of rows, and the numbers of seeds of rows that have fewer."""
     names, counts = [], {}
     for part in _listed(text):
         name, colon, count = part.partition(":")
@@ -197,7 +183,7 @@ def _planners(text: str) -> tuple[list[str], dict[str, int]]:
         if colon:
             if not count.isdecimal():
                 raise ConfigError(
-                    f"--planners {part}: expected a number of seeds behind the colon, as in "
+                    f"--planners {part}: expected a number of seeds after the colon, as in "
                     f"{name}:3.",
                     setting="planners",
                 )
@@ -206,24 +192,14 @@ def _planners(text: str) -> tuple[list[str], dict[str, int]]:
 
 
 def first_seeds(count: int) -> tuple[int, ...]:
-    """So many seeds, from 0.
-
-    Raises:
-        ConfigError: Fewer than one.
-    """
-    if count < 1:
-        raise ConfigError(f"--seeds {count}: expected at least 1.")
-    if count > MOST_SEEDS:
-        raise ConfigError(f"--seeds {count}: expected at most {MOST_SEEDS:,}.")
+    """This many seeds, from 0."""
+    if not 1 <= count <= MOST_SEEDS:
+        raise ConfigError(f"--seeds {count}: expected 1 to {MOST_SEEDS:,}.")
     return tuple(range(count))
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Horizons from text such as "3,4".
-
-    Raises:
-        ConfigError: Not such text.
-    """
+    """Horizons from text such as "3,4"."""
     parts = _listed(text)
     if not parts or not all(re.fullmatch(r"0*[1-9][0-9]{0,3}", part) for part in parts):
         raise ConfigError(f"--horizons {text}: expected numbers of actions, as in 3,4.")

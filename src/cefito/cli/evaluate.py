@@ -20,8 +20,7 @@ from cefito.cli.search_options import AS_TRAINED, SearchOptions, option_of
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cefito.evaluation.calibration import Answered
-    from cefito.evaluation.records import RunEvaluation
+    from cefito.evaluation.records import Answered, RunEvaluation
 
 __all__ = ["evaluate"]
 
@@ -48,26 +47,26 @@ def evaluate(
 ) -> int:
     """Score a run: success rate, mean accuracy, IoU, task accuracy, calibration, cost.
 
-    Beside them stand 90 % intervals with videos resampled. The scores are also kept in the run
-    folder, with those of each task; those of another search in a file of their own.
+    The table includes 90 % intervals with videos resampled. The scores are also kept in the run
+    folder, with the scores of each task; another search has its own file.
 
     Args:
         run: Run folder, as cefito train makes it.
         split: train, val or test.
         oracle_task: Plan with the true task of each window.
-        oracle_ends: Plan with the true first and last action of each window, of planners that take
-            them: pkg, pkg-beam, llm-ends, llm-ranked.
-        sample: Score a fixed random sample of so many windows.
-        min_probability: From 0 to 1: also say how many windows have a best plan that is so
-            probable, and the success rate among them.
+        oracle_ends: Plan with the true first and last action of each window; only for pkg,
+            pkg-beam, llm-ends and llm-ranked.
+        sample: Score a fixed random sample of this many windows.
+        min_probability: From 0 to 1: also show the share of windows whose best plan has at least
+            this probability, and the success rate among them.
         reliability: Picture to draw: success against probability, and against coverage.
-        save_plans: File for the plans of every window beside the truth: .jsonl, one window a line,
+        save_plans: File for the plans and the true sequence of every window: .jsonl (a line each)
             or .parquet.
         per_task: Also show the scores of each task.
-        options: How to search.
-        dataset: The data set to score it on, if not its own: any whose observations were made in
-            the same way; tasks and actions are found by name.
-        horizon: Number of actions, of a folder that holds runs of several.
+        options: Settings of the search.
+        dataset: The data set to score it on, if not its own: any with observations made in the same
+            way; tasks and actions are matched by name.
+        horizon: Number of actions, for a folder with runs of several.
         device: auto, cpu or cuda.
         json: Print JSON instead of a table.
     """
@@ -120,7 +119,7 @@ def _check_picture(path: Path) -> None:
             f"--reliability {path}: expected a file that ends in {', '.join(_PICTURES)}."
         )
     if not path.resolve().parent.is_dir():
-        raise ConfigError(f"--reliability {path}: there is no such folder to write it into.")
+        raise ConfigError(f"--reliability {path}: the folder does not exist.")
 
 
 def _show(
@@ -149,7 +148,7 @@ def _show(
     fallback = scores.tasks_without_training
     if fallback and fallback.tasks:
         talk(
-            f"tasks without training windows: {len(fallback.tasks)}; windows that belong to them: "
+            f"tasks without training windows: {len(fallback.tasks)}; windows of these tasks: "
             f"{fallback.windows}"
         )
     if scores.replies is not None:
@@ -163,7 +162,7 @@ def _show(
 
 
 def _talk_of_tasks(scores: RunEvaluation) -> None:
-    """Between which tasks the success rate lies, in a line."""
+    """Show the range of the tasks' success rates in a line."""
     parts = scores.per_task or []
     if len(parts) < 2:
         return

@@ -14,7 +14,7 @@ __all__ = ["quickstart"]
 def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
     """Make a small simulated world, train on it, plan its test videos.
 
-    Two simple planners are scored beside.
+    Two simple planners are scored for comparison.
 
     Args:
         out: New folder for data set, run and pictures.

@@ -54,9 +54,9 @@ def report(
     """
     from cefito.data.videos import SPLITS
     from cefito.report import check_target, report_comparison, report_run, save_report
-    from cefito.report.comparison_report import RESULTS
     from cefito.runs.run import open_run
     from cefito.runtime import pick_device
+    from cefito.study.results import RESULTS
 
     if out is None and not json:
         raise ConfigError("nothing to write: give --out report.html, or --json.")

@@ -1,4 +1,4 @@
-"""`cefito reproduce`: a table or figure of the paper, on a prepared data set."""
+"""`cefito reproduce`: make a table or figure of the paper on a prepared data set."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ def reproduce(
     costly_sample: int = 100,
     workers: int = 1,
     device: str = "auto",
-    estimate: bool = True,
     set_: Settings = (),
     json: Flag = False,
 ) -> int:
     """Make a table or figure of the paper: train what is missing, score, write tables and pictures.
 
-    Says first what it needs and about how long it will take. Repeat the command to go on after an
-    interruption.
+    Repeat the command to continue after an interruption.
 
     Args:
         table: crosstask, coin, niv, ablation, text-encoder, negatives, classifier, oracle, runtime,
@@ -41,25 +39,23 @@ def reproduce(
         dataset: Folder of a prepared data set.
         out: Folder for runs, results, tables and pictures.
         preset: paper, released, small, or the path of a .toml file.
-        seeds: How many seeds, from 0.
-        horizons: Other numbers of actions than the paper's, with commas between.
-        selection: Where epochs and weights are chosen: held-out (validation split), or published
-            (on test).
-        sample: Score a fixed sample of so many test windows.
-        costly_sample: Size of the sample that exact search is scored on where there are many
+        seeds: Number of seeds, from 0.
+        horizons: Other numbers of actions than the paper's, separated by commas.
+        selection: Windows that epochs and weights are chosen on: held-out (validation split), or
+            published (test split).
+        sample: Score a fixed sample of this many test windows.
+        costly_sample: Size of the sample that exact search is scored on if there are many
             candidates.
-        workers: Seeds that are worked on at the same time, each in a process of its own.
+        workers: Number of seeds that are worked on at the same time, each in its own process.
         device: auto, cpu or cuda.
-        estimate: Say first how long it will take, which takes some seconds itself.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         json: Print the results as JSON instead of tables.
     """
     from cefito.data.prepared import open_dataset
-    from cefito.study.estimate import estimate_seconds
     from cefito.study.reproduce import draw_experiment, experiment_study, find_experiment
     from cefito.study.results import gather
-    from cefito.study.study import Study, check_study, missing_cells, run_study
+    from cefito.study.study import Study, check_study, missing_trials, run_study
 
     experiment, opened = find_experiment(table), open_dataset(dataset)
     study = experiment_study(
@@ -86,14 +82,7 @@ def reproduce(
     if experiment.dataset and not opened.name.startswith(experiment.dataset):
         talk(f"The paper's table is of {experiment.dataset}; this data set is '{opened.name}'.")
     with log_warnings():
-        missing = missing_cells(study)
-        if missing and estimate:
-            places = {(cell.horizon, cell.seed) for cell in missing}
-            seconds = estimate_seconds(study, progress=progress) / min(workers, len(places))
-            talk(
-                f"{len(missing)} scores are missing; that takes about {_duration(seconds)} here, "
-                "less where training stops early."
-            )
+        talk(f"{len(missing_trials(study))} of {len(study.trials)} scores are missing.")
         problems = run_study(study, workers=workers, progress=progress)
     results = gather(study)
     code = finish(
@@ -108,9 +97,3 @@ def reproduce(
         for picture in draw_experiment(table, study, results) if not problems else []:
             talk(f"drew {picture}")
     return code
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,6 +1,6 @@
-"""Evaluation: metrics, the scoring of planners on windows, tables and figures."""
+"""Evaluation: metrics, statistics, and the scoring of planners and runs on windows."""
 
-from cefito.evaluation.breakdown import TaskScores, VideoIntervals, task_scores, video_intervals
+from cefito.evaluation.breakdown import task_scores, video_intervals
 from cefito.evaluation.metrics import (
     MetricSums,
     mean_accuracy,
@@ -12,7 +12,7 @@ from cefito.evaluation.metrics import (
     top_k_success_rate,
 )
 from cefito.evaluation.plan_files import WindowPlans, read_plans, save_plans, window_plans
-from cefito.evaluation.records import RunEvaluation
+from cefito.evaluation.records import RunEvaluation, TaskScores, VideoIntervals
 from cefito.evaluation.runs import evaluate_run
 from cefito.evaluation.score import Evaluation, evaluate_planner
 

@@ -1,6 +1,6 @@
-"""Metrics taken apart: on the windows of each task, and how sure they are over videos.
+"""Metrics on the windows of each task, and intervals of metrics over videos.
 
-Both go through the registry of metrics, so that whatever is registered there is taken apart too.
+Both go through the registry of metrics and so cover every registered metric.
 """
 
 from __future__ import annotations
@@ -12,57 +12,11 @@ from numpy.typing import NDArray
 
 from cefito.data.windows import Windows
 from cefito.evaluation.metrics import TOP_K, MetricSums, metric_name
-from cefito.evaluation.record import FileRecord
+from cefito.evaluation.records import TaskScores, VideoIntervals
 from cefito.evaluation.statistics import DRAWS, LEVEL, video_interval
 from cefito.search.problem import Plans
 
-__all__ = ["TaskScores", "VideoIntervals", "task_scores", "video_intervals"]
-
-
-class VideoIntervals(FileRecord):
-    """Confidence intervals of metrics, with videos resampled.
-
-    Windows of one video overlap and are not independent, so that whole videos are drawn (percentile
-    bootstrap). They cover the choice of videos, not the chance of training.
-
-    Attributes:
-        level: Confidence level, 0.9 for 90 %.
-        videos: How many videos there are.
-        draws: How often they were drawn.
-        low: Lower ends by the name of the metric, per cent; a list of T for those of each position.
-        high: Upper ends.
-    """
-
-    level: float
-    videos: int
-    draws: int
-    low: dict[str, float | list[float]]
-    high: dict[str, float | list[float]]
-
-
-class TaskScores(FileRecord):
-    """The metrics on the windows of one task.
-
-    Attributes:
-        task: Its id; the true one.
-        name: Its name.
-        windows: Its windows.
-        videos: Videos that they are of.
-        metrics: Per cent, by the name of the metric, as of the whole.
-    """
-
-    task: int
-    name: str
-    windows: int
-    videos: int
-    metrics: dict[str, float | list[float]]
-
-    @property
-    def success_rate(self) -> float:
-        """Share of windows whose whole sequence is right, per cent."""
-        rate = self.metrics["success_rate"]
-        assert isinstance(rate, float)
-        return rate
+__all__ = ["task_scores", "video_intervals"]
 
 
 def task_scores(
@@ -77,21 +31,19 @@ def task_scores(
     Args:
         plans: The plans of each window.
         windows: Windows with their true sequences and tasks.
-        tasks: Tasks planned for [N], if the planner has such a notion.
+        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
         top_k: The k of the top-k success rate.
     """
-    found = []
-    for task, rows in _groups(windows.tasks):
-        found.append(
-            TaskScores(
-                task=task,
-                name=windows.taxonomy.tasks[task].name,
-                windows=len(rows),
-                videos=len(np.unique(windows.video[rows])),
-                metrics=_sums(plans, windows, tasks, top_k, rows).percents(),
-            )
+    return [
+        TaskScores(
+            task=task,
+            name=windows.taxonomy.tasks[task].name,
+            windows=len(rows),
+            videos=len(np.unique(windows.video[rows])),
+            metrics=_sums(plans, windows, tasks, top_k, rows).percents(),
         )
-    return found
+        for task, rows in _groups(windows.tasks)
+    ]
 
 
 def video_intervals(
@@ -104,12 +56,12 @@ def video_intervals(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> VideoIntervals | None:
-    """How sure every metric is; None for a single video, which says nothing of others.
+    """Confidence intervals of every metric; None for a single video, which cannot be resampled.
 
     Args:
         plans: The plans of each window.
         windows: Windows with their true sequences and tasks.
-        tasks: Tasks planned for [N], if the planner has such a notion.
+        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
         top_k: The k of the top-k success rate.
         level: Confidence level.
         draws: Number of bootstrap draws.
@@ -122,7 +74,7 @@ def video_intervals(
     high: dict[str, float | list[float]] = {}
     for name in parts[0].sums:
         sums = np.array([part.sums[name] for part in parts])  # [V] or [V, T]
-        counts = np.array([part.counts[name] for part in parts])
+        counts = np.array([part.counts[name] for part in parts])  # [V]
         ends = [
             video_interval(100 * column, counts, level=level, draws=draws, seed=seed)
             for column in sums.reshape(len(parts), -1).T
@@ -134,7 +86,7 @@ def video_intervals(
 
 
 def _groups(numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """Rows of each number, by ascending numbers."""
+    """Each distinct number, ascending, with its rows."""
     order = np.argsort(numbers, kind="stable")
     values, firsts = np.unique(numbers[order], return_index=True)
     return list(zip(values.tolist(), np.split(order, firsts[1:]), strict=True))
@@ -147,7 +99,6 @@ def _sums(
     top_k: int,
     rows: NDArray[np.int64],
 ) -> MetricSums:
-    """All metrics of some windows."""
     sums = MetricSums(top_k=top_k)
     sums.add(
         [plans[row].actions for row in rows],

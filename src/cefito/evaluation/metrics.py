@@ -1,7 +1,7 @@
 """Metrics of procedure planning, in per cent.
 
-Each is a sum over windows and a count, so that parts of a split can be added up. Whoever adds a
-metric registers it in `METRICS`, and nowhere else: evaluations and tables then show it.
+Each is a sum over windows and a count, so parts of a split can be added up. A metric that is
+registered in `METRICS` appears in all evaluations and tables.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 TOP_K = 5
-"""Plans that the top-k success rate looks at, unless another number is asked for."""
-_MISSING = -1  # stands in for every action of a plan that a planner could not give
+"""Default number of plans of the top-k success rate."""
+_MISSING = -1  # fills the plans that a planner could not give
 _EPSILON = 1e-6
 
 Sum: TypeAlias = float | NDArray[np.float64]
@@ -50,7 +50,7 @@ def success_rate(predicted: ArrayLike, actual: ArrayLike) -> float:
         Per cent.
 
     Raises:
-        ValueError: Not integers, not equal in shape, or no window at all. So for all metrics here.
+        ValueError: Not integers, not equal in shape, or no window, for this and all metrics below.
     """
     return _percent(*_success(*_pair(predicted, actual)))
 
@@ -72,12 +72,12 @@ def mean_iou(predicted: ArrayLike, actual: ArrayLike) -> float:
 def mean_iou_bitwise(predicted: ArrayLike, actual: ArrayLike) -> float:
     """The "element-wise mIoU" of published tables: bitwise AND over bitwise OR of action *ids*.
 
-    This is no measure of overlap. For each window the sum over positions of `predicted & actual`,
-    the ids taken as binary numbers, is divided by the sum of `predicted | actual` (plus 1e-6), then
+    This does not measure overlap. For each window the sum over positions of `predicted & actual`,
+    with ids as binary numbers, is divided by the sum of `predicted | actual` (plus 1e-6), then
     averaged over windows. It was presumably meant for one-hot vectors. On ids it depends on how
-    actions are numbered: 6 for 7 counts 6/7, 8 for 7 counts nothing; where the ids of a task are
+    actions are numbered: 6 for 7 counts 6/7, 8 for 7 counts nothing; if the ids of a task are
     neighbours, random steps of the right task score above 90 %. A right prediction of action 0
-    everywhere counts nothing. Reported for comparison with such tables only. Arguments as in
+    everywhere counts nothing. It is reported only for comparison with such tables. Arguments as in
     `success_rate`; ids must not be negative.
     """
     return _percent(*_bitwise(*_pair(predicted, actual)))
@@ -114,13 +114,13 @@ def task_accuracy(predicted: ArrayLike, actual: ArrayLike) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredPlans:
-    """What a metric looks at: the plans of some windows beside the truth.
+    """Input of a metric: plans of some windows and the true sequences.
 
     Attributes:
-        plans: The k best plans of each window, best first, [N, k, T]; -1 where there is no plan.
+        plans: The k best plans of each window, best first, [N, k, T]; -1 for missing plans.
         actual: True sequences [N, T].
-        tasks: Tasks planned for [N], if the planner has such a notion.
-        actual_tasks: True tasks [N], where tasks are to be scored.
+        tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
+        actual_tasks: True tasks [N]; None if tasks are not scored.
     """
 
     plans: NDArray[np.int64]
@@ -135,19 +135,19 @@ class ScoredPlans:
 
     @cached_property
     def planned(self) -> NDArray[np.bool_]:
-        """Which windows have a plan [N]."""
+        """Whether each window has a plan [N]."""
         return np.asarray((self.best != _MISSING).any(axis=1))
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as evaluations and tables show it.
+    """A metric of evaluations and tables.
 
     Attributes:
-        total: Gives its sum over windows and what the sum is to be divided by; None where it does
-            not apply. A sum [T] makes a metric with a number for each position.
-        head: Head of its column in tables; empty where they have none. "top-k" stands for the
-            number of plans, as "top_k" does in the metric's name.
+        total: Returns its sum over windows and the divisor of this sum; None if it does not apply.
+            A sum [T] gives one number for each position.
+        head: Head of its column in tables; empty if it has no column. "top-k" is replaced by the
+            number of plans, like "top_k" in the metric's name.
     """
 
     total: Callable[[ScoredPlans], tuple[Sum, float] | None]
@@ -179,11 +179,11 @@ METRICS: dict[str, Metric] = {
     "task_accuracy": Metric(_total_tasks, "task"),
     "position_accuracy": Metric(_total_positions),
 }
-"""All metrics by name, in the order of tables. New ones are added here only."""
+"""All metrics by name, in the order of tables."""
 
 
 def metric_heads(top_k: int = TOP_K) -> dict[str, str]:
-    """Heads of the columns of tables, by the name that metrics have in evaluations."""
+    """Heads of the columns of tables, by the names of metrics in evaluations."""
     return {
         metric_name(name, top_k): metric.head.replace("top-k", f"top-{top_k}")
         for name, metric in METRICS.items()
@@ -192,7 +192,7 @@ def metric_heads(top_k: int = TOP_K) -> dict[str, str]:
 
 
 def metric_name(name: str, top_k: int = TOP_K) -> str:
-    """The name that a registered metric has in evaluations, with the number of plans in it."""
+    """Name of a registered metric in evaluations, with the number of plans."""
     return name.replace("top_k", f"top_{top_k}")
 
 
@@ -201,10 +201,10 @@ class MetricSums:
     """All metrics accumulated over parts of a split.
 
     Attributes:
-        top_k: How many plans a window the top-k success rate looks at.
+        top_k: The k of the top-k success rate.
         sums: Sum of each metric over windows.
-        counts: Number that each is divided by.
-        without_plan: Windows for which the planner gave no plan; they count as wrong.
+        counts: Divisor of each sum.
+        without_plan: Windows without any plan; they count as wrong.
     """
 
     top_k: int = TOP_K
@@ -225,7 +225,7 @@ class MetricSums:
         Args:
             plans: For each window its plans, best first, [k, T] with k ≥ 0.
             actual: True sequences [N, T].
-            tasks: Tasks planned for [N], if the planner has such a notion.
+            tasks: Tasks of the plans [N]; None if the planner has no notion of tasks.
             actual_tasks: True tasks [N].
         """
         padded = np.full((len(plans), self.top_k, actual.shape[1]), _MISSING, dtype=np.int64)
@@ -241,7 +241,7 @@ class MetricSums:
                 self.counts[name] = self.counts.get(name, 0.0) + count
 
     def percents(self) -> dict[str, float | list[float]]:
-        """Every metric in per cent; a list of T for those of each position."""
+        """Every metric in per cent; a list of T for metrics of each position."""
         values: dict[str, float | list[float]] = {}
         for name, total in self.sums.items():
             percent = 100 * total / self.counts[name]

@@ -1,6 +1,6 @@
-"""The model card of a run: what it is, what it was made of, how good it is and what it is not for.
+"""The model card of a run: method, data, training, scores and limits.
 
-Everything in it is read from the run and from scores that lie in its folder.
+It is made from the run and the scores in its folder alone.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cefito.errors import RunError
-from cefito.evaluation.calibration import calibration_heads
 from cefito.evaluation.metrics import metric_heads
-from cefito.evaluation.records import RunEvaluation
+from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation, VideoIntervals
 from cefito.runs.run import Run
 from cefito.training.trainer import TrainingResult
 
@@ -21,7 +20,7 @@ __all__ = ["kept_scores", "model_card"]
 
 
 def kept_scores(folder: Path) -> list[RunEvaluation]:
-    """The scores that `cefito evaluate` left in a run folder, but those of another form."""
+    """The scores in a run folder from `cefito evaluate`; unreadable files are skipped."""
     scores = []
     for path in sorted(folder.glob("evaluation-*.json")):
         try:
@@ -32,12 +31,12 @@ def kept_scores(folder: Path) -> list[RunEvaluation]:
 
 
 def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str = "") -> str:
-    """The card in Markdown, with the front matter that hubs read.
+    """Make the card in Markdown, with the front matter that hubs read.
 
     Args:
         run: The run.
         scores: Its scores.
-        license_name: SPDX identifier of the licence of the weights; empty where none was chosen.
+        license_name: SPDX identifier of the licence of the weights; empty if none was chosen.
     """
     info = run.info
     description = run.planner.describe()
@@ -54,13 +53,13 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
     data = {
         "name": info.dataset.name,
         "fingerprint": f"`{info.dataset.fingerprint}`" if info.dataset.fingerprint else "imported",
-        "observations": _plain(info.dataset.observed) or "not told by the data set",
-        "windows": _plain(info.windows) or "not told",
+        "observations": _plain(info.dataset.observed) or "unknown",
+        "windows": _plain(info.windows) or "unknown",
     }
     made = {
         "preset": Path(info.preset).name,
         "seed": "none" if info.seed is None else info.seed,
-        "epochs and weights were chosen on": info.selection or "not told (imported)",
+        "epochs and weights were chosen on": info.selection or "unknown (imported)",
         "versions": _plain(info.versions),
     }
     if info.imported:
@@ -68,7 +67,7 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
     parts = [
         _front_matter(license_name),
         f"# {description.name} on {info.dataset.name}, T = {info.horizon}",
-        "A planner of procedures: given what is seen before and after some steps, it names the "
+        "A procedure planner: from observations before and after some steps it predicts the "
         f"{info.horizon} actions between. Made with cefito.",
         "## Use",
         "```\ncefito plan RUN --initial BEFORE.npy --goal AFTER.npy\n```\n\n`RUN` is this folder, "
@@ -91,8 +90,8 @@ def model_card(run: Run, scores: Sequence[RunEvaluation], *, license_name: str =
         "## Licence",
         f"Of the weights: {license_name}."
         if license_name
-        else "None was chosen for the weights; ask whoever shared them. Weights learned from a "
-        "data set may be bound by its licence.",
+        else "None was chosen for the weights; ask the author. The licence of the training data "
+        "may apply to weights.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -126,8 +125,8 @@ def _trainings(training: Mapping[str, TrainingResult]) -> str:
 
 def _scores(scores: Sequence[RunEvaluation]) -> str:
     if not scores:
-        return "None were kept in the run folder (`cefito evaluate RUN`)."
-    heads = metric_heads() | calibration_heads()
+        return "The run folder has none (`cefito evaluate RUN` makes them)."
+    heads = metric_heads() | CALIBRATION_HEADS
     parts = []
     for one in scores:
         given = ", with the true tasks given" if one.oracle_task else ""
@@ -136,7 +135,7 @@ def _scores(scores: Sequence[RunEvaluation]) -> str:
         sampled = f" of {one.sampled_from:,}" if one.windows < one.sampled_from else ""
         exact = "exact" if one.exact else "not always exact"
         rows = [
-            (head, f"{value:.2f}", _interval(one, name))
+            (head, f"{value:.2f}", _interval(one.intervals, name))
             for name, head in heads.items()
             if (value := one.percent(name)) is not None
         ]
@@ -144,18 +143,15 @@ def _scores(scores: Sequence[RunEvaluation]) -> str:
             f"{one.dataset}, split {one.split}, {one.windows:,}{sampled} windows{given}; "
             f"the search was {exact}:\n\n" + _table(("per cent", "score", "interval"), rows)
         )
-    if any(getattr(one, "intervals", None) is not None for one in scores):
-        parts.append("Intervals resample whole videos; they do not cover the chance of training.")
+    if any(one.intervals is not None for one in scores):
+        parts.append(
+            "Intervals resample whole videos; they do not cover the randomness of training."
+        )
     return "\n\n".join(parts)
 
 
-def _interval(scores: RunEvaluation, metric: str) -> str:
-    """The interval of a metric, where the scores hold one."""
-    intervals = getattr(scores, "intervals", None)
-    if intervals is None:
-        return "–"
-    ends = (intervals.low.get(metric), intervals.high.get(metric))
-    if not all(isinstance(end, float | int) for end in ends):
+def _interval(intervals: VideoIntervals | None, metric: str) -> str:
+    if intervals is None or (ends := intervals.ends(metric)) is None:
         return "–"
     return f"{ends[0]:.2f} to {ends[1]:.2f} ({100 * intervals.level:.0f} %)"
 
@@ -167,15 +163,15 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _limits(run: Run) -> str:
     limits = [
-        f"It plans exactly {run.horizon} actions, of those that `taxonomy.json` lists alone.",
-        "Observations must be made as those above were: the same features, joined the same way.",
-        "Its plans say what people did in such videos, not what is safe or right to do.",
+        f"It plans exactly {run.horizon} actions, all from `taxonomy.json`.",
+        "Observations must be made as above: the same features, joined the same way.",
+        "Its plans predict what people did in such videos, not what is safe or correct.",
     ]
     if "simulated" in run.info.dataset.name.lower():
         limits.insert(
             0,
             "**The observations that it was trained and scored on are simulated**; the scores say "
-            "nothing of real videos, and it is of no use on them.",
+            "nothing about real videos, and it cannot be used on them.",
         )
     if run.info.selection == "published":
         limits.append("Epochs and weights were chosen on the test split, as published work does.")

@@ -1,4 +1,4 @@
-"""The plans of every scored window in a file: JSONL, one window a line, or Parquet, one a row."""
+"""Files with the plans of every scored window: JSONL (a line each) or Parquet (a row each)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
-from cefito.evaluation.record import FileRecord
+from cefito.evaluation.records import FileRecord
 from cefito.files import write_atomic, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.search.problem import Plans
@@ -34,7 +34,7 @@ _PARQUET = "Parquet needs pyarrow, which is not installed. Run pip install cefit
 
 
 class WindowPlans(FileRecord):
-    """What was planned for one window, beside the truth.
+    """Plans of one window and the true sequence.
 
     Attributes:
         video: Id of the video.
@@ -43,14 +43,13 @@ class WindowPlans(FileRecord):
         end: Second at which its last step ends.
         true_task: Id of the annotated task.
         true_task_name: Its name.
-        predicted_task: Id of the task of the best plan; None where the planner has no notion of
-            tasks. Where the true task was given, that.
+        predicted_task: Id of the task of the best plan, or the true one if it was given; None if
+            the planner has no notion of tasks.
         predicted_task_name: Its name.
         true_actions: Ids of the annotated actions.
         true_names: Their names.
         plans: The plans, best first.
-        rank: Place of the annotated sequence among the plans, counted from 1; None where it is not
-            among them.
+        rank: Rank of the annotated sequence among the plans, from 1; None if it is not there.
         success: Whether the whole best plan is right.
         exact: Whether no other allowed sequence is better than the plans.
     """
@@ -81,13 +80,13 @@ def window_plans(
     *,
     tasks: NDArray[np.int64] | None = None,
 ) -> list[WindowPlans]:
-    """What was planned for each window, beside the truth.
+    """Combine the plans of windows with names and true sequences.
 
     Args:
         dataset: The data set that the windows were cut from.
         windows: The windows.
-        plans: The plans of each, as `evaluate_planner` gives them.
-        tasks: Tasks planned for [N], as `cefito.evaluation.score.planned_tasks` gives them.
+        plans: The plans of each, from `evaluate_planner`.
+        tasks: Tasks of the plans [N], from `cefito.evaluation.score.planned_tasks`.
     """
     taxonomy, found = windows.taxonomy, []
     for row, plan in enumerate(plans):
@@ -120,11 +119,11 @@ def window_plans(
 
 
 def check_plans_file(path: Path) -> None:
-    """See that plans can be saved in a file, before any work.
+    """Check that plans can be saved in a file.
 
     Raises:
-        ConfigError: Another ending than `PLAN_FILES`, no such folder, a folder in its place, or
-            Parquet without pyarrow.
+        ConfigError: An unknown ending, a missing folder, a folder of this name, or Parquet without
+            pyarrow.
     """
     if path.suffix not in PLAN_FILES:
         raise ConfigError(
@@ -132,9 +131,7 @@ def check_plans_file(path: Path) -> None:
             setting="save_plans",
         )
     if not path.resolve().parent.is_dir():
-        raise ConfigError(
-            f"{path}: there is no such folder to write it into.", setting="save_plans"
-        )
+        raise ConfigError(f"{path}: the folder does not exist.", setting="save_plans")
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder. Choose another name.", setting="save_plans")
     if path.suffix == ".parquet":
@@ -142,12 +139,12 @@ def check_plans_file(path: Path) -> None:
 
 
 def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
-    """Write the plans of windows into a file, whose ending says in which form.
+    """Write the plans of windows into a file.
 
     Args:
         found: From `window_plans`.
-        path: `.jsonl`, one JSON object a line, or `.parquet` (needs pyarrow), with the same names:
-            a file that is there is replaced.
+        path: `.jsonl`, one JSON object a line, or `.parquet` (needs pyarrow), with the same names.
+            An existing file is replaced.
 
     Raises:
         ConfigError: As `check_plans_file`.
@@ -166,15 +163,13 @@ def save_plans(found: Sequence[WindowPlans], path: Path | str) -> None:
 
 
 def read_plans(path: Path | str) -> list[WindowPlans]:
-    """Read what `save_plans` wrote.
+    """Read a file from `save_plans`.
 
     Raises:
-        ConfigError: Another ending than `PLAN_FILES`, or Parquet without pyarrow.
+        ConfigError: Parquet without pyarrow.
         RunError: Missing or damaged; the message names the line.
     """
     path = Path(path)
-    if path.suffix not in PLAN_FILES:
-        raise ConfigError(f"{path}: expected a file that ends in {' or '.join(PLAN_FILES)}.")
     try:
         if path.suffix == ".parquet":
             pyarrow, parquet = _pyarrow(path)
@@ -206,7 +201,7 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
 
 
 def _schema(pyarrow: Any) -> Any:
-    """The columns: the fields of `WindowPlans`, whatever the rows hold."""
+    """One column for each field of `WindowPlans`, also if all its values are None."""
     whole, real, text = pyarrow.int64(), pyarrow.float64(), pyarrow.string()
     plan = pyarrow.struct(
         {

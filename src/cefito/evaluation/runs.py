@@ -1,4 +1,4 @@
-"""Scoring a run folder, and keeping the scores in it, with its plans where that is asked."""
+"""Scoring a run folder, which then contains the scores and, on request, the plans."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.breakdown import task_scores, video_intervals
-from cefito.evaluation.calibration import Answered, answered, best_probabilities
+from cefito.evaluation.calibration import answered, best_probabilities
 from cefito.evaluation.plan_files import check_plans_file, save_plans, window_plans
-from cefito.evaluation.records import RunEvaluation, TasksWithoutTraining
+from cefito.evaluation.records import Answered, RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import evaluate_planner, planned_tasks, successes
 from cefito.planners.base import (
     Description,
@@ -31,8 +31,8 @@ from cefito.search.settings import changed_settings
 __all__ = ["SAMPLE_SEED", "changed_search", "evaluate_run", "scores_name"]
 
 SAMPLE_SEED = 0
-"""Seed of samples of windows, so that those of one size are the same everywhere."""
-_SHORT = {"method": "search", "budget_gflop": "budget"}  # what settings are called in file names
+"""Seed of samples of windows, so that samples of one size are the same everywhere."""
+_SHORT = {"method": "search", "budget_gflop": "budget"}  # names of settings in file names
 
 
 def evaluate_run(
@@ -47,20 +47,21 @@ def evaluate_run(
     plans_file: Path | str | None = None,
     progress: Progress = silent,
 ) -> tuple[RunEvaluation, Path]:
-    """Score a run on a split of its data set or of another, with the search that its planner has.
+    """Score a run on a split of its data set or of another, with its planner's search.
 
-    The scores are kept in the run folder. Where the search is not the one that the run was trained
-    with, the file's name tells what differs. Scores on another data set than that of the run bear
-    the beginning of its fingerprint, and say what was left out because the run does not know it.
+    The scores are kept in the run folder. The file's name contains the settings of the search that
+    differ from training and, for another data set, the beginning of its fingerprint; the scores
+    then list the content that was left out because the run does not know it.
 
     Args:
         run: An opened run.
         split: "train", "val" or "test".
         oracle_task: Plan with the true tasks.
         oracle_ends: Plan with the true first and last actions.
-        sample: Score a fixed random sample of so many windows.
-        min_probability: Also say what answering only where the best plan is so probable means.
-        dataset: Any data set of the same kind of observations, by default that of the run.
+        sample: Score a fixed random sample of this many windows.
+        min_probability: Also give coverage and success if only best plans of at least this
+            probability are answered.
+        dataset: Any data set of the same kind of observations, by default the run's own.
         plans_file: Also save the plans of every window there, as `save_plans` does.
         progress: Shows progress.
 
@@ -68,11 +69,11 @@ def evaluate_run(
         The scores, and the file in the run folder that holds them.
 
     Raises:
-        ConfigError: A sample below 1, a least probability that is none or that the planner's
-            plans cannot be held to, the true tasks or ends for a planner that makes no use of
-            them, or a file that plans cannot be saved in.
-        RunError: The data set is gone, or the run cannot be used on it, as `match_dataset` says.
-        DataError: The split gives no windows.
+        ConfigError: A sample below 1, an invalid minimum probability or one for a planner without
+            probabilities, true tasks or ends for a planner that does not use them, or a file that
+            plans cannot be saved in.
+        RunError: The data set is gone, or the run cannot be used on it.
+        DataError: The split has no windows.
     """
     dataset = None if dataset is None else Path(dataset)
     if sample is not None and sample < 1:
@@ -86,9 +87,9 @@ def evaluate_run(
         check_plans_file(plans_file)
     data = run.dataset(dataset)
     windows, other = match_dataset(run, data).windows(split)
-    data = data.without_observations()  # as large as the windows', and needed no more
+    data = data.without_observations()  # frees memory: the windows have copies
     chosen = windows.sample(sample, SAMPLE_SEED)
-    return_memory()  # planning comes on top of what is held now
+    return_memory()  # before planning needs more
     evaluation, plans = evaluate_planner(
         run.planner,
         chosen,
@@ -143,16 +144,10 @@ def scores_name(
     other: str | None = None,
     min_probability: float | None = None,
 ) -> str:
-    """The name of the file that `evaluate_run` keeps scores in.
+    """The name of the file that `evaluate_run` keeps scores in; arguments as there.
 
-    Args:
-        run: The run, with the search that it is scored with.
-        split: The split.
-        oracle_task: Whether the true tasks are given.
-        oracle_ends: Whether the true first and last actions are given.
-        sampled: Size of a sample of the windows; None where all are scored.
-        other: Fingerprint of the data set, if it is not that of the run.
-        min_probability: Least probability of an answer.
+    `sampled` is the size of the sample, None if all windows are scored; `other` is the fingerprint
+    of the data set if it is not the run's own.
     """
     words = ["evaluation", split]
     if oracle_task:
@@ -171,13 +166,13 @@ def scores_name(
 
 
 def changed_search(run: Run) -> dict[str, Any]:
-    """The settings of the search in which a run's planner differs from how it was trained."""
+    """The settings of the search that differ from those the run was trained with."""
     search, trained = run.planner.describe().search, run.trained_search
     return {} if search is None or trained is None else changed_settings(search, trained)
 
 
 def _without_training(description: Description, windows: Windows) -> TasksWithoutTraining | None:
-    """How many windows are of tasks without training; None of planners that do not mind."""
+    """Windows of tasks without training; None for planners that do not depend on training."""
     if description.actions_from is None:
         return None
     tasks = description.tasks_without_training

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,8 +13,7 @@ from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.evaluation.calibration import best_probabilities, calibration, searched_mass
 from cefito.evaluation.metrics import TOP_K, MetricSums
-from cefito.evaluation.records import Evaluation
-from cefito.evaluation.replies import summarised_replies
+from cefito.evaluation.records import Evaluation, Replies
 from cefito.planners.base import Planner, Queries
 from cefito.planners.registry import methods_with
 from cefito.progress import Progress, silent
@@ -41,8 +41,8 @@ def evaluate_planner(
         oracle_task: Give the planner the true tasks.
         oracle_ends: Give the planner the true first and last actions.
         oracle_between: Give the planner the true observations between the steps, which the windows
-            must have.
-        top_k: Plans asked for a window, and the k of the top-k success rate.
+            must contain.
+        top_k: Plans for each window, and the k of the top-k success rate.
         sampled_from: Number of windows that these are a sample of.
         progress: Shows progress.
 
@@ -50,8 +50,8 @@ def evaluate_planner(
         The scores, and the plans of each window.
 
     Raises:
-        ConfigError: It is to be given the true ends or the states between, but makes no use of
-            them, or the windows lack these.
+        ConfigError: True ends or states between the steps for a planner that does not use them,
+            or for windows that lack them.
     """
     if oracle_ends and not planner.abilities.true_ends:
         raise ConfigError(
@@ -107,7 +107,7 @@ def evaluate_planner(
             if probabilities is None
             else calibration(probabilities, successes(plans, windows), mass=searched_mass(plans))
         ),
-        replies=summarised_replies(plans),
+        replies=_replies(plans),
     )
     return evaluation, plans
 
@@ -125,9 +125,9 @@ def successes(plans: Sequence[Plans], windows: Windows) -> NDArray[np.bool_]:
 def planned_tasks(
     planner: Planner, queries: Queries, plans: Sequence[Plans]
 ) -> NDArray[np.int64] | None:
-    """The task of each query's best plan, as predicted where its plans name none.
+    """The task of each query's best plan [N]; the predicted one if its plans have no task.
 
-    None where it is not known of every query.
+    None if it is not known for every query.
     """
     tasks = np.full(len(plans), -1, dtype=np.int64)
     unnamed = []
@@ -142,3 +142,27 @@ def planned_tasks(
             return None
         tasks[unnamed] = predicted
     return tasks
+
+
+def _replies(plans: Sequence[Plans]) -> Replies | None:
+    """Summary of a language model's replies; None if none was asked."""
+    replies = [plan.reply for plan in plans if plan.reply is not None]
+    if not replies:
+        return None
+    outcomes = Counter(reply.outcome for reply in replies)
+    requests = {reply.key: reply for reply in replies if reply.key}.values()
+    days = sorted(reply.asked[:10] for reply in requests)
+    return Replies(
+        model=replies[0].model,
+        host=replies[0].host,
+        served=tuple(sorted({reply.served for reply in requests})),
+        first=days[0] if days else "",
+        last=days[-1] if days else "",
+        queries=len(replies),
+        repaired=outcomes["repaired"],
+        replaced=outcomes["replaced"],
+        unasked=outcomes["unasked"],
+        requests=sum(reply.requests for reply in requests),
+        prompt_tokens=sum(reply.prompt_tokens for reply in requests),
+        completion_tokens=sum(reply.completion_tokens for reply in requests),
+    )

@@ -96,7 +96,7 @@ def pull_run(place: str, target: Path | str) -> Run:
 
 @contextmanager
 def _shared(run: Run, license_name: str) -> Iterator[Path]:
-    """A folder, for a while, with what planning needs and a model card."""
+    """A temporary folder with the files that planning needs and a model card."""
     card = model_card(run, kept_scores(run.folder), license_name=license_name)
     info = run.info.model_copy(
         update={

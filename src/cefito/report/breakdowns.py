@@ -1,10 +1,11 @@
-"""Plans of windows taken apart: confusion of tasks, groups, gaps of energy, a gallery."""
+"""Breakdowns of plans: confusion of tasks, groups of windows, energy gaps, a gallery."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -12,14 +13,8 @@ from cefito.data.windows import Windows
 from cefito.evaluation.plan_files import WindowPlans
 from cefito.evaluation.statistics import video_interval
 from cefito.report.mistakes import missing_steps, plan_kinds, step_kinds
-from cefito.report.schema import (
-    Confusion,
-    EnergyGap,
-    GalleryPlan,
-    GalleryQuery,
-    Group,
-    TaskPair,
-)
+from cefito.report.schema import Confusion, EnergyGap, GalleryQuery, Group, LossCurve
+from cefito.training.log import read_metrics
 
 __all__ = [
     "GALLERY_SEED",
@@ -30,22 +25,23 @@ __all__ = [
     "confusion",
     "energy_gap",
     "gallery",
+    "loss_curves",
 ]
 
 GALLERY_SEED = 0
-"""Seed of the sample that the gallery shows, so that those of one size are the same everywhere."""
+"""Seed of the gallery's sample, so that samples of one size are the same everywhere."""
 LISTED = 5
-"""Plans that are looked at for a query."""
+"""Number of plans of a query that count as listed."""
 _BINS = 20
 
 
 @dataclass(frozen=True)
 class TrainingSequences:
-    """What training windows say of sequences.
+    """Sequences of training windows.
 
     Attributes:
         seen: All sequences that occur.
-        actions: How many different actions occur in the windows of each task, by its id.
+        actions: Number of different actions in the windows of each task, by its id.
     """
 
     seen: frozenset[tuple[int, ...]]
@@ -53,7 +49,7 @@ class TrainingSequences:
 
     @classmethod
     def of(cls, train: Windows) -> TrainingSequences:
-        """Those of the windows of a training split."""
+        """Collect the sequences of some windows."""
         rows = zip(train.tasks.tolist(), train.actions.tolist(), strict=True)
         seen, actions = set(), defaultdict(set)
         for task, sequence in rows:
@@ -63,7 +59,7 @@ class TrainingSequences:
 
 
 def confusion(windows: Sequence[WindowPlans]) -> Confusion | None:
-    """Annotated tasks against those of the best plans; None where a window has none."""
+    """Annotated tasks against those of the best plans; None if a window has no planned task."""
     counts: Counter[tuple[int, int]] = Counter()
     names: dict[int, str] = {}
     for window in windows:
@@ -74,17 +70,14 @@ def confusion(windows: Sequence[WindowPlans]) -> Confusion | None:
         names[window.predicted_task] = window.predicted_task_name
     return Confusion(
         tasks=dict(sorted(names.items())),
-        pairs=[
-            TaskPair(true=true, predicted=predicted, windows=count)
-            for (true, predicted), count in sorted(counts.items())
-        ],
+        pairs=[(*pair, count) for pair, count in sorted(counts.items())],
     )
 
 
 def by_candidates(windows: Sequence[WindowPlans], train: TrainingSequences) -> list[Group]:
-    """Success against the number of sequences of the actions that training has of the task: Kᵀ.
+    """Success against the number of candidates, Kᵀ for K actions of the task in training.
 
-    By powers of ten; windows of a task without training windows have none.
+    Grouped by powers of ten; tasks without training windows have no candidates.
     """
 
     def size(window: WindowPlans) -> int:
@@ -143,7 +136,7 @@ def _listed(window: WindowPlans) -> bool:
 
 
 def energy_gap(windows: Sequence[WindowPlans]) -> EnergyGap | None:
-    """Energy of the best wrong plan less that of the truth; None where it is known of no window."""
+    """Energy of the best wrong plan less that of the truth; None if no window has both."""
     gaps = []
     for window in windows:
         wrong = [plan.energy for plan in window.plans if plan.actions != window.true_actions]
@@ -166,43 +159,52 @@ def energy_gap(windows: Sequence[WindowPlans]) -> EnergyGap | None:
     )
 
 
-def gallery(windows: Sequence[WindowPlans], size: int, *, energies: bool) -> list[GalleryQuery]:
-    """A fixed random sample of queries with their best plans, in the order of the windows.
-
-    Args:
-        windows: All windows.
-        size: How many at most.
-        energies: Whether the plans' energies mean something.
-    """
+def gallery(windows: Sequence[WindowPlans], size: int) -> list[GalleryQuery]:
+    """A fixed random sample of at most `size` windows, in their order."""
     rows = np.arange(len(windows))
     if size < len(windows):
         drawn = np.random.default_rng(GALLERY_SEED).choice(len(windows), size, replace=False)
         rows = np.sort(drawn)
-    return [_query(windows[row], energies=energies) for row in rows.tolist()]
+    return [_query(windows[row]) for row in rows.tolist()]
 
 
-def _query(window: WindowPlans, *, energies: bool) -> GalleryQuery:
+def _query(window: WindowPlans) -> GalleryQuery:
     truth, best = window.true_actions, window.plans[0].actions if window.plans else None
     return GalleryQuery(
-        video=window.video,
-        from_step=window.from_step,
-        start=window.start,
-        end=window.end,
-        true_task=window.true_task,
-        predicted_task=window.predicted_task,
+        **dict(window),
         outcome="right" if window.success else "listed" if _listed(window) else "wrong",
         mistakes=["missing"] if best is None else plan_kinds(best, truth),
-        truth=truth,
         missing=[True] * len(truth) if best is None else missing_steps(best, truth),
-        plans=[
-            GalleryPlan(
-                actions=plan.actions,
-                kinds=step_kinds(plan.actions, truth),
-                right=plan.actions == truth,
-                probability=None if plan.probability is None else 100 * plan.probability,
-                energy=plan.energy if energies else None,
-                task=plan.task,
-            )
-            for plan in window.plans[:LISTED]
-        ],
+        kinds=[step_kinds(plan.actions, truth) for plan in window.plans],
     )
+
+
+def loss_curves(files: Mapping[str, Path]) -> list[LossCurve]:
+    """The curves of trainings with at least one epoch, by ascending names.
+
+    Args:
+        files: The `metrics.jsonl` of each training, by its name.
+
+    Raises:
+        RunError: A file is damaged.
+    """
+    curves = []
+    for name in sorted(files):
+        lines = [line for line in read_metrics(files[name]) if "loss" in line]
+        found = {key for line in lines for key in line if key.startswith("val_")}
+        scores = sorted(key for key in found if not key.endswith("_seconds"))
+        if lines:
+            curves.append(
+                LossCurve(
+                    name=name,
+                    epochs=[int(line["epoch"]) for line in lines],
+                    loss=[float(line["loss"]) for line in lines],
+                    scores={
+                        key: [
+                            (int(line["epoch"]), float(line[key])) for line in lines if key in line
+                        ]
+                        for key in scores
+                    },
+                )
+            )
+    return curves

@@ -1,269 +1,176 @@
-"""Small drawings as inline SVG, whose classes take the colours of the page.
+"""Charts of reports: SVG by matplotlib, in the colours of the page.
 
-Every function gives markup that is safe to put into a page; equal input gives equal text.
+Every function returns markup that is safe to include in a page; equal input gives equal text.
 """
 
 from __future__ import annotations
 
-import math
+import hashlib
+import io
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
 
-__all__ = ["Series", "bar", "heat_map", "histogram", "line_chart"]
+from cefito.evaluation.records import Calibration
+from cefito.report.schema import Confusion, EnergyGap
+from cefito.study.figures import COLORS, plot_coverage, plot_reliability
 
-_WIDTH, _HEIGHT = 420, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 10, 10, 34
-_HUES = 8
-_DRAWN = 120  # points of a line at most
+__all__ = [
+    "confusion_chart",
+    "coverage_chart",
+    "gap_chart",
+    "line_chart",
+    "reliability_chart",
+]
 
-
-@dataclass(frozen=True)
-class Series:
-    """A line of a chart.
-
-    Attributes:
-        name: What it is, for its title.
-        points: x and y of each point.
-        dots: Draw points instead of a line.
-    """
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    dots: bool = False
-
-
-def bar(value: float, low: float | None = None, high: float | None = None) -> Markup:
-    """A bar from 0 to 100 with a whisker; what it says stands in the table beside it."""
-    parts = [
-        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="back" width="100" height="10"/>'
-        f'<rect class="fill" width="{_short(value)}" height="10"/>'
-    ]
-    if low is not None and high is not None:
-        parts.append(
-            f'<rect class="whisker" x="{_short(low)}" y="4" width="{_short(high - low)}" '
-            'height="2"/>'
-        )
-    return Markup("".join(parts) + "</svg>")
+_EDGE = "#d0d7de"
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "cefito",
+    "font.size": 11,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.edgecolor": _EDGE,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _EDGE,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.8,
+    **{f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")},
+}
 
 
 def line_chart(
-    series: Sequence[Series],
+    lines: Sequence[Sequence[tuple[float, float]]],
     *,
     label: str,
     x: str,
     y: str,
-    x_ends: tuple[float, float] | None = None,
-    y_ends: tuple[float, float] | None = None,
-    diagonal: bool = False,
     logarithmic: bool = False,
 ) -> Markup:
-    """Lines over two axes.
+    """Lines over two axes, or dots for single points.
 
     Args:
-        series: The lines.
-        label: What the drawing shows, for those who do not see it.
+        lines: The points of each line.
+        label: Description of the chart for screen readers.
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
-        x_ends: Ends of the horizontal axis; those of the points by default.
-        y_ends: Ends of the vertical axis; from 0 to the highest point by default.
-        diagonal: Draw the line on which x and y are equal.
-        logarithmic: A vertical axis of powers of ten; points at 0 and below are left out.
+        logarithmic: Whether the vertical axis is; points at 0 and below are then omitted.
     """
-    lines = [
-        (number, one, _thinned([(a, b) for a, b in one.points if not logarithmic or b > 0]))
-        for number, one in enumerate(series)
-    ]
-    points = [point for _, _, line in lines for point in line]
-    if not points:
+    kept = [[point for point in line if not logarithmic or point[1] > 0] for line in lines]
+    if not any(kept):
         return Markup("")
-    xs, ys = [point[0] for point in points], [point[1] for point in points]
-    left, right = x_ends or (min(xs), max(xs))
-    if logarithmic:
-        low = float(math.floor(math.log10(min(ys))))
-        high = float(math.ceil(math.log10(max(ys))))
-    else:
-        low, high = y_ends or (min(0.0, min(ys)), max(ys))
-    across = _scale(left, right, _LEFT, _WIDTH - _RIGHT)
-    raw = _scale(low, high, _HEIGHT - _BOTTOM, _TOP)
-    up = (lambda value: raw(math.log10(value))) if logarithmic else raw
-    parts = [_axes(across, raw, (left, right), (low, high), x, y, powers=logarithmic)]
-    if diagonal:
-        parts.append(
-            f'<path class="rule" d="M{_short(across(left))} {_short(up(left))}'
-            f'L{_short(across(right))} {_short(up(right))}"/>'
-        )
-    for number, one, line in lines:
-        parts.append(_line(one, line, number % _HUES, across, up))
-    return _svg(label, "".join(parts))
+
+    def plot(axis: Any) -> None:
+        for line, color in zip(kept, _colors(len(kept)), strict=True):
+            places, values = ([point[side] for point in line] for side in (0, 1))
+            axis.plot(places, values, color=color, marker="o" if len(line) == 1 else "")
+        axis.set(xlabel=x, ylabel=y)
+        if logarithmic:
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        else:
+            axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
+        axis.xaxis.get_major_locator().set_params(integer=True)
+
+    return _chart(label, plot)
 
 
-def histogram(edges: Sequence[float], counts: Sequence[int], *, label: str, x: str) -> Markup:
-    """Bars over bins, with a rule at 0.
-
-    Args:
-        edges: Edges of the bins [B + 1].
-        counts: What each holds [B].
-        label: What the drawing shows.
-        x: Label of the horizontal axis.
-    """
-    across = _scale(edges[0], edges[-1], _LEFT, _WIDTH - _RIGHT)
-    up = _scale(0, max(*counts, 1), _HEIGHT - _BOTTOM, _TOP)
-    ends = (edges[0], edges[-1]), (0.0, float(max(*counts, 1)))
-    parts = [_axes(across, up, *ends, x, "windows")]
-    for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True):
-        kind = "fill" if left + right > 0 else "wrong"
-        parts.append(
-            f'<rect class="{kind}" x="{_short(across(left) + 0.5)}" y="{_short(up(count))}" '
-            f'width="{_short(max(across(right) - across(left) - 1, 0.5))}" '
-            f'height="{_short(up(0) - up(count))}"/>'
-        )
-    if edges[0] < 0 < edges[-1]:
-        place = _short(across(0))
-        parts.append(f'<path class="rule" d="M{place} {_TOP}V{_HEIGHT - _BOTTOM}"/>')
-    return _svg(label, "".join(parts))
+def reliability_chart(calibration: Calibration, name: str = "") -> Markup:
+    """Success rate against probability, in bins of windows."""
+    label = "Success rate against the mean probability of the best plan, in bins of windows"
+    return _chart(f"{label} {name}".strip(), lambda axis: plot_reliability(axis, calibration))
 
 
-def heat_map(
-    names: Sequence[str], shares: Sequence[Sequence[float]], *, label: str, rows: str, columns: str
+def coverage_chart(calibrations: Sequence[Calibration], name: str = "") -> Markup:
+    """Success rate among the most probable windows against their share."""
+    label = "Success rate among the windows answered against the share of windows answered"
+    return _chart(f"{label} {name}".strip(), lambda axis: plot_coverage(axis, calibrations))
+
+
+def gap_chart(gap: EnergyGap) -> Markup:
+    """Histogram of energy gaps; bars below 0 are red."""
+
+    def plot(axis: Any) -> None:
+        bins = list(zip(gap.edges[:-1], gap.edges[1:], gap.counts, strict=True))
+        for low, high, count in bins:
+            color = COLORS["blue" if low + high > 0 else "red"]
+            axis.bar(low, count, width=0.94 * (high - low), align="edge", color=color)
+        if gap.edges[0] < 0 < gap.edges[-1]:
+            axis.axvline(0, color=COLORS["soft"], linestyle="--", linewidth=1)
+        axis.set(xlabel="energy of the best wrong plan less that of the truth", ylabel="windows")
+
+    label = "Windows against the energy of the best wrong plan less that of the annotated sequence"
+    return _chart(label, plot)
+
+
+def confusion_chart(confusion: Confusion) -> Markup:
+    """Share of each annotated task's windows that were planned for each task, by their ids."""
+    places = {task: place for place, task in enumerate(confusion.tasks)}
+    totals = confusion.totals()
+    size = max(6.0, min(26.0, 380 / len(places)))
+
+    def plot(axis: Any) -> None:
+        for true, planned, windows in confusion.pairs:
+            color = COLORS["blue" if true == planned else "red"]
+            place, alpha = (places[planned] - 0.45, places[true] - 0.45), windows / totals[true]
+            axis.add_patch(_square(place, 0.9, color, 0.12 + 0.88 * alpha))
+        step = -(-12 // int(size))
+        ids = [str(task) for task in places]
+        axis.set_xticks(range(0, len(ids), step), ids[::step])
+        axis.set_yticks(range(0, len(ids), step), ids[::step])
+        axis.set(xlim=(-0.5, len(ids) - 0.5), ylim=(len(ids) - 0.5, -0.5))
+        axis.set(xlabel="planned task", ylabel="annotated task")
+        axis.grid(visible=False)
+
+    label = "Share of the windows of each annotated task that were planned for each task"
+    return _chart(label, plot, 70 + size * len(places), 54 + size * len(places))
+
+
+def _square(place: tuple[float, float], size: float, color: str, alpha: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle(place, size, size, color=color, alpha=alpha, linewidth=0)
+
+
+def _colors(count: int) -> list[str]:
+    return [list(COLORS.values())[number % len(COLORS)] for number in range(count)]
+
+
+def _chart(
+    label: str, plot: Callable[[Any], None], width: float = 420, height: float = 230
 ) -> Markup:
-    """A square of cells, dark where a share is large, with a title on each that is not empty.
+    """Plot on an axis of this size in pixels."""
+    import matplotlib
+    from matplotlib.figure import Figure
 
-    Args:
-        names: Short names of rows and columns [K].
-        shares: From 0 to 1 [K, K].
-        label: What the drawing shows.
-        rows: What the rows are.
-        columns: What the columns are.
-    """
-    size = max(6.0, min(26.0, 380 / max(len(names), 1)))
-    edge = size * len(names)
-    parts = []
-    for row, line in enumerate(shares):
-        for column, share in enumerate(line):
-            if share > 0:
-                kind = "fill" if row == column else "wrong"
-                parts.append(
-                    f'<rect class="{kind}" x="{_short(30 + column * size)}" '
-                    f'y="{_short(24 + row * size)}" width="{_short(size - 1)}" '
-                    f'height="{_short(size - 1)}" opacity="{_short(0.12 + 0.88 * share)}">'
-                    f"<title>{escape(names[row])} → {escape(names[column])}: "
-                    f"{100 * share:.0f} %</title></rect>"
-                )
-    step = max(1, math.ceil(12 / size))
-    for number, name in enumerate(names):
-        if number % step == 0:
-            middle = _short(number * size + size / 2)
-            parts.append(
-                f'<text x="26" y="{_short(27 + number * size + size / 2)}" text-anchor="end">'
-                f'{escape(name)}</text><text x="{_short(30 + float(middle))}" y="20" '
-                f'text-anchor="middle">{escape(name)}</text>'
-            )
-    parts.append(
-        f'<rect class="frame" x="30" y="24" width="{_short(edge)}" height="{_short(edge)}"/>'
-    )
-    parts.append(
-        f'<text x="30" y="9">{escape(columns)} →</text>'
-        f'<text x="30" y="{_short(edge + 37)}">↑ {escape(rows)}</text>'
-    )
-    return _svg(label, "".join(parts), width=edge + 36, height=edge + 42)
-
-
-def _svg(label: str, content: str, *, width: float = _WIDTH, height: float = _HEIGHT) -> Markup:
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width / 72, height / 72))
+        axis = figure.subplots()
+        figure.subplots_adjust(58 / width, 42 / height, 1 - 12 / width, 1 - 12 / height)
+        plot(axis)
+        svg = io.StringIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+    text = svg.getvalue()
+    text = text[text.index('<g id="figure_1"') :]
+    prefix = (
+        "c" + hashlib.sha256(label.encode()).hexdigest()[:8]
+    )  # ids of markers, unique in the page
+    for pattern, replacement in (
+        (r"<clipPath.*?</clipPath>", ""),
+        (r' clip-path="[^"]*"', ""),
+        (r' id="(?!m[0-9a-f]{10}")[^"]*"', ""),
+        (r'(id="|href="#)(m[0-9a-f]{10})', rf"\1{prefix}\2"),
+        (r'font-family: [^;"]*;? ?', ""),
+        (r' transform="rotate\(-0 [^"]*"', ""),
+        (r"\s*\n\s*", "\n"),
+        (_EDGE, "var(--edge)"),
+        *((color, f"var(--{name})") for name, color in COLORS.items()),
+    ):
+        text = re.sub(pattern, replacement, text, flags=re.DOTALL)
     return Markup(
-        f'<svg class="chart" viewBox="0 0 {_short(width)} {_short(height)}" role="img" '
-        f'aria-label="{escape(label)}" style="max-width:{_short(width * 1.3)}px">{content}</svg>'
+        f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="{escape(label)}" style="max-width:{1.3 * width:g}px">\n{text}'
     )
-
-
-def _line(
-    one: Series,
-    points: Sequence[tuple[float, float]],
-    hue: int,
-    across: Callable[[float], float],
-    up: Callable[[float], float],
-) -> str:
-    title = f"<title>{escape(one.name)}</title>"
-    places = [(_short(across(a)), _short(up(b))) for a, b in points]
-    if one.dots or len(points) == 1:
-        dots = "".join(f'<circle cx="{a}" cy="{b}" r="3"/>' for a, b in places)
-        return f'<g class="dots h{hue}">{title}{dots}</g>'
-    path = "M" + "L".join(f"{a} {b}" for a, b in places)
-    return f'<path class="line h{hue}" d="{path}">{title}</path>'
-
-
-def _axes(
-    across: Callable[[float], float],
-    up: Callable[[float], float],
-    x_ends: tuple[float, float],
-    y_ends: tuple[float, float],
-    x: str,
-    y: str,
-    *,
-    powers: bool = False,
-) -> str:
-    """Grid, numbers and labels."""
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-    parts = []
-    for value in _ticks(*y_ends) if not powers else range(int(y_ends[0]), int(y_ends[1]) + 1):
-        place = _short(up(value))
-        shown = _power(int(value)) if powers else _number(value)
-        parts.append(
-            f'<path class="grid" d="M{_LEFT} {place}H{right}"/>'
-            f'<text x="{_LEFT - 4}" y="{_short(float(place) + 3.5)}" text-anchor="end">'
-            f"{shown}</text>"
-        )
-    for value in _ticks(*x_ends):
-        place = _short(across(value))
-        parts.append(
-            f'<path class="grid" d="M{place} {_TOP}V{bottom}"/>'
-            f'<text x="{place}" y="{bottom + 13}" text-anchor="middle">{_number(value)}</text>'
-        )
-    parts.append(
-        f'<text x="{_short((_LEFT + right) / 2)}" y="{_HEIGHT - 5}" text-anchor="middle">'
-        f"{escape(x)}</text>"
-        f'<text transform="translate(10 {_short((_TOP + bottom) / 2)}) rotate(-90)" '
-        f'text-anchor="middle">{escape(y)}</text>'
-    )
-    return "".join(parts)
-
-
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """Numbers from low to high, to places from start to end; all in the middle if they are one."""
-    if high <= low:
-        return lambda _: (start + end) / 2
-    return lambda value: start + (end - start) * (value - low) / (high - low)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """About five round numbers between two ends."""
-    raw = (high - low) / 5
-    if raw < 1e-300:  # the ends are one, or closer than round numbers can tell
-        return [low]
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * unit for unit in (1, 2, 5, 10) if power * unit >= raw * 0.999)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [number * step for number in range(first, last + 1)]
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Evenly chosen points, the first and the last among them."""
-    if len(points) <= _DRAWN:
-        return list(points)
-    step = (len(points) - 1) / (_DRAWN - 1)
-    return [points[round(number * step)] for number in range(_DRAWN)]
-
-
-def _power(exponent: int) -> str:
-    return _number(10.0**exponent) if -2 <= exponent <= 4 else f"1e{exponent}".replace("-", "−")
-
-
-def _number(value: float) -> str:
-    return f"{round(value, 9) + 0.0:,.6g}".replace("-", "−")
-
-
-def _short(value: float) -> str:
-    """A coordinate with as few digits as are seen."""
-    return f"{round(value, 1) + 0.0:g}" if abs(value) > 1 else f"{round(value, 2) + 0.0:g}"

@@ -1,4 +1,4 @@
-"""The report of a comparison: its tables, and what its results file says beside them."""
+"""The report of a comparison: its tables, and other numbers of its results file."""
 
 from __future__ import annotations
 
@@ -7,55 +7,42 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cefito.evaluation.records import ScoredCell
 from cefito.evaluation.statistics import video_interval
-from cefito.evaluation.table import Table
-from cefito.report.curves import loss_curves
-from cefito.report.schema import (
-    ComparisonReport,
-    CostRow,
-    Fact,
-    Group,
-    HorizonResults,
-    PositionRow,
-    RowCalibration,
-    TableRow,
-    TextTable,
-)
-from cefito.study.results import DatasetName, Results, read_results
+from cefito.report.breakdowns import loss_curves
+from cefito.report.schema import ComparisonReport, Group, RowResults
+from cefito.study.results import RESULTS, Results
 from cefito.study.tables import metric_interval, result_tables
+from cefito.study.trials import ScoredTrial
 from cefito.study.variants import PlannerVariant
 
-__all__ = ["RESULTS", "report_comparison"]
-
-RESULTS = "results.json"
+__all__ = ["report_comparison"]
 
 
 def report_comparison(folder: Path | str) -> ComparisonReport:
-    """Everything that there is to show of a comparison; nothing is planned or scored.
+    """Make the report of a comparison, without planning or scoring anything.
 
     Args:
-        folder: The folder, as `cefito compare` makes it.
+        folder: The folder from `cefito compare`.
 
     Raises:
-        RunError: The folder holds no results, or its files are damaged.
+        RunError: The folder has no results, or its files are damaged.
     """
     folder = Path(folder)
-    results = read_results(folder / RESULTS)
-    tables = result_tables(results)
+    results = Results.read(folder / RESULTS)
     files = {
         f"{path.parent.parent.parent.parent.name}, {path.parent.parent.parent.name}, "
         f"{path.parent.name}": path
         for path in folder.glob("T*/seed*/trainings/*/metrics.jsonl")
     }
     notes = [
-        "Plans of single windows are not kept by a comparison: per-task accuracy, confusion of "
-        "tasks, gaps of energy and the gallery are in the reports of its runs "
+        "A comparison does not keep the plans of single windows: accuracy of each task, confusion "
+        "of tasks, energy gaps and the gallery are in the reports of its runs "
         "(T3/seed0/runs/… in its folder)."
     ]
     if not files:
-        notes.append("The folder holds no metrics of trainings: there are no loss curves.")
+        notes.append("The folder has no metrics of trainings: there are no loss curves.")
     return ComparisonReport(
         title=f"{results.dataset.name}: {len(results.rows)} planners",
         simulated="simulated" in results.dataset.name.lower(),
@@ -63,21 +50,27 @@ def report_comparison(folder: Path | str) -> ComparisonReport:
         versions=dict(sorted(results.versions.items())),
         curves=loss_curves(files),
         notes=notes,
-        dataset=DatasetName(name=results.dataset.name, fingerprint=results.dataset.fingerprint),
+        dataset=results.dataset,
         facts=_facts(results),
-        tables=[_text(table) for table in tables],
-        horizons=[_horizon(results, horizon) for horizon in results.horizons],
-        costs=[cost for row in results.rows if (cost := _cost(results, row)) is not None],
+        tables=result_tables(results),
+        rows={
+            horizon: [
+                _row(horizon, row, trials, np.array(results.windows_of(horizon).video))
+                for row in results.rows
+                if (trials := results.scored(horizon, row.name))
+            ]
+            for horizon in results.horizons
+        },
         settings=dict(results.settings),
     )
 
 
-def _facts(results: Results) -> list[Fact]:
-    scored = sum(isinstance(cell, ScoredCell) for cell in results.cells)
+def _facts(results: Results) -> dict[str, str]:
+    scored = sum(isinstance(cell, ScoredTrial) for cell in results.trials)
     chosen = "validation split"
     if results.selection != "held-out":
         chosen = "TEST split, as published work does"
-    facts = {
+    return {
         "preset": Path(results.preset).name,
         "horizons": ", ".join(f"T = {horizon}" for horizon in results.horizons),
         "seeds": ", ".join(map(str, results.seeds)),
@@ -87,89 +80,43 @@ def _facts(results: Results) -> list[Fact]:
             for horizon in results.horizons
         )
         + ("" if results.sample is None else f" (a sample of {results.sample:,})"),
-        "cells": f"{scored} scored, {len(results.cells) - scored} failed",
+        "trials": f"{scored} scored, {len(results.trials) - scored} failed",
     }
-    return [Fact(name=name, value=value) for name, value in facts.items()]
 
 
-def _text(table: Table) -> TextTable:
-    return TextTable(
-        title=table.title,
-        heads=list(table.heads),
-        rows=[
-            TableRow(
-                cells=[entry.text for entry in line] + [""] * (len(table.heads) - len(line)),
-                ranks=[entry.rank for entry in line] + [0] * (len(table.heads) - len(line)),
-            )
-            for line in table.lines
-        ],
-        below=table.below,
-        notes=list(table.notes),
-    )
-
-
-def _horizon(results: Results, horizon: int) -> HorizonResults:
-    success, positions, calibrations = [], [], []
-    video = results.windows_of(horizon).video
-    for row in results.rows:
-        cells = results.scored(horizon, row.name)
-        if not cells:
-            continue
-        success.append(_success(row, cells, video))
-        accuracy = np.mean([cell.position_accuracy for cell in cells], axis=0)
-        positions.append(PositionRow(row=row.title, accuracy=accuracy.tolist()))
-        if cells[0].calibration is not None:
-            calibrations.append(
-                RowCalibration(row=row.title, seed=cells[0].seed, calibration=cells[0].calibration)
-            )
-    return HorizonResults(
-        horizon=horizon, success=success, positions=positions, calibrations=calibrations
-    )
-
-
-def _success(row: PlannerVariant, cells: Sequence[ScoredCell], video: Sequence[int]) -> Group:
-    """Success rate of a row over its seeds, and how sure it is with videos resampled."""
-    scored = cells[0].scored
-    of = np.array(video)[np.arange(len(video)) if scored is None else np.array(scored)]
-    right = np.mean([[int(digit) for digit in cell.success] for cell in cells], axis=0)
+def _row(
+    horizon: int, row: PlannerVariant, trials: Sequence[ScoredTrial], video: NDArray[np.int64]
+) -> RowResults:
+    scored = trials[0].scored
+    of = video if scored is None else video[np.array(scored)]  # video of each scored window [N]
+    right = np.mean([[int(digit) for digit in trial.success] for trial in trials], axis=0)  # [N]
     _, group = np.unique(of, return_inverse=True)
     counts = np.bincount(group)
     low = high = None
     if len(counts) > 1:
         low, high = video_interval(100 * np.bincount(group, right), counts)
-    listed = metric_interval(cells, "top_5_success_rate")
-    return Group(
-        name=row.title,
-        windows=len(of),
-        videos=len(counts),
-        success_rate=float(100 * right.mean()),
-        low=low,
-        high=high,
-        listed=0.0 if listed is None else listed.mean,
-    )
-
-
-def _cost(results: Results, row: PlannerVariant) -> CostRow | None:
-    """What a query costs at each horizon that the row was scored at."""
-    found = {horizon: results.scored(horizon, row.name) for horizon in results.horizons}
-    found = {horizon: cells for horizon, cells in found.items() if cells}
-    if not found:
-        return None
-
-    def means(name: str) -> list[float]:
-        return [float(np.mean([getattr(cell, name) for cell in cells])) for cells in found.values()]
-
-    return CostRow(
-        row=row.title,
-        horizons=list(found),
-        seconds=means("seconds_per_query"),
-        token_forwards=means("token_forwards_per_query"),
-        leaves=means("leaves_per_query"),
+    listed = metric_interval(trials, "top_5_success_rate")
+    costs = ("seconds_per_query", "token_forwards_per_query", "leaves_per_query")
+    return RowResults(
+        horizon=horizon,
+        success=Group(
+            name=row.title,
+            windows=len(of),
+            videos=len(counts),
+            success_rate=float(100 * right.mean()),
+            low=low,
+            high=high,
+            listed=0.0 if listed is None else listed.mean,
+        ),
+        position_accuracy=np.mean([trial.position_accuracy for trial in trials], axis=0).tolist(),
+        **{cost: float(np.mean([getattr(trial, cost) for trial in trials])) for cost in costs},
+        seed=trials[0].seed,
+        calibration=trials[0].calibration,
     )
 
 
 def _command(results: Results) -> str:
-    """The command that makes the comparison again, wherever its data set lies."""
+    """The command that makes the comparison again, with any path of its data set."""
     parts = ["cefito", "compare", "DATASET", "--planners"]
     parts.append(",".join(_with_seeds(results, row) for row in results.rows))
     parts += ["--horizons", ",".join(map(str, results.horizons))]
@@ -184,7 +131,7 @@ def _command(results: Results) -> str:
 
 
 def _with_seeds(results: Results, row: PlannerVariant) -> str:
-    """A row as --planners takes it, with how many of the seeds it has where these are fewer."""
+    """A row as --planners takes it, with its number of seeds if it has fewer."""
     scored = {
         results.seeds.index(cell.seed)
         for horizon in results.horizons

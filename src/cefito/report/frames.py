@@ -1,4 +1,4 @@
-"""Frames of the videos of a data set: their files found, and small pictures of their moments."""
+"""Frames of a data set's videos for the gallery."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from cefito.data.readers.archives import FeatureError
 from cefito.data.readers.folder import FileFolder
 from cefito.errors import ConfigError, DataError
 from cefito.progress import Progress, silent
-from cefito.report.schema import GalleryFrames, GalleryQuery
+from cefito.report.schema import GalleryQuery
 
 __all__ = ["EACH", "TOTAL", "VideoFiles", "find_video_files", "with_frames"]
 
 EACH = 6_000
-"""Bytes of a frame at most."""
+"""Maximum bytes of a frame."""
 TOTAL = 3_000_000
-"""Bytes that all frames of a report take in its file at most; where there are many, each is of
-lower quality."""
-
-
-_LEAST = 1_200  # bytes below which nothing can be seen any more
+"""Maximum bytes of all frames in a report; many frames have a lower quality."""
+_LEAST = 1_200  # minimum bytes of a recognisable frame
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class VideoFiles:
 
     Attributes:
         paths: File of each video that has one, by its id.
-        note: Why there are none at all, where that is so.
+        note: Why there are none at all; else empty.
     """
 
     paths: dict[str, Path] = field(default_factory=dict)
@@ -43,12 +40,12 @@ class VideoFiles:
 def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> VideoFiles:
     """Find the files of a data set's videos.
 
-    A file belongs to the video whose id its name is, or begins or ends with, as features are found.
-    One that several ids fit belongs to the longest, and no video is given one of several files.
+    Files are matched by ids like features: the name is the id, or begins or ends with it. A file
+    that matches several ids belongs to the longest; a video that matches several files has none.
 
     Args:
         dataset: The data set.
-        folder: Where its videos lie; by default where the data set says.
+        folder: Folder of its videos; by default the one that the data set names.
 
     Raises:
         ConfigError: The folder that was given does not exist or holds no videos.
@@ -59,7 +56,7 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
         return VideoFiles(
             note="There are no frames: the observations are simulated."
             if simulated
-            else "There are no frames: the data set does not say where its videos lie."
+            else "There are no frames: the data set does not name the folder of its videos."
         )
     from cefito.encoders.extraction import SUFFIXES
 
@@ -70,8 +67,7 @@ def find_video_files(dataset: PreparedDataset, folder: Path | None = None) -> Vi
         if folder is not None:
             raise ConfigError(str(problem), setting="videos") from problem
         return VideoFiles(
-            note=f"There are no frames: no videos in the folder {place.name}, which the data set "
-            "names."
+            note=f"There are no frames: the data set's video folder {place.name} has no videos."
         )
     owners: dict[Path, tuple[str, str]] = {}
     for video in dataset.videos:
@@ -91,11 +87,11 @@ def with_frames(
 
     Args:
         queries: The queries of a gallery.
-        files: Files of videos; queries of others are left as they are.
-        progress: Told of every query.
+        files: Files of videos; queries of other videos are left unchanged.
+        progress: Shows progress.
 
     Returns:
-        The queries in their order, and a note where not all have frames.
+        The queries in their order, and a note if not all have frames.
     """
     there = [number for number, query in enumerate(queries) if query.video in files.paths]
     if not there:
@@ -116,7 +112,7 @@ def with_frames(
             else:
                 for one in numbers:
                     query = queries[one]
-                    frames = GalleryFrames(initial=pictures[query.start], goal=pictures[query.end])
+                    frames = pictures[query.start], pictures[query.end]
                     found[one] = query.model_copy(update={"frames": frames})
             advance(len(numbers))
     return found, _missing(len(queries), len(there), len(chosen), broken)
@@ -134,7 +130,7 @@ def _pictures(path: Path, moments: Iterable[float], most: int) -> dict[float, st
 
 
 def _in_file(size: int) -> int:
-    """Characters that so many bytes take as base64."""
+    """Number of characters of this many bytes in base64."""
     return -(-size // 3) * 4
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with each step of a plan: four kinds of mistakes, told by the annotated steps."""
+"""Kinds of mistakes in the steps of a plan, by comparison with the annotated steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 __all__ = ["KINDS", "Kind", "missing_steps", "plan_kinds", "step_kinds"]
 
 Kind = Literal["right", "order", "repetition", "substitution"]
-"""A planned step: right; an annotated one in another place; one planned before; another action."""
+"""A planned step: right; annotated in another place; planned before; another action."""
 KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
 """Kinds of mistakes, as whole plans have them; "missing" is of annotated steps."""
 
@@ -17,9 +17,9 @@ KINDS: tuple[str, ...] = ("substitution", "order", "repetition", "missing")
 def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
     """The kind of each planned step.
 
-    Each annotated step accounts for one planned step: first for that in its own place, then, from
-    left to right, for one of the same action in another place ("order"). Of what is left, an action
-    that the plan already accounts for is a "repetition", any other a "substitution".
+    Each annotated step accounts for one planned step: first for the one in its own place, then,
+    from left to right, for one of the same action in another place ("order"). Of the remaining
+    steps, an action that the plan already has is a "repetition", any other a "substitution".
 
     Args:
         planned: Action ids [T].
@@ -44,9 +44,9 @@ def step_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[Kind]:
 
 
 def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
-    """Which annotated steps the plan has nowhere.
+    """Whether each annotated step is missing from the plan.
 
-    Where an action is annotated more often than planned, its steps in their own places are found
+    If an action is annotated more often than planned, its steps in their own places are found
     first, then the others from left to right.
 
     Args:
@@ -67,7 +67,7 @@ def missing_steps(planned: Sequence[int], actual: Sequence[int]) -> list[bool]:
 
 
 def plan_kinds(planned: Sequence[int], actual: Sequence[int]) -> list[str]:
-    """The kinds of mistakes in a plan, in the order of `KINDS`; none where it is right."""
+    """The kinds of mistakes in a plan, in the order of `KINDS`; none if it is right."""
     found: set[str] = {kind for kind in step_kinds(planned, actual) if kind != "right"}
     if any(missing_steps(planned, actual)):
         found.add("missing")

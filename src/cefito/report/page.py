@@ -1,10 +1,9 @@
-"""The page: one HTML file that asks nothing of a network, rendered from a report's record."""
+"""The page: one HTML file without network requests, rendered from a report's record."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,43 +12,53 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cefito.errors import ConfigError
-from cefito.evaluation.calibration import Calibration, calibration_heads
 from cefito.evaluation.metrics import metric_heads
-from cefito.evaluation.records import RunEvaluation
+from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
 from cefito.files import write_text
-from cefito.report import charts
+from cefito.report.charts import (
+    confusion_chart,
+    coverage_chart,
+    gap_chart,
+    line_chart,
+    reliability_chart,
+)
 from cefito.report.mistakes import KINDS
-from cefito.report.schema import ComparisonReport, CostRow, LossCurve, RunReport
+from cefito.report.schema import ComparisonReport, LossCurve, RowResults, RunReport
+from cefito.study.figures import COLORS
 
 __all__ = ["check_target", "rendered", "save_report"]
 
 _LONGEST, _SHORTEST = 90, 24
-"""Bytes of an action's name in a plan; longer ones end in an ellipsis, but not in the truth."""
+"""Maximum and minimum bytes of an action's name in a plan; the truth has whole names."""
 _ROOM, _MARKUP, _FRAME = 900_000, 18, 900
-"""Bytes that a gallery should take, those of a step's markup, and those around a query's steps."""
+"""Target bytes of a gallery, bytes of a step's markup, and bytes around a query's steps."""
+_COSTS = {
+    "seconds_per_query": "seconds a query",
+    "token_forwards_per_query": "token forwards a query",
+}
 _WIDEST = 60
-"""Tasks that the drawing of the confusion has room for."""
-_WORST = 25
-# what a page may not hold: control characters, halves of surrogate pairs, noncharacters
+"""Maximum number of tasks in the chart of the confusion."""
+_WORST = 25  # confused pairs shown
+# forbidden in a page: control characters, halves of surrogate pairs, noncharacters
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def check_target(path: Path) -> None:
-    """See that a report can be written to a file, before any work.
+    """Check that a report can be written to a file.
 
     Raises:
-        ConfigError: Another ending than .html, no such folder, or a folder in its place.
+        ConfigError: Another ending than .html, a missing folder, or a folder of this name.
     """
     if path.suffix != ".html":
         raise ConfigError(f"{path}: expected a file that ends in .html.", setting="target")
     if not path.resolve().parent.is_dir():
-        raise ConfigError(f"{path}: there is no such folder to write it into.", setting="target")
+        raise ConfigError(f"{path}: the folder does not exist.", setting="target")
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder. Choose another name.", setting="target")
 
 
 def save_report(report: RunReport | ComparisonReport, path: Path | str) -> None:
-    """Write a report as one HTML file; one that is there is replaced.
+    """Write a report as one HTML file; an existing file is replaced.
 
     Raises:
         ConfigError: As `check_target`.
@@ -71,7 +80,8 @@ def rendered(report: RunReport | ComparisonReport) -> str:
             "room": _room(report),
         }
     else:
-        own = {"costs": [_cost_chart(report.costs, name) for name in ("seconds", "token_forwards")]}
+        named = _by_name(report)
+        own = {"costs": [_cost_chart(named, name) for name in _COSTS], "named": named}
     template = _environment().get_template(f"{report.kind}.html.j2")
     return template.render(
         report=report,
@@ -81,17 +91,13 @@ def rendered(report: RunReport | ComparisonReport) -> str:
 
 
 def headline(scores: RunEvaluation) -> list[tuple[str, float, float | None, float | None]]:
-    """Every metric that is one number: head, value, and both ends of its interval."""
+    """Every metric that is a single number: head, value, and both ends of its interval."""
     lines = []
-    for name, head in (metric_heads() | calibration_heads()).items():
+    for name, head in (metric_heads() | CALIBRATION_HEADS).items():
         value = scores.percent(name)
-        if value is None:
-            continue
-        low = high = None
-        if scores.intervals is not None:
-            ends = scores.intervals.low.get(name), scores.intervals.high.get(name)
-            low, high = (end if isinstance(end, float) else None for end in ends)
-        lines.append((head, value, low, high))
+        if value is not None:
+            ends = None if scores.intervals is None else scores.intervals.ends(name)
+            lines.append((head, value, *(ends or (None, None))))
     return lines
 
 
@@ -105,104 +111,35 @@ def _task_heads(scores: RunEvaluation) -> dict[str, str]:
 
 
 def _confusion(report: RunReport) -> dict[str, Any] | None:
-    """The drawing, and the pairs most often confused."""
+    """The chart, and the pairs that are most often confused."""
     if report.confusion is None:
         return None
-    tasks, pairs = report.confusion.tasks, report.confusion.pairs
-    totals: dict[int, int] = dict.fromkeys(tasks, 0)
-    for pair in pairs:
-        totals[pair.true] += pair.windows
+    tasks, totals = report.confusion.tasks, report.confusion.totals()
     wrong = sorted(
-        (pair for pair in pairs if pair.true != pair.predicted),
-        key=lambda pair: (-pair.windows, pair.true, pair.predicted),
+        (pair for pair in report.confusion.pairs if pair[0] != pair[1]),
+        key=lambda pair: (-pair[2], pair),
     )
-    drawing = Markup("")
-    if 1 < len(tasks) <= _WIDEST:
-        places = {task: place for place, task in enumerate(tasks)}
-        shares = [[0.0] * len(tasks) for _ in tasks]
-        for pair in pairs:
-            shares[places[pair.true]][places[pair.predicted]] = pair.windows / totals[pair.true]
-        drawing = charts.heat_map(
-            [str(task) for task in tasks],
-            shares,
-            label="Share of the windows of each annotated task that were planned for each task",
-            rows="annotated task",
-            columns="planned task",
-        )
     return {
-        "drawing": drawing,
+        "drawing": confusion_chart(report.confusion) if 1 < len(tasks) <= _WIDEST else "",
         "wrong": [
-            (tasks[pair.true], tasks[pair.predicted], pair.windows, totals[pair.true])
-            for pair in wrong[:_WORST]
+            (tasks[true], tasks[predicted], count, totals[true])
+            for true, predicted, count in wrong[:_WORST]
         ],
         "more": max(0, len(wrong) - _WORST),
         "tasks": tasks,
     }
 
 
-def _reliability(calibration: Calibration) -> Markup:
-    """Success against probability."""
-    bins = calibration.reliability
-    return charts.line_chart(
-        [
-            charts.Series(
-                "bins of windows",
-                list(zip(bins.probability, bins.success, strict=True)),
-                dots=True,
-            )
-        ],
-        label="Success rate against the mean probability of the best plan, in bins of windows",
-        x="probability of the best plan, per cent",
-        y="success rate, per cent",
-        x_ends=(0, 100),
-        y_ends=(0, 100),
-        diagonal=True,
-    )
-
-
-def _coverage(calibrations: Sequence[tuple[str, Calibration]]) -> Markup:
-    """Success among the surest windows against their share."""
-    return charts.line_chart(
-        [
-            charts.Series(
-                name,
-                list(zip(one.risk_coverage.coverage, one.risk_coverage.success, strict=True)),
-            )
-            for name, one in calibrations
-        ],
-        label="Success rate among the windows answered against the share of windows answered",
-        x="windows answered, the surest first, per cent",
-        y="success rate among them, per cent",
-        x_ends=(0, 100),
-        y_ends=(0, 100),
-    )
-
-
 def _curve(curve: LossCurve) -> dict[str, Any]:
-    """Drawings of one training: its loss, and each validation score."""
-    pairs = list(zip(curve.epochs, curve.loss, strict=True))
-    drawings = [
-        charts.line_chart(
-            [charts.Series("training loss", pairs)],
-            label=f"Training loss of {curve.name} against epochs",
-            x="epoch",
-            y="training loss",
-        )
-    ]
-    drawings += [
-        charts.line_chart(
-            [charts.Series(_words(name), points)],
-            label=f"{_words(name)} of {curve.name} against epochs",
-            x="epoch",
-            y=_words(name),
-            x_ends=(min(curve.epochs), max(curve.epochs)),
-        )
-        for name, points in curve.scores.items()
-        if len(points) > 1
-    ]
+    """Charts of one training: its loss, and each validation score."""
+    lines = {"training loss": list(zip(curve.epochs, curve.loss, strict=True))}
+    lines |= {_words(name): points for name, points in curve.scores.items() if len(points) > 1}
     return {
         "name": curve.name,
-        "drawings": drawings,
+        "drawings": [
+            line_chart([points], label=f"{name} of {curve.name} against epochs", x="epoch", y=name)
+            for name, points in lines.items()
+        ],
         "once": [
             f"{_words(name)} {_number(value, 4)} at epoch {epoch}"
             for name, points in curve.scores.items()
@@ -215,20 +152,22 @@ def _curve(curve: LossCurve) -> dict[str, Any]:
     }
 
 
-def _cost_chart(costs: Sequence[CostRow], name: str) -> Markup:
+def _by_name(report: ComparisonReport) -> dict[str, list[RowResults]]:
+    """The results of each row at all horizons, by its title."""
+    named: dict[str, list[RowResults]] = {}
+    for rows in report.rows.values():
+        for row in rows:
+            named.setdefault(row.success.name, []).append(row)
+    return named
+
+
+def _cost_chart(named: dict[str, list[RowResults]], cost: str) -> Markup:
     """Costs of all rows against the horizon."""
-    return charts.line_chart(
-        [
-            charts.Series(
-                cost.row,
-                list(zip(map(float, cost.horizons), getattr(cost, name), strict=True)),
-                dots=len(cost.horizons) == 1,
-            )
-            for cost in costs
-        ],
-        label=f"{_words(name)} a query against the horizon",
+    return line_chart(
+        [[(row.horizon, getattr(row, cost)) for row in rows] for rows in named.values()],
+        label=f"{_COSTS[cost]} against the horizon",
         x="horizon T",
-        y=f"{_words(name)} a query",
+        y=_COSTS[cost],
         logarithmic=True,
     )
 
@@ -238,7 +177,7 @@ def _words(name: str) -> str:
 
 
 def _number(value: float | None, digits: int = 2) -> str:
-    """A number with a minus sign, not a hyphen; a dash where there is none."""
+    """A number with a minus sign instead of a hyphen; a dash for None."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "−")
@@ -249,13 +188,13 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _room(report: RunReport) -> int:
-    """Bytes of a name, so that long names in many plans of many steps do not make a page large."""
+    """Maximum bytes of a name in plans, so that a large gallery stays small."""
     truth = sum(
-        len(report.actions[action].encode("utf-8", "replace")) + _MARKUP
+        len(name.encode("utf-8", "replace")) + _MARKUP
         for query in report.gallery
-        for action in query.truth
+        for name in query.true_names
     )
-    steps = sum(len(plan.actions) for query in report.gallery for plan in query.plans)
+    steps = sum(len(plan.names) for query in report.gallery for plan in query.plans)
     left = _ROOM - truth - _FRAME * len(report.gallery)
     return max(_SHORTEST, min(_LONGEST, left // max(steps, 1) - _MARKUP))
 
@@ -266,7 +205,7 @@ def _brief(name: str, room: int) -> str:
 
 
 def _fit(value: Any) -> Any:
-    """Text without characters that no page may hold."""
+    """Text without characters that are forbidden in a page."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return _UNFIT.sub("\ufffd", value)
     return value
@@ -285,10 +224,10 @@ def _environment() -> Environment:
     )
     environment.filters |= {"number": _number, "brief": _brief}
     environment.globals |= {
-        "bar": charts.bar,
-        "histogram": charts.histogram,
+        "histogram": gap_chart,
         "interval": _interval,
-        "reliability": _reliability,
-        "coverage": _coverage,
+        "reliability": reliability_chart,
+        "coverage": coverage_chart,
+        "colors": list(COLORS),
     }
     return environment

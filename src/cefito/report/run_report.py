@@ -1,10 +1,9 @@
-"""The report of a run: its scores and plans, made now or found in its folder, and its training."""
+"""The report of a run: its scores, plans and training."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows, fitting_windows
@@ -20,20 +19,19 @@ from cefito.report.breakdowns import (
     confusion,
     energy_gap,
     gallery,
+    loss_curves,
 )
-from cefito.report.curves import loss_curves
 from cefito.report.frames import VideoFiles, find_video_files, with_frames
-from cefito.report.schema import Fact, GalleryQuery, RunReport, SettingChange
-from cefito.runs.matching import match_dataset
+from cefito.report.schema import GalleryQuery, RunReport
+from cefito.runs.matching import DatasetName, match_dataset
 from cefito.runs.run import Run
-from cefito.runs.settings_export import compare_settings
+from cefito.runs.settings_export import Difference, compare_settings
 from cefito.settings import flattened
-from cefito.study.results import DatasetName
 
 __all__ = ["GALLERY", "report_run"]
 
 GALLERY = 300
-"""Queries that the gallery shows, unless another number is asked for."""
+"""Default number of queries in the gallery."""
 
 
 def report_run(
@@ -47,27 +45,27 @@ def report_run(
     frames: bool = True,
     progress: Progress = silent,
 ) -> RunReport:
-    """Everything that there is to show of a run.
+    """Make the report of a run.
 
-    Where the run folder holds the scores of this split together with its plans
-    (`evaluation-test.json`, `plans-test.jsonl`), these are shown; otherwise it is scored as
-    `cefito evaluate` does, and both are kept there.
+    If the run folder has the scores of this split together with its plans (`evaluation-test.json`,
+    `plans-test.jsonl`), these are shown; otherwise it is scored as by `cefito evaluate`, and both
+    are kept there.
 
     Args:
         run: An opened run.
         split: "train", "val" or "test".
-        sample: Show a fixed random sample of so many windows.
-        dataset: Any data set of the same kind of observations, by default that of the run.
-        queries: How many queries the gallery shows at most.
-        videos: Folder of the videos, whose frames the gallery then shows; by default the one that
-            the data set says.
+        sample: Show a fixed random sample of this many windows.
+        dataset: Any data set of the same kind of observations, by default the run's own.
+        queries: Maximum number of queries in the gallery.
+        videos: Folder of the videos for the gallery's frames; by default the one that the data set
+            names.
         frames: Whether to show frames.
         progress: Shows progress.
 
     Raises:
-        ConfigError: A sample below 1, fewer than no queries, or a folder that holds no videos.
+        ConfigError: A sample below 1, a negative number of queries, or a folder without videos.
         RunError: The data set is gone, the run cannot be used on it, or its files are damaged.
-        DataError: The split gives no windows.
+        DataError: The split has no windows.
     """
     if queries < 0:
         raise ConfigError(f"a gallery of {queries} queries; expected 0 or more.", setting="queries")
@@ -80,26 +78,27 @@ def report_run(
         folder = None if videos is None else Path(videos)
         files = find_video_files(run.dataset(dataset), folder)
     scores, windows = _scored(run, split, sample, dataset, progress)
-    train, notes = _training(run), []
+    notes = []
+    known = None
+    if (train := _training(run)) is not None and len(train):
+        known = TrainingSequences.of(train)
     if train is None:
         notes.append(
-            "The data set that the run was trained on is not at hand, so that success is not told "
-            "apart by number of candidates and by whether the sequence was seen in training."
+            "The data set that the run was trained on is not available, so success is not grouped "
+            "by number of candidates and by whether the sequence occurs in training."
         )
     if not curves:
         notes.append(
-            "The run folder holds no metrics of its trainings, so that there are no loss curves. "
+            "The run folder has no metrics of its trainings, so there are no loss curves. "
             "Runs of a comparison keep them beside the run: see the report of the comparison."
         )
     tasks = confusion(windows)
     if tasks is None:
         notes.append("The planner has no notion of tasks: there is no confusion of them.")
     energies = "energy" in (scores.weights or {})
-    gap = energy_gap(windows) if energies else None
     if not energies:
         notes.append("Plans of this method have no energies: no gap is shown.")
-    known = TrainingSequences.of(train) if train is not None and len(train) else None
-    shown = gallery(windows, queries, energies=energies)
+    shown = gallery(windows, queries)
     if files is not None:
         shown, note = _with_frames(shown, files, asked=videos is not None, progress=progress)
         notes += [note] if note else []
@@ -117,14 +116,13 @@ def report_run(
         dataset=DatasetName(
             name=run.info.dataset.name, fingerprint=run.info.dataset.fingerprint or "none"
         ),
-        trained=_facts(run, scores),
+        facts=_facts(run, scores),
         scores=scores,
-        tasks=_task_names(run, shown),
-        actions=_action_names(run, shown),
         confusion=tasks,
         by_candidates=None if known is None else by_candidates(windows, known),
         by_seen=None if known is None else by_seen(windows, known),
-        energy_gap=gap,
+        energies=energies,
+        energy_gap=energy_gap(windows) if energies else None,
         settings=flattened(run.info.config),
         changes=changes or [],
         gallery_of=len(windows),
@@ -160,7 +158,7 @@ def _scored(
 
 
 def _belong(scores: RunEvaluation, windows: list[WindowPlans], dataset: PreparedDataset) -> bool:
-    """Whether scores and plans are of the same scoring, on this data set."""
+    """Whether scores and plans are from the same evaluation, on this data set."""
     if scores.fingerprint != dataset.fingerprint or scores.windows != len(windows):
         return False
     right = 100 * sum(window.success for window in windows) / max(len(windows), 1)
@@ -170,7 +168,7 @@ def _belong(scores: RunEvaluation, windows: list[WindowPlans], dataset: Prepared
 def _with_frames(
     queries: list[GalleryQuery], files: VideoFiles, *, asked: bool, progress: Progress
 ) -> tuple[list[GalleryQuery], str]:
-    """Queries with frames, and a note where not all have some."""
+    """Queries with frames, and a note if not all have frames."""
     try:
         return with_frames(queries, files, progress=progress)
     except ConfigError as problem:  # a library is missing
@@ -180,7 +178,7 @@ def _with_frames(
 
 
 def _training(run: Run) -> Windows | None:
-    """The windows that a run was trained on, where its data set lies where it lay."""
+    """The windows that a run was trained on; None if its data set is not in its place."""
     if run.info.selection is None:
         return None
     try:
@@ -193,7 +191,7 @@ def _simulated(name: str, run: Run) -> bool:
     return "simulated" in name.lower() or run.info.dataset.simulation is not None
 
 
-def _facts(run: Run, scores: RunEvaluation) -> list[Fact]:
+def _facts(run: Run, scores: RunEvaluation) -> dict[str, str]:
     info = run.info
     windows = ", ".join(f"{name} {count:,}" for name, count in info.windows.items())
     parameters = ", ".join(f"{name} {count:,}" for name, count in (scores.parameters or {}).items())
@@ -208,9 +206,9 @@ def _facts(run: Run, scores: RunEvaluation) -> list[Fact]:
         "epochs and weights chosen on": {
             "held-out": "validation split",
             "published": "TEST split, as published work does",
-            None: "not told (imported weights)",
+            None: "unknown (imported weights)",
         }[info.selection],
-        "windows of training": windows or "not told",
+        "windows of training": windows or "unknown",
         "vocabulary": f"{len(run.taxonomy.tasks)} tasks, {len(run.taxonomy.actions)} actions",
         "parameters": parameters or "none",
         "epochs kept": trainings or "none",
@@ -219,20 +217,19 @@ def _facts(run: Run, scores: RunEvaluation) -> list[Fact]:
         facts["weights"] = "imported"
     if info.started_from is not None:
         facts["finetuned from"] = f"a run on {info.started_from.dataset.name}"
-    return [Fact(name=name, value=value) for name, value in facts.items()]
+    return facts
 
 
-def _changes(run: Run) -> list[SettingChange] | None:
-    """Settings that differ from the preset; None where it is not at hand."""
+def _changes(run: Run) -> list[Difference] | None:
+    """Settings that differ from the preset; None if it is not available."""
     try:
-        found = compare_settings(run.folder, run.info.preset)
+        return compare_settings(run.folder, run.info.preset)
     except CefitoError:
         return None
-    return [SettingChange(name=one.setting, value=one.ours, preset=one.theirs) for one in found]
 
 
-def _training_command(run: Run, changes: list[SettingChange] | None) -> list[str]:
-    """The command that trains it again; none where one would not."""
+def _training_command(run: Run, changes: list[Difference] | None) -> list[str]:
+    """The command that trains it again; none if a single command cannot."""
     info = run.info
     if info.imported or info.started_from or info.seed is None or changes is None:
         return []
@@ -241,12 +238,12 @@ def _training_command(run: Run, changes: list[SettingChange] | None) -> list[str
     if info.selection == "published":
         parts += ["--selection", "published"]
     for change in changes:
-        parts += ["--set", f"{change.name}={_value(change.value)}"]
+        value = change.ours
+        parts += [
+            "--set",
+            f"{change.setting}={str(value).lower() if isinstance(value, bool) else value}",
+        ]
     return [shlex.join([*parts, "--out", "RUN"])]
-
-
-def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _report_command(
@@ -270,16 +267,3 @@ def _report_command(
     if not frames:
         parts += ["--without-frames"]
     return shlex.join([*parts, "--out", "report.html"])
-
-
-def _task_names(run: Run, queries: list[GalleryQuery]) -> dict[int, str]:
-    ids = {query.true_task for query in queries}
-    ids |= {query.predicted_task for query in queries if query.predicted_task is not None}
-    ids |= {plan.task for query in queries for plan in query.plans if plan.task is not None}
-    return {task: run.taxonomy.tasks[task].name for task in sorted(ids)}
-
-
-def _action_names(run: Run, queries: list[GalleryQuery]) -> dict[int, str]:
-    ids = {action for query in queries for action in query.truth}
-    ids |= {action for query in queries for plan in query.plans for action in plan.actions}
-    return {action: run.taxonomy.actions[action].name for action in sorted(ids)}

@@ -1,4 +1,4 @@
-"""Checking what lies on a disk: a data set, a run or a study, whole and unchanged or not."""
+"""Verification of a data set, a run or a study on disk."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from cefito.data.prepared import open_dataset
 from cefito.errors import CefitoError, RunError
-from cefito.evaluation.records import CellFile, FailureFile
 from cefito.files import read_json
 from cefito.hashes import file_digest
 from cefito.runs.folders import horizons_in
 from cefito.runs.info import RUN_FILE
 from cefito.runs.manifest import MANIFEST, check_manifest
 from cefito.runs.run import Run, open_run
-from cefito.study.results import read_results
+from cefito.study.results import RESULTS, Results
+from cefito.study.trials import FailureFile, TrialFile, parse_trial
 from cefito.training.log import read_metrics
 
 __all__ = ["Checked", "check"]
@@ -24,14 +24,14 @@ __all__ = ["Checked", "check"]
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found whole.
+    """Result of a check without errors.
 
     Attributes:
         kind: "data set", "run", "runs" (of several horizons) or "study".
         name: Its name.
         files: SHA-256 of each file that was compared or read, by its name in the folder.
-        facts: What it says of itself, by name.
-        notes: What could not be verified, and why.
+        facts: Its main properties.
+        notes: Parts that could not be verified, and why.
     """
 
     kind: str
@@ -46,35 +46,29 @@ class Checked:
 
 
 def check(path: Path | str) -> Checked:
-    """Check a data set, a run or a study, whichever lies there: everything that can be, in full.
+    """Verify a data set, a run or a study completely.
 
     Raises:
         DataError: A data set that is damaged or has changed.
-        RunError: A run or a study that is damaged or has changed, or something else.
+        RunError: A run or a study that is damaged or has changed, or any other folder.
     """
     path = Path(path)
     if (path / "dataset.json").exists():
         return _dataset(path)
-    if path.is_dir() and list(path.glob("T*/seed*/cells")):
+    if path.is_dir() and list(path.glob("T*/seed*/trials")):
         return _study(path)
     if several := horizons_in(path):
         return _runs(path, several)
     if (path / RUN_FILE).exists() or (path / MANIFEST).exists() or not path.is_dir():
         return _run(path)
     raise RunError(
-        f"{path}: is no data set (dataset.json), no run ({RUN_FILE}) and no study "
-        "(T3/seed0/cells). Name a folder that cefito made."
+        f"{path}: is not a data set (dataset.json), a run ({RUN_FILE}) or a study "
+        "(T3/seed0/trials). Name a folder that cefito made."
     )
 
 
 def _dataset(path: Path) -> Checked:
     dataset = open_dataset(path, verify=True)
-    notes = []
-    if "sha256" not in read_json(path / "dataset.json", ""):
-        notes.append(
-            "dataset.json is of an earlier version and holds no hash of its own entries: name and "
-            "provenance are believed"
-        )
     facts: dict[str, str | int] = {
         "fingerprint": dataset.fingerprint,
         "tasks": len(dataset.taxonomy.tasks),
@@ -82,26 +76,18 @@ def _dataset(path: Path) -> Checked:
         "videos": len(dataset.videos),
         "observation size": dataset.observation_dim,
     }
-    return Checked("data set", dataset.name, dict(dataset.hashes), facts, tuple(notes))
+    return Checked("data set", dataset.name, dict(dataset.hashes), facts)
 
 
 def _run(path: Path) -> Checked:
     run = open_run(path)
-    folder, notes = run.folder, []
-    manifest = check_manifest(folder, (RUN_FILE,))
+    folder, manifest = run.folder, check_manifest(run.folder, (RUN_FILE,))
     if manifest is None:
-        notes.append(
-            f"the run is of an earlier version and has no {MANIFEST}: its files fit each other, "
-            "but whether they have changed is not known"
-        )
-        names = (path.name for path in folder.iterdir() if path.is_file())
-        files = {name: file_digest(folder / name) for name in sorted(names)}
-    else:
-        files = dict(manifest.files)
+        raise RunError(f"{folder}: has no {MANIFEST}, so changes cannot be found. Train it again.")
+    files = dict(manifest.files)
     for metrics in sorted(folder.glob("*/metrics.jsonl")):
         read_metrics(metrics)
         files[str(metrics.relative_to(folder))] = file_digest(metrics)
-    notes += _of_its_data(run)
     description = run.planner.describe()
     facts: dict[str, str | int] = {
         "method": run.method,
@@ -112,7 +98,7 @@ def _run(path: Path) -> Checked:
         "observation size": run.planner.observation_dim,
         "parameters": sum(description.parameters.values()),
     }
-    return Checked("run", description.name, files, facts, tuple(notes))
+    return Checked("run", description.name, files, facts, tuple(_data_notes(run)))
 
 
 def _runs(path: Path, several: Mapping[int, Path]) -> Checked:
@@ -127,11 +113,11 @@ def _runs(path: Path, several: Mapping[int, Path]) -> Checked:
     )
 
 
-def _of_its_data(run: Run) -> list[str]:
-    """What is to be said of the data set that a run was trained on."""
+def _data_notes(run: Run) -> list[str]:
+    """Why the data set that a run was trained on could not be verified; perhaps nothing."""
     trained = run.info.dataset
     if not trained.fingerprint:
-        return ["its weights were imported; it has no data set of its own"]
+        return ["its weights were imported, so it has no data set of its own"]
     if not trained.path:
         return ["it was shared; its data set was left out"]
     if not Path(trained.path).exists():
@@ -141,31 +127,31 @@ def _of_its_data(run: Run) -> list[str]:
     except CefitoError as problem:
         return [f"its data set cannot be opened: {problem}"]
     if there.fingerprint != trained.fingerprint:
-        return [f"another data set lies at {trained.path} now (fingerprint {there.fingerprint})"]
+        return [f"another data set is at {trained.path} now (fingerprint {there.fingerprint})"]
     return []
 
 
 def _study(path: Path) -> Checked:
-    files, scored, failed, notes = {}, 0, 0, []
-    for place in sorted(path.glob("T*/seed*/cells/*.json")):
-        value = read_json(place, CellFile.remedy, RunError)
-        broken = isinstance(value, dict) and "error" in value
-        record = (FailureFile if broken else CellFile).parse(value, place)
-        if f"T{record.horizon}/seed{record.seed}/cells/{record.row}.json" != "/".join(
+    files, failed = {}, 0
+    trials = sorted(path.glob("T*/seed*/trials/*.json"))
+    for place in trials:
+        record = parse_trial(read_json(place, TrialFile.remedy, RunError), place)
+        failed += isinstance(record, FailureFile)
+        if f"T{record.horizon}/seed{record.seed}/trials/{record.row}.json" != "/".join(
             place.parts[-4:]
         ):
             raise RunError(
-                f"{place}: is the cell of {record.row}, T = {record.horizon}, seed {record.seed}. "
-                f"{CellFile.remedy}"
+                f"{place}: is the trial of {record.row}, T = {record.horizon}, seed {record.seed}. "
+                f"{TrialFile.remedy}"
             )
-        scored, failed = scored + (not broken), failed + broken
         files[str(place.relative_to(path))] = file_digest(place)
-        if "sha256" not in value:
-            notes.append(f"{place.relative_to(path)} is of an earlier version and holds no hash")
     for place in sorted(path.glob("T*/seed*/runs/*")):
         open_run(place)
-    if (path / "results.json").exists():
-        read_results(path / "results.json")
-        files["results.json"] = file_digest(path / "results.json")
-    facts: dict[str, str | int] = {"cells with scores": scored, "cells with an error": failed}
-    return Checked("study", path.name, files, facts, tuple(notes))
+    if (path / RESULTS).exists():
+        Results.read(path / RESULTS)
+        files[RESULTS] = file_digest(path / RESULTS)
+    facts: dict[str, str | int] = {
+        "trials with scores": len(trials) - failed,
+        "trials with an error": failed,
+    }
+    return Checked("study", path.name, files, facts)

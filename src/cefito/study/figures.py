@@ -1,8 +1,8 @@
-"""Pictures of a run: how training went, and what the energies of a query's candidates look like."""
+"""Figures of runs and studies, drawn by matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cefito.evaluation.calibration import Calibration
+from cefito.evaluation.records import Calibration
 from cefito.evaluation.statistics import seed_interval
-from cefito.study.fonts import readable
 from cefito.training.log import read_metrics
 
 __all__ = [
+    "COLORS",
     "Curve",
     "EnergyCurve",
     "Line",
@@ -25,153 +25,39 @@ __all__ = [
     "draw_plans",
     "draw_reliability",
     "draw_training",
+    "literal",
+    "plot_coverage",
+    "plot_reliability",
 ]
 
-_BLUE, _RED, _GREY, _DARK = "#2f6db3", "#c8443a", "#888888", "#444444"
-_HEAD = 0.55  # width of what stands before a plan, in widths of an action
+COLORS = {
+    "blue": "#1f5fa8",
+    "red": "#b3261e",
+    "green": "#1a6e37",
+    "amber": "#7a4d00",
+    "violet": "#6b3fa0",
+    "soft": "#57606a",
+    "teal": "#0b8484",
+    "pink": "#c2408f",
+}
+"""Colours of lines, by their names in the style sheet of reports."""
+_BLUE, _RED, _SOFT = COLORS["blue"], COLORS["red"], COLORS["soft"]
+_LEAD = 0.55  # width of the text before a plan, in widths of an action
 
 
 @dataclass(frozen=True)
 class EnergyCurve:
-    """The energies of all candidates of one query, and where the annotated sequence stands.
+    """The energies of all candidates of one query.
 
     Attributes:
-        title: What the query is.
+        title: Name of the query.
         energies: Ascending [M].
-        truth_rank: Place of the annotated sequence, from 0; None where it is no candidate.
+        truth_rank: Rank of the annotated sequence, from 0; None if it is not a candidate.
     """
 
     title: str
     energies: NDArray[np.float64]
     truth_rank: int | None
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "cefito"
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _save(figure: Any, target: Path) -> None:
-    """Write a figure, names in any script, and forget it."""
-    from matplotlib import pyplot
-
-    with readable(figure):
-        figure.savefig(target, dpi=150)
-    pyplot.close(figure)
-
-
-def draw_training(run: Path, target: Path) -> None:
-    """Draw losses and validation scores of both trainings of a run folder against epochs.
-
-    Args:
-        run: Run folder.
-        target: Picture to write; its ending says the format.
-    """
-    pyplot = _pyplot()
-    parts = [
-        (name, read_metrics(run / folder / "metrics.jsonl"), score, label)
-        for name, folder, score, label in (
-            ("task classifier", "classifier", "val_task_accuracy", "task accuracy, validation (%)"),
-            ("energy field", "field", "val_success_rate", "success rate, validation (%)"),
-        )
-    ]
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    for axis, (title, lines, score, label) in zip(axes, parts, strict=True):
-        axis.plot(
-            [line["epoch"] for line in lines],
-            [line["loss"] for line in lines],
-            color=_BLUE,
-            marker=".",
-            markersize=4,
-        )
-        axis.set(title=title, xlabel="epoch", ylabel="training loss", ylim=(0, None))
-        axis.yaxis.label.set_color(_BLUE)
-        scored = [line for line in lines if score in line]
-        other = axis.twinx()
-        other.plot(
-            [line["epoch"] for line in scored],
-            [line[score] for line in scored],
-            color=_RED,
-            marker=".",
-            markersize=4,
-        )
-        other.set_ylabel(label, color=_RED)
-        other.set_ylim(0, 100)
-        axis.grid(color="#dddddd", linewidth=0.5)
-    _save(figure, target)
-
-
-def draw_energies(curves: Sequence[EnergyCurve], target: Path) -> None:
-    """Draw the energies of all candidates of some queries by rank, the annotated sequence marked.
-
-    Args:
-        curves: One panel each.
-        target: Picture to write; its ending says the format.
-    """
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(
-        1, len(curves), figsize=(3.4 * len(curves), 3.2), layout="constrained", squeeze=False
-    )
-    for axis, curve in zip(axes[0], curves, strict=True):
-        ranks = np.arange(1, len(curve.energies) + 1)
-        axis.plot(ranks, curve.energies, color=_BLUE, label="candidates")
-        axis.plot(ranks[:1], curve.energies[:1], "o", color=_GREY, label="plan")
-        if curve.truth_rank is not None:
-            axis.plot(
-                ranks[curve.truth_rank],
-                curve.energies[curve.truth_rank],
-                "*",
-                color=_RED,
-                markersize=11,
-                label=f"annotated (rank {curve.truth_rank + 1})",
-            )
-        axis.set(title=_literal(curve.title), xlabel="rank among candidates", ylabel="energy")
-        axis.set_xscale("log")
-        axis.title.set_fontsize(9)
-        axis.grid(color="#dddddd", linewidth=0.5)
-        axis.legend(fontsize=7, loc="lower right")
-    _save(figure, target)
-
-
-def draw_reliability(calibration: Calibration, target: Path, *, title: str = "") -> None:
-    """Draw success against probability, and success among the surest windows against coverage.
-
-    Args:
-        calibration: Of a planner on some windows.
-        target: Picture to write; its ending says the format.
-        title: Title of the whole.
-    """
-    pyplot = _pyplot()
-    bins, curve = calibration.reliability, calibration.risk_coverage
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(7.4, 3.6), layout="constrained")
-    top = 1.05 * max(1.0, *bins.probability, *bins.success)
-    left.plot([0, top], [0, top], color=_GREY, linewidth=1, linestyle="--")
-    left.plot(bins.probability, bins.success, color=_BLUE, marker="o", markersize=4)
-    left.set(
-        title=f"ECE {calibration.expected_calibration_error:.1f}",
-        xlabel="probability of the best plan (%)",
-        ylabel="success rate (%)",
-        xlim=(0, top),
-        ylim=(0, top),
-    )
-    right.plot(curve.coverage, curve.success, color=_BLUE, marker="o", markersize=4)
-    right.set(
-        title=f"SR at 50 % coverage {calibration.success_at_half_coverage:.1f}",
-        xlabel="windows answered, surest first (%)",
-        ylabel="success rate among them (%)",
-        xlim=(0, 100),
-        ylim=(0, 100),
-    )
-    for axis in (left, right):
-        axis.grid(color="#dddddd", linewidth=0.5)
-        axis.title.set_fontsize(9)
-    figure.suptitle(_literal(title), fontsize=10)
-    _save(figure, target)
 
 
 @dataclass(frozen=True)
@@ -180,86 +66,21 @@ class Curve:
 
     Attributes:
         label: Its name.
-        points: Places and the values of all seeds there.
+        points: Places, each with the values of all seeds.
     """
 
     label: str
     points: list[tuple[float, list[float]]]
 
 
-def draw_curves(
-    panels: Sequence[Sequence[Curve]],
-    target: Path,
-    *,
-    titles: Sequence[str],
-    labels: Sequence[str],
-    values: Sequence[str],
-    logarithmic: Sequence[bool],
-    log_values: bool = False,
-    title: str = "",
-) -> None:
-    """Draw panels of curves: means over seeds, with 90 % intervals where there are several.
-
-    Args:
-        panels: Curves of each panel.
-        target: Picture to write; its ending says the format.
-        titles: Title of each panel.
-        labels: What each panel's horizontal axis shows.
-        values: What each panel's vertical axis shows.
-        logarithmic: Whether each horizontal axis is.
-        log_values: Whether the vertical axes are.
-        title: Title of the whole.
-    """
-    pyplot = _pyplot()
-    from matplotlib import ticker
-
-    figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(4.5 * len(panels), 3.6), layout="constrained", squeeze=False
-    )
-    for axis, curves, name, label, value, log in zip(
-        axes[0], panels, titles, labels, values, logarithmic, strict=True
-    ):
-        for curve in curves:
-            places = [place for place, _ in curve.points]
-            intervals = [seed_interval(values) for _, values in curve.points]
-            axis.errorbar(
-                places,
-                [interval.mean for interval in intervals],
-                yerr=[interval.half_width or 0.0 for interval in intervals],
-                marker="o",
-                markersize=4,
-                capsize=2,
-                label=_literal(curve.label),
-            )
-        ticks = sorted({place for curve in curves for place, _ in curve.points})
-        axis.set(title=name, xlabel=label, ylabel=value)
-        if log:
-            axis.set_xscale("log")
-        if log_values:
-            axis.set_yscale("log")
-            low, high = axis.get_ylim()
-            axis.yaxis.set_major_locator(
-                ticker.LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,))
-            )
-            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        axis.minorticks_off()
-        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axis.grid(color="#dddddd", linewidth=0.5)
-        if curves:
-            axis.legend(fontsize=7)
-    figure.suptitle(_literal(title))
-    _save(figure, target)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A plan as it is shown.
+    """A plan as text.
 
     Attributes:
         score: Its score; lower is better.
         actions: Names of its actions.
-        right: Which of them are the annotated ones; names do not tell, since two actions may have
-            the same.
+        right: Whether each is the annotated one (different actions may have the same name).
     """
 
     score: float
@@ -272,7 +93,7 @@ class PlanPanel:
     """The best plans of one query.
 
     Attributes:
-        title: What the query is.
+        title: Name of the query.
         truth: Names of the annotated actions.
         plans: The plans, best first.
     """
@@ -282,31 +103,202 @@ class PlanPanel:
     plans: list[Line]
 
 
+def _figure(rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
+    """A figure and its axes [rows, columns]; names in other scripts use Noto fonts if installed."""
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import fontManager
+
+    matplotlib.rcParams["svg.hashsalt"] = "cefito"
+    noto = sorted({font.name for font in fontManager.ttflist if font.name.startswith("Noto Sans")})
+    matplotlib.rcParams["font.family"] = ["DejaVu Sans", *noto]
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def _save(figure: Any, target: Path) -> None:
+    figure.savefig(target, dpi=150)
+
+
+def _grid(axis: Any) -> None:
+    axis.grid(color="#dddddd", linewidth=0.5)
+
+
+def draw_training(run: Path, target: Path) -> None:
+    """Draw losses and validation scores of classifier and field against epochs.
+
+    Args:
+        run: Run folder.
+        target: Picture to write, in the format of its suffix.
+    """
+    figure, ((left, right),) = _figure(1, 2, 9, 3.2)
+    for axis, title, folder, score, label in (
+        (left, "task classifier", "classifier", "val_task_accuracy", "task accuracy"),
+        (right, "energy field", "field", "val_success_rate", "success rate"),
+    ):
+        lines = read_metrics(run / folder / "metrics.jsonl")
+        other = axis.twinx()
+        for part, name, color in ((axis, "loss", _BLUE), (other, score, _RED)):
+            points = [(line["epoch"], line[name]) for line in lines if name in line]
+            part.plot(*np.array(points).reshape(-1, 2).T, color=color, marker=".", markersize=4)
+            part.yaxis.label.set_color(color)
+        axis.set(title=title, xlabel="epoch", ylabel="training loss", ylim=(0, None))
+        other.set(ylabel=f"{label}, validation (%)", ylim=(0, 100))
+        _grid(axis)
+    _save(figure, target)
+
+
+def draw_energies(curves: Sequence[EnergyCurve], target: Path) -> None:
+    """Draw the energies of all candidates of some queries by rank, the annotated sequence marked.
+
+    Args:
+        curves: The curve of each panel.
+        target: Picture to write, in the format of its suffix.
+    """
+    figure, (axes,) = _figure(1, len(curves), 3.4 * len(curves), 3.2)
+    for axis, curve in zip(axes, curves, strict=True):
+        ranks = np.arange(1, len(curve.energies) + 1)
+        axis.plot(ranks, curve.energies, color=_BLUE, label="candidates")
+        axis.plot(ranks[:1], curve.energies[:1], "o", color=_SOFT, label="plan")
+        if curve.truth_rank is not None:
+            axis.plot(
+                ranks[curve.truth_rank],
+                curve.energies[curve.truth_rank],
+                "*",
+                color=_RED,
+                markersize=11,
+                label=f"annotated (rank {curve.truth_rank + 1})",
+            )
+        axis.set(xlabel="rank among candidates", ylabel="energy", xscale="log")
+        axis.set_title(literal(curve.title), fontsize=9)
+        _grid(axis)
+        axis.legend(fontsize=7, loc="lower right")
+    _save(figure, target)
+
+
+def plot_reliability(axis: Any, calibration: Calibration) -> None:
+    """Plot success rate against probability, in bins of windows, with the diagonal."""
+    bins = calibration.reliability
+    top = 1.05 * max(1.0, *bins.probability, *bins.success)
+    axis.plot([0, top], [0, top], color=_SOFT, linewidth=1, linestyle="--")
+    axis.plot(bins.probability, bins.success, color=_BLUE, marker="o", markersize=4)
+    axis.set(
+        xlabel="probability of the best plan (%)",
+        ylabel="success rate (%)",
+        xlim=(0, top),
+        ylim=(0, top),
+    )
+
+
+def plot_coverage(axis: Any, calibrations: Sequence[Calibration]) -> None:
+    """Plot success rate among the most probable windows against their share, a line each."""
+    for number, calibration in enumerate(calibrations):
+        curve = calibration.risk_coverage
+        color = list(COLORS.values())[number % len(COLORS)]
+        axis.plot(curve.coverage, curve.success, color=color)
+    axis.set(
+        xlabel="windows answered, most probable first (%)",
+        ylabel="success rate among them (%)",
+        xlim=(0, 100),
+        ylim=(0, 100),
+    )
+
+
+def draw_reliability(calibration: Calibration, target: Path, *, title: str = "") -> None:
+    """Draw success against probability, and against coverage.
+
+    Args:
+        calibration: Calibration on some windows.
+        target: Picture to write, in the format of its suffix.
+        title: Title of the figure.
+    """
+    figure, ((left, right),) = _figure(1, 2, 7.4, 3.6)
+    plot_reliability(left, calibration)
+    plot_coverage(right, [calibration])
+    left.set_title(f"ECE {calibration.expected_calibration_error:.1f}", fontsize=9)
+    half = calibration.success_at_half_coverage
+    right.set_title(f"SR at 50 % coverage {half:.1f}", fontsize=9)
+    _grid(left)
+    _grid(right)
+    figure.suptitle(literal(title), fontsize=10)
+    _save(figure, target)
+
+
+def draw_curves(
+    panels: Mapping[str, Sequence[Curve]],
+    target: Path,
+    *,
+    labels: Sequence[str],
+    values: Sequence[str],
+    log_places: Sequence[bool] = (),
+    log_values: bool = False,
+    title: str = "",
+) -> None:
+    """Draw panels of curves: means over seeds, with 90 % intervals if there are several.
+
+    Args:
+        panels: Curves of each panel, by its title.
+        target: Picture to write, in the format of its suffix.
+        labels: Label of each panel's horizontal axis.
+        values: Label of each panel's vertical axis.
+        log_places: Whether each horizontal axis is logarithmic; by default none is.
+        log_values: Whether the vertical axes are logarithmic.
+        title: Title of the figure.
+    """
+    from matplotlib import ticker
+
+    figure, (axes,) = _figure(1, len(panels), 4.5 * len(panels), 3.6)
+    for number, (axis, (name, curves)) in enumerate(zip(axes, panels.items(), strict=True)):
+        for curve in curves:
+            intervals = [seed_interval(values) for _, values in curve.points]
+            axis.errorbar(
+                [place for place, _ in curve.points],
+                [interval.mean for interval in intervals],
+                yerr=[interval.half_width or 0.0 for interval in intervals],
+                marker="o",
+                markersize=4,
+                capsize=2,
+                label=literal(curve.label),
+            )
+        axis.set(title=name, xlabel=labels[number], ylabel=values[number])
+        if any(log_places[number : number + 1]):
+            axis.set_xscale("log")
+        if log_values:
+            axis.set_yscale("log")
+            low, high = axis.get_ylim()
+            axis.yaxis.set_major_locator(
+                ticker.LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,))
+            )
+            axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axis.minorticks_off()
+        ticks = sorted({place for curve in curves for place, _ in curve.points})
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        _grid(axis)
+        if curves:
+            axis.legend(fontsize=7)
+    figure.suptitle(literal(title))
+    _save(figure, target)
+
+
 def draw_plans(panels: Sequence[PlanPanel], target: Path, *, title: str) -> None:
     """Draw the annotated sequence and the best plans of some queries as text.
 
-    Right steps stand in blue, wrong ones in red.
+    Right steps are blue, wrong ones red.
 
     Args:
-        panels: The queries, one below the other.
-        target: Picture to write; its ending says the format.
-        title: Title of the whole.
+        panels: The queries, from top to bottom.
+        target: Picture to write, in the format of its suffix.
+        title: Title of the figure.
     """
-    pyplot = _pyplot()
     heights = [len(panel.plans) + 2.2 for panel in panels]
-    width = max(_HEAD + len(panel.truth) for panel in panels)
-    figure, axes = pyplot.subplots(
-        len(panels),
-        1,
-        figsize=(2.6 * width, 0.27 * sum(heights) + 0.4),
-        layout="constrained",
-        squeeze=False,
-        gridspec_kw={"height_ratios": heights},
+    width = max(_LEAD + len(panel.truth) for panel in panels)
+    figure, axes = _figure(
+        len(panels), 1, 2.6 * width, 0.27 * sum(heights) + 0.4, height_ratios=heights
     )
     for (axis,), panel, height in zip(axes, panels, heights, strict=True):
         axis.set(xlim=(0, width), ylim=(height, 0))
         axis.axis("off")
-        axis.text(0, 0.5, _literal(panel.title), fontsize=9, weight="bold", va="center")
+        axis.text(0, 0.5, literal(panel.title), fontsize=9, weight="bold", va="center")
         lines = [("annotated", panel.truth, ["black"] * len(panel.truth))]
         lines += [
             (
@@ -316,29 +308,19 @@ def draw_plans(panels: Sequence[PlanPanel], target: Path, *, title: str) -> None
             )
             for rank, plan in enumerate(panel.plans, start=1)
         ]
-        for number, (head, names, colours) in enumerate(lines):
-            y = number + 1.5
-            if number == 1:
-                axis.axhspan(y - 0.5, y + 0.5, color="#fbe7a3", linewidth=0)
-            axis.text(0, y, head, fontsize=8, va="center", color=_DARK)
-            for step, (name, colour) in enumerate(zip(names, colours, strict=True)):
-                axis.text(
-                    _HEAD + step,
-                    y,
-                    _literal(_shortened(name)),
-                    fontsize=8,
-                    va="center",
-                    color=colour,
-                )
-    figure.suptitle(_literal(title), fontsize=10)
-    figure.supxlabel("blue: the annotated step, red: another one", fontsize=8, color=_DARK)
+        for y, (lead, names, colors) in enumerate(lines, start=1):
+            if y == 2:
+                axis.axhspan(y, y + 1, color="#fbe7a3", linewidth=0)
+            axis.text(0, y + 0.5, lead, fontsize=8, va="center", color=_SOFT)
+            for step, (name, color) in enumerate(zip(names, colors, strict=True)):
+                short = name if len(name) <= 34 else name[:33] + "…"
+                text = literal(short)
+                axis.text(_LEAD + step, y + 0.5, text, fontsize=8, va="center", color=color)
+    figure.suptitle(literal(title), fontsize=10)
+    figure.supxlabel("blue: the annotated step, red: another one", fontsize=8, color=_SOFT)
     _save(figure, target)
 
 
-def _shortened(name: str, most: int = 34) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def _literal(text: str) -> str:
-    """Text whose dollar signs are not taken for formulas."""
+def literal(text: str) -> str:
+    """Text whose dollar signs do not begin formulas."""
     return text.replace("$", r"\$")

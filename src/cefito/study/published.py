@@ -1,17 +1,32 @@
-"""Published results as data, to stand beside one's own."""
+"""Published results as data, and as lines of tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from string import ascii_lowercase
 from typing import Any
 
 from cefito.errors import ConfigError
+from cefito.study.rendering import NONE, Entry
 
-__all__ = ["PublishedProtocol", "PublishedRow", "PublishedScore", "published_rows"]
+__all__ = [
+    "PublishedProtocol",
+    "PublishedRow",
+    "PublishedScore",
+    "published_lines",
+    "published_rows",
+]
+
+_PUBLISHED = (
+    "Below the rule: published rows (± is there the full width of a percentile bootstrap over "
+    "seeds; epochs were chosen on test; mIoU is bitwise on action ids, and no set IoU; those of an "
+    "own protocol have other windows and metrics)."
+)
+_SIMULATED = " They are of real features, the rows above of simulated ones: not comparable."
 
 
 @dataclass(frozen=True)
@@ -19,8 +34,8 @@ class PublishedScore:
     """A published number, in per cent.
 
     Attributes:
-        value: The number; a mean over seeds where a method was trained on several.
-        width: What is printed after ±; None where nothing is. In rows of the unified protocol it is
+        value: The number; a mean over seeds if a method was trained on several.
+        width: The number printed after ±; None without one. In rows of the unified protocol it is
             the *full* width of a 90 % interval, as `cefito.evaluation.statistics.bootstrap_width`
             gives it, unless the row's notes say otherwise.
     """
@@ -31,7 +46,7 @@ class PublishedScore:
 
 @dataclass(frozen=True)
 class PublishedProtocol:
-    """How numbers came about.
+    """The protocol of published numbers.
 
     Attributes:
         name: Its name in tables.
@@ -44,7 +59,7 @@ class PublishedProtocol:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRow:
-    """One method on one data set and horizon, of one table.
+    """One method on one data set and horizon, in one table.
 
     Attributes:
         table: "main", "ablation", "text-encoder", "task-classifier", "oracle" or "reproduction".
@@ -52,14 +67,14 @@ class PublishedRow:
         horizon: T.
         method: Its name as printed.
         source: Paper and table, or repository.
-        protocol: How the numbers came about.
+        protocol: The protocol of its numbers.
         unified: Whether that is the unified protocol; rows of others are not comparable.
-        notes: What else must be known of it to read its numbers.
-        success_rate: SR. Like all scores below, None where it is not given.
+        notes: Caveats of its numbers.
+        success_rate: SR. Like all scores below, None if it is not given.
         mean_accuracy: mAcc.
         mean_iou_bitwise: mIoU of the unified protocol, bitwise on action ids; see
             `cefito.evaluation.mean_iou_bitwise`.
-        mean_iou_own: mIoU of a protocol of the method's own, of whichever definition.
+        mean_iou_own: mIoU of the method's own protocol, of any definition.
         task_accuracy: Accuracy of the task classifier.
     """
 
@@ -79,21 +94,17 @@ class PublishedRow:
 
 
 def published_rows(dataset: str, horizon: int, table: str = "main") -> list[PublishedRow]:
-    """Published rows for one data set and horizon, in the order of the tables.
+    """Published rows for one data set and horizon, in the order of the tables; perhaps none.
 
     Args:
-        dataset: Name of a data set. It is matched by its beginning: "crosstask-simulated" gives the
-            rows of "crosstask", whose `dataset` says so. Scores on other observations than the
-            published ones are not comparable; whoever shows them side by side must say what was
-            simulated.
+        dataset: Name of a data set, matched by its beginning: "crosstask-simulated" gives the rows
+            of "crosstask", whose `dataset` says so. Scores on other observations are not
+            comparable; a table that shows both must say which ones are simulated.
         horizon: T.
         table: "main", "ablation", "text-encoder", "task-classifier", "oracle" or "reproduction".
 
-    Returns:
-        The rows; none where nothing is published.
-
     Raises:
-        ConfigError: There is no such table.
+        ConfigError: An unknown table.
     """
     rows = _all_rows()
     tables = sorted({row.table for row in rows})
@@ -131,6 +142,16 @@ def _rows(
             metric: PublishedScore(*pair)
             for metric, pair in zip(table["metrics"], numbers, strict=True)
         }
+        notes = [entry["note"]] if "note" in entry else []
+        notes += [
+            note["text"]
+            for note in footnotes
+            if entry["method"] in note["methods"]
+            and entry["protocol"] == note["protocol"]
+            and table["dataset"] in note.get("datasets", [table["dataset"]])
+            and table["table"] in note.get("tables", [table["table"]])
+            and int(horizon) in note.get("horizons", [int(horizon)])
+        ]
         yield PublishedRow(
             table=table["table"],
             dataset=table["dataset"],
@@ -139,17 +160,45 @@ def _rows(
             source=table["source"],
             protocol=protocols[entry["protocol"]],
             unified=entry["protocol"] == "unified",
-            notes=(
-                *([entry["note"]] if "note" in entry else []),
-                *(
-                    note["text"]
-                    for note in footnotes
-                    if entry["method"] in note["methods"]
-                    and entry["protocol"] == note["protocol"]
-                    and table["dataset"] in note.get("datasets", [table["dataset"]])
-                    and table["table"] in note.get("tables", [table["table"]])
-                    and int(horizon) in note.get("horizons", [int(horizon)])
-                ),
-            ),
+            notes=tuple(notes),
             **scores,
         )
+
+
+def published_lines(
+    dataset: str, horizon: int, table: str, metrics: Mapping[str, str], *, columns: int
+) -> tuple[list[tuple[Entry, ...]], list[str]]:
+    """Lines of the published rows for a data set and horizon, and notes.
+
+    Args:
+        dataset: Name of the data set, as in `published_rows`.
+        horizon: T.
+        table: The published table, as in `published_rows`; empty for none.
+        metrics: Heads of the columns of scores, by the names of the metrics.
+        columns: Number of columns of the table, including the names.
+
+    Returns:
+        The lines, whose names end with letters of their footnotes; and the notes: first the
+        protocols, then the footnotes.
+    """
+    rows = published_rows(dataset, horizon, table) if table else []
+    if not rows:
+        return [], []
+    footnotes = dict.fromkeys(note for row in rows for note in row.notes)  # in order, once each
+    marks = {note: ascii_lowercase[place] for place, note in enumerate(footnotes)}
+    lines = []
+    for row in rows:
+        marked = ", ".join(marks[note] for note in row.notes)
+        name = row.method + ("" if row.unified else ", own protocol")
+        texts = [f"{name} [{marked}]" if marked else name]
+        texts += [_score(getattr(row, metric, None)) for metric in metrics]
+        texts += [NONE] * (columns - len(texts))
+        lines.append(tuple(Entry(text=text) for text in texts))
+    notes = [_PUBLISHED + (_SIMULATED if "simulated" in dataset else "")]
+    return lines, notes + [f"[{mark}] {note}" for note, mark in marks.items()]
+
+
+def _score(score: PublishedScore | None) -> str:
+    if score is None:
+        return NONE
+    return f"{score.value:.2f}" + ("" if score.width is None else f" ± {score.width:.2f}")

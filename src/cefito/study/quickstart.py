@@ -1,4 +1,4 @@
-"""The whole of CEFITO once, on the embedded world: make it, train, plan, compare, show."""
+"""The whole method once, on a small simulated world: train, plan, compare, draw."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class Example:
 
 @dataclass(frozen=True)
 class Quickstart:
-    """What the quickstart made.
+    """Results of the quickstart.
 
     Attributes:
-        folder: Everything lies here.
+        folder: Folder of all files.
         run: The trained run.
         evaluations: Scores of CEFITO, CEFITO with the true task, and the two simple planners.
         examples: Some queries.
@@ -76,7 +76,7 @@ class Quickstart:
 def run_quickstart(
     folder: Path, *, seed: int = 0, config: RunConfig | None = None, progress: Progress = silent
 ) -> Quickstart:
-    """Make the embedded world, train on it, plan its test videos, compare with simple planners.
+    """Make the simulated world, train on it, plan its test videos, compare with simple planners.
 
     Args:
         folder: New folder for data set, run, scores and pictures.
@@ -123,11 +123,11 @@ def run_quickstart(
 def _compare(
     run: Run, dataset: PreparedDataset, splits: dict[str, Windows], config: RunConfig, seed: int
 ) -> tuple[list[Evaluation], list[Plans]]:
-    """Scores of the run, without and with the true task, and of simple methods; the run's plans."""
+    """Scores of the run, without and with true task, and of simple methods; the run's plans."""
     test = splits["test"]
     evaluation, plans = evaluate_planner(run.planner, test)
     evaluations = [evaluation, evaluate_planner(run.planner, test, oracle_task=True)[0]]
-    # trainings that the run has done already, the task classifier's, are taken from its folder
+    # reuses the run's training of the task classifier
     context = TrainingContext(folder=run.folder, key=dataset.fingerprint)
     for name in SIMPLE:
         method = find_method(name)
@@ -172,7 +172,7 @@ def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) ->
 
 
 def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:
-    """The energies of all candidates of a query: those of a search that keeps every sequence."""
+    """The energies of all candidates of a query, from a search that keeps every sequence."""
     query = Queries.from_windows(test.subset([row]))
     trained = run.trained_search or SearchConfig()
     planner = run.planner.with_search(search_settings(trained, **_EVERYTHING))

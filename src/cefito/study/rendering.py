@@ -1,14 +1,16 @@
-"""Tables as Markdown and as LaTeX."""
+"""Tables, and their forms: Markdown and LaTeX."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 
-from cefito.study.tables import Table
+from cefito.evaluation.records import FileRecord
 
-__all__ = ["latex", "markdown"]
+__all__ = ["NONE", "Entry", "Table", "latex", "markdown", "signed"]
 
+NONE = "–"
+"""Text of an empty cell."""
 _ESCAPES = str.maketrans(
     {
         **{sign: "\\" + sign for sign in "&%#_${}"},
@@ -25,6 +27,41 @@ _ESCAPES = str.maketrans(
         "\n": " ",
     }
 )
+
+
+class Entry(FileRecord):
+    """A cell of a table.
+
+    Attributes:
+        text: Its text.
+        rank: 1 for the best of its column, 2 for the second best, else 0.
+    """
+
+    text: str
+    rank: int = 0
+
+
+class Table(FileRecord):
+    """A table.
+
+    Attributes:
+        title: Its title.
+        heads: Heads of the columns.
+        lines: Its lines.
+        below: Number of lines below the rule.
+        notes: Notes below it.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    lines: tuple[tuple[Entry, ...], ...]
+    below: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def signed(value: float) -> str:
+    """A number with its sign, to two digits."""
+    return f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
 
 
 def markdown(table: Table) -> str:
@@ -59,24 +96,20 @@ def latex(table: Table) -> str:
     ]
     if table.below:
         body.insert(len(body) - table.below, r"\midrule")
-    return (
-        "\n".join(
-            [
-                r"\begin{table}",
-                r"\centering",
-                rf"\caption{{{_escaped(' '.join([table.title + '.', *table.notes]))}}}",
-                rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
-                r"\toprule",
-                " & ".join(map(_escaped, table.heads)) + r" \\",
-                r"\midrule",
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-            ]
-        )
-        + "\n"
-    )
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_escaped(' '.join([table.title + '.', *table.notes]))}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.heads) - 1)}}}",
+        r"\toprule",
+        " & ".join(map(_escaped, table.heads)) + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _piped(cells: Sequence[str]) -> str:
@@ -84,5 +117,5 @@ def _piped(cells: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    # a minus is longer than a hyphen
+    # a minus sign is longer than a hyphen
     return re.sub(r"(?<!\w)-(?=\d)", "$-$", text.translate(_ESCAPES))

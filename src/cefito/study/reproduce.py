@@ -1,26 +1,38 @@
-"""The paper's tables and figures by name, each on whichever prepared data set is given."""
+"""The paper's tables and figures by name, for any prepared data set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from cefito.data.prepared import PreparedDataset
+from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.study.experiment_figures import draw_negatives, draw_qualitative, draw_runtime
-from cefito.study.experiment_variants import (
-    ablation_rows,
-    main_rows,
-    negative_rows,
-    text_encoder_rows,
-    true_task_rows,
-)
+from cefito.evaluation.score import evaluate_planner, successes
+from cefito.runs.run import open_run
+from cefito.runtime import pick_device
+from cefito.search.problem import Plans
+from cefito.study.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
 from cefito.study.results import Results
 from cefito.study.study import Study
-from cefito.study.variants import PlannerVariant, find_rows
+from cefito.study.variants import ROWS, PlannerVariant, find_rows
 
 __all__ = ["EXPERIMENTS", "Experiment", "draw_experiment", "experiment_study", "find_experiment"]
+
+logger = logging.getLogger(__name__)
+
+_COUNTS = (10, 25, 50, 100, 250)  # numbers N of negatives
+_SHARES = (0.0, 0.25, 0.5, 0.8, 1.0)  # shares r of hard negatives
+_TRIPLET = {"training.loss.kind": "triplet", "training.auxiliary.weight": 0.0}
+_FIXED = {**_TRIPLET, "training.loss.margin.low": 0.1, "training.loss.margin.high": 0.1}
+_ADAPTIVE = {**_TRIPLET, "training.loss.margin.low": 0.01, "training.loss.margin.high": 0.1}
+_MOST_WINDOWS = 400  # windows searched for successes and failures
+_SHOWN = 4  # number of successes and of failures
 
 
 @dataclass(frozen=True)
@@ -28,15 +40,14 @@ class Experiment:
     """A table or figure of the paper.
 
     Attributes:
-        title: What it shows.
-        rows: Its rows, for a data set.
+        title: Its content.
+        rows: Makes its rows for a data set.
         horizons: Its horizons.
-        dataset: What the name of the paper's data set begins with; empty where any will do.
+        dataset: Beginning of the name of the paper's data set; empty for any.
         against: The row that others are compared with; empty for the first.
-        published: The published table whose rows are shown, as in `published_rows`; empty for none.
-        needs: What else it needs.
-        draw: Draws its figure into a folder and says what was written; None where the paper has
-            none.
+        published: The published table to show, as in `published_rows`; empty for none.
+        needs: Required data.
+        draw: Draws its figure into a folder and returns the files; None if the paper has none.
     """
 
     title: str
@@ -49,60 +60,11 @@ class Experiment:
     draw: Callable[[Study, Results, Path], list[Path]] | None = None
 
 
-def _named(*names: str) -> Callable[[PreparedDataset], tuple[PlannerVariant, ...]]:
-    return lambda _: find_rows(names)
-
-
-EXPERIMENTS: dict[str, Experiment] = {
-    "crosstask": Experiment(
-        "results on CrossTask", main_rows, dataset="crosstask", published="main"
-    ),
-    "coin": Experiment("results on COIN", main_rows, dataset="coin", published="main"),
-    "niv": Experiment("results on NIV", main_rows, dataset="niv", published="main"),
-    "ablation": Experiment(
-        "training analysis: loss, margin, auxiliary reconstruction",
-        ablation_rows,
-        against="baseline",
-        published="ablation",
-    ),
-    "text-encoder": Experiment(
-        "text encoder analysis",
-        text_encoder_rows,
-        against="actions-learned",
-        published="text-encoder",
-        needs="a prepared data set, with text embeddings of its actions for that row",
-    ),
-    "negatives": Experiment(
-        "negative sampling: their number N, the share r of hard ones",
-        negative_rows,
-        horizons=(3,),
-        against="N-50",
-        draw=draw_negatives,
-    ),
-    "classifier": Experiment(
-        "accuracy of the task classifier", _named("frequent"), published="task-classifier"
-    ),
-    "oracle": Experiment("predicted against true task", true_task_rows, published="oracle"),
-    "runtime": Experiment(
-        "runtime and token forwards against the horizon",
-        _named("cefito-energy", "cefito-guided", "viterbi", "pdpp"),
-        horizons=(3, 4, 5, 6),
-        draw=draw_runtime,
-    ),
-    "qualitative": Experiment(
-        "the five best plans, successes and failures",
-        _named("cefito-guided"),
-        draw=draw_qualitative,
-    ),
-}
-"""The paper's tables and figures by name. New ones are added here only."""
-
-
 def find_experiment(name: str) -> Experiment:
     """An experiment by its name.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: An unknown name.
     """
     if name not in EXPERIMENTS:
         raise ConfigError(
@@ -120,24 +82,252 @@ def experiment_study(name: str, study: Study, *, horizons: tuple[int, ...] | Non
         horizons: Other horizons than the paper's.
 
     Raises:
-        ConfigError: No such experiment.
+        ConfigError: An unknown name.
     """
     experiment = find_experiment(name)
     return replace(
-        study,
-        rows=experiment.rows(study.dataset),
-        horizons=horizons or experiment.horizons,
+        study, rows=experiment.rows(study.dataset), horizons=horizons or experiment.horizons
     )
 
 
 def draw_experiment(name: str, study: Study, results: Results) -> list[Path]:
-    """Draw the figure of an experiment into the study's folder.
-
-    Returns:
-        The pictures written; none where the paper has no figure.
+    """Draw the figure of an experiment into the study's folder and return the files; perhaps none.
 
     Raises:
-        RunError: A run that is drawn from has not finished.
+        RunError: A run that the figure needs has not finished.
     """
     draw = find_experiment(name).draw
     return draw(study, results, study.out) if draw else []
+
+
+# Rows
+
+
+def _named(*names: str) -> Callable[[PreparedDataset], tuple[PlannerVariant, ...]]:
+    return lambda _: find_rows(names)
+
+
+_main = _named(
+    "cefito-energy", "cefito-guided", "viterbi", "pdpp", "pkg-beam", "nearest", "frequent"
+)
+
+
+def _trained(name: str, title: str, settings: Mapping[str, Any]) -> PlannerVariant:
+    """CEFITO trained with other settings, with the paper's planning."""
+    return ROWS["cefito-energy"].model_copy(
+        update={"name": name, "title": title, "settings": settings}
+    )
+
+
+def _ablation_rows(_: PreparedDataset) -> tuple[PlannerVariant, ...]:
+    """Loss, margin and auxiliary reconstruction, added one after the other."""
+    baseline = {**_TRIPLET, "training.loss.kind": "regression", "training.negatives.count": 1}
+    whole = {**_ADAPTIVE, "training.auxiliary.weight": 1.0}
+    return (
+        _trained("baseline", "baseline: regression of the goal", baseline),
+        _trained("triplet", "+ triplet contrastive loss", _FIXED),
+        _trained("adaptive", "+ adaptive margin", _ADAPTIVE),
+        _trained("auxiliary", "+ auxiliary reconstruction (CEFITO)", whole),
+        _trained("as-preset", "as the preset trains", {}),
+    )
+
+
+def _text_encoder_rows(dataset: PreparedDataset) -> tuple[PlannerVariant, ...]:
+    kinds = {
+        "learned": "learned embedding, random at first",
+        "observed": "mean observations of each action (not in the paper)",
+    }
+    if dataset.action_text is not None:
+        kinds["text"] = "text embeddings of the data set"
+    no_skip = {"field.goal_skip": False}  # the skip connection needs observed actions
+    return tuple(
+        _trained(f"actions-{kind}", title, {"field.action_encoding": kind, **no_skip})
+        for kind, title in kinds.items()
+    )
+
+
+def _negative_rows(_: PreparedDataset) -> tuple[PlannerVariant, ...]:
+    counts = [(f"N-{count}", count, 0.8) for count in _COUNTS]
+    shares = [(f"r-{share}", 50, share) for share in _SHARES if share != 0.8]
+    return tuple(
+        _trained(
+            name,
+            f"N = {count}, r = {share}",
+            {
+                "training.negatives.count": count,
+                "training.negatives.hard": share,
+                "training.negatives.edited": 0.0,
+            },
+        )
+        for name, count, share in counts + shares
+    )
+
+
+# Figures
+
+
+def _draw_negatives(study: Study, results: Results, out: Path) -> list[Path]:
+    """Success rate against the number of negatives and the share of hard ones."""
+    rates: dict[str, list[float]] = {}
+    for trial in results.scored(study.horizons[0]):
+        rates.setdefault(trial.row, []).append(trial.success_rate)
+    if "N-50" in rates:  # the same training, in both panels
+        rates["r-0.8"] = rates["N-50"]
+    panels = {}
+    for title, letter, places, label in (
+        ("negatives N", "N", _COUNTS, "r = 0.8"),
+        ("share of hard negatives r", "r", _SHARES, "N = 50"),
+    ):
+        points = [
+            (float(place), rates[f"{letter}-{place}"])
+            for place in places
+            if f"{letter}-{place}" in rates
+        ]
+        panels[title] = [Curve(label=label, points=points)] if points else []
+    draw_curves(
+        panels,
+        out / "negatives.png",
+        labels=("N", "r"),
+        values=(f"success rate, T = {study.horizons[0]} (%)",) * 2,
+        log_places=(True, False),
+        title=_title(results),
+    )
+    return [out / "negatives.png"]
+
+
+def _draw_runtime(study: Study, results: Results, out: Path) -> list[Path]:
+    """Seconds and token forwards a query against the horizon; nothing at a single horizon."""
+    target = out / "runtime.png"
+    if len(study.horizons) < 2:
+        logger.warning(
+            "%s is not drawn: it shows costs against the horizon, and there is only one (T = %s). "
+            "The table has the numbers.",
+            target.name,
+            study.horizons[0],
+        )
+        return []
+    draw_curves(
+        {
+            "runtime": _cost_curves(results, "seconds_per_query"),
+            "token forwards": _cost_curves(results, "token_forwards_per_query"),
+        },
+        target,
+        labels=("horizon T",) * 2,
+        values=("seconds a query", "token forwards a query"),
+        log_values=True,
+        title=_title(results),
+    )
+    return [target]
+
+
+def _cost_curves(results: Results, cost: str) -> list[Curve]:
+    """A curve for each row that has such a cost."""
+    curves = []
+    for row in results.rows:
+        costs = {
+            horizon: [getattr(trial, cost) for trial in results.scored(horizon, row.name)]
+            for horizon in results.horizons
+        }
+        if points := [(float(horizon), part) for horizon, part in costs.items() if any(part)]:
+            curves.append(Curve(label=row.title, points=points))
+    return curves
+
+
+def _draw_qualitative(study: Study, results: Results, out: Path) -> list[Path]:
+    """The five best plans of successes and failures, of different tasks if possible."""
+    row, written = study.rows[0], []
+    for horizon in study.horizons:
+        trial = next(trial for trial in study.trials if trial.horizon == horizon)
+        planner = row.apply(open_run(trial.run_folder, device=pick_device(study.device)).planner)
+        windows = study.scored_windows(row, horizon)[0].sample(_MOST_WINDOWS, seed=0)
+        _, plans = evaluate_planner(planner, windows)
+        right = successes(plans, windows)
+        for name, rows in (
+            ("successes", np.flatnonzero(right)),
+            ("failures", np.flatnonzero(~right)),
+        ):
+            _, first = np.unique(windows.tasks[rows], return_index=True)
+            by_task = [*rows[np.sort(first)], *np.delete(rows, first)]  # first of each task, rest
+            panels = [
+                _panel(study, windows, int(index), plans[index]) for index in by_task[:_SHOWN]
+            ]
+            if panels:
+                target = out / f"qualitative-T{horizon}-{name}.png"
+                draw_plans(panels, target, title=f"{_title(results)}, T = {horizon}: {name}")
+                written.append(target)
+    return written
+
+
+def _panel(study: Study, windows: Windows, index: int, plans: Plans) -> PlanPanel:
+    taxonomy, actual = study.dataset.taxonomy, windows.actions[index]
+    task = taxonomy.tasks[windows.tasks[index]].name
+    video = study.dataset.videos[windows.video[index]].video_id
+    return PlanPanel(
+        title=f"{task} ({video})",
+        truth=taxonomy.names(actual),
+        plans=[
+            Line(
+                score=float(score),
+                actions=taxonomy.names(actions),
+                right=(actions == actual).tolist(),
+            )
+            for score, actions in zip(plans.scores, plans.actions, strict=True)
+        ],
+    )
+
+
+def _title(results: Results) -> str:
+    chosen = "" if results.selection == "held-out" else ", chosen on TEST"
+    return results.dataset.name + chosen
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "crosstask": Experiment("results on CrossTask", _main, dataset="crosstask", published="main"),
+    "coin": Experiment("results on COIN", _main, dataset="coin", published="main"),
+    "niv": Experiment("results on NIV", _main, dataset="niv", published="main"),
+    "ablation": Experiment(
+        "training analysis: loss, margin, auxiliary reconstruction",
+        _ablation_rows,
+        against="baseline",
+        published="ablation",
+    ),
+    "text-encoder": Experiment(
+        "text encoder analysis",
+        _text_encoder_rows,
+        against="actions-learned",
+        published="text-encoder",
+        needs="a prepared data set, with text embeddings of its actions for that row",
+    ),
+    "negatives": Experiment(
+        "negative sampling: their number N, the share r of hard ones",
+        _negative_rows,
+        horizons=(3,),
+        against="N-50",
+        draw=_draw_negatives,
+    ),
+    "classifier": Experiment(
+        "accuracy of the task classifier", _named("frequent"), published="task-classifier"
+    ),
+    "oracle": Experiment(
+        "predicted against true task",
+        _named(
+            "cefito-energy",
+            "cefito-energy-true-task",
+            "cefito-guided",
+            "cefito-guided-true-task",
+        ),
+        published="oracle",
+    ),
+    "runtime": Experiment(
+        "runtime and token forwards against the horizon",
+        _named("cefito-energy", "cefito-guided", "viterbi", "pdpp"),
+        horizons=(3, 4, 5, 6),
+        draw=_draw_runtime,
+    ),
+    "qualitative": Experiment(
+        "the five best plans, successes and failures",
+        _named("cefito-guided"),
+        draw=_draw_qualitative,
+    ),
+}
+"""The paper's tables and figures by name."""

@@ -1,10 +1,9 @@
-"""The results file of a study: everything its tables are made from, in one JSON file."""
+"""The results file of a study, which its tables are made from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -13,24 +12,16 @@ from pydantic import Discriminator, Tag
 
 from cefito.data.windows import Selection
 from cefito.errors import RunError
-from cefito.evaluation.records import CellFile, FailedCell, FailureFile, FileRecord, ScoredCell
+from cefito.evaluation.records import FileRecord
+from cefito.runs.matching import DatasetName
 from cefito.study.study import Study
-from cefito.study.trials import Trial, read_cell
+from cefito.study.trials import FailedTrial, ScoredTrial, Trial, TrialFile, read_trial
 from cefito.study.variants import PlannerVariant
 
-__all__ = ["DatasetName", "Results", "WindowList", "gather", "read_results", "write_results"]
+__all__ = ["RESULTS", "Results", "WindowList", "gather"]
 
-
-class DatasetName(FileRecord):
-    """Which data set it is.
-
-    Attributes:
-        name: Its name.
-        fingerprint: Its fingerprint.
-    """
-
-    name: str
-    fingerprint: str
+RESULTS = "results.json"
+"""Name of the results file in the folder of a study."""
 
 
 class WindowList(FileRecord):
@@ -45,8 +36,8 @@ class WindowList(FileRecord):
     start: tuple[int, ...] = ()
 
 
-def _kind(cell: Any) -> str:
-    failed = "error" in cell if isinstance(cell, dict) else hasattr(cell, "error")
+def _kind(trial: Any) -> str:
+    failed = "error" in trial if isinstance(trial, dict) else hasattr(trial, "error")
     return "failed" if failed else "scored"
 
 
@@ -56,16 +47,16 @@ class Results(FileRecord):
     Attributes:
         format_version: 1.
         dataset: The data set.
-        selection: Where epochs and weights were chosen.
+        selection: Windows that epochs and weights were chosen on.
         preset: Preset of the settings.
         settings: Settings changed in all rows, dotted keys.
-        sample: Size of the sample of test windows; None where all were scored.
+        sample: Size of the sample of test windows; None if all were scored.
         horizons: All T.
         seeds: Seeds of the trainings.
-        versions: Of what it was made with.
-        rows: The lines of tables.
+        versions: Versions of the libraries.
+        rows: The rows of tables.
         windows: All scored test windows of each horizon.
-        cells: The scores of each row, horizon and seed, or why there are none.
+        trials: The scores of each row, horizon and seed, or an error.
     """
 
     what: ClassVar[str] = "results file"
@@ -82,30 +73,32 @@ class Results(FileRecord):
     versions: dict[str, str]
     rows: list[PlannerVariant]
     windows: dict[int, WindowList]
-    cells: list[
+    trials: list[
         Annotated[
-            Annotated[ScoredCell, Tag("scored")] | Annotated[FailedCell, Tag("failed")],
+            Annotated[ScoredTrial, Tag("scored")] | Annotated[FailedTrial, Tag("failed")],
             Discriminator(_kind),
         ]
     ]
 
-    def scored(self, horizon: int, row: str | None = None) -> list[ScoredCell]:
-        """Cells with scores at a horizon, by ascending seeds; of all rows by default."""
-        cells = [
-            cell
-            for cell in self.cells
-            if isinstance(cell, ScoredCell) and cell.horizon == horizon and row in (None, cell.row)
+    def scored(self, horizon: int, row: str | None = None) -> list[ScoredTrial]:
+        """Trials with scores at a horizon, by ascending seeds; of all rows by default."""
+        trials = [
+            trial
+            for trial in self.trials
+            if isinstance(trial, ScoredTrial)
+            and trial.horizon == horizon
+            and row in (None, trial.row)
         ]
-        return sorted(cells, key=lambda cell: cell.seed)
+        return sorted(trials, key=lambda trial: trial.seed)
 
-    def failed(self, horizon: int, row: str) -> list[FailedCell]:
-        """Cells of a row without scores, by ascending seeds."""
-        cells = [
-            cell
-            for cell in self.cells
-            if isinstance(cell, FailedCell) and (cell.horizon, cell.row) == (horizon, row)
+    def failed(self, horizon: int, row: str) -> list[FailedTrial]:
+        """Trials of a row without scores, by ascending seeds."""
+        trials = [
+            trial
+            for trial in self.trials
+            if isinstance(trial, FailedTrial) and (trial.horizon, trial.row) == (horizon, row)
         ]
-        return sorted(cells, key=lambda cell: cell.seed)
+        return sorted(trials, key=lambda trial: trial.seed)
 
     def windows_of(self, horizon: int) -> WindowList:
         """All scored test windows of a horizon."""
@@ -113,13 +106,13 @@ class Results(FileRecord):
 
 
 def gather(study: Study) -> Results:
-    """All scores of a study, read from its cells; cells without scores say why."""
-    records = [_read(study, cell) for cell in study.cells()]
+    """Read all scores of a study from the files of its trials, or why they are missing."""
+    records = [_read(trial) for trial in study.trials]
     windows: dict[int, WindowList] = {}
     for record in records:
-        if isinstance(record, CellFile):
-            known = windows.get(record.horizon, WindowList())
-            if record.horizon not in windows or len(known.video) < len(record.videos):
+        if isinstance(record, TrialFile):
+            known = windows.get(record.horizon)
+            if known is None or len(known.video) < len(record.videos):
                 windows[record.horizon] = WindowList(
                     video=tuple(record.videos), start=tuple(record.starts)
                 )
@@ -138,63 +131,47 @@ def gather(study: Study) -> Results:
         },
         rows=[_titled(row, records) for row in study.rows],
         windows=windows,
-        cells=[
-            _placed(record, windows[record.horizon]) if isinstance(record, CellFile) else record
+        trials=[
+            _placed(record, windows[record.horizon]) if isinstance(record, TrialFile) else record
             for record in records
         ],
     )
 
 
-def _titled(row: PlannerVariant, records: Sequence[CellFile | FailedCell]) -> PlannerVariant:
-    """A row with its title settled: the name of its planner, if it is to have that and is known."""
+def _titled(row: PlannerVariant, records: Sequence[TrialFile | FailedTrial]) -> PlannerVariant:
+    """A row with its final title: its planner's name, if it is to have that and it is known."""
     if not row.own_name:
         return row
     names = (
         record.planner
         for record in records
-        if isinstance(record, CellFile) and record.row == row.name
+        if isinstance(record, TrialFile) and record.row == row.name
     )
     return row.model_copy(update={"title": next(names, row.title), "own_name": False})
 
 
-def _read(study: Study, cell: Trial) -> CellFile | FailedCell:
-    """What there is of a cell, or why there is nothing."""
-    error = "not scored yet. Repeat the command."
+def _read(trial: Trial) -> TrialFile | FailedTrial:
     try:
-        record = read_cell(study, cell)
-        if isinstance(record, CellFile):
-            return record
-        if isinstance(record, FailureFile):
-            error = record.error
+        record = read_trial(trial)
+        error = record.error if isinstance(record, FailedTrial) else None
     except RunError as problem:
-        error = str(problem)
-    return FailedCell(row=cell.row.name, horizon=cell.horizon, seed=cell.seed, error=error)
+        record, error = None, str(problem)
+    if isinstance(record, TrialFile):
+        return record
+    return FailedTrial(
+        row=trial.row.name,
+        horizon=trial.horizon,
+        seed=trial.seed,
+        error=error or "not scored yet. Repeat the command.",
+    )
 
 
-def _placed(record: CellFile, windows: WindowList) -> ScoredCell:
-    """A cell with the numbers of its windows among all of the horizon; None for all of them."""
+def _placed(record: TrialFile, windows: WindowList) -> ScoredTrial:
+    """A trial with the numbers of its windows among those of the horizon; None for all of them."""
     scored = None
     if len(record.videos) < len(windows.video):
         pairs = zip(windows.video, windows.start, strict=True)
         number = {pair: place for place, pair in enumerate(pairs)}
         scored = [number[pair] for pair in zip(record.videos, record.starts, strict=True)]
     values = {name: value for name, value in record if name not in ("key", "videos", "starts")}
-    return ScoredCell(**values, scored=scored)
-
-
-def write_results(results: Results, path: Path) -> None:
-    """Write a results file.
-
-    Raises:
-        RunError: The file cannot be written.
-    """
-    results.write(path)
-
-
-def read_results(path: Path) -> Results:
-    """Read a results file.
-
-    Raises:
-        RunError: Missing, damaged, or of another version.
-    """
-    return Results.read(path)
+    return ScoredTrial(**values, scored=scored)

@@ -1,58 +1,70 @@
-"""A study: rows, horizons and seeds on one data set, trained and scored cell by cell.
+"""A study: rows, horizons and seeds on one data set, trained and scored trial by trial.
 
-Every cell (a row at one horizon with one seed) keeps its scores in a file of its own, so that a
-study can be killed at any moment and gone on with, and a cell that fails leaves the others as they
-are:
+Every trial (a row at one horizon with one seed) has its own file, so that a study can be killed and
+resumed at any moment, and a failing trial does not affect the others:
 
-    OUT/T3/seed0/cells/ROW.json        scores of the row, or the error that it ended with
-    OUT/T3/seed0/runs/METHOD-DIGEST/   run folders, by what they depend on; rows that only plan
-                                       differently share one
+    OUT/T3/seed0/trials/ROW.json       scores of the row, or its error
+    OUT/T3/seed0/runs/METHOD-DIGEST/   run folders, named by a digest of everything that they depend
+                                       on; rows that differ only in planning share one
     OUT/T3/seed0/trainings/            checkpoints and metrics, shared by all runs of the seed
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, fields
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cefito.data.action_space import action_space
 from cefito.data.prepared import PreparedDataset, open_dataset
-from cefito.data.windows import Selection, cut_windows
-from cefito.errors import ConfigError, RunError
-from cefito.evaluation.records import CellFile, FailureFile
+from cefito.data.windows import Selection, Windows, cut_windows, with_between
+from cefito.errors import CefitoError, ConfigError, RunError
+from cefito.evaluation.runs import SAMPLE_SEED
+from cefito.evaluation.score import evaluate_planner, successes
 from cefito.executors import Executor, Failed, Killed, Outcome, make_executor
 from cefito.locks import locked
 from cefito.planners.settings import RunConfig, load_config
-from cefito.progress import Progress, silent
+from cefito.precision import determining
+from cefito.progress import Advance, Progress, silent
+from cefito.runs.run import Run
+from cefito.runs.train import train_run
 from cefito.runtime import check_seed, pick_device
-from cefito.study.trials import Trial, TrialScorer, read_cell, write_failure
+from cefito.study.trials import Trial, TrialFile, read_trial
 from cefito.study.variants import PlannerVariant, check_variant
 
-__all__ = ["Study", "check_study", "missing_cells", "run_study"]
+__all__ = ["Study", "TrialScorer", "check_study", "missing_trials", "run_study"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What is trained and scored.
+    """Rows, horizons and seeds to train and score.
 
-    A study travels to another process by the folder of its data set, which is opened there anew.
+    A study is pickled with the folder of its data set, which the other process opens anew.
 
     Attributes:
         dataset: The opened data set.
         out: Folder of the study.
-        rows: The lines of its tables.
+        rows: The rows of its tables.
         horizons: All T.
         seeds: Seeds of the trainings.
-        fewer_seeds: Rows that are trained with the first seeds only, and how many of these.
+        fewer_seeds: Number of seeds of rows that are trained with the first seeds only.
         preset: Preset of the settings.
         settings: Settings changed in all rows, dotted keys.
-        selection: Where epochs and weights are chosen.
-        sample: Test windows to score, a fixed sample; None for all.
-        costly: Candidates a test window on average, beyond which exhaustive rows are scored on the
-            smaller `costly_sample`.
+        selection: Windows that epochs and weights are chosen on.
+        sample: Size of a fixed sample of test windows to score; None for all.
+        costly: Mean number of candidates of a test window above which exhaustive rows are scored on
+            the smaller `costly_sample`.
         costly_sample: Its size.
         device: "auto", "cpu" or "cuda".
     """
@@ -70,7 +82,8 @@ class Study:
     costly: float = 5000
     costly_sample: int = 100
     device: str = "auto"
-    _configs: dict[tuple[int, str, str], RunConfig] = field(
+    _test: dict[int, Windows] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _candidates: dict[int, tuple[int, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -79,55 +92,117 @@ class Study:
         del rest["dataset"]
         return _opened, (self.dataset.folder, rest)
 
-    def config(self, row: PlannerVariant, horizon: int) -> RunConfig:
-        """All settings of a row at a horizon; the preset is parsed once for each.
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials, in the order of tables.
 
         Raises:
-            ConfigError: Settings that cannot be.
+            ConfigError: Invalid settings, or an unknown method.
         """
-        overrides = {**self.settings, **row.settings}
-        key = (horizon, row.method, json.dumps(overrides, sort_keys=True, default=str))
-        if key not in self._configs:
-            self._configs[key] = load_config(
-                self.preset,
-                method=row.method,
-                dataset=self.dataset.taxonomy.dataset,
-                horizon=horizon,
-                overrides=overrides,
-            )
-        return self._configs[key]
-
-    def folder(self, horizon: int, seed: int) -> Path:
-        """Where all of one horizon and seed lies."""
-        return self.out / f"T{horizon}" / f"seed{seed}"
-
-    def cells(self) -> list[Trial]:
-        """All cells, in the order of tables."""
-        return [
-            Trial(row=row, horizon=horizon, seed=seed)
+        configs: dict[tuple[int, str, str], RunConfig] = {}
+        places = {(row.name, horizon): row for horizon in self.horizons for row in self.rows}
+        parts = {}  # of each row at a horizon: settings, and those that training depends on
+        for (name, horizon), row in places.items():
+            overrides = {**self.settings, **row.settings}
+            key = (horizon, row.method, json.dumps(overrides, sort_keys=True, default=str))
+            if key not in configs:
+                configs[key] = load_config(
+                    self.preset,
+                    method=row.method,
+                    dataset=self.dataset.taxonomy.dataset,
+                    horizon=horizon,
+                    overrides=overrides,
+                )
+            parts[name, horizon] = configs[key], determining(configs[key].sections, "float32")
+        return tuple(
+            self._trial(row, horizon, seed, *parts[row.name, horizon])
             for horizon in self.horizons
             for place, seed in enumerate(self.seeds)
             for row in self.rows
             if place < self.fewer_seeds.get(row.name, len(self.seeds))
-        ]
+        )
+
+    def _trial(
+        self, row: PlannerVariant, horizon: int, seed: int, config: RunConfig, settings: Any
+    ) -> Trial:
+        folder = self.out / f"T{horizon}" / f"seed{seed}"
+        training = _digest([self.dataset.fingerprint, self.selection, settings])
+        key = _digest(
+            [
+                self.dataset.fingerprint,
+                row.method,
+                settings,
+                dict(row.search),
+                row.true_task,
+                row.exhaustive and [self.costly, self.costly_sample],
+                self.sample,
+                self.selection,
+                horizon,
+                seed,
+                *["true ends"] * row.true_ends,
+                *["states between"] * row.true_between,
+            ]
+        )
+        return Trial(
+            row=row,
+            horizon=horizon,
+            seed=seed,
+            config=config,
+            key=key,
+            path=folder / "trials" / f"{row.name}.json",
+            run_folder=folder / "runs" / f"{row.method}-{training}",
+        )
+
+    def scored_windows(self, row: PlannerVariant, horizon: int) -> tuple[Windows, int]:
+        """The test windows that a row is scored on, and the number of all test windows.
+
+        Raises:
+            DataError: There are none.
+        """
+        test = self._test_windows(horizon)
+        windows = test.sample(self.sample, SAMPLE_SEED)
+        if row.exhaustive:
+            candidates = np.array(self._action_counts(horizon), dtype=float)  # K of each task
+            if (candidates[windows.tasks] ** horizon).mean() > self.costly:
+                # a subset of the other rows' windows, so that differences can be taken on it
+                windows = windows.sample(self.costly_sample, SAMPLE_SEED)
+        if row.true_between:
+            windows = with_between(self.dataset, windows)
+        return windows, len(test)
+
+    def _test_windows(self, horizon: int) -> Windows:
+        if horizon not in self._test:
+            self._test.clear()  # one horizon at a time: windows copy their observations
+            self._test[horizon] = cut_windows(self.dataset, horizon=horizon, split="test")
+        return self._test[horizon]
+
+    def _action_counts(self, horizon: int) -> tuple[int, ...]:
+        if horizon not in self._candidates:
+            train = cut_windows(self.dataset, horizon=horizon, split="train")
+            actions = action_space(train, "training").actions
+            self._candidates[horizon] = tuple(map(len, actions))
+        return self._candidates[horizon]
 
 
 def _opened(dataset: Path, rest: dict[str, Any]) -> Study:
     return Study(dataset=open_dataset(dataset), **rest)
 
 
+def _digest(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+
+
 def check_study(study: Study, *, workers: int = 1) -> None:
-    """Refuse what cannot be before any work, and make the folder of the study.
+    """Check the settings of a study before any work, and make its folder.
 
     Args:
-        study: What to do.
-        workers: How many cells are worked on at the same time.
+        study: The study.
+        workers: Number of trials that are worked on at the same time.
 
     Raises:
-        ConfigError: Settings that cannot be, or a planner that does not exist or cannot do what its
-            row says.
-        DataError: The data set gives no test windows.
-        RunError: No such device, or the folder cannot be made.
+        ConfigError: Invalid settings, or a planner that does not exist or cannot follow its row.
+        DataError: The data set has no test windows.
+        RunError: An unknown device, or the folder cannot be made.
     """
     for setting, values in (
         ("planners", [row.name for row in study.rows]),
@@ -151,11 +226,11 @@ def check_study(study: Study, *, workers: int = 1) -> None:
             )
     for row in study.rows:
         check_variant(row)
-    for cell in study.cells():
-        check_seed(cell.seed)
-        cell.key(study)
-    for horizon in study.horizons:
-        cut_windows(study.dataset, horizon=horizon, split="test")
+    for seed in study.seeds:
+        check_seed(seed)
+    _ = study.trials  # refuses settings
+    for horizon in reversed(study.horizons):  # the first one's windows are needed first
+        study._test_windows(horizon)
     pick_device(study.device)
     try:
         study.out.mkdir(parents=True, exist_ok=True)
@@ -166,19 +241,19 @@ def check_study(study: Study, *, workers: int = 1) -> None:
         ) from problem
 
 
-def missing_cells(study: Study) -> list[Trial]:
-    """All cells that have no scores yet, in the order in which they are worked on.
+def missing_trials(study: Study) -> list[Trial]:
+    """All trials without scores, in the order in which they are worked on.
 
-    Those that ended with an error are tried again, and damaged files are written anew.
+    They include trials that failed and trials with a damaged file.
     """
     order = {seed: place for place, seed in enumerate(study.seeds)}
-    cells = sorted(study.cells(), key=lambda cell: order[cell.seed])
-    return [cell for cell in cells if not _scored(study, cell)]
+    trials = sorted(study.trials, key=lambda trial: order[trial.seed])
+    return [trial for trial in trials if not _scored(trial)]
 
 
-def _scored(study: Study, cell: Trial) -> bool:
+def _scored(trial: Trial) -> bool:
     with suppress(RunError):
-        return isinstance(read_cell(study, cell), CellFile)
+        return isinstance(read_trial(trial), TrialFile)
     return False
 
 
@@ -190,22 +265,22 @@ def run_study(
     address: str | None = None,
     progress: Progress = silent,
 ) -> list[str]:
-    """Train and score what is missing.
+    """Train and score all missing trials.
 
     Args:
-        study: What to do.
-        workers: How many cells are worked on at the same time; a worker takes all of one seed at
-            one horizon, one after the other.
+        study: The study.
+        workers: Number of trials that are worked on at the same time; a worker takes all trials of
+            one seed at one horizon, one after the other.
         executor: Name of the executor, as in `cefito.executors.EXECUTORS`; by default one worker
-            works in this process, and several in processes of their own.
-        address: Of a Ray cluster that runs, for the executor ray.
+            works in this process, and several in their own processes.
+        address: Address of a running Ray cluster, for the executor ray.
         progress: Shows progress.
 
     Returns:
-        What went wrong, a line a cell, each saying what to do; empty where all went well.
+        One line with the error and its remedy for each trial without scores.
 
     Raises:
-        ConfigError: As `check_study`, or no such executor.
+        ConfigError: As `check_study`, or an unknown executor.
         DataError: As `check_study`.
         RunError: As `check_study`.
     """
@@ -216,54 +291,135 @@ def run_study(
 
 
 def _run(study: Study, mapping: Executor, progress: Progress) -> list[str]:
-    """Train and score what is missing, in a folder that is ours."""
-    cells = missing_cells(study)
-    groups = [(cell.horizon, cell.seed) for cell in cells]
+    trials = missing_trials(study)
+    groups = [(trial.horizon, trial.seed) for trial in trials]
+    outcomes: Sequence[Outcome[None]] = []
     if mapping.in_process:
-        outcomes = mapping.map(TrialScorer(study, progress), cells, groups=groups)
-    elif cells:
-        with progress("comparing", total=len(cells)) as advance:
-            outcomes = mapping.map(TrialScorer(study), cells, groups=groups, advance=advance)
-    else:
-        outcomes = []
-    return _problems(study, _unwritten(study, cells, outcomes))
-
-
-def _unwritten(
-    study: Study, cells: Sequence[Trial], outcomes: Sequence[Outcome[None]]
-) -> dict[str, str]:
-    """What is wrong with cells that could not write their files, by their places.
-
-    Those whose process was killed get their file here.
-    """
-    unwritten = {}
-    for cell, outcome in zip(cells, outcomes, strict=True):
+        outcomes = mapping.map(TrialScorer(study, progress), trials, groups=groups)
+    elif trials:
+        with progress("comparing", total=len(trials)) as advance:
+            outcomes = mapping.map(TrialScorer(study), trials, groups=groups, advance=advance)
+    unwritten = {}  # errors of trials that could not write their files
+    for trial, outcome in zip(trials, outcomes, strict=True):
         if isinstance(outcome, Failed):
-            unwritten[cell.place] = f"{outcome.error.rstrip('.')}. Repeat the command."
-        elif isinstance(outcome, Killed) and not _scored(study, cell):
-            write_failure(
-                study,
-                cell,
+            unwritten[trial.label] = f"{outcome.error.rstrip('.')}. Repeat the command."
+        elif isinstance(outcome, Killed) and not _scored(trial):
+            trial.write_failure(
                 f"its process was killed (signal {outcome.signal}), perhaps for want of memory. "
-                "Repeat the command, with fewer workers.",
+                "Repeat the command, with fewer workers."
             )
-    return unwritten
-
-
-def _problems(study: Study, unwritten: Mapping[str, str]) -> list[str]:
-    """What is wrong with each cell that has no scores."""
     problems = []
-    for cell in study.cells():
+    for trial in study.trials:
         try:
-            record = read_cell(study, cell)
-            if isinstance(record, CellFile):
-                continue
-            reason = (
-                record.error
-                if isinstance(record, FailureFile)
-                else "was not scored. Repeat the command."
-            )
+            record = read_trial(trial)
         except RunError as problem:
             reason = str(problem)
-        problems.append(f"{cell.place}: {unwritten.get(cell.place, reason)}")
+        else:
+            if isinstance(record, TrialFile):
+                continue
+            reason = record.error if record else "was not scored. Repeat the command."
+        problems.append(f"{trial.label}: {unwritten.get(trial.label, reason)}")
     return problems
+
+
+@dataclass(frozen=True)
+class TrialScorer:
+    """Scores trials and writes their files; in another process it shows no progress.
+
+    Attributes:
+        study: The study.
+        progress: Shows progress.
+    """
+
+    study: Study
+    progress: Progress = silent
+
+    def __reduce__(self) -> tuple[Callable[..., TrialScorer], tuple[Study]]:
+        return TrialScorer, (self.study,)
+
+    def __call__(self, trial: Trial) -> None:
+        """Train the trial's run, score it and write its file.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        try:
+            scores = self._scores(trial)
+        except CefitoError as problem:
+            trial.write_failure(_line(problem))
+        except Exception as problem:  # a failing planner must not stop the others
+            logger.error("%s failed", trial.label)
+            error = (
+                f"{type(problem).__name__}: {_line(problem)}. This is a defect of the planner; the "
+                f"others are not affected. Its traceback is in {trial.path}. Repeat the command "
+                "once it is fixed."
+            )
+            trial.write_failure(error, traceback.format_exc())
+        else:
+            trial.write(scores)
+
+    def _scores(self, trial: Trial) -> TrialFile:
+        study, row = self.study, trial.row
+
+        def progress(
+            description: str, *, total: int | None = None
+        ) -> AbstractContextManager[Advance]:
+            return self.progress(f"{trial.label}: {description}", total=total)
+
+        run = self._trained(trial, progress)
+        planner = row.apply(run.planner)
+        windows, whole = study.scored_windows(row, trial.horizon)
+        evaluation, plans = evaluate_planner(
+            planner,
+            windows,
+            oracle_task=row.true_task,
+            oracle_ends=row.true_ends,
+            oracle_between=row.true_between,
+            sampled_from=whole,
+            progress=progress,
+        )
+        description = planner.describe()
+        return TrialFile(
+            **dict(evaluation),
+            key=trial.key,
+            row=row.name,
+            seed=trial.seed,
+            method=row.method,
+            selection=study.selection,
+            parameters=description.parameters,
+            training=run.info.training,
+            success="".join("01"[right] for right in successes(plans, windows).astype(int)),
+            videos=windows.video.tolist(),
+            starts=windows.start.tolist(),
+            weights=description.weights,
+            tasks_searched=description.tasks,
+            evidence=description.evidence,
+        )
+
+    def _trained(self, trial: Trial, progress: Progress) -> Run:
+        """The run of a trial, trained if there is none."""
+        study, folder = self.study, trial.run_folder
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return train_run(
+                study.dataset,
+                folder,
+                config=trial.config,
+                horizon=trial.horizon,
+                seed=trial.seed,
+                selection=study.selection,
+                device=pick_device(study.device),
+                progress=progress,
+                trainings=folder.parents[1] / "trainings",
+                reuse=True,
+            )
+        except RunError as problem:
+            if str(folder) not in str(problem):
+                raise
+            raise RunError(
+                f"{problem} Here: remove {folder} and repeat the command, which makes it again."
+            ) from problem
+
+
+def _line(problem: Exception) -> str:
+    return " ".join(str(problem).split())

@@ -1,26 +1,41 @@
-"""Tables of a study's results: scores with published rows below a rule, and differences."""
+"""Tables of a study's results: scores, differences, whether the energy adds anything, and CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cefito.evaluation.calibration import calibration_heads
 from cefito.evaluation.metrics import metric_heads
-from cefito.evaluation.records import ScoredCell
-from cefito.evaluation.replies import replies_title
-from cefito.evaluation.statistics import Interval, bootstrap_width, paired_difference, seed_interval
-from cefito.evaluation.table import NONE, Entry, Table, signed
-from cefito.study.energy_table import energy_table
-from cefito.study.published_lines import published_lines
+from cefito.evaluation.records import CALIBRATION_HEADS, Replies
+from cefito.evaluation.statistics import (
+    Difference,
+    Interval,
+    bootstrap_width,
+    paired_difference,
+    seed_interval,
+)
+from cefito.planners.base import Evidence
+from cefito.study.published import published_lines
+from cefito.study.rendering import NONE, Entry, Table, signed
 from cefito.study.results import Results
+from cefito.study.trials import ScoredTrial
 from cefito.study.variants import PlannerVariant
 
-__all__ = ["Entry", "Table", "difference_table", "metric_interval", "result_tables", "score_table"]
+__all__ = [
+    "difference_table",
+    "energy_table",
+    "metric_interval",
+    "replies_title",
+    "result_tables",
+    "score_table",
+    "to_csv",
+]
 
 _UNITS = (
     "Per cent; ± half the 90 % interval of the mean by Student's t over seeds. SR bootstrap width: "
@@ -30,25 +45,33 @@ _CALIBRATION = (
     "ECE: expected calibration error of the best plan's probability, lower is better. SR at 50 %: "
     "success rate among the half of the windows whose best plans are most probable."
 )
-_LOW = ("expected_calibration_error",)  # of which less is better
+_ENERGY = (
+    "Coefficient: weight of the energy, beside all other terms, in a conditional logistic "
+    "regression of the true sequence among the likeliest of a validation window; 90 % interval "
+    "with whole videos as units. Gain: log-likelihood a window on videos that no weight was "
+    "fitted on, ± its standard error. All are means over seeds, which share the windows. Kept: for "
+    "how many seeds the gain exceeds its error, and success or accuracy rises while neither falls. "
+    "Rows of one training share a line."
+)
+_LOW = ("expected_calibration_error",)  # lower is better
+_COSTS = ("seconds_per_query", "token_forwards_per_query")
 
 
 def result_tables(
     results: Results, *, against: str | None = None, published: str = "main"
 ) -> list[Table]:
-    """All tables of a study: scores and differences for each horizon, and what the energy adds.
+    """All tables of a study: scores and differences at each horizon, and evidence of the energy.
 
     Args:
-        results: As `gather` gives them.
+        results: From `gather`.
         against: Name of the row that the others are compared with; the first by default.
-        published: The published table whose rows are shown, as in `published_rows`; empty for none.
+        published: The published table to show, as in `published_rows`; empty for none.
     """
     tables = []
     for horizon in results.horizons:
         tables.append(score_table(results, horizon, published=published))
         differences = difference_table(results, horizon, against=against)
-        if differences.lines:
-            tables.append(differences)
+        tables += [differences] if differences.lines else []
     energy = energy_table(results)
     return [*tables, energy] if energy.lines else tables
 
@@ -56,18 +79,13 @@ def result_tables(
 def score_table(results: Results, horizon: int, *, published: str = "main") -> Table:
     """Scores of all rows at one horizon: mean over seeds and half the 90 % interval.
 
-    The best and second best of each column are ranked, but not among rows that were given the true
-    task or the true ends or were scored on a sample of the windows.
-
-    Args:
-        results: As `gather` gives them.
-        horizon: T.
-        published: As in `result_tables`.
+    The best and second best of each column are ranked, except rows that were given the true task or
+    the true ends or were scored on a sample of the windows. Arguments as in `result_tables`.
     """
     metrics = metric_heads() | {
         name: head
-        for name, head in calibration_heads().items()
-        if any(cell.percent(name) is not None for cell in results.scored(horizon))
+        for name, head in CALIBRATION_HEADS.items()
+        if any(trial.percent(name) is not None for trial in results.scored(horizon))
     }
     heads = (
         "planner",
@@ -78,43 +96,38 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
         "parameters",
         "seeds",
     )
-    full = len(results.windows_of(horizon).video)
-    notes, lines, ranked = [_UNITS], [], []
-    if set(metrics) & set(calibration_heads()):
-        notes.append(_CALIBRATION)
+    notes = [_UNITS, *[_CALIBRATION] * any(name in CALIBRATION_HEADS for name in metrics)]
     if results.settings:
         changed = ", ".join(f"{key} = {value}" for key, value in results.settings.items())
         notes.append(f"Changed settings: {changed}.")
+    full = len(results.windows_of(horizon).video)
+    intervals, means, lines = [], [], []  # of each row with scores
     for row in results.rows:
         notes += [
-            f"{row.name}, seed {cell.seed}: {cell.error}"
-            for cell in results.failed(horizon, row.name)
+            f"{row.name}, seed {trial.seed}: {trial.error}"
+            for trial in results.failed(horizon, row.name)
         ]
-        cells = results.scored(horizon, row.name)
-        if cells:
-            lines.append(_score_line(row, cells, metrics, sampled=cells[0].windows < full))
-            ranked.append(not row.oracle and cells[0].windows == full)
-    means = [
-        [None if interval is None else interval.mean for interval in line.intervals]
-        for line in lines
-    ]
+        if trials := results.scored(horizon, row.name):
+            sampled = trials[0].windows < full
+            found = [metric_interval(trials, name) for name in metrics]
+            ranked = not (row.oracle or sampled)
+            means.append([one.mean if one is not None and ranked else None for one in found])
+            intervals.append(found)
+            lines.append((_row_title(row, trials, sampled=sampled), _costs(trials)))
     ranks = [
-        _ranks(
-            [line[column] if counts else None for line, counts in zip(means, ranked, strict=True)],
-            lowest=name in _LOW,
-        )
+        _ranks([line[column] for line in means], lowest=name in _LOW)
         for column, name in enumerate(metrics)
     ]
     entries = [
         (
-            Entry(line.title),
+            Entry(text=title),
             *(
-                Entry(_shown(interval), ranks[column][number])
-                for column, interval in enumerate(line.intervals)
+                Entry(text=_shown(interval), rank=ranks[column][number])
+                for column, interval in enumerate(intervals[number])
             ),
-            *map(Entry, line.rest),
+            *(Entry(text=text) for text in rest),
         )
-        for number, line in enumerate(lines)
+        for number, (title, rest) in enumerate(lines)
     ]
     below, more = published_lines(
         results.dataset.name, horizon, published, metrics, columns=len(heads)
@@ -128,72 +141,47 @@ def score_table(results: Results, horizon: int, *, published: str = "main") -> T
     )
 
 
-def difference_table(results: Results, horizon: int, *, against: str | None = None) -> Table:
-    """Success rate of every row less that of one row, over the seeds and windows of both.
-
-    The interval is that of a paired bootstrap that resamples videos, since windows of one video
-    overlap.
-
-    Args:
-        results: As `gather` gives them.
-        horizon: T.
-        against: As in `result_tables`.
-    """
-    base = against or results.rows[0].name
-    base_title = next((row.title for row in results.rows if row.name == base), base)
-    base_cells = results.scored(horizon, base)
-    lines = []
-    for row in results.rows:
-        cells = results.scored(horizon, row.name)
-        if row.name != base and cells and base_cells:
-            pair = _paired(cells, base_cells, results.windows_of(horizon).video)
-            if len(pair.video):
-                lines.append((Entry(row.title), *map(Entry, _difference(pair))))
-    return Table(
-        title=f"{_title(results, horizon)}: success rate less that of {base_title}",
-        heads=("planner", "difference", "90 % interval, videos resampled", "over seeds", "windows"),
-        lines=tuple(lines),
-    )
+def _row_title(row: PlannerVariant, trials: Sequence[ScoredTrial], *, sampled: bool) -> str:
+    windows = f" ({trials[0].windows} windows)" if sampled else ""
+    return row.title + replies_title([trial.replies for trial in trials]) + windows
 
 
-def metric_interval(cells: Sequence[ScoredCell], metric: str) -> Interval | None:
-    """Mean and interval of a metric over seeds; None where a cell has no such score."""
-    values = [value for cell in cells if (value := cell.percent(metric)) is not None]
-    return seed_interval(values) if len(values) == len(cells) else None
+def replies_title(replies: Sequence[Replies | None]) -> str:
+    """Summary of a language model's replies to a row's trials; empty if none was asked."""
+    known = [entry for entry in replies if entry is not None]
+    if not known:
+        return ""
+    queries = sum(entry.queries for entry in known)
+    repaired = 100 * sum(entry.repaired for entry in known) / queries
+    replaced = 100 * sum(entry.replaced + entry.unasked for entry in known) / queries
+    models = "/".join(dict.fromkeys(entry.model for entry in known))
+    days = [day for entry in known for day in (entry.first, entry.last) if day]
+    ends = {"first": min(days, default=""), "last": max(days, default="")}
+    span = known[0].model_copy(update=ends).days
+    return f" ({models}, {span}, {repaired:.1f} % repaired, {replaced:.1f} % replaced)"
 
 
-@dataclass(frozen=True)
-class _ScoreLine:
-    """A line of a score table: its title, an interval for each metric, and other columns."""
-
-    title: str
-    intervals: list[Interval | None]
-    rest: list[str]
-
-
-def _score_line(
-    row: PlannerVariant, cells: Sequence[ScoredCell], metrics: Mapping[str, str], *, sampled: bool
-) -> _ScoreLine:
-    width = NONE
-    if len(cells) > 1:
-        width = f"{bootstrap_width([cell.success_rate for cell in cells]):.2f}"
-    return _ScoreLine(
-        title=row.title
-        + replies_title([cell.replies for cell in cells])
-        + (f" ({cells[0].windows} windows)" if sampled else ""),
-        intervals=[metric_interval(cells, name) for name in metrics],
-        rest=[
-            width,
-            f"{np.mean([cell.seconds_per_query for cell in cells]):.3g}",
-            f"{np.mean([cell.token_forwards_per_query for cell in cells]):,.0f}",
-            _millions(cells[0].parameters),
-            str(len(cells)),
-        ],
-    )
+def _costs(trials: Sequence[ScoredTrial]) -> list[str]:
+    """The columns that are not metrics."""
+    rates = [trial.success_rate for trial in trials]
+    parameters = sum(trials[0].parameters.values())
+    return [
+        f"{bootstrap_width(rates):.2f}" if len(rates) > 1 else NONE,
+        f"{np.mean([trial.seconds_per_query for trial in trials]):.3g}",
+        f"{np.mean([trial.token_forwards_per_query for trial in trials]):,.0f}",
+        f"{parameters / 1e6:.2f} M" if parameters else NONE,
+        str(len(trials)),
+    ]
 
 
-def _ranks(values: Sequence[float | None], *, lowest: bool = False) -> list[int]:
-    """1 for the highest (or lowest) and 2 for the second, where there are two or more.
+def metric_interval(trials: Sequence[ScoredTrial], metric: str) -> Interval | None:
+    """Mean and interval of a metric over seeds; None if a trial has no such score."""
+    values = [value for trial in trials if (value := trial.percent(metric)) is not None]
+    return seed_interval(values) if len(values) == len(trials) else None
+
+
+def _ranks(values: Sequence[float | None], *, lowest: bool) -> list[int]:
+    """1 for the highest (or lowest) and 2 for the second of two values or more.
 
     Values that are printed alike share a rank.
     """
@@ -205,58 +193,9 @@ def _ranks(values: Sequence[float | None], *, lowest: bool = False) -> list[int]
     return [1 + best.index(value) if value in best else 0 for value in printed]
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Success of two rows on the windows that both were scored on.
-
-    Attributes:
-        first: Of the one row [S, N].
-        second: Of the other row [S', N].
-        video: Video of each window [N].
-        same_seeds: Whether the seeds are the same, in the same order.
-    """
-
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    video: NDArray[np.int64]
-    same_seeds: bool
-
-
-def _paired(
-    first: Sequence[ScoredCell], second: Sequence[ScoredCell], video: Sequence[int]
-) -> _Pair:
-    """Two rows over the seeds that both have; where there are none, over all that each has."""
-    common = {cell.seed for cell in first} & {cell.seed for cell in second}
-    success, places = [], []
-    for row in (first, second):
-        cells = [cell for cell in row if cell.seed in common] or list(row)
-        scored = cells[0].scored
-        places.append(list(range(len(video))) if scored is None else scored)
-        success.append(np.array([[int(digit) for digit in cell.success] for cell in cells]))
-    both, left, right = np.intersect1d(places[0], places[1], return_indices=True)
-    return _Pair(
-        first=success[0][:, left],
-        second=success[1][:, right],
-        video=np.array(video)[both],
-        same_seeds=bool(common),
-    )
-
-
-def _difference(pair: _Pair) -> tuple[str, str, str, str]:
-    difference = paired_difference(pair.first, pair.second, pair.video)
-    over_seeds = difference.seeds if pair.same_seeds else None
-    half_width = None if over_seeds is None else over_seeds.half_width
-    return (
-        signed(difference.mean),
-        f"{signed(difference.low)} to {signed(difference.high)}",
-        NONE if half_width is None else f"±{half_width:.2f}",
-        f"{len(pair.video):,}",
-    )
-
-
 def _title(results: Results, horizon: int) -> str:
     count = len(results.windows_of(horizon).video)
-    whole = max((cell.sampled_from for cell in results.scored(horizon)), default=count)
+    whole = max((trial.sampled_from for trial in results.scored(horizon)), default=count)
     windows = (
         f"{count:,} test windows" if whole == count else f"{count:,} of {whole:,} test windows"
     )
@@ -272,6 +211,132 @@ def _shown(interval: Interval | None) -> str:
     return f"{interval.mean:.2f}{half}"
 
 
-def _millions(parameters: Mapping[str, int]) -> str:
-    total = sum(parameters.values())
-    return NONE if not total else f"{total / 1e6:.2f} M"
+def difference_table(results: Results, horizon: int, *, against: str | None = None) -> Table:
+    """Success rate of every row less that of one row, over the seeds and windows of both.
+
+    Its interval is from a paired bootstrap that resamples videos, since windows of one video
+    overlap. Arguments as in `result_tables`.
+    """
+    base = against or results.rows[0].name
+    base_title = next((row.title for row in results.rows if row.name == base), base)
+    base_trials = results.scored(horizon, base)
+    video = np.array(results.windows_of(horizon).video)
+    lines = []
+    for row in results.rows:
+        trials = results.scored(horizon, row.name)
+        if row.name == base or not trials or not base_trials:
+            continue
+        found = _paired(trials, base_trials, video)
+        if found is not None:
+            difference, windows = found
+            half_width = None if difference.seeds is None else difference.seeds.half_width
+            texts = (
+                row.title,
+                signed(difference.mean),
+                f"{signed(difference.low)} to {signed(difference.high)}",
+                NONE if half_width is None else f"±{half_width:.2f}",
+                f"{windows:,}",
+            )
+            lines.append(tuple(Entry(text=text) for text in texts))
+    return Table(
+        title=f"{_title(results, horizon)}: success rate less that of {base_title}",
+        heads=("planner", "difference", "90 % interval, videos resampled", "over seeds", "windows"),
+        lines=tuple(lines),
+    )
+
+
+def _paired(
+    first: Sequence[ScoredTrial], second: Sequence[ScoredTrial], video: np.ndarray[Any, Any]
+) -> tuple[Difference, int] | None:
+    """Difference of two rows on common windows, over common seeds, and the number of windows.
+
+    Without a common seed it is over all seeds of each, and has no interval over seeds. None without
+    a common window.
+    """
+    common = {trial.seed for trial in first} & {trial.seed for trial in second}
+    success, places = [], []
+    for row in (first, second):
+        trials = [trial for trial in row if trial.seed in common] or list(row)
+        scored = trials[0].scored
+        places.append(np.arange(len(video)) if scored is None else np.array(scored))
+        success.append(np.array([[int(digit) for digit in trial.success] for trial in trials]))
+    both, left, right = np.intersect1d(places[0], places[1], return_indices=True)
+    if not len(both):
+        return None
+    ours, theirs = success[0][:, left], success[1][:, right]  # [S, N] and [S', N]
+    if common:
+        return paired_difference(ours, theirs, video[both]), len(both)
+    return replace(paired_difference(ours, theirs, video[both]), seeds=None), len(both)
+
+
+def energy_table(results: Results) -> Table:
+    """Evidence of the energy, a line for each training and horizon; perhaps none.
+
+    Evidence is from validation windows. Arguments as in `result_tables`.
+    """
+    first: dict[str, PlannerVariant] = {}  # row of each training; evidence ignores planning
+    for row in results.rows:
+        first.setdefault(repr((row.method, sorted(row.settings.items()))), row)
+    lines = []
+    for row in first.values():
+        for horizon in results.horizons:
+            trials = results.scored(horizon, row.name)
+            if found := [trial.evidence for trial in trials if trial.evidence is not None]:
+                texts = (row.title, str(horizon), *_evidence(found))
+                lines.append(tuple(Entry(text=text) for text in texts))
+    return Table(
+        title=f"{results.dataset.name}: does the energy add?",
+        heads=("planner", "T", "coefficient", "90 % interval", "gain", "kept"),
+        lines=tuple(lines),
+        notes=(_ENERGY,),
+    )
+
+
+def _evidence(found: Sequence[Evidence]) -> tuple[str, str, str, str]:
+    def mean(name: str) -> float | None:
+        values = [getattr(one, name) for one in found]
+        return None if None in values else float(np.mean(values))
+
+    low, high, error = mean("low"), mean("high"), mean("error")
+    return (
+        signed(float(np.mean([one.coefficient for one in found]))),
+        NONE if low is None or high is None else f"{signed(low)} to {signed(high)}",
+        f"{np.mean([one.gain for one in found]):+.4f}"
+        + ("" if error is None else f" ± {error:.4f}"),
+        f"in {sum(one.kept for one in found)} of {len(found)}",
+    )
+
+
+def to_csv(results: Results) -> str:
+    """All scores as CSV to the last digit, a line for each row and horizon.
+
+    Columns are means and half-widths, costs, and the accuracy of each step.
+    """
+    longest = max(results.horizons)
+    scores = [*metric_heads(), *CALIBRATION_HEADS]
+    heads = ["row", "planner", "dataset", "selection", "horizon", "seeds", "windows"]
+    heads += ["sampled_from", "exact"]
+    heads += [f"{name}{part}" for name in scores for part in ("", "_half_width_90")]
+    heads += ["success_rate_bootstrap_width", *_COSTS, "parameters"]
+    heads += [f"accuracy_step_{step + 1}" for step in range(longest)]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(heads)
+    for horizon in results.horizons:
+        for row in results.rows:
+            trials = results.scored(horizon, row.name)
+            if not trials:
+                continue
+            line: list[Any] = [row.name, row.title, results.dataset.name, results.selection]
+            line += [horizon, len(trials), trials[0].windows, trials[0].sampled_from]
+            line.append(all(trial.exact for trial in trials))
+            for name in scores:
+                interval = metric_interval(trials, name)
+                line += [None, None] if interval is None else [interval.mean, interval.half_width]
+            rates = [trial.success_rate for trial in trials]
+            line.append(bootstrap_width(rates) if len(rates) > 1 else None)
+            line += [np.mean([getattr(trial, cost) for trial in trials]) for cost in _COSTS]
+            line.append(sum(trials[0].parameters.values()))
+            line += np.mean([trial.position_accuracy for trial in trials], axis=0).tolist()
+            writer.writerow([*line, *[""] * (longest - horizon)])
+    return stream.getvalue()

@@ -12,7 +12,8 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import cut_windows
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation import evaluate_planner
-from cefito.evaluation.replies import Replies, replies_title
+from cefito.evaluation.records import Replies
+from cefito.study.tables import replies_title
 from cefito.planners.language_model.planner import LlmEndsPlanner, LlmRankedPlanner
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
