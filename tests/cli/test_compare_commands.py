@@ -134,7 +134,7 @@ def test_compare_json_and_against(world, tmp_path, capsys):
         (["--planners", "nearest:0"], "seeds of nearest 0: expected at least 1"),
         (
             ["--planners", "viterbi-true-task"],
-            "'viterbi-true-task': ViterbiPlanNet makes no use of the task; of the methods only cef",
+            "true task makes no use of the task; of the methods only cefito",
         ),
         (["--horizons", "3,x"], "--horizons 3,x: expected numbers of actions, as in 3,4"),
         (["--horizons", "0"], "--horizons 0: expected"),

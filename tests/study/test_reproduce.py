@@ -84,7 +84,7 @@ def test_settings_of_every_experiment_load(name, preset, tiny_dataset, tmp_path)
         for trial in named(ours, dataset).trials:
             assert trial.config.preset == preset
             for key, expected in trial.row.settings.items():
-                value = trial.config
+                value = trial.config.settings
                 for part in key.split("."):
                     value = getattr(value, part)
                 assert value == expected

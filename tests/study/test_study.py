@@ -181,8 +181,7 @@ def test_a_method_that_makes_no_use_of_the_task(monkeypatch):
     monkeypatch.setattr(NearestPlanner, "abilities", abilities)
     with pytest.raises(
         ConfigError,
-        match=r"'nearest-true-task': nearest window makes no use of the task; of the methods only "
-        r"cefito, chain, .* do",
+        match=r"'nearest-true-task': .* makes no use of the task; .* only cefito, .* do",
     ):
         find_rows(["nearest-true-task"])
     row = ROWS["nearest"].model_copy(update={"true_task": True})
@@ -607,7 +606,7 @@ def test_another_executor(world, tmp_path, monkeypatch):
 
 
 def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
-    """The data set is opened once, and the preset is parsed once for a horizon and settings."""
+    """The data set is opened once; each method's preset is parsed once for a horizon."""
     opened, parsed, load = [], [], study.load_config
     monkeypatch.setattr("cefito.data.prepared.open_dataset", opened.append)
     monkeypatch.setattr(study, "open_dataset", opened.append)
@@ -619,7 +618,7 @@ def test_work_is_not_done_twice(world, tmp_path, monkeypatch):
     ours = made(world, tmp_path / "out", ("nearest", "frequent"), horizons=(2, 3), seeds=(0, 1))
     assert run_study(ours) == []
     assert isinstance(gather(ours).trials[0].success, str)
-    assert parsed == [2, 3]
+    assert parsed == [2, 2, 3, 3]
     assert opened == []
 
 
