@@ -1,4 +1,4 @@
-"""The table of bad rows: what each is told, while those beside it are planned."""
+"""The reason given for each kind of bad row, while the other rows are planned."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cefito.batch.batch import plan_batch
-from cefito.batch.query_rows import Asked
+from cefito.batch.query_rows import QuerySettings
 from cefito.errors import CefitoError
 from cefito.planners.simple.nearest import NearestPlanner
 
@@ -18,13 +18,13 @@ SHORT = [0.5] * 15
 HERE = {"features": "v3.npy", "start": 1, "end": 12}
 TABLE = {
     "no JSON": ('{"id": "x"', "not valid JSON (Expecting ',' delimiter"),
-    "a list": ([1], "is no query (Input should be"),
-    "a number": (7, "is no query (Input should be"),
-    "nothing": ({}, "is no query (found nothing). Expected features, start and end, or initial"),
-    "null": ("null", "is no query (Input should be"),
-    "half": ({"id": "half", "initial": SHORT}, "is no query (found initial)."),
-    "both": ({**GOOD, **HERE}, "is no query (found end, features, goal, initial, start)."),
-    "an unknown key": ({**GOOD, "video": "v"}, "is no query (video: Extra inputs"),
+    "a list": ([1], "is not a query (Input should be"),
+    "a number": (7, "is not a query (Input should be"),
+    "nothing": ({}, "is not a query (found nothing). Each line needs features, start"),
+    "null": ("null", "is not a query (Input should be"),
+    "half": ({"id": "half", "initial": SHORT}, "is not a query (found initial)."),
+    "both": ({**GOOD, **HERE}, "is not a query (found end, features, goal, initial, start)."),
+    "an unknown key": ({**GOOD, "video": "v"}, "is not a query (video: Extra inputs"),
     "another width": ({**GOOD, "goal": SHORT[:3]}, "'initial' has 15 numbers and 'goal' 3;"),
     "one second": (
         {"initial": SHORT[:5], "goal": SHORT[:5]},
@@ -34,33 +34,39 @@ TABLE = {
         {"initial": SHORT[:4], "goal": SHORT[:4]},
         "observations have 4 features; this run was trained on 15",
     ),
-    "no numbers": ({**GOOD, "goal": []}, "'goal' is no list of numbers."),
-    "text": ({**GOOD, "goal": ["1"] * 15}, "'goal' is no list of numbers."),
-    "truth values": ({**GOOD, "goal": [True] * 15}, "'goal' is no list of numbers."),
-    "nested": ({**GOOD, "goal": [[1.0] * 15]}, "'goal' is no list of numbers."),
+    "no numbers": ({**GOOD, "goal": []}, "'goal' is not a list of numbers."),
+    "text": ({**GOOD, "goal": ["1"] * 15}, "'goal' is not a list of numbers."),
+    "truth values": ({**GOOD, "goal": [True] * 15}, "'goal' is not a list of numbers."),
+    "nested": ({**GOOD, "goal": [[1.0] * 15]}, "'goal' is not a list of numbers."),
     "NaN": ({**GOOD, "goal": [float("nan"), *SHORT[1:]]}, "'goal' holds nan (number 0, counted"),
     "infinity": ({**GOOD, "goal": [*SHORT[1:], float("inf")]}, "'goal' holds inf (number 14,"),
     "beyond float32": ({**GOOD, "initial": [1e39, *SHORT[1:]]}, "holds inf. Extract its features"),
     "huge": ({**GOOD, "initial": [1e30, *SHORT[1:]]}, "which is too large to compute with"),
-    "no file": ({**HERE, "features": "gone.npy"}, "gone.npy: cannot be read"),
+    "no file": ({**HERE, "features": "gone.npy"}, "gone.npy: no such file"),
     "NUL": ({**HERE, "features": "a\0b.npy"}, "cannot be read"),
-    "no features": ({**HERE, "features": "steps.csv"}, "neither a NumPy array nor an archive"),
-    "a folder": ({**HERE, "features": "."}, "is no file, but a folder"),
-    "behind the end": ({**HERE, "end": 99}, "second 99 lies behind"),
-    "backwards": ({**HERE, "end": 0.5}, "must lie behind the start"),
-    "before the start": ({**HERE, "start": -3}, "second -3 does not lie in"),
-    "no time": ({**HERE, "end": "soon"}, "is no query (end: "),
-    "time NaN": ({**HERE, "end": float("nan")}, "is no query (end: "),
-    "one of two files": ({"initial": "v3.npy", "goal": SHORT}, "is no query (found goal, initial)"),
+    "no features": ({**HERE, "features": "steps.csv"}, "steps.csv: truncated, damaged or not an array"),
+    "a folder": ({**HERE, "features": "."}, "it is a folder, not a file"),
+    "behind the end": ({**HERE, "end": 99}, "second 99 is outside of"),
+    "backwards": ({**HERE, "end": 0.5}, "must be after the start"),
+    "before the start": ({**HERE, "start": -3}, "second -3 is outside of"),
+    "no time": ({**HERE, "end": "soon"}, "is not a query (end: "),
+    "time NaN": ({**HERE, "end": float("nan")}, "is not a query (end: "),
+    "one of two files": (
+        {"initial": "v3.npy", "goal": SHORT},
+        "is not a query (found goal, initial)",
+    ),
     "rows of features": ({"initial": "v3.npy", "goal": "v3.npy"}, "v3.npy: has shape [17, 5]"),
     "no such task": ({**GOOD, "task": "tee"}, "unknown task 'tee'; near it: 'tea'"),
     "no such id": ({**GOOD, "task": 7}, "unknown task 7"),
-    "task 1.5": ({**GOOD, "task": 1.5}, "is no query (task"),
+    "task 1.5": ({**GOOD, "task": 1.5}, "is not a query (task"),
     "constraints": ({**GOOD, "constraints": {"no_repeats": True}}, "cannot obey constraints"),
     "no constraints": ({**GOOD, "constraints": "{"}, "constraints: not valid JSON"),
-    "unknown constraint": ({**GOOD, "constraints": {"never": [1]}}, "is no query (constraints.n"),
+    "unknown constraint": (
+        {**GOOD, "constraints": {"never": [1]}},
+        "is not a query (constraints.n",
+    ),
     "no such action": ({**GOOD, "constraints": {"forbidden": ["sing"]}}, "unknown action 'sing'"),
-    "id": ({**GOOD, "id": ["a"]}, "is no query (id: "),
+    "id": ({**GOOD, "id": ["a"]}, "is not a query (id: "),
 }
 
 
@@ -88,12 +94,12 @@ def assert_close(found, expected):
         assert found == expected
 
 
-def test_bad_rows_are_told_and_hold_up_no_other(beside, nearest, tmp_path):
+def test_bad_rows_are_reported_and_do_not_affect_others(beside, nearest, tmp_path):
     mixed, good = beside
     done = plan_batch(nearest, mixed, tmp_path / "plans.jsonl")
     assert done.problems == ()
     bad = read(done.bad)
-    assert done.sums.bad == len(bad) == len(TABLE)
+    assert done.counts.bad == len(bad) == len(TABLE)
     told = [row["reason"] for row in bad]
     missed = {
         name: reason
@@ -116,7 +122,7 @@ def test_bad_rows_are_told_and_hold_up_no_other(beside, nearest, tmp_path):
 
 
 def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path):
-    """Queries that ask for the same are planned together, the others for themselves."""
+    """Queries with equal constraints are planned together."""
     width, taxonomy = trained.planner.observation_dim, trained.taxonomy
     rows = observed(12, width)
     action = taxonomy.actions[taxonomy.tasks[0].actions[0]].name
@@ -129,8 +135,8 @@ def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path):
             row["constraints"] = '{"no_repeats": true}'
     rows[3]["constraints"] = {"pinned": [[1, action], [1, 1]]}
     rows[8]["task"] = "999"
-    asked = Asked(top_k=4, min_probability=0.5)
-    done = plan_batch(trained, listed(rows), tmp_path / "plans.jsonl", asked=asked)
+    settings = QuerySettings(top_k=4, min_probability=0.5)
+    done = plan_batch(trained, listed(rows), tmp_path / "plans.jsonl", settings=settings)
     reasons = {row["line"]: row["reason"] for row in read(done.bad)}
     assert set(reasons) == {4, 9}
     assert "pinned" in reasons[4] or "step 1" in reasons[4]
@@ -150,7 +156,7 @@ def test_constraints_and_tasks_of_a_row(trained, listed, tmp_path):
 
 
 def test_a_planner_that_fails_at_a_query(nearest, listed, tmp_path, monkeypatch):
-    """Whatever it is, the query is told, and the others have their plans."""
+    """The query is reported, and the others have their plans."""
     plan = NearestPlanner.plan
     rows = observed(70)
 
@@ -177,7 +183,9 @@ def test_ids_as_they_are_given(nearest, listed, tmp_path):
     rows = [dict(row) for row in observed(4)]
     rows[0]["id"], rows[1]["id"], rows[2]["id"] = 7, "é→", "7"
     del rows[3]["id"]
-    done = plan_batch(nearest, listed(rows), tmp_path / "plans.jsonl", asked=Asked(top_k=1))
+    done = plan_batch(
+        nearest, listed(rows), tmp_path / "plans.jsonl", settings=QuerySettings(top_k=1)
+    )
     assert [row["query"] for row in read(done.plans)] == ["7", "é→", "7", "4"]
     assert json.loads(done.plans.read_text().splitlines()[1])["rank"] == 1
     assert np.isfinite([row["score"] for row in read(done.plans)]).all()

@@ -123,18 +123,18 @@ def test_a_list_of_queries(made, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("q.txt", "", "q.txt: expected a list of queries that ends in .jsonl, .csv or .parquet."),
-        ("q.jsonl", "\n\n", "q.jsonl: holds no query. Expected features, start and end"),
+        ("q.txt", "", "q.txt: expected a table of queries that ends in .jsonl, .csv or .parquet."),
+        ("q.jsonl", "\n\n", "q.jsonl: holds no query. Each line needs features, start and end"),
         ("q.csv", "features,start,end\n", "q.csv: holds no query"),
         ("q.jsonl", '{"features": "v3.npy"', "q.jsonl, line 1: not valid JSON"),
         ("q.jsonl", "[" * 5000, "q.jsonl, line 1: not valid JSON"),
-        ("q.jsonl", "[1]", "q.jsonl, line 1: is no query"),
-        ("q.jsonl", '{"features": "v3.npy", "start": 1}', "is no query (found features, start)"),
-        ("q.jsonl", '{"video": "v3"}', "line 1: is no query (video: Extra inputs"),
-        ("q.jsonl", '{"features": "v3.npy", "start": NaN, "end": 2}', "is no query (start: "),
-        ("q.csv", "features,start,end\nv3.npy,one,2\n", "q.csv, line 2: is no query (start: "),
-        ("q.csv", "features,start,end\nv3.npy,1\n", "q.csv, line 2: has not as many cells"),
-        ("q.csv", "features,start,end\nv3.npy,1,99\n", "q.csv, line 2: second 99 lies behind"),
+        ("q.jsonl", "[1]", "q.jsonl, line 1: is not a query"),
+        ("q.jsonl", '{"features": "v3.npy", "start": 1}', "is not a query (found features, start)"),
+        ("q.jsonl", '{"video": "v3"}', "line 1: is not a query (video: Extra inputs"),
+        ("q.jsonl", '{"features": "v3.npy", "start": NaN, "end": 2}', "is not a query (start: "),
+        ("q.csv", "features,start,end\nv3.npy,one,2\n", "q.csv, line 2: is not a query (start: "),
+        ("q.csv", "features,start,end\nv3.npy,1\n", "q.csv, line 2: has 2 cells, the header 3"),
+        ("q.csv", "features,start,end\nv3.npy,1,99\n", "q.csv, line 2: second 99 is outside of"),
         ("q.csv", "features,start,end\ngone.npy,1,9\n", "line 2: gone.npy: no such file"),
         ("q.csv", "id,initial,goal\na,v3.npy,v3.npy\n", "line 2: v3.npy: has shape [17, 5]"),
         ("q.csv", "id,features,start,end\na,v3.npy,1,9\na,v3.npy,1,8\n", "id 'a' occurs twice"),
@@ -154,7 +154,7 @@ def test_lists_that_hold_no_queries(name, text, message, made, capsys, monkeypat
 
 def test_a_list_goes_with_no_other_query(made, capsys):
     for more in (["--video", "v3"], ["--features", "v3.npy"], ["--from-step", 1]):
-        assert "--queries takes the place of --video" in call(
+        assert "--queries replaces --video" in call(
             capsys, "plan", made / "runs", "--horizon", 3, "--queries", "q.csv", *more, code=2
         )
 
@@ -188,7 +188,7 @@ def test_several_horizons(made, capsys):
         ("3.7", "--horizon 3.7: expected a positive number of actions, or several with commas"),
         ("3,", "--horizon 3,: expected"),
         ("3,-4", "--horizon 3,-4: expected"),
-        ("3,3", "--horizon 3,3: names one of them twice"),
+        ("3,3", "--horizon 3,3: names a horizon twice"),
         ("2,9", "gives no windows of horizon 9"),
         ("9" * 5000, "9999: expected a positive number"),
     ],

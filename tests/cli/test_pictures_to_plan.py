@@ -115,13 +115,13 @@ def test_two_pictures(model, tmp_path, capsys):
             )
 
     said = call("plan", silent, *pictures, code=2)
-    assert "does not say what the features it learned from were made with. Name that" in said
+    assert "does not say what its features were made with. Name the" in said
     assert said.endswith(" (--encoder)\n")
-    assert f"learned from features of the model '{model.name}'. Give its folder" in call(
+    assert f"its features are of the model '{model.name}'. Give the folder" in call(
         "plan", run, *pictures, code=2
     )
     assert (
-        "plans make sense only if that was"
+        "plans make sense only if it was"
         in (
             main(["plan", str(silent), *map(str, pictures), "--encoder", str(model)]),
             capsys.readouterr().err,

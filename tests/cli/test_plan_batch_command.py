@@ -65,7 +65,7 @@ def test_a_data_set_and_again(plan, tmp_path):
     code, out, err = plan("data")
     assert code == 2
     assert err == (
-        "error: plans.jsonl.batch.json: is of a batch with asked.top_k 2, and not 5. Remove it and "
+        "error: plans.jsonl.batch.json: is of a batch with settings.top_k 2, not 5. Remove it and "
         "plans.jsonl, or choose another name. (--out)\n"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -84,7 +84,7 @@ def test_some_and_all_that_cannot_be_planned(plan, made, tmp_path):
         "1 of 2 queries could not be planned; plans.jsonl.bad.jsonl says why\n",
     )
     (bad,) = map(json.loads, (tmp_path / "plans.jsonl.bad.jsonl").read_text().splitlines())
-    assert "second 99 lies behind" in bad["reason"]
+    assert "second 99 is outside of" in bad["reason"]
     (made / "none.csv").write_text(f"features,start,end\n{FOLDER}/v0.npy,1,99\n")
     code, _, err = plan("none.csv", out="none.jsonl")
     assert code == 1
@@ -119,9 +119,9 @@ def test_folders_and_parquet(plan, tmp_path):
         ("data", ["--no-repeats"], "cannot obey constraints"),
         ("data", ["--min-probability", "0.5"], "(--min-probability)"),
         ("data", ["--address", "x", "--executor", "serial"], "has none. Choose 'ray'"),
-        ("gone", [], "expected a list of queries"),
+        ("gone", [], "expected a table of queries"),
         ("steps.csv", [], "column 'video': no such column"),
-        ("run", [], "is no prepared data set (no dataset.json), and holds no features"),
+        ("run", [], "is not a prepared data set (no dataset.json), and holds no features"),
     ],
 )
 def test_what_cannot_be_asked(source, options, message, plan, tmp_path, monkeypatch):

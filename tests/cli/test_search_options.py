@@ -150,8 +150,8 @@ def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, cal
     for changes, message in (
         ({"task": "Repot Plan"}, "line 1: unknown task 'Repot Plan'; near it: 'Repot Plant'."),
         ({"constraints": {"forbidden": ["frobnicate"]}}, "line 1: unknown action 'frobnicate'"),
-        ({"constraints": {"nonsense": 1}}, "line 1: is no query (constraints.nonsense"),
-        ({"task": True}, "line 1: is no query (task"),
+        ({"constraints": {"nonsense": 1}}, "line 1: is not a query (constraints.nonsense"),
+        ({"task": True}, "line 1: is not a query (task"),
     ):
         path.write_text(json.dumps(lines[0] | changes))
         code, out, err = call("plan", trained, "--queries", path)
@@ -318,7 +318,7 @@ def test_a_search_that_is_not_exact_says_so(trained, call, plans):
     code, _, err = call("plan", trained, "--video", VIDEO, "--search", "guided", "--proposals", 5)
     assert code == 0
     assert err.splitlines()[1] == (
-        "not exact: the best plans met, there may be better ones; "
+        "not exact: there may be better plans; "
         f"{value['evaluated']['token_forwards']:,} token forwards"
     )
 
@@ -524,7 +524,7 @@ def test_an_interrupted_plan_is_the_best_so_far(trained):
     code, out, err = interrupted(trained, seconds=0.5, times=1)
     assert code == 0, err
     assert out.splitlines()[0].split() == ["energy", "(lower", "is", "better)", "plan"]
-    assert "interrupted, not exact: the best plans met so far; " in err
+    assert "interrupted, not exact: the best plans so far; " in err
 
 
 def test_a_second_interrupt_ends_at_once(trained):

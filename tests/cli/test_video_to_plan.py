@@ -258,7 +258,7 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
         "--goal-image",
         tmp_path / "b.png",
     )
-    assert "the encoder s3d sees clips of videos, not pictures" in call(
+    assert "the encoder s3d takes clips of videos, not pictures" in call(
         *pictures, "--weights", weights, code=2
     )
     assert "give --video FILE with --start and --end" in call(*pictures, "--video", clip, code=2)

@@ -1,4 +1,4 @@
-"""What workers are given in tests; light, since each new worker imports it."""
+"""Jobs of tests; a light module, since each new worker imports it."""
 
 import os
 import signal
@@ -7,12 +7,20 @@ import threading
 import time
 from pathlib import Path
 
+from cefito.executors import Done
+
 
 class UnpicklableError(Exception):
     """An error that must not travel as it is."""
 
     def __reduce__(self):
         raise TypeError("cannot travel")
+
+
+def values(outcomes):
+    """The values of jobs that must all be done."""
+    assert all(isinstance(outcome, Done) for outcome in outcomes), outcomes
+    return [outcome.value for outcome in outcomes]
 
 
 def double(number):
@@ -55,6 +63,11 @@ def end(how):
     return how
 
 
+def end_at_once(*_):
+    """End the process before it takes a job."""
+    os._exit(4)
+
+
 def note(given):
     """Leave a mark that a job was worked on, wait, leave one that it is done."""
     folder, number, seconds = given
@@ -73,13 +86,13 @@ def doomed(seconds):
 
 
 def sleep(place):
-    """Tell by a file who sleeps."""
+    """Write the id of this process into a file and sleep."""
     Path(place).write_text(str(os.getpid()))
     time.sleep(600)
 
 
 def threads(with_torch):
-    """Threads that libraries are told to use, and that PyTorch uses."""
+    """Threads of libraries and of PyTorch."""
     used = None
     if with_torch:
         import torch

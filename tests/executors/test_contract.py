@@ -1,4 +1,4 @@
-"""What every executor must do; whoever registers one is held to it."""
+"""Every registered executor, and one of a test, fulfils the protocol."""
 
 import socket
 import threading
@@ -9,6 +9,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.executors import EXECUTORS, Done, Failed, make_executor
 from cefito.executors.base import attempt, ignore
 from executors import jobs
+from executors.jobs import values
 
 
 class Toy:
@@ -44,11 +45,6 @@ def executor(request, monkeypatch):
         request.getfixturevalue("ray_cluster")
     monkeypatch.setitem(EXECUTORS, "toy", Toy)
     return make_executor(request.param, workers=2)
-
-
-def values(outcomes):
-    assert all(isinstance(outcome, Done) for outcome in outcomes), outcomes
-    return [outcome.value for outcome in outcomes]
 
 
 def test_values_come_in_order(executor):

@@ -1,4 +1,4 @@
-"""Processes: what is killed, what cannot travel, and who ends whom."""
+"""Processes that are killed, values that cannot be pickled, and the end of the parent."""
 
 import os
 import random
@@ -16,16 +16,12 @@ import pytest
 from cefito.executors import Done, Failed, Killed, make_executor
 from cefito.executors.processes import threads_each
 from executors import jobs
+from executors.jobs import values
 
 
 @pytest.fixture
 def processes():
     return make_executor("processes", workers=2)
-
-
-def values(outcomes):
-    assert all(isinstance(outcome, Done) for outcome in outcomes), outcomes
-    return [outcome.value for outcome in outcomes]
 
 
 def test_jobs_run_in_other_processes(processes):
@@ -64,11 +60,10 @@ def test_workers_share_the_cores(monkeypatch):
 @pytest.mark.parametrize(
     ("setting", "cores", "workers", "each"),
     [
-        ("2", 8, 4, 2),  # what the user asked for
-        ("8", 8, 4, 2),  # but no more than there are cores for all
-        ("1", 8, 2, 1),
+        ("2", 8, 4, 2),  # the setting of the user
+        ("8", 8, 4, 2),  # limited by the cores
         ("4", 2, 3, 1),
-        ("many", 8, 4, 3),  # no number: what PyTorch goes by
+        ("many", 8, 4, 3),  # not a number: the threads of PyTorch
         (None, 8, 4, 3),  # twelve threads are shared out
         (None, 8, 40, 1),
     ],
@@ -85,7 +80,7 @@ def test_threads_of_a_worker(setting, cores, workers, each, monkeypatch):
     assert threads_each(workers) == each
 
 
-def test_what_cannot_travel_is_a_failure(processes, monkeypatch):
+def test_failures_of_pickling(processes, monkeypatch):
     monkeypatch.setenv("PARENT", str(os.getpid()))
     outcomes = processes.map(jobs.give, ["lock", "function"])
     assert [type(outcome) for outcome in outcomes] == [Failed, Failed]
@@ -100,59 +95,36 @@ def test_what_cannot_travel_is_a_failure(processes, monkeypatch):
 
 
 def test_killed_and_ended_jobs_leave_the_others(processes):
-    how = [
-        "a",
-        int(signal.SIGKILL),
-        "b",
-        "exit",
-        "c",
-        "exit at once",
-        "d",
-        int(signal.SIGTERM),
-        "e",
-    ]
+    how = ["a", int(signal.SIGKILL), "exit", "b", "exit at once", int(signal.SIGTERM), "c"]
     expected = [
         Done("a"),
         Killed(9),
-        Done("b"),
         Failed("its process ended with exit code 3"),
-        Done("c"),
+        Done("b"),
         Failed("its process ended with exit code 4"),
-        Done("d"),
         Killed(15),
-        Done("e"),
+        Done("c"),
     ]
     steps = []
-    assert processes.map(jobs.end, how, groups=[0] * 9, advance=steps.append) == expected
-    assert steps == [1] * 9
+    assert processes.map(jobs.end, how, groups=[0] * 7, advance=steps.append) == expected
+    assert steps == [1] * 7
     assert processes.map(jobs.end, how) == expected
 
 
 def test_workers_that_cannot_begin(processes, monkeypatch):
-    monkeypatch.setattr("cefito.executors.processes.work", jobs.end)
-    monkeypatch.setattr("cefito.executors.processes._Worker.__init__", cannot_begin)
+    monkeypatch.setattr("cefito.executors.processes.work", jobs.end_at_once)
     outcomes = processes.map(jobs.double, range(4), groups=[0, 0, 1, 1])
     assert outcomes == [Failed("its process could not begin (exit code 4)")] * 4
 
 
-def cannot_begin(self, threads, queue):
-    from multiprocessing import get_context
-
-    self.connection, theirs = get_context("spawn").Pipe()
-    self.process = get_context("spawn").Process(target=os._exit, args=(4,), daemon=True)
-    self.queue, self.began = queue, False
-    self.process.start()
-    theirs.close()
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_workers_are_killed_at_any_moment(seed, processes, tmp_path):
     """Every job is accounted for once, whenever its worker is killed."""
     chance, stop, kills = random.Random(seed), threading.Event(), []
 
     def kill():
-        while not stop.is_set() and len(kills) < 12:
-            time.sleep(chance.uniform(0, 0.15))
+        while not stop.is_set() and len(kills) < 8:
+            time.sleep(chance.uniform(0, 0.1))
             children = active_children()
             if children:
                 victim = chance.choice(children)
@@ -160,20 +132,20 @@ def test_workers_are_killed_at_any_moment(seed, processes, tmp_path):
                 kills.append(victim.pid)
 
     killer = threading.Thread(target=kill)
-    count = 400
+    count = 200
     steps = []
     killer.start()
     try:
         outcomes = processes.map(
             jobs.note,
-            [(str(tmp_path), number, chance.choice([0, 0.005, 0.03])) for number in range(count)],
+            [(str(tmp_path), number, chance.choice([0, 0.01, 0.03])) for number in range(count)],
             groups=[number // 20 for number in range(count)] if seed else None,
             advance=steps.append,
         )
     finally:
         stop.set()
         killer.join()
-    assert len(kills) == 12
+    assert len(kills) == 8
     assert len(outcomes) == len(steps) == count
     begun, done = (Counter((tmp_path / name).read_text().split()) for name in ("begun", "done"))
     assert max(begun.values()) == 1  # no job is worked on twice
@@ -188,9 +160,9 @@ def test_workers_are_killed_at_any_moment(seed, processes, tmp_path):
 
 def test_workers_die_while_they_answer(processes):
     chance = random.Random(7)
-    moments = [chance.uniform(0, 0.004) for _ in range(30)]
+    moments = [chance.uniform(0, 0.004) for _ in range(16)]
     outcomes = processes.map(jobs.doomed, moments)
-    assert len(outcomes) == 30
+    assert len(outcomes) == 16
     assert all(outcome in (Done(b"x" * 100_000), Killed(9)) for outcome in outcomes)
     assert Killed(9) in outcomes
 

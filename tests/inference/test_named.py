@@ -122,7 +122,7 @@ def test_a_comma_that_can_be_read_in_two_ways():
     value["actions"] = [
         {"id": number, "name": name} for number, name in enumerate(["a", "a,b", "b,c", "c", "d"])
     ]
-    with pytest.raises(ConfigError, match="it can be read in several ways, so give ids"):
+    with pytest.raises(ConfigError, match="it is ambiguous, so give ids"):
         parse_constraints(Taxonomy.from_dict(value), before=["a,b,c"])
 
 

@@ -1,19 +1,14 @@
-"""Queries from videos of a data set, files, video files and pictures."""
+"""Queries from videos of a data set, files and pictures."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.inference.query import (
-    query_from_files,
-    query_from_pictures,
-    query_from_video,
-    query_from_video_file,
-)
+from cefito.inference.observer import Recipe
+from cefito.inference.query import query_from_files, query_from_video
 from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
 
@@ -119,25 +114,19 @@ def with_features(run, **made_with):
     return replace(run, info=run.info.model_copy(update={"dataset": reference}))
 
 
-QUERIES = {
-    "pictures": lambda run, **more: query_from_pictures(run, Path("a.png"), Path("b.png"), **more),
-    "video": lambda run, **more: query_from_video_file(run, Path("a.mp4"), start=1, end=2, **more),
-}
-
-
-@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
-def test_the_encoder_must_be_known(query, run):
-    with pytest.raises(ConfigError, match="does not say what the features") as unknown:
-        query(run)
-    assert unknown.value.setting == "encoder"
-    with pytest.raises(ConfigError, match="learned from features of the model 'mine'") as elsewhere:
-        query(with_features(run, model="mine"))
-    assert elsewhere.value.setting == "encoder"
-    with pytest.raises(ConfigError, match="s3d needs the file of its weights") as weights:
-        query(with_features(run, model="s3d"))
-    assert weights.value.setting == "weights"
-    with pytest.raises(ConfigError, match="unknown encoder 'gauss'"):
-        query(with_features(run, model="s3d"), encoder="gauss")
+@pytest.mark.parametrize(
+    ("made_with", "encoder", "message", "setting"),
+    [
+        ({}, None, "does not say what its features were made with", "encoder"),
+        ({"model": "mine"}, None, "its features are of the model 'mine'", "encoder"),
+        ({"model": "s3d"}, None, "s3d needs the file of its weights", "weights"),
+        ({"model": "s3d"}, "gauss", "unknown encoder 'gauss'", ""),
+    ],
+)
+def test_the_encoder_must_be_known(made_with, encoder, message, setting, run):
+    with pytest.raises(ConfigError, match=message) as caught:
+        Recipe.of(with_features(run, **made_with)).open(encoder)
+    assert caught.value.setting == setting
 
 
 class Constant:
@@ -164,18 +153,18 @@ def pictures(monkeypatch, tmp_path):
 
 def test_the_query_of_two_pictures(run, pictures, caplog):
     made = with_features(run, model="constant/constant", layer="only", weights="none")
-    query = query_from_pictures(made, *pictures)
+    query = Recipe.of(made).open().of_pictures(*pictures)
     assert query.initial.tolist() == [[0.0] * 4]
     assert query.goal.tolist() == [[1.0] * 4]
     assert query.tasks is None
     assert not caplog.messages
-    again = query_from_pictures(run, *pictures, encoder="constant")
+    again = Recipe.of(run).open("constant").of_pictures(*pictures)
     np.testing.assert_array_equal(again.goal, query.goal)
     assert caplog.messages == [
-        "the run does not say what its features were made with; plans make sense only if that was "
+        "the run does not say what its features were made with; plans make sense only if it was "
         "constant"
     ]
     other = with_features(run, model="constant/constant", layer="only", weights="others")
     with pytest.raises(ConfigError, match="the run was trained on features of") as wrong:
-        query_from_pictures(other, *pictures)
+        Recipe.of(other).open().of_pictures(*pictures)
     assert wrong.value.setting == "encoder"

@@ -9,8 +9,8 @@ from cefito.data.padding import pad_dataset
 from cefito.data.readers import prepare, read_common
 from cefito.errors import ConfigError, DataError, RunError
 from cefito.inference.answer import answer
-from cefito.inference.observations import joined
-from cefito.inference.query import query_from_features, query_from_files, query_from_video
+from cefito.inference.observations import feature_layout, query_from_features
+from cefito.inference.query import query_from_files, query_from_video
 from cefito.planners.queries import Queries
 from cefito.planners.settings import load_config
 from cefito.runs.train import train_run
@@ -44,8 +44,8 @@ def features(tmp_path, video="e"):
     return tmp_path / "features" / f"{video}.npy"
 
 
-def told(run, **observed):
-    """The run as if that were all that its data set says of its observations."""
+def described(run, **observed):
+    """The run as if its data set said only this of its observations."""
     reference = run.info.dataset.model_copy(update={"observed": observed or None})
     return replace(run, info=run.info.model_copy(update={"dataset": reference}))
 
@@ -56,7 +56,7 @@ def test_planning_from_features_is_planning_from_the_data_set(
     make_run, tmp_path, seconds, precision
 ):
     run = make_run(seconds=seconds, precision=precision)
-    assert joined(run).precision == precision
+    assert feature_layout(run).precision == precision
     dataset = run.dataset()
     compared = 0
     for video in dataset.videos:
@@ -81,7 +81,7 @@ def test_an_end_behind_the_last_row_by_rounding(make_run, tmp_path):
     for end in (12.6, 13, 13.5):
         query = query_from_features(run, path, start=2, end=end)
         np.testing.assert_array_equal(query.goal, last.goal)
-    with pytest.raises(ConfigError, match=r"13\.51 lies behind"):
+    with pytest.raises(ConfigError, match=r"second 13\.51 is outside of"):
         query_from_features(run, path, start=2, end=13.51)
 
 
@@ -99,17 +99,17 @@ def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
     run, path = make_run(precision="float32"), features(tmp_path)
     expected = query_from_features(run, path, start=2, end=7.5)
     caplog.clear()  # of what training on so little data says
-    silent = told(run)
+    silent = described(run)
     with pytest.raises(RunError, match=r"If they are 3 rows of 6 joined, say 3 seconds") as asked:
         query_from_features(silent, path, start=2, end=7.5)
     assert asked.value.setting == "seconds"
     ours = query_from_features(silent, path, start=2, end=7.5, seconds=3, precision="float32")
     np.testing.assert_array_equal(ours.initial, expected.initial)
     assert not caplog.messages
-    rounded = query_from_features(told(run, seconds=3, features=None), path, start=2, end=7.5)
+    rounded = query_from_features(described(run, seconds=3, features=None), path, start=2, end=7.5)
     assert caplog.messages == [
-        "the run does not say in which precision its observations are stored; float16 is taken, "
-        "as data sets are usually prepared"
+        "the run does not say in which precision its observations are stored; float16 is "
+        "assumed, the default of data sets"
     ]
     np.testing.assert_array_equal(
         rounded.initial, expected.initial.astype(np.float16).astype(np.float32)
@@ -124,25 +124,25 @@ def test_runs_that_do_not_say_how(make_run, tmp_path, caplog):
 @pytest.mark.parametrize(
     ("options", "setting", "message"),
     [
-        ({"start": -1, "end": 5}, "start", r"second -1 does not lie in .*e\.npy, which has 13"),
-        ({"start": float("nan"), "end": 5}, "start", "second nan does not lie in"),
-        ({"start": 2, "end": float("inf")}, "end", "second inf does not lie in"),
-        ({"start": 5, "end": 5}, "end", r"the end \(second 5\) must lie behind"),
-        ({"start": 2, "end": 13.6}, "end", r"second 13\.6 lies behind .*e\.npy, which has 13 rows"),
+        ({"start": -1, "end": 5}, "start", r"second -1 is outside of .*e\.npy, which has 13"),
+        ({"start": float("nan"), "end": 5}, "start", "second nan is outside of"),
+        ({"start": 2, "end": float("inf")}, "end", "second inf is outside of"),
+        ({"start": 5, "end": 5}, "end", r"the end \(second 5\) must be after"),
+        ({"start": 2, "end": 13.6}, "end", r"second 13\.6 is outside of .*e\.npy, which has 13"),
         ({"start": 2, "end": 5, "seconds": 1}, "seconds", "3 rows of 6 joined, .* Leave it out"),
         ({"start": 2, "end": 5, "seconds": 2}, "seconds", "expected an odd number"),
         ({"start": 2, "end": 5, "precision": "float32"}, "precision", "precision float16. Leave"),
         ({"start": 2, "end": 5, "precision": "int8"}, "precision", "expected one of float16, f"),
     ],
 )
-def test_what_cannot_be_asked(make_run, tmp_path, options, setting, message):
+def test_invalid_arguments(make_run, tmp_path, options, setting, message):
     run = make_run()
     with pytest.raises(ConfigError, match=message) as problem:
         query_from_features(run, features(tmp_path), **options)
     assert problem.value.setting == setting
 
 
-def test_files_that_are_no_features_of_the_run(make_run, tmp_path):
+def test_invalid_feature_files(make_run, tmp_path):
     run = make_run()
     for name, array, error, message in (
         ("narrow", np.zeros((20, 5)), RunError, r"rows have 5 features; .* 3 rows of 6 joined"),
@@ -155,11 +155,11 @@ def test_files_that_are_no_features_of_the_run(make_run, tmp_path):
         np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
         with pytest.raises(error, match=message):
             query_from_features(run, tmp_path / f"{name}.npy", start=2, end=7.5)
-    with pytest.raises(DataError, match=r"gone\.npy: cannot be read"):
+    with pytest.raises(DataError, match=r"gone\.npy: no such file"):
         query_from_features(run, tmp_path / "gone.npy", start=2, end=7.5)
 
 
-def test_observations_of_another_width_are_told_how_to_be_joined(make_run, tmp_path):
+def test_observations_of_another_width(make_run, tmp_path):
     run = make_run()
     for name, width in (("row", 6), ("other", 7), ("good", 18)):
         np.save(tmp_path / f"{name}.npy", np.zeros(width, np.float32))
@@ -179,4 +179,4 @@ def test_observations_of_another_width_are_told_how_to_be_joined(make_run, tmp_p
     with pytest.raises(RunError, match="observations have 6 features, one row"):
         answer(run, query)
     with pytest.raises(RunError, match=r"6 features; this run was trained on 18\."):
-        answer(told(run), query)
+        answer(described(run), query)

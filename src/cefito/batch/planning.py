@@ -1,112 +1,162 @@
-"""Plans of the queries of a piece: together where they can be, alone where one of them fails."""
+"""Plans of the queries of a piece: together if possible, each alone if one of them fails."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
-from cefito.batch.plan_rows import BadRow, PlanRow
-from cefito.batch.query_rows import Asked, QueryRow, asked_query
-from cefito.batch.rows import Row
+from cefito.batch.query_rows import QueryRow, QuerySettings, query_from_row
+from cefito.batch.sources import Row
+from cefito.data.taxonomy import Taxonomy
 from cefito.errors import CefitoError, ConfigError
-from cefito.inference.answer import Answer, answer_of, asked_of, in_names
+from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
 from cefito.planners.base import Queries
 from cefito.runs.run import Run
+from cefito.settings import Record
 
-__all__ = ["Planned", "plan_rows"]
+__all__ = ["PIECE", "BadRow", "PlanRow", "PlannedRows", "plan_rows"]
+
+PIECE = 64
+"""Number of rows that are planned together: always the same rows of a source.
+
+The last bits of a plan's numbers depend on the queries that are computed with it, so the pieces
+must not depend on how the work is shared out.
+"""
 
 
-@dataclass(frozen=True)
-class Planned:
-    """What became of some rows.
+class _FileRow(Record):
+    """One line of a file."""
+
+    def to_line(self) -> str:
+        """Return the row as JSON in one line."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+class PlanRow(_FileRow):
+    """One plan of one query, as it is written; docs/plan-batch.md describes the columns."""
+
+    query: str
+    line: int
+    rank: int
+    actions: list[int]
+    names: list[str]
+    energy: float
+    score: float
+    probability: float | None
+    task: int | None
+    task_name: str | None
+    exact: bool
+    sure: bool | None
+    searched_mass: float | None
+    token_forwards: int
+    leaves: int
+
+    @classmethod
+    def of(cls, answer: Answer, query: str, line: int, taxonomy: Taxonomy) -> list[Self]:
+        """Return the rows of an answer, best plan first."""
+        return [
+            cls(
+                query=query,
+                line=line,
+                rank=rank,
+                **dict(plan),
+                task_name=None if plan.task is None else taxonomy.tasks[plan.task].name,
+                exact=answer.exact,
+                sure=answer.sure,
+                searched_mass=answer.searched_mass,
+                **dict(answer.evaluated),
+            )
+            for rank, plan in enumerate(answer.plans, 1)
+        ]
+
+
+class BadRow(_FileRow):
+    """A query that could not be planned, and the reason in one line."""
+
+    query: str
+    line: int
+    reason: str
+
+
+@dataclass
+class PlannedRows:
+    """Result of planning some rows.
 
     Attributes:
-        plans: The plans of those that are queries, in their order.
-        bad: Those that could not be planned.
+        plans: Plans of all queries, in their order.
+        bad: Rows without a plan.
         files: Files that observations were read from.
     """
 
-    plans: list[PlanRow]
-    bad: list[BadRow]
-    files: list[Path]
+    plans: list[PlanRow] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
 
 
-def plan_rows(run: Run, rows: Iterable[Row], folder: Path, asked: Asked) -> Planned:
-    """Plan the queries of some rows; a row that is none is told, and holds up no other.
+def plan_rows(run: Run, rows: Sequence[Row], folder: Path, settings: QuerySettings) -> PlannedRows:
+    """Plan the queries of some rows; a bad row does not affect the others.
 
     Args:
         run: The run.
-        rows: The rows.
-        folder: From where files that they name are found.
-        asked: What is asked of all.
+        rows: The rows, a piece at most.
+        folder: Files that they name are found relative to it.
+        settings: Settings of all queries.
     """
-    made: list[tuple[Row, QueryRow | str]] = []  # or why there is no query
-    files: list[Path] = []
+    found = PlannedRows()
+    rows = [row.parsed() for row in rows]
+    parsed: list[QueryRow | str] = []  # a query, or the reason why there is none
     for row in rows:
         try:
-            query = asked_query(run, row, folder, asked)
+            query = query_from_row(run, row, folder, settings)
         except CefitoError as problem:
-            made.append((row, _line(problem)))
+            parsed.append(_one_line(problem))
         except Exception as problem:
-            made.append((row, f"{row.place}: {_defect(problem)}"))
+            parsed.append(f"{row.place}: {_reason(problem)}")
         else:
-            made.append((row, query))
-            files += query.files
-    queries = [query for _, query in made if isinstance(query, QueryRow)]
-    found = dict(zip(map(id, queries), _planned(run, queries, asked), strict=True))
-    plans: list[PlanRow] = []
-    bad: list[BadRow] = []
-    for row, one in made:
-        if isinstance(one, str):
-            reason = one
-        else:
-            answer = found[id(one)]
+            parsed.append(query)
+            found.files += query.files
+    answers = iter(_plan(run, [query for query in parsed if isinstance(query, QueryRow)], settings))
+    for row, one in zip(rows, parsed, strict=True):
+        if isinstance(one, QueryRow):
+            answer = next(answers)
             if isinstance(answer, Answer) and answer.plans:
-                plans += PlanRow.of(answer, row.id, row.number, run.taxonomy)
+                found.plans += PlanRow.of(answer, row.id, row.number, run.taxonomy)
                 continue
-            why = answer if isinstance(answer, str) else "no plan was found."
-            reason = f"{row.place}: {why}"
-        bad.append(BadRow(query=row.id, line=row.number, reason=reason))
-    return Planned(plans, bad, files)
+            one = f"{row.place}: {answer if isinstance(answer, str) else 'no plan was found.'}"
+        found.bad.append(BadRow(query=row.id, line=row.number, reason=one))
+    return found
 
 
-def _planned(run: Run, queries: Sequence[QueryRow], asked: Asked) -> list[Answer | str]:
-    """The answer to each query, or why there is none.
+def _plan(run: Run, queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer | str]:
+    """Return the answer to each query, or the reason why there is none.
 
-    Those that ask for the same are planned together.
+    Queries with equal constraints are planned together.
     """
-    alike: dict[object, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for number, query in enumerate(queries):
-        alike.setdefault((query.constraints, query.task is None), []).append(number)
+        groups.setdefault((query.constraints, query.task is None), []).append(number)
     found: dict[int, Answer | str] = {}
-    for numbers in alike.values():
-        some = [queries[number] for number in numbers]
+    for numbers in groups.values():
         try:
-            together = _answers(run, some, asked)
-        except Exception:
-            found |= {number: _alone(run, queries[number], asked) for number in numbers}
-        else:
+            together = _plan_together(run, [queries[number] for number in numbers], settings)
             found |= dict(zip(numbers, together, strict=True))
+        except Exception:  # of one query: the others must not suffer
+            for number in numbers:
+                try:
+                    (found[number],) = _plan_together(run, [queries[number]], settings)
+                except Exception as problem:
+                    found[number] = _reason(problem)
     return [found[number] for number in range(len(queries))]
 
 
-def _alone(run: Run, query: QueryRow, asked: Asked) -> Answer | str:
-    """The answer to a query that stood beside one which could not be planned, if not itself."""
-    try:
-        (answer,) = _answers(run, [query], asked)
-    except CefitoError as problem:
-        return _line(problem)
-    except Exception as problem:
-        return _defect(problem)
-    return answer
-
-
-def _answers(run: Run, queries: Sequence[QueryRow], asked: Asked) -> list[Answer]:
+def _plan_together(run: Run, queries: Sequence[QueryRow], settings: QuerySettings) -> list[Answer]:
     tasks = [query.task for query in queries if query.task is not None]
-    together, constraints = asked_of(
+    together, constraints = prepare_query(
         run,
         Queries(
             initial=np.concatenate([query.query.initial for query in queries]),
@@ -116,19 +166,21 @@ def _answers(run: Run, queries: Sequence[QueryRow], asked: Asked) -> list[Answer
         constraints=queries[0].constraints,
     )
     try:
-        found = run.planner.plan(together, asked.top_k, constraints=constraints)
+        found = run.planner.plan(together, settings.top_k, constraints=constraints)
     except ConfigError as problem:
-        raise in_names(problem, run.taxonomy) from problem
+        raise with_action_names(problem, run.taxonomy) from problem
     return [
-        answer_of(run, together.subset([row]), plans, min_probability=asked.min_probability)
+        to_answer(run, together.subset([row]), plans, min_probability=settings.min_probability)
         for row, plans in enumerate(found)
     ]
 
 
-def _defect(problem: Exception) -> str:
-    """What to say of an error that no user can act on; it must not hold up other queries."""
-    return f"{type(problem).__name__}: {_line(problem)}. This is a defect of the program."
+def _reason(problem: Exception) -> str:
+    """Return an error in one line, marked as a defect unless a user can act on it."""
+    if isinstance(problem, CefitoError):
+        return _one_line(problem)
+    return f"{type(problem).__name__}: {_one_line(problem)}. This is a defect of the program."
 
 
-def _line(problem: Exception) -> str:
+def _one_line(problem: Exception) -> str:
     return " ".join(str(problem).split())

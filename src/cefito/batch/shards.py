@@ -1,69 +1,55 @@
-"""A part of a batch in a file of its own: written whole, and believed only after a look.
+"""Shards: files with the plans of a part of a batch, each written as a whole.
 
-Each line of a shard is a letter, a space and a row: `p` for a plan, `b` for a query that could not
-be planned. The last line, `s`, says what the shard is, with the digest of all lines before it.
+The first line of a shard is a `ShardHeader`; then come the rows of all plans, then those of the
+queries that could not be planned.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from cefito.batch.planning import plan_rows
-from cefito.batch.query_rows import Asked
-from cefito.batch.rows import PIECE, Source
+from cefito.batch.planning import PIECE, plan_rows
+from cefito.batch.query_rows import QuerySettings
+from cefito.batch.sources import Row, Source
 from cefito.files import write_bytes
-from cefito.hashes import unsealed, value_sealed
 from cefito.runs.run import Run, open_run
 from cefito.search.settings import SearchConfig
 from cefito.settings import Record
 
-__all__ = ["ShardPlanner", "Shards", "Sums"]
+__all__ = ["Counts", "ShardPlanner", "ShardRows", "Shards"]
 
 
-class Sums(Record):
-    """How many there are of what a batch gives.
-
-    Attributes:
-        queries: Queries, planned or not.
-        plans: Plans of all of them.
-        bad: Queries that could not be planned.
-    """
+class Counts(Record):
+    """Numbers of queries, plans and queries that could not be planned."""
 
     queries: int = 0
     plans: int = 0
     bad: int = 0
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
             queries=self.queries + other.queries,
             plans=self.plans + other.plans,
             bad=self.bad + other.bad,
         )
 
 
-class _Seal(Record):
-    """The last line of a shard.
+class ShardHeader(Record):
+    """First line of a shard.
 
     Attributes:
-        key: Digest of all that the batch depends on.
-        number: Which shard it is, from 0.
-        sums: What is in it.
+        counts: Numbers of its queries and rows.
+        size: Bytes of the rows.
         files: Size and time of each file that observations were read from; empty if it was gone.
-        rows: Digest of the lines before.
     """
 
-    key: str
-    number: int
-    sums: Sums
+    counts: Counts
+    size: int
     files: dict[str, tuple[int, ...]]
-    rows: str
 
 
 @dataclass(frozen=True)
@@ -71,14 +57,12 @@ class Shards:
     """The shards of a batch.
 
     Attributes:
-        folder: Where they lie.
-        key: Digest of all that the batch depends on.
+        folder: Their folder.
         size: Queries of each but the last, a multiple of `PIECE`.
         queries: Queries of all.
     """
 
     folder: Path
-    key: str
     size: int
     queries: int
 
@@ -86,119 +70,117 @@ class Shards:
         return -(-self.queries // self.size)
 
     def path(self, number: int) -> Path:
-        """The file of a shard."""
+        """Return the file of a shard."""
         return self.folder / f"{number:08d}.shard"
 
-    def count(self, number: int) -> int:
-        """How many queries a shard is of."""
+    def queries_of(self, number: int) -> int:
+        """Return the number of queries of a shard."""
         return min(self.size, self.queries - number * self.size)
 
-    def sums(self, number: int) -> Sums | None:
-        """What is in a shard; None where it is not there, not whole, or not of this batch any more.
+    def counts(self, number: int) -> Counts | None:
+        """Return the counts of a shard.
 
-        A file of observations that has changed since makes it one of another batch.
+        None if it is missing or truncated, or if a file of observations has changed since.
         """
-        path, digest, last = self.path(number), hashlib.sha256(), b""
+        path = self.path(number)
         try:
             with path.open("rb") as file:
-                for line in file:
-                    digest.update(last)
-                    last = line
-            entries, whole = unsealed(json.loads(last.removeprefix(b"s ")))
-            seal = _Seal.model_validate(entries)
-        except (OSError, ValueError, AttributeError, ValidationError):
+                header = ShardHeader.model_validate_json(file.readline())
+                whole = file.tell() + header.size == path.stat().st_size
+        except (OSError, ValueError):
             return None
-        whole = whole and last.startswith(b"s ") and seal.rows == digest.hexdigest()
-        same = (seal.key, seal.number) == (self.key, number)
-        if not (whole and same and seal.sums.queries == self.count(number)):
-            return None
-        return seal.sums if all(_state(Path(name)) == s for name, s in seal.files.items()) else None
+        same = all(_state(Path(name)) == state for name, state in header.files.items())
+        return header.counts if whole and same else None
 
-    def write(self, number: int, lines: list[str], sums: Sums, files: list[Path]) -> None:
-        """Write a shard, whole or not at all.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
-        text = "".join(f"{line}\n" for line in lines).encode()
-        seal = _Seal(
-            key=self.key,
-            number=number,
-            sums=sums,
-            files={str(path): _state(path) for path in files},
-            rows=hashlib.sha256(text).hexdigest(),
-        )
-        last = json.dumps(value_sealed(seal.model_dump(mode="json")))
-        write_bytes(self.path(number), text + f"s {last}\n".encode())
-
-    def lines(self, number: int, letter: str) -> Iterator[bytes]:
-        """The rows of one kind in a shard, each with the end of its line."""
-        begin = f"{letter} ".encode()
+    def lines(self, number: int, *, bad: bool = False) -> Iterator[bytes]:
+        """Yield the plans of a shard, or its bad rows, each with the end of its line."""
         with self.path(number).open("rb") as file:
-            for line in file:
-                if line.startswith(begin):
-                    yield line[len(begin) :]
+            plans = ShardHeader.model_validate_json(file.readline()).counts.plans
+            yield from islice(file, plans, None) if bad else islice(file, plans)
+
+
+class ShardRows(Sequence[tuple[int, list[Row]]]):
+    """Numbers and rows of some shards, read from a source while it is iterated over.
+
+    Args:
+        source: The source.
+        size: Rows of a shard.
+        numbers: Numbers of the shards, ascending.
+    """
+
+    def __init__(self, source: Source, size: int, numbers: Sequence[int]) -> None:
+        self.size, self.numbers = size, numbers
+        self._rows, self._next = source.rows(), 0  # number of the next row
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: int) -> tuple[int, list[Row]]:  # type: ignore[override]
+        number = self.numbers[place]
+        first = number * self.size
+        assert first >= self._next, "shards are read in their order, each once"
+        skipped = first - self._next
+        self._next = first + self.size
+        return number, list(islice(self._rows, skipped, skipped + self.size))
 
 
 @dataclass(frozen=True)
 class ShardPlanner:
-    """Plans the queries of shards, and writes these.
-
-    It can be sent to another process, which opens the run anew, once.
+    """Plans the rows of a shard and writes it; in another process it opens the run anew, once.
 
     Attributes:
         run: The run.
-        device: Where it plans.
-        source: Where queries stand.
-        asked: What is asked of all.
-        shards: Where shards lie.
+        device: Device of the run in other processes.
+        folder: Files that rows name are found relative to it.
+        settings: Settings of all queries.
+        shards: The shards.
         threads: Threads to compute with.
     """
 
     run: Run
     device: str
-    source: Source
-    asked: Asked
+    folder: Path
+    settings: QuerySettings
     shards: Shards
     threads: int
 
     def __reduce__(self) -> tuple[Callable[..., ShardPlanner], tuple[Any, ...]]:
         planner = self.run.planner
         search = planner.describe().search if planner.abilities.search else None
-        folder = str(self.run.folder)
-        rest = (self.device, self.source, self.asked, self.shards, self.threads)
-        return _opened, (folder, search, *rest)
+        rest = (self.device, self.folder, self.settings, self.shards, self.threads)
+        return _reopened, (str(self.run.folder), search, *rest)
 
-    def __call__(self, number: int) -> None:
-        """Plan a shard and write it.
-
-        Raises:
-            DataError: The source cannot be read any more.
-            RunError: The shard cannot be written.
-        """
+    def __call__(self, shard: tuple[int, list[Row]]) -> None:
+        """Plan a shard, given as its number and its rows, and write it."""
         import torch
 
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
-            self._plan(number)
+            self._plan(*shard)
         finally:
             torch.set_num_threads(before)
 
-    def _plan(self, number: int) -> None:
-        first, lines, sums = number * self.shards.size, list[str](), Sums()
-        files: dict[Path, None] = {}
-        for begin in range(first, first + self.shards.count(number), PIECE):
-            rows = list(self.source.rows(begin, PIECE))
-            found = plan_rows(self.run, rows, self.source.folder, self.asked)
-            lines += [f"p {row.to_line()}" for row in found.plans]
-            lines += [f"b {row.to_line()}" for row in found.bad]
-            files |= dict.fromkeys(found.files)
-            sums += Sums(queries=len(rows), plans=len(found.plans), bad=len(found.bad))
-        self.shards.write(number, lines, sums, list(files))
+    def _plan(self, number: int, rows: list[Row]) -> None:
+        plans: list[str] = []
+        bad: list[str] = []
+        files: set[Path] = set()
+        for first in range(0, len(rows), PIECE):
+            found = plan_rows(self.run, rows[first : first + PIECE], self.folder, self.settings)
+            plans += [row.to_line() for row in found.plans]
+            bad += [row.to_line() for row in found.bad]
+            files.update(found.files)
+        text = "".join([*plans, *bad]).encode()
+        header = ShardHeader(
+            counts=Counts(queries=len(rows), plans=len(plans), bad=len(bad)),
+            size=len(text),
+            files={str(path): _state(path) for path in sorted(files)},
+        )
+        first_line = header.model_dump_json().encode() + b"\n"
+        write_bytes(self.shards.path(number), first_line + text)
 
 
-def _opened(folder: str, search: SearchConfig | None, device: str, *rest: Any) -> ShardPlanner:
+def _reopened(folder: str, search: SearchConfig | None, device: str, *rest: Any) -> ShardPlanner:
     import torch
 
     run = open_run(folder, device=torch.device(device))

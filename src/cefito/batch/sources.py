@@ -1,243 +1,373 @@
-"""Where queries can stand: a split of a data set, a table, a folder of features."""
+"""Sources of queries: a split of a data set, a table (JSONL, CSV, Parquet), a folder of features.
+
+A source is read row by row from its beginning, so its size does not matter. Only the process that
+hands out the work reads it; workers get rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import codecs
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from cefito.batch.parquet import ParquetTable
-from cefito.batch.rows import Row, Source
-from cefito.batch.text_tables import open_csv, open_jsonl
+from cefito.arrays import check_regular
 from cefito.data.readers.archives import open_features
 from cefito.data.videos import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError
+from cefito.files import sha256
 from cefito.hashes import value_digest
+from cefito.inference.plan_tables import import_pyarrow
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run
 
-__all__ = ["TABLES", "open_source", "open_table"]
+__all__ = ["EXPECTED", "Row", "Source", "open_source", "open_table"]
 
-_TABLES: dict[str, Callable[[Path], Source]] = {
-    ".jsonl": open_jsonl,
-    ".csv": open_csv,
-    ".parquet": ParquetTable.open,
-}
-TABLES = tuple(_TABLES)
-"""Endings of tables that queries can stand in."""
+EXPECTED = "Each line needs features, start and end, or initial and goal; an id is optional."
+_COLUMNS = ("id", "features", "start", "end", "initial", "goal", "task", "constraints")
 _FEATURES = (".npy", ".npz")
+_LONGEST = 1 << 24  # bytes of a line
+_NOT_UTF8 = "is not UTF-8. Save the table as UTF-8."
+_BUFFER = 1 << 16  # bytes of a Parquet column that are read at once
+_BATCH = 64  # rows of Parquet that are read at once
+_PANDAS_INDEX = "__index_level_0__"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a source.
+
+    Attributes:
+        number: Its line, or its place in the source, counted from 1.
+        place: File and line, for messages.
+        value: Its content by column; JSON that is not parsed yet as bytes.
+        name: Name of its query unless the row gives an id.
+        problem: Why the row cannot be read; empty if it can.
+    """
+
+    number: int
+    place: str
+    value: Any
+    name: str
+    problem: str = ""
+
+    def parsed(self) -> Row:
+        """Return the row with its JSON parsed."""
+        if not isinstance(self.value, bytes):
+            return self
+        try:
+            return replace(self, value=json.loads(self.value.decode("utf-8")))
+        except UnicodeDecodeError:
+            problem = _NOT_UTF8
+        except (ValueError, RecursionError) as error:
+            problem = f"not valid JSON ({error}). {EXPECTED}"
+        return replace(self, value=None, problem=problem)
+
+    @property
+    def id(self) -> str:
+        """Name of the query: its id if it gives a usable one."""
+        given = self.value.get("id") if isinstance(self.value, Mapping) else None
+        return str(given) if isinstance(given, str | int) else self.name
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows to be planned.
+
+    Attributes:
+        folder: Folder in which the files that rows name are found.
+        count: Number of rows.
+        identity: Digest and number of rows, for the record of a batch.
+        rows: Reads all rows from the beginning. Raises `DataError` if the file has changed since
+            the source was opened.
+    """
+
+    folder: Path
+    count: int
+    identity: dict[str, str | int]
+    rows: Callable[[], Iterator[Row]]
 
 
 def open_source(run: Run, path: Path, *, split: str | None = None) -> Source:
-    """Look through what holds queries.
+    """Open what holds queries.
 
     Args:
         run: The run that is to plan.
         path: A prepared data set, of which every window of a split is a query; a folder of
-            features, one row a second, of which every file is a query, from its first second to its
-            last; or a table, as `open_table` takes it.
-        split: Of a data set: train, val or test, by default test.
+            features, one row a second, of which every file is a query from its first second to its
+            last; or a table, see `open_table`.
+        split: Split of the data set, by default test.
 
     Raises:
-        ConfigError: No such kind of file, or a split of something that has none.
-        DataError: It cannot be read, or holds no query.
+        ConfigError: An unknown kind of file, or a split for a source without splits.
+        DataError: The source cannot be read or holds no query.
         RunError: The run cannot be used on the data set.
     """
-    source: Source
     if (path / "dataset.json").exists():
-        source = DatasetSplit.open(run, path, "test" if split is None else split)
+        source = _open_split(run, path, "test" if split is None else split)
     elif split is not None:
         raise ConfigError(
-            f"{path}: is no prepared data set, and has no split '{split}'. Leave it out.",
+            f"{path}: is not a prepared data set, so it has no split '{split}'. Leave it out.",
             setting="split",
         )
-    elif path.is_dir():
-        source = FeatureFolder.open(path)
     else:
-        source = open_table(path)
-    if not len(source):
+        source = _open_folder(path) if path.is_dir() else open_table(path)
+    if not source.count:
         raise DataError(f"{path}: holds no query.", setting="queries")
     return source
 
 
 def open_table(path: Path) -> Source:
-    """Look through a table of queries.
+    """Open a table of queries.
 
     Args:
-        path: JSONL, one object a line, CSV with a head, or Parquet (needs pyarrow).
+        path: JSONL with one object a line, CSV with a header, or Parquet (needs pyarrow).
 
     Raises:
-        ConfigError: Another ending than `TABLES`, or pyarrow is not installed.
-        DataError: It cannot be read, or a column is none that queries have.
+        ConfigError: Another ending, or pyarrow is not installed.
+        DataError: The table cannot be read, or has an unknown column.
     """
-    if path.suffix not in _TABLES:
+    readers = {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet}
+    if path.suffix not in readers:
         raise ConfigError(
-            f"{path}: expected a list of queries that ends in {', '.join(TABLES[:-1])} or "
-            f"{TABLES[-1]}.",
+            f"{path}: expected a table of queries that ends in .jsonl, .csv or .parquet.",
             setting="queries",
         )
-    return _TABLES[path.suffix](path)
+    check_regular(path, EXPECTED, DataError)
+    read = partial(readers[path.suffix], path)
+    state = _state(path)
+    count = _parquet_rows(path) if path.suffix == ".parquet" else sum(1 for _ in read())
+
+    def check_unchanged() -> None:
+        if _state(path) != state:
+            raise DataError(f"{path}: has changed while it was read. Repeat the command.")
+
+    def rows() -> Iterator[Row]:
+        for row in read():
+            check_unchanged()
+            yield row
+        check_unchanged()
+
+    identity: dict[str, str | int] = {"kind": "table", "sha256": sha256(path), "queries": count}
+    return Source(path.parent, count, identity, rows)
 
 
-@dataclass(frozen=True)
-class DatasetSplit:
-    """The windows of a split of a prepared data set; a `Source`.
+def _state(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
 
-    Attributes:
-        path: The data set.
-        split: The split.
-        fingerprint: Of the data set.
-        ids: Id of each video that has windows.
-        first_row: Row of the observation of each one's first step.
-        first_window: Number of each one's first window, and behind the last the number of all.
-        horizon: Steps of a window.
-    """
 
-    path: Path
-    split: str
-    fingerprint: str
-    ids: tuple[str, ...]
-    first_row: NDArray[np.int64]
-    first_window: NDArray[np.int64]
-    horizon: int
+def _read_jsonl(path: Path) -> Iterator[Row]:
+    with _reading(path), path.open("rb") as file:
+        for number, line in enumerate(_lines(file), 1):
+            if line is None or line.strip():
+                yield _text_row(path, number, line, "" if line is not None else _too_long())
 
-    @classmethod
-    def open(cls, run: Run, path: Path, split: str) -> DatasetSplit:
-        """Check a data set, and see where its windows are.
 
-        Raises:
-            ConfigError: No such split.
-            DataError: The data set is damaged.
-            RunError: The run cannot be used on it.
-        """
-        if split not in SPLITS:
-            raise ConfigError(
-                f"split '{split}': unknown. Choose one of {', '.join(SPLITS)}.", setting="split"
+def _read_csv(path: Path) -> Iterator[Row]:
+    with _reading(path), path.open("rb") as file:
+        # a byte that is not UTF-8 and a line that is too long leave marks, looked for in the cells
+        texts = ("\0" if x is None else x.decode("utf-8", "surrogateescape") for x in _lines(file))
+        reader = csv.reader(texts, strict=True)
+        try:
+            head = [name.strip() for name in next(reader, [])]
+        except csv.Error as problem:
+            raise DataError(f"{path}: its header is not readable as CSV ({problem}).") from problem
+        _check_columns(path, head)
+        while True:
+            cells: list[str] = []
+            problem_of = ""
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as problem:
+                problem_of = f"not readable as CSV ({problem}). Correct the line."
+            else:
+                problem_of = _cells_problem(cells, len(head))
+            if cells or problem_of:
+                value = {
+                    name: cell for name, cell in zip(head, cells, strict=False) if cell.strip()
+                }
+                yield _text_row(path, reader.line_num, value, problem_of)
+
+
+def _cells_problem(cells: Sequence[str], expected: int) -> str:
+    """Return why the cells of a line cannot be used; empty if they can."""
+    if cells == ["\0"]:
+        return _too_long()
+    if cells and len(cells) != expected:
+        return f"has {len(cells)} cells, the header {expected}. Correct the line."
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
+        return _NOT_UTF8
+    return ""
+
+
+def _text_row(path: Path, number: int, value: Any, problem: str) -> Row:
+    value = None if problem else value
+    return Row(number, f"{path}, line {number}", value, name=str(number), problem=problem)
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes | None]:
+    """Yield each line without a byte-order mark; None for a line that is too long."""
+    first = True
+    while part := file.readline(_LONGEST + 1):
+        line: bytes | None = part.removeprefix(codecs.BOM_UTF8) if first else part
+        first = False
+        while len(part) > _LONGEST and not part.endswith(b"\n"):
+            line, part = None, file.readline(_LONGEST + 1)
+        yield line
+
+
+def _too_long() -> str:
+    return f"is longer than {_LONGEST >> 20} MiB"
+
+
+def _parquet_rows(path: Path) -> int:
+    """Return the number of rows of a Parquet file, and check its columns."""
+    pyarrow, parquet = import_pyarrow(path, "queries")
+    with _reading(path, pyarrow.ArrowException), parquet.ParquetFile(path) as file:
+        _check_columns(path, [name for name in file.schema_arrow.names if name != _PANDAS_INDEX])
+        return int(file.metadata.num_rows)
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    pyarrow, parquet = import_pyarrow(path, "queries")
+    number = 0
+    with (
+        _reading(path, pyarrow.ArrowException),
+        parquet.ParquetFile(path, buffer_size=_BUFFER) as file,
+    ):
+        columns = [name for name in file.schema_arrow.names if name != _PANDAS_INDEX]
+        # one row group after the other: a reader of several keeps all that it has read
+        for group in range(file.num_row_groups):
+            for batch in file.iter_batches(
+                _BATCH, row_groups=[group], columns=columns, use_threads=False
+            ):
+                for place in range(batch.num_rows):
+                    number += 1
+                    value = {name: _cell(name, batch.column(name)[place]) for name in columns}
+                    yield Row(number, f"{path}, row {number}", value, name=str(number))
+
+
+def _cell(name: str, scalar: Any) -> Any:
+    """Return a cell of Parquet; floating-point numbers in a list as an array."""
+    values = getattr(scalar, "values", None)
+    if values is not None and str(values.type) in ("float", "double", "halffloat"):
+        return values.to_numpy(zero_copy_only=False)
+    value = scalar.as_py()
+    if isinstance(value, float):
+        if np.isnan(value):
+            return None
+        if name in ("id", "task") and value.is_integer():
+            return int(value)  # pandas stores integers as floats if a cell is empty
+    return value
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in _COLUMNS:
+            raise DataError(
+                f"{path}: column {name[:60]!r}: no such column. Columns are "
+                f"{', '.join(_COLUMNS)}; leave out others."
             )
-        dataset = run.dataset(path)
-        match_dataset(run, dataset)
-        members = [
-            (dataset.videos[index].video_id, dataset.first_row[index], windows)
-            for index in split_videos(dataset.videos)[split]
-            if (windows := len(dataset.videos[index].steps) - run.horizon + 1) > 0
-        ]
-        return cls(
-            path=path,
-            split=split,
-            fingerprint=dataset.fingerprint,
-            ids=tuple(name for name, _, _ in members),
-            first_row=np.array([row for _, row, _ in members], dtype=np.int64),
-            first_window=np.cumsum([0, *(count for _, _, count in members)], dtype=np.int64),
-            horizon=run.horizon,
+        if names.count(name) > 1:
+            raise DataError(f"{path}: column '{name}' occurs twice. Leave one out.")
+
+
+@contextmanager
+def _reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Turn the errors of damaged and unreadable files into a `DataError`."""
+    unreadable: tuple[type[Exception], ...] = (OSError, ValueError, *errors)
+    try:
+        yield
+    except unreadable as problem:
+        reason = " ".join(str(problem).split())[:200].rstrip(".")
+        raise DataError(f"{path}: cannot be read ({reason}). Save it again.") from problem
+
+
+def _open_split(run: Run, path: Path, split: str) -> Source:
+    """Open a split of a prepared data set; each of its windows is a query."""
+    if split not in SPLITS:
+        raise ConfigError(
+            f"split '{split}': unknown. Choose one of {', '.join(SPLITS)}.", setting="split"
         )
+    dataset = run.dataset(path)
+    match_dataset(run, dataset)
+    horizon = run.horizon
+    windows = [  # id of the video, row of its first step, number of its windows
+        (dataset.videos[index].video_id, int(dataset.first_row[index]), steps - horizon + 1)
+        for index in split_videos(dataset.videos)[split]
+        if (steps := len(dataset.videos[index].steps)) >= horizon
+    ]
+    count = sum(some for _, _, some in windows)
+    identity: dict[str, str | int] = {
+        "kind": "data set",
+        "fingerprint": dataset.fingerprint,
+        "split": split,
+        "queries": count,
+    }
 
-    def __len__(self) -> int:
-        return int(self.first_window[-1])
-
-    @property
-    def folder(self) -> Path:
-        """The data set."""
-        return self.path
-
-    @property
-    def identity(self) -> dict[str, str | int]:
-        """Fingerprint and split."""
-        return {
-            "kind": "data set",
-            "fingerprint": self.fingerprint,
-            "split": self.split,
-            "queries": len(self),
-        }
-
-    def rows(self, first: int, count: int) -> Iterator[Row]:
-        """Some rows in their order; see `Source.rows`."""
-        file = self.path / "features.safetensors"
+    def rows() -> Iterator[Row]:
+        file, number = path / "features.safetensors", 0
         try:
             with safe_open(file, framework="np") as archive:
                 starts, ends = archive.get_slice("start"), archive.get_slice("end")
-                for number in range(first, min(first + count, len(self))):
-                    yield self._row(number, starts, ends)
+                for video, first, some in windows:
+                    for step in range(some):
+                        number += 1
+                        row, name = first + step, f"{video}:{step}"
+                        last = row + horizon - 1
+                        initial, goal = starts[row : row + 1][0], ends[last : last + 1][0]
+                        value = {"id": name, "initial": initial, "goal": goal}
+                        yield Row(number, f"{path}, {name}", value, name=name)
         except (SafetensorError, OSError) as problem:
             raise DataError(f"{file}: cannot be read any more ({problem}).") from problem
 
-    def _row(self, number: int, starts: Any, ends: Any) -> Row:
-        video = int(np.searchsorted(self.first_window, number, side="right")) - 1
-        step = number - int(self.first_window[video])
-        row = int(self.first_row[video]) + step
-        last = row + self.horizon - 1
-        name = f"{self.ids[video]}:{step}"
-        return Row(
-            number + 1,
-            f"{self.path}, {name}",
-            {"id": name, "initial": starts[row : row + 1][0], "goal": ends[last : last + 1][0]},
-            name=name,
+    return Source(path, count, identity, rows)
+
+
+def _open_folder(path: Path) -> Source:
+    """Open a folder of features; each file is a query."""
+    with _reading(path):
+        names = sorted(
+            entry.name
+            for entry in path.iterdir()
+            if entry.suffix in _FEATURES and not entry.name.startswith(".")
+        )
+    if not names:
+        raise DataError(
+            f"{path}: is not a prepared data set (no dataset.json), and holds no features (no file "
+            f"that ends in {' or '.join(_FEATURES)}).",
+            setting="queries",
         )
 
-
-@dataclass(frozen=True)
-class FeatureFolder:
-    """Files of features, each one query; a `Source`.
-
-    Attributes:
-        path: The folder.
-        names: Names of the files, ordered.
-    """
-
-    path: Path
-    names: tuple[str, ...]
-
-    @classmethod
-    def open(cls, path: Path) -> FeatureFolder:
-        """List the files.
-
-        Raises:
-            DataError: The folder cannot be read, or holds none.
-        """
-        try:
-            names = sorted(
-                entry.name
-                for entry in path.iterdir()
-                if entry.suffix in _FEATURES and not entry.name.startswith(".")
-            )
-        except OSError as problem:
-            raise DataError(f"{path}: cannot be read ({problem.strerror}).") from problem
-        if not names:
-            raise DataError(
-                f"{path}: is no prepared data set (no dataset.json), and holds no features (no "
-                f"file that ends in {' or '.join(_FEATURES)}).",
-                setting="queries",
-            )
-        return cls(path, tuple(names))
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @property
-    def folder(self) -> Path:
-        """The folder itself."""
-        return self.path
-
-    @property
-    def identity(self) -> dict[str, str | int]:
-        """Names of the files; whether these have changed is seen piece by piece."""
-        return {"kind": "features", "names": value_digest(self.names), "queries": len(self)}
-
-    def rows(self, first: int, count: int) -> Iterator[Row]:
-        """Some rows in their order; see `Source.rows`."""
-        for number, name in enumerate(self.names[first : first + count], first + 1):
-            place, given = str(self.path / name), Path(name).stem
+    def rows() -> Iterator[Row]:
+        for number, name in enumerate(names, 1):
+            place, stem, problem = str(path / name), Path(name).stem, ""
+            value: dict[str, Any] = {"id": stem, "features": name, "start": 0.0}
             try:
-                with open_features(self.path / name) as features:
-                    end = float(features.rows)
-            except DataError as problem:
-                reason = str(problem).removeprefix(f"{place}: ")
-                yield Row(number, place, name=given, problem=reason)
-                continue
-            value = {"id": given, "features": name, "start": 0.0, "end": end}
-            yield Row(number, place, value, name=given)
+                with open_features(path / name) as features:
+                    value["end"] = float(features.rows)
+            except DataError as error:
+                problem = str(error).removeprefix(f"{place}: ")
+            yield Row(number, place, value, name=stem, problem=problem)
+
+    # shards note the state of each file that they read
+    identity: dict[str, str | int] = {
+        "kind": "features",
+        "names": value_digest(names),
+        "queries": len(names),
+    }
+    return Source(path, len(names), identity, rows)

@@ -103,7 +103,7 @@ def _from_media(
     run: Run, video: str | None, options: ObserveOptions, device: torch.device
 ) -> Queries:
     """Return the query of a video file or of two pictures."""
-    from cefito.inference.query import query_from_pictures, query_from_video_file
+    from cefito.inference.observer import Recipe
 
     if options.seconds is not None or options.precision is not None:
         raise ConfigError("--seconds and --precision are for --features. Leave them out.")
@@ -111,20 +111,11 @@ def _from_media(
     before, after = options.initial_image, options.goal_image
     encoder, weights = options.encoder, options.weights
     if video is not None and start is not None and end is not None and before is after is None:
-        return query_from_video_file(
-            run,
-            Path(video),
-            start=start,
-            end=end,
-            encoder=encoder,
-            weights=weights,
-            device=device,
-            progress=passing_progress,
-        )
+        observer = Recipe.of(run).open(encoder, weights=weights, device=device)
+        return observer.of_video(video, start, end, progress=passing_progress)
     if before is not None and after is not None and video is None and start is end is None:
-        return query_from_pictures(
-            run, before, after, encoder=encoder, weights=weights, device=device
-        )
+        observer = Recipe.of(run).open(encoder, weights=weights, device=device)
+        return observer.of_pictures(before, after)
     raise ConfigError(
         "give --video FILE with --start and --end in seconds, or --initial-image and --goal-image."
     )
@@ -132,7 +123,7 @@ def _from_media(
 
 def _from_features(run: Run, video: str | None, options: ObserveOptions) -> Queries:
     """Return the query of two moments of a file of features."""
-    from cefito.inference.query import query_from_features
+    from cefito.inference.observations import query_from_features
 
     others = (video, options.initial_image, options.goal_image, options.encoder, options.weights)
     if any(value is not None for value in others):

@@ -25,7 +25,7 @@ Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative="", consu
 
 
 def settings(given: Sequence[str]) -> dict[str, str]:
-    """What `--set` was given: dotted keys to values.
+    """Parse the entries of `--set`: values by dotted key.
 
     Raises:
         ConfigError: An entry without a key or without "=".
@@ -34,7 +34,7 @@ def settings(given: Sequence[str]) -> dict[str, str]:
 
 
 def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
-    """What an option of the form KEY=VALUE was given: keys to values.
+    """Parse the entries of an option of the form KEY=VALUE: values by key.
 
     Raises:
         ConfigError: An entry without a key or without "=".
@@ -49,10 +49,10 @@ def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
 
 
 def horizons(text: str) -> tuple[int, ...]:
-    """The horizons of text such as "3" or "3,4,5".
+    """Parse horizons such as "3" or "3,4,5".
 
     Raises:
-        ConfigError: Not such text, or one of them twice.
+        ConfigError: Other text, or a horizon twice.
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"[1-9][0-9]{0,3}", part) for part in parts):
@@ -61,5 +61,5 @@ def horizons(text: str) -> tuple[int, ...]:
             "between, as in 3,4,5."
         )
     if len(set(parts)) < len(parts):
-        raise ConfigError(f"--horizon {text}: names one of them twice.")
+        raise ConfigError(f"--horizon {text}: names a horizon twice.")
     return tuple(map(int, parts))

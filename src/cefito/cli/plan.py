@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from cefito.cli.console import log_warnings, passing_progress, print_json, stoppable, table, talk
 from cefito.cli.observe import NOT_OBSERVED, ObserveOptions, find_query
-from cefito.cli.options import Flag, Several
+from cefito.cli.options import Flag
+from cefito.cli.plan_options import DEFAULTS, PlanOptions
 from cefito.cli.search_options import AS_TRAINED, SearchOptions
+from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.data.taxonomy import Taxonomy
@@ -28,29 +28,18 @@ def plan(
     initial: Path | None = None,
     goal: Path | None = None,
     queries: Path | None = None,
-    task: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    top_k: int = 5,
-    pin: Several = (),
-    require: Several = (),
-    forbid: Several = (),
-    before: Several = (),
-    no_repeats: Flag = False,
     ids: Flag = False,
-    min_probability: float | None = None,
-    options: SearchOptions = AS_TRAINED,
+    options: PlanOptions = DEFAULTS,
+    search: SearchOptions = AS_TRAINED,
     observe: ObserveOptions = NOT_OBSERVED,
     dataset: Path | None = None,
-    horizon: int | None = None,
-    device: str = "auto",
-    json: Flag = False,
 ) -> int:
     """Plan the actions between two observations.
 
-    The observations are those of a video of the data set, two files, two moments of features or of
-    a video file, or two pictures.
+    The observations are those of a video of the data set, two files, two times of features or of a
+    video file, or two pictures.
 
-    Ctrl-C stops a long search and shows the best plans that it met; a second Ctrl-C ends it at
-    once.
+    Ctrl-C stops a long search and shows the best plans so far; a second Ctrl-C ends it at once.
 
     Args:
         run: Run folder, as cefito train makes it.
@@ -59,63 +48,32 @@ def plan(
             as the run's horizon.
         initial: .npy file of the observation before the first step.
         goal: .npy file of the observation after the last step.
-        queries: Short list of queries, .jsonl, .csv or .parquet, each line with features, start and
-            end, or with initial and goal, and an id, a task and constraints if you like; files are
-            found from the folder of the list. cefito plan-batch plans long ones.
-        task: Name or id of the task, instead of the predicted one.
-        top_k: How many plans.
-        pin: STEP=ACTION: the action of a step, counted from 1, is known; may be repeated. Actions
-            are named, or given by their ids.
-        require: An action that must occur; may be repeated.
-        forbid: An action that must not occur; may be repeated.
-        before: A,B: where actions A and B both occur, A comes first; may be repeated.
-        no_repeats: No action may occur twice.
-        ids: Show the ids of actions behind their names.
-        min_probability: From 0 to 1: where the best plan is less probable, the answer says that it
-            is not sure; the plans are shown all the same.
-        options: How to search.
+        queries: Short table of queries, .jsonl, .csv or .parquet, each line with features, start
+            and end, or with initial and goal, and optionally an id, a task and constraints; files
+            are found relative to the folder of the table. cefito plan-batch plans long ones.
+        ids: Show the ids of actions after their names.
+        options: How to plan.
+        search: How to search.
         observe: How to make the observations from features, a video file or pictures.
-        dataset: The data set that --video is of, if not that of the run: any whose observations
-            were made in the same way.
-        horizon: Number of actions, of a folder that holds runs of several.
-        device: auto, cpu or cuda.
-        json: Print JSON instead of a table.
+        dataset: Data set of --video, if not that of the run: any with observations that were made
+            in the same way.
     """
     from cefito.cli.plan_many import plan_many
-    from cefito.data.names import find_task
     from cefito.inference.answer import answer
-    from cefito.inference.named_constraints import parse_constraints
     from cefito.runs.matching import named_dataset
-    from cefito.runs.run import open_run
-    from cefito.runtime import pick_device
 
-    place = pick_device(device)
     with log_warnings():
-        opened = options.applied(open_run(run, horizon=horizon, device=place))
-        given = None if task is None else find_task(opened.taxonomy, task)
-        named = parse_constraints(
-            opened.taxonomy,
-            pinned=pin,
-            required=require,
-            forbidden=forbid,
-            before=before,
-            no_repeats=no_repeats,
-            task=given,
-        )
+        opened, device = options.open(run, search)
+        settings = options.settings(opened, seconds=observe.seconds, precision=observe.precision)
         if queries is not None:
-            return plan_many(
-                opened,
-                queries,
-                observe,
-                alone=(video, initial, goal) == (None, None, None) and not from_step,
-                json=json,
-                ids=ids,
-                task=given,
-                top_k=top_k,
-                constraints=named,
-                min_probability=min_probability,
-            )
-        constraints = named.resolved(opened.taxonomy, task=given)
+            given = {name for name, value in vars(observe).items() if value is not None}
+            single = (video, initial, goal) != (None, None, None) or from_step
+            if single or given - {"seconds", "precision"}:
+                raise ConfigError(
+                    "--queries replaces --video, --features, --initial and pictures. Leave these "
+                    "out."
+                )
+            return plan_many(opened, queries, settings, json=options.json, ids=ids)
         query, truth = find_query(
             opened,
             video=video,
@@ -124,7 +82,7 @@ def plan(
             goal=goal,
             observe=observe,
             dataset=dataset,
-            device=place,
+            device=device,
         )
         with stoppable(
             "stopping with the best plans so far; press Ctrl-C again to end at once"
@@ -132,19 +90,19 @@ def plan(
             found = answer(
                 opened,
                 query,
-                task=given,
-                top_k=top_k,
-                constraints=constraints,
-                min_probability=min_probability,
+                task=settings.task,
+                top_k=settings.top_k,
+                constraints=settings.constraints,
+                min_probability=settings.min_probability,
                 truth=truth,
                 dataset=named_dataset(opened, dataset) if video and not observe else None,
                 stop=stop,
                 progress=passing_progress,
             )
-    if json:
+    if options.json:
         print_json(found.to_dict())
     else:
-        _show(found, opened.taxonomy, min_probability, ids=ids)
+        _show(found, opened.taxonomy, options.min_probability, ids=ids)
     return 0 if found.plans else 130  # only an interrupted search finds none
 
 
@@ -178,14 +136,14 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
         talk(_answered(found.reply))
     if found.searched_mass is not None and found.searched_mass < 1:
         talk(
-            f"probabilities: the sequences compared hold {_percent(found.searched_mass)} of all "
+            f"probabilities: the compared sequences have {_percent(found.searched_mass)} of all "
             "probability"
         )
     if min_probability is not None and found.sure is False:
         best = _percent(plans[0].probability or 0.0) if plans else "missing"
         talk(
-            f"not sure: the best plan's probability is {best}; "
-            f"{_percent(min_probability)} was asked for"
+            f"not sure: the best plan's probability is {best}; requested: "
+            f"{_percent(min_probability)}"
         )
     if found.dataset is not None:
         where = f"'{found.dataset.name}', fingerprint {found.dataset.fingerprint[:12]}"
@@ -195,13 +153,13 @@ def _show(found: Answer, taxonomy: Taxonomy, min_probability: float | None, *, i
 
 
 def _answered(reply: ReplyAnswer) -> str:
-    """Whose the plans are, in a line."""
+    """Return the part of the language model in the plans, in a line."""
     if reply.outcome == "unasked":
         return f"{reply.model} was not asked; the plan is PKG's"
     said = {
         "kept": "its answer was valid",
         "repaired": "its answer was invalid and has been repaired",
-        "replaced": "its answer was of no use; the plan is PKG's",
+        "replaced": "its answer was unusable; the plan is PKG's",
     }[reply.outcome]
     return f"{reply.model} at {reply.host}, {reply.asked[:10]}: {said}"
 
@@ -215,13 +173,13 @@ def _task_cell(task: int | None, taxonomy: Taxonomy) -> str:
 
 
 def _quality(found: Answer) -> str:
-    """Whether the result is exact, and what it cost, in a line."""
+    """Return whether the result is exact, and its cost, in a line."""
     if found.exact:
         words = "exact: no other allowed sequence is better"
     elif not found.plans:
         words = "interrupted before any plan was found"
     elif found.search.interrupted:
-        words = "interrupted, not exact: the best plans met so far"
+        words = "interrupted, not exact: the best plans so far"
     else:
-        words = "not exact: the best plans met, there may be better ones"
+        words = "not exact: there may be better plans"
     return f"{words}; {found.evaluated.token_forwards:,} token forwards"

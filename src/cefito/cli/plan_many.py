@@ -1,75 +1,43 @@
-"""`cefito plan --queries`: the best plans of every query of a list."""
+"""`cefito plan --queries`: the best plans of every query of a table."""
 
 from __future__ import annotations
 
 import json as jsons
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cefito.cli.console import passing_progress, stoppable, table, talk
-from cefito.cli.observe import ObserveOptions
-from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cefito.batch.query_rows import QuerySettings
     from cefito.data.taxonomy import Taxonomy
     from cefito.inference.answer import Answer
-    from cefito.inference.named_constraints import NamedConstraints
     from cefito.runs.run import Run
 
 __all__ = ["plan_many"]
 
 
-def plan_many(
-    run: Run,
-    path: Path,
-    observe: ObserveOptions,
-    *,
-    alone: bool,
-    json: bool,
-    ids: bool,
-    task: int | None,
-    constraints: NamedConstraints,
-    **asked: Any,
-) -> int:
-    """Plan every query of a list, and print the answers.
+def plan_many(run: Run, path: Path, settings: QuerySettings, *, json: bool, ids: bool) -> int:
+    """Plan every query of a table and print the answers.
 
     Args:
         run: The run.
-        path: The list, as `cefito.batch.query_rows.read_queries` takes it.
-        observe: Of these only `seconds` and `precision` go with a list.
-        alone: Whether no option of a single query was given.
+        path: The table, see `cefito.batch.query_rows.read_queries`.
+        settings: Settings of all queries.
         json: Print the answers as JSON, one a line, instead of a table of the best plans.
-        ids: Whether to show the ids of actions.
-        task: Id of the task of queries that name none.
-        constraints: Of all queries, besides their own.
-        asked: What else is asked of each, as `cefito.inference.answer.answer` takes it.
+        ids: Show the ids of actions.
 
     Returns:
         The exit code.
     """
-    from cefito.batch.query_rows import Asked, read_queries
+    from cefito.batch.query_rows import read_queries
     from cefito.inference.answer import answer
     from cefito.planners.base import check_task_given
 
-    given = {name for name, value in vars(observe).items() if value is not None}
-    if not alone or given - {"seconds", "precision"}:
-        raise ConfigError(
-            "--queries takes the place of --video, --features, --initial and pictures. Leave these "
-            "out."
-        )
-    if task is not None:
+    if settings.task is not None:
         check_task_given(run.planner)
-    queries = read_queries(
-        run,
-        path,
-        Asked(
-            task=task,
-            constraints=constraints,
-            seconds=observe.seconds,
-            precision=observe.precision,
-        ),
-    )
+    queries = read_queries(run, path, settings)
     found: list[tuple[str, Answer]] = []
     with (
         stoppable("stopping with the plans so far; press Ctrl-C again to end at once") as stop,
@@ -80,15 +48,16 @@ def plan_many(
                 run,
                 entry.query,
                 task=entry.task,
+                top_k=settings.top_k,
                 constraints=entry.constraints,
+                min_probability=settings.min_probability,
                 stop=stop,
-                **asked,
             )
             if made.plans:
                 found.append((entry.id, made))
-            if json and made.plans:
-                line = {"id": entry.id, **made.to_dict()}
-                sys.stdout.write(jsons.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+                if json:
+                    line = {"id": entry.id, **made.to_dict()}
+                    sys.stdout.write(jsons.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
             if stop():
                 break
             advance()
@@ -103,18 +72,18 @@ def plan_many(
 
 
 def _show(found: list[tuple[str, Answer]], taxonomy: Taxonomy, *, ids: bool) -> None:
-    """The best plan of each query."""
+    """Print the best plan of each query."""
     from cefito.data.names import sequence
 
+    best = [made.plans[0] for _, made in found]
     columns: dict[str, list[str]] = {
         "query": [name for name, _ in found],
         "task": [made.task.name or "" for _, made in found],
-        "score (lower is better)": [f"{made.plans[0].score:.4f}" for _, made in found],
+        "score (lower is better)": [f"{plan.score:.4f}" for plan in best],
     }
-    likely = [made.plans[0].probability for _, made in found]
-    if any(share is not None for share in likely):
+    if any(plan.probability is not None for plan in best):
         columns["probability"] = [
-            "" if share is None else f"{100 * share:.1f} %" for share in likely
+            "" if plan.probability is None else f"{100 * plan.probability:.1f} %" for plan in best
         ]
-    columns["best plan"] = [sequence(taxonomy, made.plans[0].actions, ids=ids) for _, made in found]
+    columns["best plan"] = [sequence(taxonomy, plan.actions, ids=ids) for plan in best]
     table("", tuple(columns), list(zip(*columns.values(), strict=True)))

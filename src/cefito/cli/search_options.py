@@ -1,4 +1,4 @@
-"""The options of the search, made from the settings of the search."""
+"""Options of the search, made from its settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["AS_TRAINED", "SearchOptions", "option_of"]
 
 _NAMES = {"method": "--search", "budget_gflop": "--budget"}
-"""Options that are not called as their settings are."""
+"""Options with another name than their setting."""
 
 _OF_TRAINING = ("actions", "fitting_windows")
 """Settings that are decided when a run is trained."""
@@ -25,22 +25,22 @@ _OF_TRAINING = ("actions", "fitting_windows")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How plans are searched; what is left out stays as the run was trained.
+    """How to search; by default as the run was trained.
 
     There is an option for each setting of `SearchConfig` that a trained run can change.
     """
 
     def changes(self) -> dict[str, Any]:
-        """The settings that were given."""
+        """Return the given settings."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
     def applied(self, run: Run) -> Run:
-        """The run with the settings that were given; as it was trained where there are none.
+        """Return the run with the given settings.
 
         Raises:
-            ConfigError: The run's method has no search, a value that a setting cannot have, or a
-                setting that the chosen search makes no use of.
+            ConfigError: The run's method has no search, an invalid value, or a setting that the
+                chosen search does not use.
         """
         changes = self.changes()
         if not changes:
@@ -51,12 +51,12 @@ class SearchOptions:
 
 
 def option_of(setting: str) -> str:
-    """The option of a setting of the search."""
+    """Return the option of a setting of the search."""
     return _NAMES.get(setting, "--" + setting.replace("_", "-"))
 
 
 def _descriptions() -> dict[str, str]:
-    """What the docstring of the settings says of each of them."""
+    """Return the description of each setting from the docstrings."""
     docs = [inspect.cleandoc(kind.__doc__ or "") for kind in SearchConfig.__mro__]
     attributes = "\n".join(doc.partition("Attributes:\n")[2] for doc in docs)
     entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", attributes, re.MULTILINE)
@@ -64,7 +64,7 @@ def _descriptions() -> dict[str, str]:
 
 
 def _made() -> type[SearchOptions]:
-    """The class with a field for each option."""
+    """Return the class with a field for each option."""
     descriptions = _descriptions()
     options = []
     for name, setting in SearchConfig.model_fields.items():
@@ -83,7 +83,7 @@ def _made() -> type[SearchOptions]:
     )
 
 
-if not TYPE_CHECKING:  # a class that is made here cannot be told to a type checker
+if not TYPE_CHECKING:  # a type checker cannot see fields that are made at run time
     SearchOptions = Parameter(name="*")(_made())
 
 AS_TRAINED = SearchOptions()

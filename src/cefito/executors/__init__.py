@@ -1,6 +1,63 @@
-"""Executors: map a function over arguments, in this process, in several, or elsewhere."""
+"""Executors: map a function over arguments, in this process, in several, or on a Ray cluster."""
 
-from cefito.executors.base import Done, Executor, Failed, Killed, Outcome
-from cefito.executors.registry import EXECUTORS, make_executor
+from __future__ import annotations
 
-__all__ = ["EXECUTORS", "Done", "Executor", "Failed", "Killed", "Outcome", "make_executor"]
+from collections.abc import Callable
+
+from cefito.errors import ConfigError
+from cefito.executors.base import Done, Executor, Failed, Killed, Outcome, SerialExecutor
+from cefito.executors.processes import ProcessExecutor
+from cefito.executors.ray import RayExecutor
+
+__all__ = [
+    "EXECUTORS",
+    "Done",
+    "Executor",
+    "Failed",
+    "Killed",
+    "Outcome",
+    "ProcessExecutor",
+    "RayExecutor",
+    "SerialExecutor",
+    "make_executor",
+]
+
+EXECUTORS: dict[str, Callable[[int], Executor]] = {
+    "serial": SerialExecutor,
+    "processes": ProcessExecutor,
+    "ray": RayExecutor,
+}
+"""Constructor of each executor, called with the number of workers; new ones are added here only."""
+
+
+def make_executor(
+    name: str | None = None, *, workers: int = 1, address: str | None = None
+) -> Executor:
+    """Return an executor.
+
+    Args:
+        name: Its name; by default "serial" for one worker, "processes" for several, and "ray" with
+            an address.
+        workers: Number of jobs that run at the same time.
+        address: Address of a running Ray cluster, for "ray".
+
+    Raises:
+        ConfigError: An unknown executor, one that is not installed, no worker, or an address for
+            another executor than "ray".
+    """
+    if workers < 1:
+        raise ConfigError(f"workers {workers}: expected at least 1.", setting="workers")
+    if name is None:
+        name = ("serial" if workers == 1 else "processes") if address is None else "ray"
+    if name not in EXECUTORS:
+        raise ConfigError(
+            f"no executor '{name}'; there are {', '.join(EXECUTORS)}.", setting="executor"
+        )
+    if address is None:
+        return EXECUTORS[name](workers)
+    if name != "ray":
+        raise ConfigError(
+            f"address {address}: the executor '{name}' has none. Choose 'ray', or leave it out.",
+            setting="address",
+        )
+    return RayExecutor(workers, address)

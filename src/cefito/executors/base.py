@@ -1,4 +1,4 @@
-"""The protocol of an executor, and what can become of a job."""
+"""The protocol of an executor, the outcomes of jobs, and the executor in this process."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeAlias, TypeVar
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 __all__ = [
     "Done",
     "Executor",
     "Failed",
+    "JobQueue",
     "Killed",
     "Outcome",
+    "SerialExecutor",
     "attempt",
     "ignore",
-    "queues",
 ]
 
 Argument = TypeVar("Argument")
@@ -25,11 +27,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Done(Generic[Value]):
-    """A job that gave a value.
-
-    Attributes:
-        value: What its function returned.
-    """
+    """A job that returned a value."""
 
     value: Value
 
@@ -40,7 +38,7 @@ class Failed:
 
     Attributes:
         error: Type and message of the error, in one line.
-        traceback: Where it was raised; empty where its process ended of itself.
+        traceback: Where it was raised; empty if its process ended.
     """
 
     error: str
@@ -49,11 +47,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Killed:
-    """A job whose process was killed while it was worked on.
-
-    Attributes:
-        signal: Number of the signal.
-    """
+    """A job whose process was killed, by the signal of this number."""
 
     signal: int
 
@@ -62,7 +56,7 @@ Outcome: TypeAlias = Done[Value] | Failed | Killed
 
 
 def ignore(count: float = 1) -> None:
-    """Tell nobody that jobs have ended."""
+    """Ignore progress."""
 
 
 class Executor(Protocol):
@@ -84,25 +78,47 @@ class Executor(Protocol):
     ) -> list[Outcome[Value]]:
         """Call a function with every argument.
 
-        A job that fails or is killed leaves the others as they are. An interrupt of this process
-        ends all workers and is passed on.
+        A job that fails or is killed does not affect the others. An interrupt of this process ends
+        all workers and is raised.
 
         Args:
-            function: What is called. Where jobs run in other processes it is pickled once, and each
-                worker calls its own copy for all its jobs: what the copy keeps (an opened file, a
-                loaded model) is there for the worker's next job.
-            arguments: One for each job; picklable, as are the values that come back.
-            groups: The group of each job; jobs of one group run one after the other, in their
-                order, if possible on one worker. By default each job is a group of its own.
-            advance: Called with 1 in this process whenever a job has ended, however it ended.
+            function: The function. For other processes it is pickled once, and each worker calls
+                its own copy for all its jobs, so the copy may keep an opened file or a model.
+            arguments: One for each job, picklable like the values. Each is taken once, in its order
+                unless there are groups, when its job begins; so a sequence may read them then.
+            groups: Group of each job; jobs of one group run one after the other in their order, on
+                one worker if possible. By default each job is a group of its own.
+            advance: Called with 1 in this process when a job has ended in any way.
 
         Returns:
-            What became of each job, in the order of the arguments.
+            The outcome of each job, in the order of the arguments.
         """
 
 
+@dataclass(frozen=True)
+class SerialExecutor:
+    """Runs jobs in their order in this process; `workers` is ignored."""
+
+    in_process: ClassVar[bool] = True
+    workers: int = 1
+
+    def map(  # noqa: D102
+        self,
+        function: Callable[[Argument], Value],
+        arguments: Sequence[Argument],
+        *,
+        groups: Sequence[Hashable] | None = None,  # noqa: ARG002
+        advance: Callable[[float], None] = ignore,
+    ) -> list[Outcome[Value]]:
+        outcomes: list[Outcome[Value]] = []
+        for argument in arguments:
+            outcomes.append(attempt(function, argument))
+            advance(1)
+        return outcomes
+
+
 def attempt(function: Callable[[Argument], Value], argument: Argument) -> Done[Value] | Failed:
-    """Call a function; its errors become outcomes, interrupts and exits do not."""
+    """Call a function; errors become outcomes, interrupts and exits do not."""
     try:
         return Done(function(argument))
     except Exception as problem:
@@ -110,20 +126,55 @@ def attempt(function: Callable[[Argument], Value], argument: Argument) -> Done[V
 
 
 def failure(problem: Exception) -> Failed:
-    """An error that is being handled, as the outcome of a job."""
+    """Return the outcome of a job for an error that is being handled."""
     message = " ".join(str(problem).split())
     name = type(problem).__name__
     return Failed(f"{name}: {message}" if message else name, traceback.format_exc())
 
 
-def queues(count: int, groups: Sequence[Hashable] | None) -> deque[deque[int]]:
-    """The numbers of so many jobs, those of a group in a queue of their own.
+class JobQueue(Generic[Argument, Value]):
+    """Jobs of one call of `map` in other processes.
 
-    Raises:
-        ValueError: Not as many groups as jobs.
+    Attributes:
+        arguments: Argument of each job.
+        advance: See `Executor.map`.
+        waiting: Groups of jobs that no worker has.
+        outcomes: Outcome of each job that has ended.
     """
-    found: dict[Hashable, deque[int]] = {}
-    names = range(count) if groups is None else groups
-    for job, name in zip(range(count), names, strict=True):
-        found.setdefault(name, deque()).append(job)
-    return deque(found.values())
+
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        groups: Sequence[Hashable] | None,
+        advance: Callable[[float], None],
+    ) -> None:
+        self.arguments, self.advance = arguments, advance
+        self.outcomes: dict[int, Outcome[Value]] = {}
+        found: dict[Hashable, deque[int]] = {}
+        names = range(len(arguments)) if groups is None else groups
+        for job, name in zip(range(len(arguments)), names, strict=True):
+            found.setdefault(name, deque()).append(job)
+        self.waiting = deque(found.values())
+
+    def next(self, group: deque[int]) -> tuple[deque[int], bytes | None]:
+        """Return the rest of a group, or else the next one, and the pickled argument of its first.
+
+        The argument is None if no job is left. Jobs whose argument cannot be pickled have failed.
+        """
+        while group or self.waiting:
+            group = group or self.waiting.popleft()
+            try:
+                return group, bytes(ForkingPickler.dumps(self.arguments[group[0]]))
+            except Exception as problem:
+                self.note(group.popleft(), failure(problem))
+        return group, None
+
+    def note(self, job: int, outcome: Outcome[Any]) -> None:
+        """Note the outcome of a job."""
+        assert job not in self.outcomes
+        self.outcomes[job] = outcome
+        self.advance(1)
+
+    def results(self) -> list[Outcome[Value]]:
+        """Return all outcomes, in the order of the arguments."""
+        return [self.outcomes[job] for job in range(len(self.arguments))]

@@ -1,7 +1,7 @@
-"""Jobs in actors of a Ray cluster: of this machine, ending with the jobs, or at an address.
+"""Jobs in actors of a Ray cluster: one on this machine that ends with the jobs, or a running one.
 
-An actor keeps its copy of the function, so that what that has loaded is there for its next job.
-Whatever jobs read and write by paths must lie where every machine of a cluster sees it.
+An actor keeps its copy of the function, and with it what the function has loaded. Files that jobs
+read and write must be visible under the same paths on all machines of a cluster.
 """
 
 from __future__ import annotations
@@ -17,40 +17,37 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar
 
 from cefito.errors import ConfigError, RunError
 from cefito.executors.base import (
     Argument,
     Failed,
+    JobQueue,
     Outcome,
     Value,
     failure,
     ignore,
-    queues,
 )
 from cefito.executors.processes import threads_each
 from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
 
 __all__ = ["RayExecutor"]
 
-STORE_BYTES = 128 << 20
-"""Shared memory that a cluster of this machine may take: jobs and their values are small."""
-
-
-_PATIENCE = 10.0  # seconds that a cluster has to answer at all
+_STORE_BYTES = 128 << 20  # shared memory of a cluster on this machine; jobs and values are small
+_PATIENCE = 10.0  # seconds in which a cluster must answer
 
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """Works on jobs in actors of a Ray cluster, one core each.
+    """Runs jobs in actors of a Ray cluster, one core each.
 
-    Where Ray is connected already in this process, that cluster is used and stays as it is.
+    If Ray is already connected in this process, that cluster is used and keeps running.
 
     Attributes:
-        workers: How many actors.
-        address: Of a cluster that runs, as `ray.init` takes it; None for one of this machine, which
-            is begun for the jobs and ends with them.
+        workers: Number of actors.
+        address: Address of a running cluster, as `ray.init` takes it; None for one on this machine
+            that ends with the jobs.
 
     Raises:
         ConfigError: Ray is not installed.
@@ -76,147 +73,121 @@ class RayExecutor:
         groups: Sequence[Hashable] | None = None,
         advance: Callable[[float], None] = ignore,
     ) -> list[Outcome[Value]]:
-        """Call a function with every argument; see `Executor.map`.
+        """See `Executor.map`.
 
         Raises:
-            RunError: There is no cluster at the address.
-            Exception: The function cannot be pickled.
+            RunError: No cluster answers at the address.
         """
         if not arguments:
             return []
         pickled = bytes(ForkingPickler.dumps(function))
+        jobs: JobQueue[Argument, Value] = JobQueue(arguments, groups, advance)
+        most = max(1, min(self.workers, len(jobs.waiting)))
         with _connected(self.workers, self.address) as ray:
-            mapping: _Mapping[Argument, Value] = _Mapping(ray, pickled, arguments, groups, advance)
-            return mapping.run(self.workers)
+            _run(ray, pickled, jobs, most)
+        return jobs.results()
 
 
 class _Actor:
-    """What lives in a worker of the cluster: a function, called in the folder of its caller.
+    """A worker of the cluster: calls the function in the folder and with the modules of its caller.
 
-    Modules are found where the caller finds them, as in processes that it starts.
+    Args:
+        function: The pickled function.
+        threads: Threads that it computes with.
+        folder: Working folder of the caller.
+        path: Where the caller finds modules.
     """
 
-    def __init__(self, pickled: bytes, threads: int, folder: str, path: list[str]) -> None:
-        self.function, self.folder = CalledFunction(pickled, threads), folder
+    def __init__(self, function: bytes, threads: int, folder: str, path: list[str]) -> None:
+        self.function, self.folder = CalledFunction(function, threads), folder
         sys.path.extend(place for place in path if place not in sys.path)
 
     def call(self, argument: bytes) -> bytes:
-        """The pickled outcome of a job."""
+        """Return the pickled outcome of a job."""
         if not Path(self.folder).is_dir():
-            return bytes(
-                ForkingPickler.dumps(
-                    Failed(
-                        f"a machine of the cluster has no folder {self.folder}. Work where all of "
-                        "its machines see the same files"
-                    )
-                )
+            lost = Failed(
+                f"a machine of the cluster has no folder {self.folder}. Work where all of its "
+                "machines see the same files"
             )
+            return bytes(ForkingPickler.dumps(lost))
         os.chdir(self.folder)
         return pickled_outcome(self.function, argument)
 
 
-class _Mapping(Generic[Argument, Value]):
-    """One call of `map`: which jobs wait, which are worked on, and what became of the others."""
+def _run(ray: Any, function: bytes, jobs: JobQueue[Any, Any], most: int) -> None:
+    """Run all jobs in at most `most` actors."""
+    threads, stored = threads_each(most), ray.put(function)
+    made = ray.remote(_Actor).options(
+        num_cpus=1,
+        max_restarts=0,
+        max_task_retries=0,
+        runtime_env={"env_vars": dict.fromkeys(THREAD_SETTINGS, str(threads))},
+    )
+    running: dict[Any, tuple[Any, deque[int]]] = {}  # actor and its group, by the pending outcome
 
-    def __init__(
-        self,
-        ray: Any,
-        function: bytes,
-        arguments: Sequence[Argument],
-        groups: Sequence[Hashable] | None,
-        advance: Callable[[float], None],
-    ) -> None:
-        self.ray, self.arguments, self.advance = ray, arguments, advance
-        self.outcomes: dict[int, Outcome[Value]] = {}
-        self.waiting = queues(len(arguments), groups)
-        self.function = ray.put(function)
-        self.running: dict[Any, tuple[Any, deque[int]]] = {}  # by what will hold the outcome
+    def start_next(actor: Any, group: deque[int]) -> None:
+        group, argument = jobs.next(group)
+        if argument is None:
+            ray.kill(actor)
+        else:
+            running[actor.call.remote(argument)] = (actor, group)
 
-    def run(self, most: int) -> list[Outcome[Value]]:
-        """Work on all jobs in at most so many actors."""
-        most = max(1, min(most, len(self.waiting)))
-        threads, here = threads_each(most), str(Path.cwd())
-        made = self.ray.remote(_Actor).options(
-            num_cpus=1,
-            max_restarts=0,
-            max_task_retries=0,
-            runtime_env={"env_vars": dict.fromkeys(THREAD_SETTINGS, str(threads))},
-        )
+    def take(reference: Any) -> None:
+        actor, group = running.pop(reference)
         try:
-            while self.waiting or self.running:
-                while self.waiting and len(self.running) < most:
-                    self._next(made.remote(self.function, threads, here, sys.path), deque())
-                done, _ = self.ray.wait(list(self.running), num_returns=1)
-                for reference in done:
-                    self._take(reference)
-        finally:
-            for actor, _ in self.running.values():
-                self.ray.kill(actor)
-        return [self.outcomes[job] for job in range(len(self.arguments))]
-
-    def _next(self, actor: Any, queue: deque[int]) -> None:
-        """Give an actor its next job; one for which there is none is no longer needed."""
-        while queue or self.waiting:
-            queue = queue or self.waiting.popleft()
-            try:
-                argument = bytes(ForkingPickler.dumps(self.arguments[queue[0]]))
-            except Exception as problem:
-                self._note(queue.popleft(), failure(problem))
-            else:
-                self.running[actor.call.remote(argument)] = (actor, queue)
-                return
-        self.ray.kill(actor)
-
-    def _take(self, reference: Any) -> None:
-        """Note what became of a job, and give its actor the next one."""
-        actor, queue = self.running.pop(reference)
-        lost = False
-        try:
-            outcome = pickle.loads(self.ray.get(reference))
-        except self.ray.exceptions.RayActorError:
-            outcome, lost = Failed("its worker ended, perhaps killed for want of memory"), True
+            outcome = pickle.loads(ray.get(reference))
+        except ray.exceptions.RayActorError:
+            lost = Failed("its worker ended, perhaps killed because memory ran out")
+            jobs.note(group.popleft(), lost)
+            if group:
+                jobs.waiting.append(group)
+            return
         except Exception as problem:
             outcome = failure(problem)
-        self._note(queue.popleft(), outcome)
-        if not lost:
-            self._next(actor, queue)
-        elif queue:
-            self.waiting.append(queue)
+        jobs.note(group.popleft(), outcome)
+        start_next(actor, group)
 
-    def _note(self, job: int, outcome: Outcome[Value]) -> None:
-        assert job not in self.outcomes
-        self.outcomes[job] = outcome
-        self.advance(1)
+    try:
+        while jobs.waiting or running:
+            while jobs.waiting and len(running) < most:
+                start_next(made.remote(stored, threads, str(Path.cwd()), sys.path), deque())
+            if running:
+                for reference in ray.wait(list(running), num_returns=1)[0]:
+                    take(reference)
+    finally:
+        for actor, _ in running.values():
+            ray.kill(actor)
 
 
 @contextmanager
 def _connected(workers: int, address: str | None) -> Iterator[Any]:
-    """Ray, connected; what was begun here ends here."""
+    """Connect Ray; a cluster that was started here ends here."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anyone
     import ray
 
     if ray.is_initialized():
         yield ray
         return
-    asked: dict[str, Any] = {"address": address}
+    options: dict[str, Any] = {"address": address}
     if address is None:
-        asked = {
+        options = {
             "address": "local",
             "num_cpus": workers,
-            "object_store_memory": STORE_BYTES,
+            "object_store_memory": _STORE_BYTES,
             "include_dashboard": False,
         }
     try:
         if address is not None:
-            _reach(address)
-        ray.init(**asked, log_to_driver=False, logging_level="ERROR")
+            _check_reachable(address)
+        ray.init(**options, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, OSError, RuntimeError, ValueError) as problem:
         if address is None:
             raise
+        reason = " ".join(str(problem).split())[:200].rstrip(".")
         raise RunError(
-            f"no Ray cluster answers at {address} ({_line(problem)}). Give the address of one that "
-            "runs, with this version of Ray, or none to work on this machine; one that asks for a "
-            "token needs RAY_AUTH_MODE=token in the environment.",
+            f"no Ray cluster answers at {address} ({reason}). Give the address of one that runs "
+            "this version of Ray, or none to work on this machine; a cluster that requires a token "
+            "needs RAY_AUTH_MODE=token in the environment.",
             setting="address",
         ) from problem
     try:
@@ -225,17 +196,9 @@ def _connected(workers: int, address: str | None) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _reach(address: str) -> None:
-    """See that someone listens at HOST:PORT, for which Ray itself takes minutes.
-
-    Raises:
-        OSError: Nobody does.
-    """
+def _check_reachable(address: str) -> None:
+    """Raise an OSError if nobody listens at HOST:PORT; Ray itself takes minutes to find out."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE):
             return
-
-
-def _line(problem: Exception) -> str:
-    return " ".join(str(problem).split())[:200].rstrip(".")

@@ -1,8 +1,8 @@
-"""What runs in a worker process: jobs come in and outcomes go out by one pipe.
+"""A worker process: jobs come in and outcomes go out through one pipe.
 
-It ends when its pipe is closed, and at once when its parent is no longer there: on Linux the kernel
-ends it, whatever it is at, elsewhere a thread that watches. Only the parent minds interrupts, which
-a terminal sends to both; it then ends its workers.
+It ends when its pipe is closed, and at once when its parent has ended: on Linux the kernel ends it,
+elsewhere a thread that watches. Only the parent handles interrupts, which a terminal sends to both;
+it then ends its workers.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from cefito.executors.base import Done, Failed, attempt, failure
+from cefito.executors.base import attempt, failure
 
 __all__ = ["THREAD_SETTINGS", "CalledFunction", "pickled_outcome", "work"]
 
 _READY = b"ready"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Variables of the environment that tell libraries how many threads to compute with."""
+"""Environment variables for the number of threads of libraries."""
 
 
 def work(connection: Connection[Any, Any], threads: int) -> None:
-    """Work on jobs until there are no more.
+    """Run jobs until there are no more.
 
     Args:
         connection: Gives the pickled function, then arguments; takes outcomes.
@@ -38,7 +38,7 @@ def work(connection: Connection[Any, Any], threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for setting in THREAD_SETTINGS:  # read by libraries as they are loaded
+    for setting in THREAD_SETTINGS:  # libraries read them when they are loaded
         os.environ[setting] = str(threads)
     try:
         connection.send_bytes(_READY)
@@ -50,11 +50,11 @@ def work(connection: Connection[Any, Any], threads: int) -> None:
 
 
 class CalledFunction:
-    """A function that is unpickled when it is first called, so that this may fail like a job.
+    """A function that is unpickled by its first call, which may fail like a job.
 
-    Attributes:
+    Args:
         pickled: The function.
-        threads: Threads that libraries may compute with.
+        threads: Threads of libraries.
     """
 
     def __init__(self, pickled: bytes, threads: int) -> None:
@@ -62,7 +62,7 @@ class CalledFunction:
         self.function: Any = None
 
     def __call__(self, argument: bytes) -> Any:
-        """What the function gives for a pickled argument."""
+        """Call the function with a pickled argument."""
         if self.function is None:
             function = pickle.loads(self.pickled)
             if "torch" in sys.modules:  # perhaps loaded before the environment was set
@@ -72,33 +72,32 @@ class CalledFunction:
 
 
 def pickled_outcome(function: CalledFunction, argument: bytes) -> bytes:
-    """Call a function; a value that cannot be pickled is a failure too."""
-    outcome: Done[Any] | Failed = attempt(function, argument)
+    """Call a function and pickle the outcome; a value that cannot be pickled is a failure."""
     try:
-        return bytes(ForkingPickler.dumps(outcome))
+        return bytes(ForkingPickler.dumps(attempt(function, argument)))
     except Exception as problem:
         return bytes(ForkingPickler.dumps(failure(problem)))
 
 
 def _die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, where it can.
+    """Let the kernel kill this process when its parent ends, if it can.
 
-    A thread that watches has to wait for the interpreter's lock. The parent may have ended before
-    this was said; then this process ends here.
+    A watching thread has to wait for the interpreter's lock. If the parent has ended before this
+    call, this process ends here.
     """
     parent = parent_process()
     if sys.platform != "linux" or parent is None:
         return
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):  # a C library without it; the thread is left
+    except (OSError, AttributeError):  # a C library without it; the thread remains
         return
     if os.getppid() != parent.pid:
         os._exit(1)
 
 
 def _end_with_parent() -> None:
-    """End this process at once when its parent has ended, however that came about."""
+    """End this process at once when its parent has ended."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

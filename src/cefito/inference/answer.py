@@ -1,4 +1,4 @@
-"""One query, one answer: plans with names and energies, ready for JSON."""
+"""The answer to one query: plans with names and energies, ready for JSON."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ __all__ = [
     "Answer",
     "PlannedSequence",
     "answer",
-    "answer_of",
-    "asked_of",
-    "in_names",
     "planned_sequences",
+    "prepare_query",
+    "to_answer",
+    "with_action_names",
 ]
 
 
 class TaskAnswer(Record):
-    """The task of the best plan; all None where the planner has no notion of tasks.
+    """The task of the best plan; all None if the planner has no notion of tasks.
 
     Attributes:
         id: Its id.
         name: Its name.
         source: Whether it was predicted or given.
-        probability: Of the task, whatever its sequence; None where it was given or is not known.
+        probability: Of the task, over all its sequences; None if it was given or is unknown.
     """
 
-    id: int | None
-    name: str | None
-    source: Literal["predicted", "given"] | None
-    probability: float | None
+    id: int | None = None
+    name: str | None = None
+    source: Literal["predicted", "given"] | None = None
+    probability: float | None = None
 
 
 class PlannedSequence(Record):
@@ -59,11 +59,11 @@ class PlannedSequence(Record):
 
     Attributes:
         actions: Action ids.
-        names: Their names.
+        names: Names of the actions.
         energy: Its energy.
-        score: What plans are ordered by, lower is better.
-        probability: Of plan and task, given the observations; None where the planner has none.
-        task: Id of the task that it was found for, where there is one.
+        score: Criterion that plans are ordered by, lower is better.
+        probability: Of plan and task, given the observations; None if the planner has none.
+        task: Id of the task that it was found for; None if there is none.
     """
 
     actions: list[int]
@@ -75,18 +75,18 @@ class PlannedSequence(Record):
 
 
 class EffortAnswer(Record):
-    """What the search cost: tokens through networks, and sequences whose energy was computed."""
+    """Cost of the search: tokens through networks, and sequences whose energy was computed."""
 
     token_forwards: int
     leaves: int
 
 
 class SearchAnswer(Record):
-    """How it was searched.
+    """The search.
 
     Attributes:
-        method: Name of the search; None where the planner has none.
-        tasks: How many tasks were searched.
+        method: Name of the search; None if the planner has none.
+        tasks: Number of tasks that were searched.
         interrupted: Whether it was stopped before its end.
     """
 
@@ -96,14 +96,14 @@ class SearchAnswer(Record):
 
 
 class ReplyAnswer(Record):
-    """How a language model answered, as in `cefito.planners.language_model.reply.Reply`.
+    """How a language model answered, see `cefito.planners.language_model.reply.Reply`.
 
     Attributes:
-        outcome: "kept", "repaired", "replaced" (the plans are not of the model) or "unasked".
-        model: The model that was asked for.
-        host: Server that was asked.
+        outcome: "kept", "repaired", "replaced" (the plans are not by the model) or "unasked".
+        model: The requested model.
+        host: The server.
         served: The model that answered, as the server calls it.
-        asked: When the answer was given, UTC, ISO 8601.
+        asked: Time of the answer, UTC, ISO 8601.
     """
 
     outcome: Literal["kept", "repaired", "replaced", "unasked"]
@@ -124,17 +124,17 @@ class Answer(Record):
     """The plans of one query.
 
     Attributes:
-        task: Of the best plan.
+        task: Task of the best plan.
         plans: Best first.
-        evaluated: What they cost.
+        evaluated: Cost of the search.
         exact: Whether no other allowed sequence is better.
-        sure: Whether the best plan is as probable as was asked for; None where nothing was asked.
-        searched_mass: As in `cefito.search.problem.Plans`.
-        search: How it was searched.
-        weights: Of the objective's terms; None where the planner has none.
-        truth: The annotated actions, where they are known.
-        dataset: Where the query came from, if from another data set than that of the run.
-        reply: How the language model answered, of planners that ask one.
+        sure: Whether the best plan is as probable as requested; None without such a request.
+        searched_mass: See `cefito.search.problem.Plans`.
+        search: The search.
+        weights: Weights of the objective's terms; None if the planner has none.
+        truth: The annotated actions, if known.
+        dataset: Data set of the query, if it is not that of the run.
+        reply: How the language model answered, if the planner uses one.
     """
 
     task: TaskAnswer
@@ -150,7 +150,7 @@ class Answer(Record):
     reply: ReplyAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what is annotated, where it came from and who answered only where known."""
+        """Return the answer for JSON; without truth, dataset and reply if they are None."""
         absent = {name for name in ("truth", "dataset", "reply") if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=absent)
 
@@ -173,32 +173,33 @@ def answer(
     Args:
         run: A run of any method.
         query: One query.
-        task: Id or name of the task instead of the predicted one.
-        top_k: Plans wanted.
-        constraints: What every plan must satisfy, by ids or by names.
-        min_probability: How probable the best plan must be for the answer to be sure; all plans are
-            listed all the same.
+        task: Id or name of the task, instead of the predicted one.
+        top_k: Number of plans.
+        constraints: Constraints on every plan, by ids or by names.
+        min_probability: Probability from which the best plan makes the answer sure; all plans are
+            listed anyway.
         truth: Annotated actions [T], repeated in the answer.
-        dataset: The data set of the query, where it is not that of the run; repeated in the answer.
-        stop: Asked now and then; once it says so, the answer holds the best plans met so far,
+        dataset: Data set of the query, if it is not that of the run; repeated in the answer.
+        stop: Called now and then; if it returns true, the answer holds the best plans so far,
             perhaps none.
         progress: Shows progress.
 
     Raises:
         ConfigError: Unknown task or action, a task for a planner that makes no use of it,
             constraints that the planner cannot obey or that cannot be satisfied, top_k below 1, or
-            a least probability that is none or that the planner's plans cannot be held to.
+            an invalid `min_probability`.
         RunError: Observations of another dimension.
     """
-    planner = run.planner
-    query, constraints = asked_of(run, query, task=task, constraints=constraints)
+    query, constraints = prepare_query(run, query, task=task, constraints=constraints)
     if min_probability is not None:
-        check_min_probability(planner, min_probability)
+        check_min_probability(run.planner, min_probability)
     try:
-        (plans,) = planner.plan(query, top_k, constraints=constraints, stop=stop, progress=progress)
+        (plans,) = run.planner.plan(
+            query, top_k, constraints=constraints, stop=stop, progress=progress
+        )
     except ConfigError as problem:
-        raise in_names(problem, run.taxonomy) from problem
-    return answer_of(
+        raise with_action_names(problem, run.taxonomy) from problem
+    return to_answer(
         run,
         query,
         plans,
@@ -209,20 +210,16 @@ def answer(
     )
 
 
-def asked_of(
+def prepare_query(
     run: Run,
     query: Queries,
     *,
     task: int | str | None = None,
     constraints: Constraints | NamedConstraints = UNCONSTRAINED,
 ) -> tuple[Queries, Constraints]:
-    """A query with its task, and constraints by ids: what a run's planner is then asked.
+    """Return a query with its task, and constraints by ids, as the run's planner takes them.
 
-    Arguments as in `answer`.
-
-    Raises:
-        ConfigError: Unknown task or action, or a task for a planner that makes no use of it.
-        RunError: Observations of another dimension, where the run says how they are joined.
+    Arguments and errors are those of `answer`.
     """
     taxonomy = run.taxonomy
     check_width(run, query.initial.shape[-1], "observations have")
@@ -231,17 +228,17 @@ def asked_of(
         check_task_given(run.planner)
         query = query.with_task(given)
     if isinstance(constraints, NamedConstraints):
-        constraints = constraints.resolved(taxonomy, task=given)
+        return query, constraints.resolved(taxonomy, task=given)
     _check_actions(constraints, taxonomy)
     return query, constraints
 
 
-def in_names(problem: ConfigError, taxonomy: Taxonomy) -> ConfigError:
-    """An error of a planner, which knows ids only, with the names of actions behind them."""
+def with_action_names(problem: ConfigError, taxonomy: Taxonomy) -> ConfigError:
+    """Return an error of a planner, which knows ids only, with the names of the actions."""
     return ConfigError(in_words(str(problem), taxonomy), setting=problem.setting)
 
 
-def answer_of(
+def to_answer(
     run: Run,
     query: Queries,
     plans: Plans,
@@ -251,35 +248,42 @@ def answer_of(
     dataset: DatasetName | None = None,
     interrupted: bool = False,
 ) -> Answer:
-    """The answer to a query that was planned, perhaps together with others.
+    """Return the answer to a planned query.
 
     Args:
         run: The run that planned it.
-        query: The query, with its task where that was given.
+        query: The query, with its task if that was given.
         plans: Its plans.
-        min_probability: As in `answer`, checked before.
-        truth: As in `answer`.
-        dataset: As in `answer`.
+        min_probability: See `answer`.
+        truth: See `answer`.
+        dataset: See `answer`.
         interrupted: Whether the search was stopped before its end.
     """
     taxonomy, planner = run.taxonomy, run.planner
-    tasks = _tasks(planner, query, plans)
     description = planner.describe()
+    tasks = _tasks(planner, query, plans)
+    sure = None
+    if min_probability is not None:
+        sure = len(plans) > 0 and (_first(plans.probabilities) or 0.0) >= min_probability
+    task = TaskAnswer()
+    if tasks[0] is not None:
+        given = query.tasks is not None
+        task = TaskAnswer(
+            id=tasks[0],
+            name=taxonomy.tasks[tasks[0]].name,
+            source="given" if given else "predicted",
+            probability=None if given else _first(plans.task_probabilities),
+        )
+    reply = None
+    if plans.reply is not None:
+        fields = {name: getattr(plans.reply, name) for name in ReplyAnswer.model_fields}
+        reply = ReplyAnswer(**fields)
     return Answer(
-        task=_task_answer(
-            tasks[0],
-            taxonomy,
-            given=query.tasks is not None,
-            probability=_first(plans.task_probabilities),
-        ),
+        task=task,
         plans=planned_sequences(plans, tasks[: len(plans)], taxonomy),
         evaluated=EffortAnswer(**vars(plans.evaluated)),
         exact=plans.exact,
-        sure=(
-            None
-            if min_probability is None
-            else (_first(plans.probabilities) or 0.0) >= min_probability and len(plans) > 0
-        ),
+        sure=sure,
         searched_mass=plans.searched_mass,
         search=SearchAnswer(
             method=description.search.method if description.search else None,
@@ -291,26 +295,14 @@ def answer_of(
             None if truth is None else Truth(actions=truth.tolist(), names=taxonomy.names(truth))
         ),
         dataset=dataset,
-        reply=_reply(plans),
+        reply=reply,
     )
-
-
-def _reply(plans: Plans) -> ReplyAnswer | None:
-    if plans.reply is None:
-        return None
-    return ReplyAnswer(**{name: getattr(plans.reply, name) for name in ReplyAnswer.model_fields})
 
 
 def planned_sequences(
     plans: Plans, tasks: Sequence[int | None], taxonomy: Taxonomy
 ) -> list[PlannedSequence]:
-    """The plans of one query with their names, best first.
-
-    Args:
-        plans: What was planned.
-        tasks: The task that each plan was found for.
-        taxonomy: Names of the actions.
-    """
+    """Return the plans of one query with names, best first; `tasks` has the task of each plan."""
     probabilities = [None] * len(plans)
     if plans.probabilities is not None:
         probabilities = plans.probabilities.tolist()
@@ -330,7 +322,7 @@ def planned_sequences(
 
 
 def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[None]:
-    """The task of each plan; where there is no plan, that of the query alone."""
+    """Return the task of each plan; without plans, the task of the query alone."""
     if plans.tasks is not None and len(plans):
         return [int(task) for task in plans.tasks]
     count = max(len(plans), 1)
@@ -338,25 +330,12 @@ def _tasks(planner: Planner, query: Queries, plans: Plans) -> list[int] | list[N
     return [None] * count if predicted is None else [int(predicted[0])] * count
 
 
-def _task_answer(
-    task: int | None, taxonomy: Taxonomy, *, given: bool, probability: float | None
-) -> TaskAnswer:
-    if task is None:
-        return TaskAnswer(id=None, name=None, source=None, probability=None)
-    return TaskAnswer(
-        id=task,
-        name=taxonomy.tasks[task].name,
-        source="given" if given else "predicted",
-        probability=None if given else probability,
-    )
-
-
 def _first(values: NDArray[np.float64] | None) -> float | None:
     return None if values is None or not len(values) else float(values[0])
 
 
 def _check_actions(constraints: Constraints, taxonomy: Taxonomy) -> None:
-    """Refuse actions that no task has; of those that other tasks have, a search decides."""
+    """Refuse actions that no task has; the search refuses those of other tasks."""
     named = [
         *(action for _, action in constraints.pinned),
         *constraints.required,

@@ -1,4 +1,4 @@
-"""Constraints as people give them, with actions by name or id."""
+"""Constraints with actions by name or id."""
 
 from __future__ import annotations
 
@@ -21,16 +21,10 @@ Name = StrictInt | StrictStr
 
 
 class NamedConstraints(Settings):
-    """What a plan must satisfy, with actions by name or id; the fields are those of `Constraints`.
+    """`Constraints` with actions by name or id; also their form in JSON.
 
-    This is also its form in JSON.
-
-    Attributes:
-        pinned: Pairs of a step, counted from 1, and its action.
-        required: Actions that must occur.
-        forbidden: Actions that must not occur; of a name that several have, all of them.
-        before: Pairs (A, B): where both occur, every A stands before every B; likewise.
-        no_repeats: Whether no action may occur twice.
+    A name of several actions means all of them in `forbidden` and `before`, and is refused
+    elsewhere.
     """
 
     pinned: tuple[tuple[StrictInt, Name], ...] = ()
@@ -40,7 +34,7 @@ class NamedConstraints(Settings):
     no_repeats: StrictBool = False
 
     def with_more(self, other: NamedConstraints) -> NamedConstraints:
-        """Both together."""
+        """Return the constraints of both."""
         return NamedConstraints(
             pinned=self.pinned + other.pinned,
             required=self.required + other.required,
@@ -50,14 +44,14 @@ class NamedConstraints(Settings):
         )
 
     def resolved(self, taxonomy: Taxonomy, *, task: int | None = None) -> Constraints:
-        """The same by ids.
+        """Return the constraints by ids.
 
         Args:
             taxonomy: The actions.
-            task: Id of the task, where it is given; names are looked for in it first.
+            task: Id of the task, if known; names are looked up in it first.
 
         Raises:
-            ConfigError: No such action, or several where one must be meant.
+            ConfigError: No such action, or several of a name that must mean one.
         """
 
         def one(given: Name, setting: str) -> int:
@@ -99,17 +93,16 @@ def parse_constraints(
     no_repeats: bool = False,
     task: int | None = None,
 ) -> NamedConstraints:
-    """Constraints from text, as the command line takes them.
+    """Parse constraints from the text of the command line.
 
     Args:
         taxonomy: The actions.
-        pinned: STEP=ACTION each, steps counted from 1.
-        required: An action each.
-        forbidden: An action each.
-        before: A,B each; where names hold commas, the place is found at which both sides are
-            actions.
+        pinned: STEP=ACTION, steps counted from 1.
+        required: Actions.
+        forbidden: Actions.
+        before: A,B; if names contain commas, the text is split where both sides are actions.
         no_repeats: Whether no action may occur twice.
-        task: Id of the task, where it is given.
+        task: Id of the task, if known.
 
     Raises:
         ConfigError: Text of another form.
@@ -135,7 +128,7 @@ def _pin(entry: str) -> tuple[int, str]:
 
 
 def _order(entry: str, taxonomy: Taxonomy, task: int | None) -> tuple[str, str]:
-    """Both sides of the comma at which they are actions."""
+    """Split "A,B" at the comma with an action on each side."""
     parts = entry.split(",")
     splits = [(",".join(parts[:place]), ",".join(parts[place:])) for place in range(1, len(parts))]
     if len(splits) == 1 and all(part.strip() for part in parts):
@@ -144,7 +137,7 @@ def _order(entry: str, taxonomy: Taxonomy, task: int | None) -> tuple[str, str]:
     if len(known) != 1:
         raise ConfigError(
             f"{entry!r}: expected two actions with a comma between, as in 3,17 or 'add ham,fill "
-            f"bowl'{'; it can be read in several ways, so give ids' if known else ''}.",
+            f"bowl'{'; it is ambiguous, so give ids' if known else ''}.",
             setting="before",
         )
     return known[0]

@@ -1,7 +1,7 @@
-"""Pictures and videos into queries of a run, by the encoder that its features were made with.
+"""Queries from pictures and videos, by the encoder that made the features of a run.
 
-`Recipe` says how a run's observations are made; it is small and can be handed to another process.
-`Observer` is the recipe with its encoder opened, so that many queries need to open it only once.
+`Recipe` says how a run's observations are made; it is small and can be sent to another process.
+`Observer` is a recipe with its encoder opened, for many queries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Observer", "Recipe"]
 
-# Of what features were made with: what an encoder of each kind is opened with again.
+# settings with which an encoder of each kind is opened again
 _S3D_SETTINGS = ("frames", "rate", "size")
 _PICTURE_SETTINGS = ("layer",)
 
@@ -34,8 +34,8 @@ class Recipe:
     """How the observations of a run are made of videos.
 
     Attributes:
-        place: What messages call the run.
-        made_with: The encoder of its features and its settings; empty where the run does not say.
+        place: The run, for messages.
+        made_with: The encoder of its features and its settings; empty if the run does not say.
         seconds: Seconds that make one observation.
         size: E, numbers in an observation.
     """
@@ -47,7 +47,7 @@ class Recipe:
 
     @classmethod
     def of(cls, run: Run) -> Recipe:
-        """That of a run."""
+        """Return the recipe of a run."""
         observed = run.info.dataset.observed or {}
         return cls(
             place=str(run.folder),
@@ -56,31 +56,6 @@ class Recipe:
             size=run.planner.observation_dim,
         )
 
-    def encoder(self, given: str | None = None) -> str:
-        """Name of the encoder: the one that is given, otherwise that of the run's features.
-
-        Raises:
-            ConfigError: None is given, and the run does not say which, or its model lay in a
-                folder.
-        """
-        if given is not None:
-            return given
-        learned = str(self.made_with.get("model", ""))
-        if not learned:
-            raise ConfigError(
-                f"{self.place}: does not say what the features it learned from were made with. "
-                "Name that encoder: s3d, clip, dinov2, or the folder of a model of pictures; or "
-                "give features of the video instead.",
-                setting="encoder",
-            )
-        if learned != "s3d" and "/" not in learned:  # it lay in a folder, and not on the hub
-            raise ConfigError(
-                f"{self.place}: learned from features of the model '{learned}'. Give its folder as "
-                "the encoder.",
-                setting="encoder",
-            )
-        return learned
-
     def open(
         self,
         encoder: str | None = None,
@@ -88,29 +63,47 @@ class Recipe:
         weights: Path | str | None = None,
         device: torch.device | None = None,
     ) -> Observer:
-        """The recipe with its encoder, set as that of the run.
+        """Open the encoder, with the settings of the run.
 
         Args:
-            encoder: As in `encoder`.
+            encoder: Name of the encoder, see `cefito.encoders.video.open_encoder`; by default the
+                one that made the run's features.
             weights: File of the weights of the encoder s3d.
-            device: Where it runs; the CPU by default.
+            device: Device of the encoder, by default the CPU.
 
         Raises:
-            ConfigError: As `encoder` and `cefito.encoders.video.open_encoder`.
+            ConfigError: Unknown encoder, or none is given and the run does not say which.
             RunError: The encoder's weights are missing or do not fit.
         """
         from cefito.encoders.video import open_encoder
 
-        name = self.encoder(encoder)
+        name = self._encoder() if encoder is None else encoder
         settings = _S3D_SETTINGS if name == "s3d" else _PICTURE_SETTINGS
-        kept = {key: self.made_with[key] for key in settings if key in self.made_with}
         opened = open_encoder(
             name,
             weights=None if weights is None else Path(weights),
             device=device or "cpu",
-            **kept,
+            **{key: self.made_with[key] for key in settings if key in self.made_with},
         )
         return Observer(self, name, opened)
+
+    def _encoder(self) -> str:
+        """Return the name of the encoder that made the run's features."""
+        model = str(self.made_with.get("model", ""))
+        if not model:
+            raise ConfigError(
+                f"{self.place}: does not say what its features were made with. Name the encoder "
+                "(s3d, clip, dinov2, or the folder of an image model), or give features of the "
+                "video instead.",
+                setting="encoder",
+            )
+        if model != "s3d" and "/" not in model:  # a folder, not a name on the hub
+            raise ConfigError(
+                f"{self.place}: its features are of the model '{model}'. Give the folder of this "
+                "model as the encoder.",
+                setting="encoder",
+            )
+        return model
 
 
 @dataclass(frozen=True)
@@ -118,7 +111,7 @@ class Observer:
     """Makes queries of pictures and videos.
 
     Attributes:
-        recipe: How.
+        recipe: How observations are made.
         name: Name of the encoder.
         encoder: The encoder.
     """
@@ -129,16 +122,16 @@ class Observer:
 
     @property
     def sees_pictures(self) -> bool:
-        """Whether its encoder sees single pictures, and not only clips of videos."""
+        """Whether its encoder takes single pictures, not only clips of videos."""
         from cefito.encoders.video import Pictures
 
         return isinstance(self.encoder, Pictures)
 
     def of_pictures(self, initial: Path | str, goal: Path | str) -> Queries:
-        """The query of two pictures in files.
+        """Make the query of two pictures in files.
 
         Raises:
-            ConfigError: Another encoder than the run's, or one that does not see pictures.
+            ConfigError: Another encoder than the run's, or one that does not take pictures.
             DataError: A picture cannot be read.
         """
         from cefito.encoders.images import observations_from_images
@@ -146,8 +139,8 @@ class Observer:
 
         if not isinstance(self.encoder, Pictures):
             raise ConfigError(
-                f"the encoder {self.name} sees clips of videos, not pictures. Give a video file "
-                "and its two times, or train on features of a model of pictures.",
+                f"the encoder {self.name} takes clips of videos, not pictures. Give a video file "
+                "and two times, or train on features of an image model.",
                 setting="encoder",
             )
         first, second = observations_from_images(
@@ -163,10 +156,10 @@ class Observer:
     def of_video(
         self, video: Path | str, start: float, end: float, *, progress: Progress = silent
     ) -> Queries:
-        """The query of two moments of a video file, in seconds.
+        """Make the query of two times of a video file, in seconds.
 
         Raises:
-            ConfigError: Another encoder than the run's, or times that the video lacks.
+            ConfigError: Another encoder than the run's, or times outside of the video.
             DataError: The video cannot be read.
         """
         from cefito.encoders.video import observations_from_video
@@ -187,6 +180,6 @@ class Observer:
         if not self.recipe.made_with:
             logging.getLogger(__name__).warning(
                 "the run does not say what its features were made with; plans make sense only if "
-                "that was %s",
+                "it was %s",
                 self.name,
             )

@@ -1,10 +1,9 @@
-"""Queries from what users have: a video of a data set, features, two files, a video, pictures."""
+"""Queries from a video of a data set, or from two files."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,60 +11,47 @@ from numpy.typing import NDArray
 from cefito.data.text import nfc
 from cefito.errors import ConfigError, DataError
 from cefito.files import check_array, load_npy
-from cefito.inference.observations import check_width, query_from_features
-from cefito.inference.observer import Recipe
+from cefito.inference.observations import check_width
 from cefito.planners.base import Queries
-from cefito.progress import Progress, silent
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run
 
-if TYPE_CHECKING:
-    import torch
-
-__all__ = [
-    "query_from_features",
-    "query_from_files",
-    "query_from_pictures",
-    "query_from_video",
-    "query_from_video_file",
-    "query_of_window",
-]
+__all__ = ["query_from_files", "query_from_video", "query_from_window"]
 
 
 def query_from_video(
     run: Run, video_id: str, from_step: int = 0, dataset: Path | str | None = None
 ) -> tuple[Queries, NDArray[np.int64] | None]:
-    """The query of a window of a video, and its annotated actions [T] in the run's ids.
+    """Return the query of a window of a video, and its annotated actions [T] in the run's ids.
 
-    They are None, and a warning says so, where the run does not know all of them.
+    If the run does not know all of these actions, they are None and a warning says so.
 
     Args:
         run: The run; its horizon is the length of the window.
-        video_id: A video of its data set.
+        video_id: A video of the data set.
         from_step: Number of the window's first step, counted from 0.
-        dataset: Any data set of the same kind of observations, by default that of the run.
+        dataset: A data set with the same kind of observations, by default that of the run.
 
     Raises:
-        ConfigError: No such video, or it has too few steps behind `from_step`.
-        RunError: The data set is gone, or the run cannot be used on it, as `match_dataset` says.
+        ConfigError: No such video, or too few steps after `from_step`.
+        RunError: The data set is missing, or the run cannot be used on it.
     """
-    return query_of_window(match_dataset(run, run.dataset(dataset)), video_id, from_step)
+    return query_from_window(match_dataset(run, run.dataset(dataset)), video_id, from_step)
 
 
-def query_of_window(
+def query_from_window(
     match: DatasetMatch, video_id: str, from_step: int = 0
 ) -> tuple[Queries, NDArray[np.int64] | None]:
-    """As `query_from_video`, of a data set that was opened and compared with the run before.
+    """Return the query of a window of a data set that was matched with a run.
 
-    Raises:
-        ConfigError: No such video, or it has too few steps behind `from_step`.
+    See `query_from_video`.
     """
     opened, wanted = match.dataset, (video_id, nfc(video_id))
     numbers = (number for number, video in enumerate(opened.videos) if video.video_id in wanted)
     index = next(numbers, None)
     if index is None:
         raise ConfigError(
-            f"no video '{video_id}' in {opened.folder}. Its videos.jsonl lists those there are.",
+            f"no video '{video_id}' in {opened.folder}. Choose one of its videos.jsonl.",
             setting="video",
         )
     horizon, steps = match.run.horizon, opened.videos[index].steps
@@ -92,8 +78,8 @@ def query_of_window(
         return query, truth
     names = opened.taxonomy.names([a for a, known in zip(actions, truth, strict=True) if known < 0])
     logging.getLogger(__name__).warning(
-        "video '%s': the run does not know all that is done there (task '%s', %s), and cannot plan "
-        "it",
+        "video '%s': the run does not know all of its actions (task '%s', %s), so it cannot plan "
+        "them",
         video_id,
         opened.taxonomy.tasks[opened.videos[index].task].name,
         ", ".join(f"'{name}'" for name in dict.fromkeys(names)),
@@ -102,19 +88,18 @@ def query_of_window(
 
 
 def query_from_files(initial: Path | str, goal: Path | str, run: Run | None = None) -> Queries:
-    """The query of two .npy files, each one observation [E].
+    """Return the query of two .npy files, each one observation [E].
 
     Args:
         initial: File of the observation before the first step.
         goal: File of the observation after the last step.
-        run: The run that is to plan; a width that it cannot take is then refused with what to do.
+        run: The run that is to plan; another width than its own is refused.
 
     Raises:
         DataError: A file is missing, damaged, pickled, of another shape, or holds NaN.
-        RunError: An observation is of another width than those that the run joined of rows.
+        RunError: Another width than that of the run.
     """
-    initial = Path(initial)
-    goal = Path(goal)
+    initial, goal = Path(initial), Path(goal)
     first, second = _observation(initial), _observation(goal)
     if run is not None:
         for path, array in ((initial, first), (goal, second)):
@@ -128,75 +113,13 @@ def query_from_files(initial: Path | str, goal: Path | str, run: Run | None = No
 
 
 def _observation(path: Path) -> NDArray[np.float32]:
-    """The observation of a file, [1, E]."""
+    """Return the observation of a file, [1, E]."""
     array = load_npy(path)
     if array.ndim == 2 and len(array) == 1:
         array = array[0]
     if array.ndim != 1:
         raise DataError(f"{path}: has shape {list(array.shape)}; expected one observation [E].")
     if array.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # what does not fit becomes infinite and is refused
+        with np.errstate(over="ignore"):  # numbers beyond float32 become infinite and are refused
             array = array.astype(np.float32)
     return check_array(array[None], shape=(1, None), place=str(path))
-
-
-def query_from_video_file(
-    run: Run,
-    video: Path | str,
-    *,
-    start: float,
-    end: float,
-    encoder: str | None = None,
-    weights: Path | str | None = None,
-    device: torch.device | None = None,
-    progress: Progress = silent,
-) -> Queries:
-    """The query of two moments of a video file, observed as the run's data set was.
-
-    Args:
-        run: The run; what its features were made with decides encoder, layer, sampling and seconds.
-        video: The video file.
-        start: Second at which the first step begins.
-        end: Second at which the last step ends.
-        encoder: Name of the encoder, as `cefito.encoders.video.open_encoder` takes it; by default
-            the one that the run's features were made with.
-        weights: File of the weights of the encoder s3d.
-        device: Where the encoder runs; the CPU by default.
-        progress: Shows the encoding.
-
-    Raises:
-        ConfigError: No encoder known, another one than the run's, or times that the video lacks.
-        DataError: The video cannot be read.
-        RunError: The encoder's weights are missing or do not fit.
-    """
-    observer = Recipe.of(run).open(encoder, weights=weights, device=device)
-    return observer.of_video(video, start, end, progress=progress)
-
-
-def query_from_pictures(
-    run: Run,
-    initial: Path | str,
-    goal: Path | str,
-    *,
-    encoder: str | None = None,
-    weights: Path | str | None = None,
-    device: torch.device | None = None,
-) -> Queries:
-    """The query of two pictures, encoded as the run's data set was.
-
-    Args:
-        run: The run; what its features were made with decides encoder and layer.
-        initial: Picture of the scene before the first step.
-        goal: Picture of the scene after the last step.
-        encoder: Name of the encoder, as `cefito.encoders.video.open_encoder` takes it; by default
-            the one that the run's features were made with.
-        weights: File of the weights of the encoder s3d, which cannot encode pictures.
-        device: Where the encoder runs; the CPU by default.
-
-    Raises:
-        ConfigError: No encoder known, another one than the run's, or one that does not see
-            pictures.
-        DataError: A picture cannot be read.
-    """
-    observer = Recipe.of(run).open(encoder, weights=weights, device=device)
-    return observer.of_pictures(initial, goal)

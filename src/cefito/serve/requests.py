@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from cefito.data.text import nfc
 from cefito.errors import ConfigError
-from cefito.inference.answer import Answer, answer_of, asked_of, in_names
+from cefito.inference.answer import Answer, prepare_query, to_answer, with_action_names
 from cefito.inference.named_constraints import NamedConstraints
-from cefito.inference.query import query_of_window
+from cefito.inference.query import query_from_window
 from cefito.planners.base import Queries, check_min_probability, check_queries
 from cefito.runs.matching import DatasetName
 from cefito.runs.run import Run
@@ -102,7 +102,7 @@ def prepare(
         else:
             observed = _observations(request)
     assert observed is not None
-    query, constraints = asked_of(
+    query, constraints = prepare_query(
         run, observed, task=request.task, constraints=_named(request.constraints)
     )
     if request.min_probability is not None:
@@ -224,7 +224,7 @@ def _window(
             f"video {wanted.id!r} is in several data sets. Name one in 'dataset'.", "video.dataset"
         )
     match = found[0]
-    query, truth = query_of_window(match, wanted.id, wanted.step)
+    query, truth = query_from_window(match, wanted.id, wanted.step)
     name = DatasetName(name=match.dataset.name, fingerprint=match.dataset.fingerprint)
     return query, truth, None if match.own else name
 
@@ -272,10 +272,10 @@ def solve(jobs: Sequence[Job], stop: Callable[[], bool]) -> list[Answer]:
     try:
         found = first.run.planner.plan(query, first.top_k, constraints=first.constraints, stop=stop)
     except ConfigError as problem:
-        raise in_names(problem, first.run.taxonomy) from problem
+        raise with_action_names(problem, first.run.taxonomy) from problem
     interrupted = stop()
     return [
-        answer_of(
+        to_answer(
             one.run,
             one.query,
             plans,

@@ -1,0 +1,79 @@
+"""Files of plans: the endings they may have, pyarrow for Parquet, and columns made from records."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from cefito.errors import ConfigError
+
+__all__ = ["PLAN_FILES", "arrow_schema", "check_plan_file", "import_pyarrow"]
+
+PLAN_FILES = (".jsonl", ".parquet")
+"""Endings of files that plans can be written into."""
+
+
+def check_plan_file(path: Path, setting: str) -> None:
+    """Refuse a file that plans cannot be written into, before any work.
+
+    Args:
+        path: The file.
+        setting: The argument that names the file, for the message.
+
+    Raises:
+        ConfigError: An unknown ending, a missing folder, a folder of this name, or Parquet without
+            pyarrow.
+    """
+    if path.suffix not in PLAN_FILES:
+        reason = f"expected a file that ends in {' or '.join(PLAN_FILES)}."
+    elif not path.resolve().parent.is_dir():
+        reason = "its folder does not exist. Make it, or choose another one."
+    elif path.is_dir():
+        reason = "is a folder. Choose another name."
+    else:
+        if path.suffix == ".parquet":
+            import_pyarrow(path, setting)
+        return
+    raise ConfigError(f"{path}: {reason}", setting=setting)
+
+
+def import_pyarrow(path: Path, setting: str) -> tuple[Any, Any]:
+    """Import pyarrow and its module for Parquet.
+
+    Args:
+        path: The Parquet file.
+        setting: The argument that names the file, for the message.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as problem:
+        raise ConfigError(
+            f"{path}: Parquet needs pyarrow, which is not installed. Run pip install "
+            "cefito[table], or use .jsonl.",
+            setting=setting,
+        ) from problem
+
+
+def arrow_schema(record: type[BaseModel]) -> Any:
+    """Return a pyarrow schema with a column for each field of a record."""
+    return import_module("pyarrow").schema(list(_arrow_type(record)))
+
+
+def _arrow_type(kind: Any) -> Any:
+    pyarrow = import_module("pyarrow")
+    if get_origin(kind) is list:
+        return pyarrow.list_(_arrow_type(get_args(kind)[0]))
+    if isinstance(kind, UnionType):  # X | None; every column may hold nulls
+        return _arrow_type(get_args(kind)[0])
+    if issubclass(kind, BaseModel):
+        fields = kind.model_fields.items()
+        return pyarrow.struct([(name, _arrow_type(field.annotation)) for name, field in fields])
+    names = {int: "int64", float: "float64", str: "string", bool: "bool"}
+    return pyarrow.type_for_alias(names[kind])
