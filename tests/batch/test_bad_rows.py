@@ -59,7 +59,7 @@ TABLE = {
         "is not a query (found goal, initial)",
     ),
     "rows of features": ({"initial": "v3.npy", "goal": "v3.npy"}, "v3.npy: has shape [17, 5]"),
-    "no such task": ({**GOOD, "task": "tee"}, "unknown task 'tee'; near it: 'tea'"),
+    "no such task": ({**GOOD, "task": "tee"}, "unknown task 'tee'; similar names: 'tea'"),
     "no such id": ({**GOOD, "task": 7}, "unknown task 7"),
     "task 1.5": ({**GOOD, "task": 1.5}, "is not a query (task"),
     "constraints": ({**GOOD, "constraints": {"no_repeats": True}}, "cannot obey constraints"),

@@ -164,7 +164,7 @@ def test_lists_of_a_data_set(tiny_dataset, make_source, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["actions", "--task", "toats"], "unknown task 'toats'; near it: 'toast'. (--task)"),
+        (["actions", "--task", "toats"], "unknown task 'toats'; similar names: 'toast'. (--task)"),
         (["actions", "--task", "-1"], "unknown task -1; there are 0 to 2. (--task)"),
         (["steps"], 'Invalid value "steps"'),
     ],

@@ -112,10 +112,10 @@ def test_actions_and_tasks_by_name(plans, space, world, trained, call):
     assert re.search(r"^annotated: .* \(\d+\) → .* \(\d+\)$", err, re.MULTILINE)
     code, out, err = call("plan", trained, "--video", VIDEO, "--task", "Repot Plan", *by_name)
     assert (code, out) == (2, "")
-    assert err == "error: unknown task 'Repot Plan'; near it: 'Repot Plant'. (--task)\n"
+    assert err == "error: unknown task 'Repot Plan'; similar names: 'Repot Plant'. (--task)\n"
     code, out, err = call("plan", trained, "--video", VIDEO, "--forbid", first + "x")
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: unknown action '{first}x'; near it: '{first}'")
+    assert err.startswith(f"error: unknown action '{first}x'; similar names: '{first}'")
     assert err.endswith(" (--forbid)\n")
 
 
@@ -148,7 +148,10 @@ def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, cal
     code, out, _ = call("plan", trained, "--queries", tmp_path / "list.csv", "--json")
     assert json.loads(out)["task"]["id"] == 11
     for changes, message in (
-        ({"task": "Repot Plan"}, "line 1: unknown task 'Repot Plan'; near it: 'Repot Plant'."),
+        (
+            {"task": "Repot Plan"},
+            "line 1: unknown task 'Repot Plan'; similar names: 'Repot Plant'.",
+        ),
         ({"constraints": {"forbidden": ["frobnicate"]}}, "line 1: unknown action 'frobnicate'"),
         ({"constraints": {"nonsense": 1}}, "line 1: is not a query (constraints.nonsense"),
         ({"task": True}, "line 1: is not a query (task"),
@@ -171,7 +174,7 @@ def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, cal
         (["--pin", "1"], "'1': expected"),
         (["--pin", "1="], "'1=': expected"),
         (["--pin", "=3"], "'=3': expected"),
-        (["--pin", "1=2=3"], "unknown action '2=3'; no name is near it"),
+        (["--pin", "1=2=3"], "unknown action '2=3'; no name is similar"),
         (["--pin", "1=-3"], "unknown action -3; there are 0 to"),
         (["--pin", "1=1,2"], "unknown action '1,2'"),
         (["--pin", "0=80"], "pinned to step 0, which does not exist"),
@@ -187,7 +190,7 @@ def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, cal
             "task 11 ('Repot Plant'): action 0 ('measure oats') is pinned but is not an action of "
             "this task; choose among 80 ('fill with soil'),",
         ),
-        (["--require", "x"], "unknown action 'x'; no name is near it. cefito data list shows all"),
+        (["--require", "x"], "unknown action 'x'; no name is similar. cefito data list shows all"),
         (["--require", "500"], "unknown action 500; there are 0 to"),
         (["--require=-1"], "unknown action -1; there are 0 to"),
         (["--require", "0"], "action 0 ('measure oats') is required but is not an action"),

@@ -56,8 +56,8 @@ def test_tasks(given, expected):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("Make Lemonad", "unknown task 'Make Lemonad'; near it: 'Make Lemonade'."),
-        ("xyz", "unknown task 'xyz'; no name is near it. cefito data list shows all there are."),
+        ("Make Lemonad", "unknown task 'Make Lemonad'; similar names: 'Make Lemonade'."),
+        ("xyz", "unknown task 'xyz'; no name is similar. cefito data list shows all names."),
         ("", "unknown task ''"),
         ("name:", "unknown task ''"),
         ("!", "unknown task '!'"),
@@ -125,15 +125,14 @@ def test_actions(given, task, expected):
             1,
             "action 'cut lemon' is not one of the task 'Make Käse' but of 'Make Lemonade'.",
         ),
-        ("add slat", None, "unknown action 'add slat'; near it: 'add salt'"),
-        ("pour wine", 1, "unknown action 'pour wine'; near it: 'pour water'."),
-        ("0", 1, "action 0: is the name of action 8, not its id. Write name:0 or id:0"),
+        ("add slat", None, "unknown action 'add slat'; similar names: 'add salt'"),
+        ("pour wine", 1, "unknown action 'pour wine'; similar names: 'pour water'."),
+        ("0", 1, "action 0: is the name of action 8, not its id. Write name:0 for this one, or id:0"),
         (10, None, "unknown action 10; there are 0 to 9."),
         (
             "8",
             None,
-            "action 8: is the name of action 9, not its id. Write name:8 or id:8 for the one that "
-            "is meant.",
+            "action 8: is the name of action 9, not its id. Write name:8 for this one, or id:8.",
         ),
     ],
 )

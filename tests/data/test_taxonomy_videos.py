@@ -38,7 +38,7 @@ def _set(path, value):
     [
         (
             _set(("actions", 3, "id"), 9),
-            "action ids must run from 0 to 7 without gap or repeat; found 4 where 3 was due",
+            "action ids must run from 0 to 7 without gap or repeat; found 4 instead of 3",
         ),
         (_set(("actions", 3, "id"), 2), "action ids must run from 0 to 7"),
         (_set(("actions", 0, "id"), False), "action ids must run from 0 to 7"),
@@ -119,7 +119,7 @@ def test_shared_space_maps_tasks_and_steps(tiny_taxonomy):
         (_set(("map_8_to_3",), [0, 0, 1, 1, 1, 1, 2, 3]), "'map_8_to_3' must give one of 3 ids"),
         (_set(("map_8_to_3",), 4), "not a taxonomy"),
         (_set(("actions_3", 0), {"name": "x"}), "not a taxonomy"),
-        (lambda taxonomy: taxonomy.pop("actions_3"), "has 'map_8_to_3' but not the names"),
+        (lambda taxonomy: taxonomy.pop("actions_3"), "has 'map_8_to_3', but not the names"),
     ],
 )
 def test_bad_shared_space(tiny_taxonomy, change, message):

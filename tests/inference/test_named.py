@@ -88,7 +88,7 @@ def test_text_of_the_command_line():
         ({"pinned": ["boil"]}, "'boil': expected a step, counted from 1, and an action", "pinned"),
         ({"pinned": ["x=boil"]}, "'x=boil': expected a step", "pinned"),
         ({"pinned": ["1="]}, "'1=': expected a step", "pinned"),
-        ({"pinned": ["1=bial"]}, "unknown action 'bial'; near it: 'boil'", "pinned"),
+        ({"pinned": ["1=bial"]}, "unknown action 'bial'; similar names: 'boil'", "pinned"),
         ({"required": ["fry"]}, "unknown action 'fry'", "required"),
         ({"before": ["boil"]}, "'boil': expected two actions with a comma between", "before"),
         ({"before": ["boil,"]}, "'boil,': expected two actions", "before"),

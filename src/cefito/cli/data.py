@@ -82,55 +82,46 @@ def list_(
         path: Folder of a prepared data set, folder with taxonomy.json and videos.jsonl, or run
             folder.
         what: tasks, actions or videos.
-        task: Name or id of a task: only it, its actions, or its videos.
+        task: Name or id of a task; only this task, its actions, or its videos are listed.
         json: Print JSON instead of a table.
     """
-    from cefito.data.listing import annotations_of, list_actions, list_tasks, list_videos
+    from cefito.data import listing
     from cefito.data.names import find_task
     from cefito.runs.folders import horizons_in
     from cefito.runs.info import RUN_FILE
     from cefito.runs.run import taxonomy_of_run
 
     of_run = (path / RUN_FILE).exists() or bool(horizons_in(path))
-    annotations = None if of_run else annotations_of(path)
+    annotations = None if of_run else listing.annotations_of(path)
     taxonomy = taxonomy_of_run(path) if annotations is None else annotations.taxonomy
     wanted = None if task is None else find_task(taxonomy, task)
-    if what == "videos":
-        if annotations is None:
-            raise ConfigError(
-                f"{path}: a run has tasks and actions. Give its data set to list videos."
-            )
-        videos = list_videos(annotations, task=wanted)
-        rows = [row.model_dump(mode="json") for row in videos]
-        shown: list[dict[str, object]] = [
-            {"id": row.id, "split": row.split, "task": row.task, "steps": len(row.steps)}
-            for row in videos
-        ]
-    elif what == "tasks":
-        rows = [row.model_dump() for row in list_tasks(taxonomy, annotations, task=wanted)]
-        shown = rows
+    if what == "tasks":
+        rows = listing.list_tasks(taxonomy, annotations, task=wanted)
+    elif what == "actions":
+        rows = listing.list_actions(taxonomy, annotations, task=wanted)
+    elif annotations is not None:
+        rows = listing.list_videos(annotations, task=wanted)
     else:
-        actions = list_actions(taxonomy, annotations, task=wanted)
-        rows = [row.model_dump(mode="json") for row in actions]
-        shown = [
-            {"id": row.id, "name": row.name, "tasks": ", ".join(row.tasks), "steps": row.steps}
-            for row in actions
-        ]
+        raise ConfigError(f"{path}: a run has tasks and actions. Give its data set to list videos.")
     if json:
         print_json(rows)
         return
-    if not shown:
+    if not rows:
         talk(f"no {what}")
         return
-    columns = [
-        key for key in (shown[0] if shown else {}) if any(row[key] is not None for row in shown)
+    for row in rows:
+        row.pop("in_protocol", None)
+        if what == "actions":
+            row["tasks"] = ", ".join(row["tasks"])
+        elif what == "videos":
+            row["steps"] = len(row["steps"])
+    columns = [key for key in rows[0] if any(row[key] is not None for row in rows)]
+    # ids are for copying, so numbers have no thousands separators
+    cells = [
+        [str(value) if isinstance(value := row[key], int) else value for key in columns]
+        for row in rows
     ]
-    table("", columns, [[_plain(row[key]) for key in columns] for row in shown])
-
-
-def _plain(value: object) -> object:
-    """A cell of a list; ids are to be copied, so they have no commas."""
-    return str(value) if isinstance(value, int) else value
+    table("", columns, cells)
 
 
 @app.command
@@ -169,8 +160,8 @@ def simulate(
 
     Args:
         source: Folder with taxonomy.json and videos.jsonl.
-        target: Folder to write, which must not hold anything yet.
-        like: Real features whose difficulty is matched.
+        target: New folder.
+        like: Real features whose difficulty is imitated.
         seed: Seed of the simulation.
         shared_actions: Use the taxonomy's shared vocabulary (CrossTask: 105 actions instead of
             133).
@@ -182,8 +173,7 @@ def simulate(
     )
     rows = calibration.rows()
     table(
-        "Accuracy of a probe on simulated observations, per cent, beside what models read from "
-        f"{like}",
+        f"Accuracy of a probe on simulated observations, per cent, beside models of {like}",
         list(rows[0]),
         [list(row.values()) for row in rows],
     )
@@ -194,12 +184,12 @@ def simulate(
 def pad(source: Path, target: Path, /, *, horizon: int) -> None:
     """Repeat the first step of videos that are too short for a horizon, as PDPP, KEPP and MTID do.
 
-    Without it they give no windows, as in the unified protocol.
+    In the unified protocol such videos give no windows.
 
     Args:
         source: Folder of a prepared data set.
-        target: Folder to write, which must not hold anything yet.
-        horizon: Number of actions that every video shall have at least.
+        target: New folder.
+        horizon: Least number of actions of every video.
     """
     from cefito.data.padding import pad_dataset
     from cefito.data.prepared import open_dataset
@@ -213,7 +203,7 @@ def world(target: Path, /, *, seed: int = 0) -> None:
     """Write the embedded world, a small SIMULATED data set to try everything on.
 
     Args:
-        target: Folder to write, which must not hold anything yet.
+        target: New folder.
         seed: Seed of the simulation.
     """
     from cefito.data.simulation.world import write_world

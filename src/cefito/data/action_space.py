@@ -1,4 +1,4 @@
-"""Which actions each task may use when it is planned for: A(c)."""
+"""The actions that plans of each task may use: A(c)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.errors import DataError
 
@@ -22,8 +21,8 @@ class ActionSpace:
     Attributes:
         actions: Ascending action ids, position = task id.
         source: "training" (paper, Sec. 3.3) or "taxonomy" (released code).
-        fallback: Tasks without training windows, which were given all actions that the taxonomy
-            lists for them.
+        fallback: Tasks without training windows, which may use all actions that the taxonomy lists
+            for them.
     """
 
     actions: tuple[tuple[int, ...], ...]
@@ -31,7 +30,7 @@ class ActionSpace:
     fallback: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; `from_dict` reads it back."""
+        """Convert to a dictionary for JSON."""
         return {
             "source": self.source,
             "fallback": list(self.fallback),
@@ -40,7 +39,7 @@ class ActionSpace:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> ActionSpace:
-        """From what `to_dict` gave."""
+        """Convert from the dictionary of `to_dict`."""
         return cls(
             actions=tuple(tuple(row) for row in value["actions"]),
             source=value["source"],
@@ -53,15 +52,13 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
 
     Args:
         train: Training windows.
-        source: Where actions come from; tasks without training windows fall back to the taxonomy in
-            either case.
+        source: Origin of the actions; tasks without training windows always use the taxonomy.
 
     Raises:
         DataError: A task has no actions in the taxonomy either.
     """
-    taxonomy: Taxonomy = train.taxonomy
     rows, fallback = [], []
-    for task in taxonomy.tasks:
+    for task in train.taxonomy.tasks:
         seen = train.actions[train.tasks == task.id]
         if not len(seen):
             fallback.append(task.id)
@@ -84,13 +81,13 @@ def extended_space(
     source: Literal["training", "taxonomy"],
     fallback: Collection[int] = (),
 ) -> ActionSpace:
-    """A(c) of tasks that were known, with what further training windows show of these and others.
+    """Extend A(c) of known tasks by the actions of further training windows and by new tasks.
 
     Args:
-        known: Actions of the tasks that were known, position = task id.
-        train: Further training windows, of these tasks and perhaps of others behind them.
-        source: Where actions come from.
-        fallback: Known tasks that had no training windows.
+        known: Actions of the known tasks, position = task id.
+        train: Further training windows, of these tasks and of new ones with higher ids.
+        source: Origin of the actions.
+        fallback: Known tasks without training windows so far.
 
     Raises:
         DataError: A new task has neither windows nor actions in the taxonomy.

@@ -1,4 +1,4 @@
-"""What a data set holds, counted: videos, steps, windows, and candidates of a search."""
+"""Statistics of a data set: videos, steps, windows, and candidates of a search."""
 
 from __future__ import annotations
 
@@ -27,24 +27,21 @@ def describe(path: Path, *, shared_actions: bool = False) -> dict[str, Any]:
             of 133).
 
     Returns:
-        A dictionary that JSON can hold:
+        A dictionary for JSON:
 
-        - name, kind ("prepared" or "annotations"), tasks, actions, steps: the last three are
-          numbers
-        - videos: for each split that has videos, how many there are ("all") and how many give
-          windows ("in_protocol")
-        - windows: for each horizon, the windows of each annotated split that has videos
+        - name, kind ("prepared" or "annotations"), numbers of tasks, actions and steps
+        - videos: for each split with videos, their number ("all") and how many give windows
+          ("in_protocol")
+        - windows: for each horizon, the windows of each annotated split with videos
         - held_out: for each horizon, the windows of "train" and "val" after `split_videos` has held
-          out a validation split; None where the annotations have one
-        - candidates: for each horizon, "mean" and "median" of |A|^T over the test windows, A being
-          the actions of the window's task; horizons without a test window are left out
-        - observation_dim, action_text_dim: E and W, None where there are none (or none in the
-          shared vocabulary)
-        - provenance, fingerprint: of prepared data sets only
+          out a validation split; None if the annotations have one
+        - candidates: for each horizon with test windows, "mean" and "median" of |A|^T over them,
+          where A are the actions of the window's task
+        - observation_dim, action_text_dim: E and W, or None (also in the shared vocabulary)
+        - provenance, fingerprint: only for prepared data sets
 
     Raises:
-        DataError: The folder is neither, something in it is malformed, or it has no shared
-            vocabulary.
+        DataError: The folder is neither, a file in it is malformed, or it has no shared vocabulary.
     """
     path = Path(path)
     if (path / "dataset.json").exists() or not (path / "taxonomy.json").exists():
@@ -119,7 +116,7 @@ def _candidates(
 
 
 def _dimensions(path: Path, actions: int, *, shared_actions: bool) -> dict[str, int | None]:
-    """Widths of the features that lie beside annotations; checked only when they are prepared."""
+    """Widths of the features beside annotations, which are checked when they are prepared."""
     text = path / ACTION_TEXT_FILE
     if shared_actions:
         text = text.with_stem(f"{text.stem}_{actions}")

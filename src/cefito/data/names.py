@@ -1,4 +1,4 @@
-"""Tasks and actions by name or id, as people give them."""
+"""Lookup of tasks and actions by name or id."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from cefito.errors import ConfigError
 __all__ = ["find_action", "find_actions", "find_task", "in_words", "sequence"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
-_LISTED = 8  # of several that are meant
-_NEAR = 3  # suggestions
+_LISTED = 8  # most matches shown
+_NEAR = 3  # most suggestions
 
 
 def find_task(taxonomy: Taxonomy, given: int | str, *, setting: str = "task") -> int:
-    """The id of a task that is given by its id or its name.
+    """Find the id of a task by its id or name.
 
-    Case, spaces and punctuation count only where names differ in nothing else. Text that is a whole
-    number is an id; "id:3" and "name:3" say which is meant where a name is a number, too.
+    Case, spaces and punctuation matter only between names that differ in nothing else. A whole
+    number is an id; "id:3" and "name:3" resolve the conflict if a name is a number, too.
 
     Args:
         taxonomy: The tasks.
         given: Id or name.
-        setting: Name of the argument that it was given for, for the message.
+        setting: Name of the argument, for the message.
 
     Raises:
-        ConfigError: No such task, with the names that are near; or several.
+        ConfigError: No such task (the message suggests similar names), or several.
     """
     found = _find(taxonomy.tasks, given, "task", setting)
     if len(found) > 1:
@@ -46,17 +46,16 @@ def find_task(taxonomy: Taxonomy, given: int | str, *, setting: str = "task") ->
 def find_action(
     taxonomy: Taxonomy, given: int | str, *, task: int | None = None, setting: str = ""
 ) -> int:
-    """The id of the one action that is given by its id or its name.
+    """Find the id of one action by its id or name.
 
     Args:
         taxonomy: The actions.
         given: Id or name, as in `find_task`.
-        task: Id of the task in which it is looked for, where that is known; an id may be of any
-            task.
-        setting: Name of the argument that it was given for, for the message.
+        task: Id of the task whose actions are searched, if known; an id may be of any task.
+        setting: Name of the argument, for the message.
 
     Raises:
-        ConfigError: No such action, with the names that are near; or several, with their tasks.
+        ConfigError: No such action (the message suggests similar names), or several.
     """
     found = find_actions(taxonomy, given, task=task, setting=setting)
     named = isinstance(given, str) and not _WHOLE.fullmatch(given.strip())
@@ -84,26 +83,26 @@ def find_action(
 def find_actions(
     taxonomy: Taxonomy, given: int | str, *, task: int | None = None, setting: str = ""
 ) -> tuple[int, ...]:
-    """The ids of all actions that have a name: of the task if it has some, otherwise of any task.
+    """Find all actions of a name: the ones of the task if it has some, otherwise of any task.
 
     Args:
         taxonomy: The actions.
         given: Id or name, as in `find_task`.
-        task: Id of the task, where that is known.
-        setting: Name of the argument that it was given for, for the message.
+        task: Id of the task, if known.
+        setting: Name of the argument, for the message.
 
     Returns:
         Ids, ascending, at least one.
 
     Raises:
-        ConfigError: No such action, with the names that are near.
+        ConfigError: No such action; the message suggests similar names.
     """
     first = () if task is None else taxonomy.tasks[task].actions
     return _find(taxonomy.actions, given, "action", setting, first)
 
 
 def sequence(taxonomy: Taxonomy, actions: Sequence[int], *, ids: bool = False) -> str:
-    """The names of actions with arrows between, with ids behind them where asked for."""
+    """The names of actions, separated by arrows; with `ids`, each followed by its id."""
     names = [taxonomy.actions[action].name for action in actions]
     if ids:
         names = [f"{name} ({action})" for name, action in zip(names, actions, strict=True)]
@@ -111,7 +110,7 @@ def sequence(taxonomy: Taxonomy, actions: Sequence[int], *, ids: bool = False) -
 
 
 def in_words(message: str, taxonomy: Taxonomy) -> str:
-    """A message of what knows ids only, with the names of actions behind them."""
+    """Add the names of actions to a message that contains only their ids."""
 
     def named(found: re.Match[str]) -> str:
         number = int(found[0])
@@ -131,7 +130,7 @@ def _find(
     setting: str,
     first: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """The ids of the entries that are meant; of those in `first`, if some of them are."""
+    """The ids of the entries with a given id or name, preferably among those in `first`."""
     whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
     if not whole and not isinstance(given, str):
         raise ConfigError(f"{kind} {given!r}: expected its id or its name.", setting=setting)
@@ -157,13 +156,13 @@ def _by_id(
     kind: str,
     setting: str,
 ) -> int:
-    """The id that a text says, where there is such an entry and no other one has it as its name."""
+    """The entry of a numeric text, unless another entry has this number as its name."""
     number = int(text) if _WHOLE.fullmatch(text) and len(text) < 10 else None
     named = [entry.id for entry in entries if entry.name == given]
     if named and named != [number]:
         raise ConfigError(
-            f"{kind} {text}: is the name of {kind} {named[0]}, not its id. Write name:{text} or "
-            f"id:{text} for the one that is meant.",
+            f"{kind} {text}: is the name of {kind} {named[0]}, not its id. Write name:{text} for "
+            f"this one, or id:{text}.",
             setting=setting,
         )
     if number is None or number not in range(len(entries)):
@@ -174,15 +173,15 @@ def _by_id(
 
 
 def _near(name: str, pools: Sequence[Sequence[Task | Action]]) -> str:
-    """Suggestions, those of the first pool first."""
+    """Suggestions of similar names, starting with the first pool."""
     near: dict[str, None] = {}
     for pool in pools:
         plain = {folded(entry.name): entry.name for entry in reversed(pool)}
         for found in difflib.get_close_matches(folded(name), plain, n=_NEAR):
             near[plain[found]] = None
     if not near:
-        return "no name is near it. cefito data list shows all there are."
-    return f"near it: {', '.join(map(repr, list(near)[:_NEAR]))}."
+        return "no name is similar. cefito data list shows all names."
+    return f"similar names: {', '.join(map(repr, list(near)[:_NEAR]))}."
 
 
 def _owners(taxonomy: Taxonomy, action: int) -> list[str]:
@@ -190,7 +189,7 @@ def _owners(taxonomy: Taxonomy, action: int) -> list[str]:
 
 
 def _list(entries: Iterable[str]) -> str:
-    """Entries with commas between, and how many there are beyond the first ones."""
+    """The first entries, separated by commas, and the number of further ones."""
     listed = list(entries)
     more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
     return ", ".join(listed[:_LISTED]) + more

@@ -1,4 +1,4 @@
-"""What can be done: tasks, actions, and which actions belong to which task."""
+"""The vocabulary of a data set: tasks, actions, and the actions of each task."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Taxonomy:
         dataset: Name of the data set.
         tasks: Tasks, position = id.
         actions: Actions, position = id.
-        shared: Names of a coarser vocabulary in which equal actions of different tasks share an id
+        shared: A coarser vocabulary in which equal actions of different tasks share an id
             (CrossTask's 105), or None.
-        to_shared: For every action its id in that vocabulary, or None.
+        to_shared: Id of each action in that vocabulary, or None.
     """
 
     dataset: str
@@ -66,18 +66,15 @@ class Taxonomy:
         """Read a `taxonomy.json`.
 
         Raises:
-            DataError: Missing file, malformed JSON, ids that are not 0..n−1, unknown action ids in
-                a task.
+            DataError: Missing file, malformed JSON, ids that are not 0..n−1, or unknown action ids
+                in a task.
         """
         path = Path(path)
         return cls.from_dict(read_json(path, _REMEDY), place=str(path))
 
     @classmethod
     def from_dict(cls, value: Any, *, place: str = "taxonomy") -> Taxonomy:
-        """Build from the parsed content of a `taxonomy.json`; `place` names it in errors.
-
-        Names are brought to Unicode's normal form C.
-        """
+        """Build from the parsed content of a `taxonomy.json`; `place` names it in errors."""
         try:
             actions = _by_id(
                 [Action(id=entry["id"], name=_text(entry["name"])) for entry in value["actions"]],
@@ -109,12 +106,12 @@ class Taxonomy:
             if unknown:
                 raise DataError(
                     f"{place}: task {task.id} ('{task.name}') names action {unknown[0]!r}, which "
-                    f"is not among the {len(actions)} actions. Add it or mend the id."
+                    f"is not among the {len(actions)} actions. Add it or correct the id."
                 )
         return cls(dataset=name, tasks=tasks, actions=actions, shared=shared, to_shared=to_shared)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of a `taxonomy.json`; `from_dict` reads it back."""
+        """Convert to the content of a `taxonomy.json`."""
         value: dict[str, Any] = {
             "dataset": self.dataset,
             "tasks": [
@@ -166,7 +163,7 @@ def _by_id(entries: list[_Entry], kind: str, place: str) -> tuple[_Entry, ...]:
         if not is_id(entry.id, len(entries)) or entry.id != position:
             raise DataError(
                 f"{place}: {kind} ids must run from 0 to {len(entries) - 1} without gap or repeat; "
-                f"found {entry.id!r} where {position} was due. Renumber them."
+                f"found {entry.id!r} instead of {position}. Renumber them."
             )
         if not isinstance(entry.name, str) or not entry.name.strip():
             raise DataError(f"{place}: {kind} {entry.id} has no name. Give it one.")
@@ -184,7 +181,7 @@ def _shared_space(
     names = value.get("actions_" + maps[0].rsplit("_", 1)[1])
     if names is None:
         raise DataError(
-            f"{place}: has '{maps[0]}' but not the names that go with it ('actions_…')."
+            f"{place}: has '{maps[0]}', but not the names of its actions ('actions_…')."
         )
     shared = _by_id(
         [Action(id=entry["id"], name=_text(entry["name"])) for entry in names],
@@ -201,10 +198,10 @@ def _shared_space(
 
 
 def _text(value: Any) -> Any:
-    """Text in normal form C; whatever is no text as it is, to be refused later."""
+    """Text in Unicode's normal form C; other values unchanged, for a later check."""
     return nfc(value) if isinstance(value, str) else value
 
 
 def is_id(value: Any, size: int) -> bool:
-    """Whether a value read from JSON is one of the ids 0..size − 1 (1.0 and true are not)."""
+    """Whether a value from JSON is one of the ids 0..size − 1 (1.0 and true are not)."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size

@@ -1,4 +1,4 @@
-"""Text as people write it: one form of every letter, and names without what the eye skips."""
+"""Normal forms of text: one encoding of every letter, and names reduced for comparison."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ __all__ = ["folded", "nfc"]
 
 
 def nfc(text: str) -> str:
-    """The text in Unicode's normal form C, so that what looks the same is the same.
-
-    "é" may be written as one letter or as an e with an accent; Apple's file names are the latter.
-    """
+    """Convert to Unicode's normal form C, where "é" is one letter (two in Apple's file names)."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 

@@ -1,9 +1,9 @@
-"""Two vocabularies beside each other, by name: the same tasks and actions under other ids.
+"""Matching of two vocabularies by name: the same tasks and actions under different ids.
 
-Names agree where they are equal once normalised (NFC). Actions are looked up within their task, for
-the same name may stand for different actions in different tasks. Where several entries of one side
-bear a name, as many of the other side are paired with them by ascending ids; a name that one entry
-of the known side bears is that one; what is left is unknown.
+Names match if they are equal in Unicode's normal form C. Actions are matched within their task,
+because a name may mean different actions in different tasks. If one known entry has the name, every
+other entry of that name is it; if both sides have equally many, they are paired by ascending ids;
+otherwise the entry is new.
 """
 
 from __future__ import annotations
@@ -27,12 +27,7 @@ __all__ = ["LeftOut", "VocabularyMatch", "extended_taxonomy", "match_vocabulary"
 
 @dataclass(frozen=True)
 class LeftOut:
-    """How many windows were left out, by reason.
-
-    Attributes:
-        new_task: Of a task that is not known.
-        new_action: Of a known task, with an action that is not known in it.
-    """
+    """Numbers of windows that were left out: new task, or new action of a known task."""
 
     new_task: int = 0
     new_action: int = 0
@@ -43,14 +38,14 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class VocabularyMatch:
-    """What the tasks and actions of a data set are in a known vocabulary.
+    """The tasks and actions of a data set in a known vocabulary.
 
     Attributes:
         known: The known vocabulary: C tasks, K actions.
-        other: That of the data set: C' tasks, K' actions.
-        tasks: Known id of each task of the data set, int64 [C']; −1 where it is new.
-        actions: Known id of each action in each of its tasks, int64 [C', K']; −1 where the task is
-            new, the known task does not have the action, or the task does not have it at all.
+        other: The data set's vocabulary: C' tasks, K' actions.
+        tasks: Known id of each task of the data set, int64 [C']; −1 if it is new.
+        actions: Known id of each action in each of its tasks, int64 [C', K']; −1 if the task is
+            new, or has no such action on either side.
     """
 
     known: Taxonomy
@@ -60,7 +55,7 @@ class VocabularyMatch:
 
     @cached_property
     def same(self) -> bool:
-        """Whether every id means what it means in the known vocabulary, and nothing is missing."""
+        """Whether both vocabularies have the same tasks and actions under the same ids."""
         return self.known.tasks == self.other.tasks and self.known.actions == self.other.actions
 
     @cached_property
@@ -70,7 +65,7 @@ class VocabularyMatch:
 
     @cached_property
     def new_actions(self) -> tuple[tuple[Task, Action], ...]:
-        """Actions of known tasks that these tasks are not known to have, with their tasks."""
+        """New actions of known tasks, with their tasks."""
         return tuple(
             (task, self.other.actions[action])
             for task in self.other.tasks
@@ -80,12 +75,9 @@ class VocabularyMatch:
         )
 
     def translated(self, windows: Windows) -> tuple[Windows, LeftOut]:
-        """Windows of the data set in the known ids, without those that these cannot express.
+        """Translate windows of the data set to known ids; windows with new tasks or actions go.
 
-        The text embeddings of their actions are left out: see `rows`.
-
-        Args:
-            windows: Windows of the data set; perhaps none are left of them.
+        The result has no text embeddings of actions: see `rows`.
         """
         tasks = self.tasks[windows.tasks]
         actions = self.actions[windows.tasks[:, None], windows.actions]
@@ -98,10 +90,7 @@ class VocabularyMatch:
         return found.subset(kept), left_out
 
     def rows(self, values: NDArray[Any]) -> NDArray[Any]:
-        """One row an action of the data set [K', W] as one row a known action [K, W].
-
-        Known actions that the data set does not have get zeros.
-        """
+        """Rearrange rows of the data set's actions [K', W] to known actions [K, W], or zeros."""
         result = np.zeros((len(self.known.actions), *values.shape[1:]), dtype=values.dtype)
         _, actions = np.nonzero(self.actions >= 0)
         result[self.actions[self.actions >= 0]] = values[actions]
@@ -109,12 +98,7 @@ class VocabularyMatch:
 
 
 def match_vocabulary(known: Taxonomy, other: Taxonomy) -> VocabularyMatch:
-    """Find the tasks and actions of a data set in a known vocabulary.
-
-    Args:
-        known: The known vocabulary.
-        other: That of the data set.
-    """
+    """Find the tasks and actions of a data set (`other`) in a known vocabulary."""
     tasks = np.full(len(other.tasks), -1, dtype=np.int64)
     for theirs, ours in _paired(other.tasks, known.tasks).items():
         tasks[theirs] = ours
@@ -128,18 +112,14 @@ def match_vocabulary(known: Taxonomy, other: Taxonomy) -> VocabularyMatch:
 
 
 def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
-    """A known vocabulary with the new tasks and actions of a data set behind its own.
+    """Append the new tasks and actions of a data set (`other`) to a known vocabulary.
 
-    Known ids stay as they are. An action that is new to its task takes the id of the known action
-    of that name where the name has one meaning on both sides, and a new id otherwise.
-
-    Args:
-        known: The known vocabulary.
-        other: That of the data set.
+    Known ids stay. An action that is new to its task takes the id of the known action of its name
+    if the name is unique on both sides, and a new id otherwise.
 
     Raises:
-        DataError: An action cannot be told apart: the known task has several of its name, the
-            data set another number of them.
+        DataError: An action is ambiguous: the known task and the data set have different numbers of
+            actions of its name.
     """
     match = match_vocabulary(known, other)
     theirs = _by_name(other.actions)
@@ -167,7 +147,7 @@ def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
         if any(nfc(entry.name) == nfc(action.name) for entry in _of(known, own)):
             raise DataError(
                 f"task '{task.name}': has several actions '{action.name}' here or in the known "
-                "vocabulary, which cannot be told apart. Rename them."
+                "vocabulary, which cannot be distinguished. Rename them."
             )
         members[own.id].add(place(action.id))
     for task in match.new_tasks:
@@ -189,7 +169,7 @@ def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
 def _extended_shared(
     known: Taxonomy, other: Taxonomy, given: Mapping[int, int]
 ) -> tuple[tuple[Action, ...] | None, tuple[int, ...] | None]:
-    """The coarser vocabulary, with places for new actions."""
+    """The coarser vocabulary, extended by the new actions."""
     if known.shared is None or known.to_shared is None:
         return None, None
     shared, mapped = list(known.shared), list(known.to_shared)
@@ -206,8 +186,8 @@ def _extended_shared(
 
 
 def _paired(theirs: Iterable[Task | Action], ours: Iterable[Task | Action]) -> dict[int, int]:
-    """Which of our ids each of their ids is, by name; ids without one of ours are left out."""
-    known: dict[str, list[int]] = _by_name(ours)
+    """Our id of each of their ids, by name; ids without a match are left out."""
+    known = _by_name(ours)
     pairs: dict[int, int] = {}
     for name, ids in _by_name(theirs).items():
         candidates = known.get(name, [])

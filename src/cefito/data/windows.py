@@ -1,8 +1,8 @@
 """Windows: T consecutive annotated steps of a video, stride 1, as the unified protocol cuts them.
 
-The initial observation of a window is that at the start of its first step, the goal that at the end
-of its last. Steps keep annotation order; videos shorter than T, and videos outside the protocol,
-give none.
+The initial observation of a window is the one at the start of its first step, the goal the one at
+the end of its last step. Steps keep annotation order; videos shorter than T and videos outside the
+protocol give no windows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ __all__ = [
     "HELD_OUT_SHARE",
     "Selection",
     "Windows",
-    "check_selection",
     "count_windows",
     "cut_windows",
     "fitting_windows",
@@ -39,19 +38,14 @@ __all__ = [
 ]
 
 Selection = Literal["held-out", "published"]
-"""Where epochs and weights are chosen.
-
-That is the validation split, or test as in published work, which is optimistic.
-"""
+"""Split on which epochs and weights are chosen: validation, or test as published (optimistic)."""
 
 HELD_OUT_SHARE = 0.1
 HELD_OUT_SEED = 20260501
 FEW_VIDEOS = 10
-"""Training videos below which it is said that a single video decides what is chosen."""
+"""Number of training videos below which a single validation video causes a warning."""
 
 logger = logging.getLogger(__name__)
-
-_ARRAYS = ("initial", "goal", "actions", "tasks", "video", "start")
 
 
 @dataclass(frozen=True)
@@ -69,8 +63,8 @@ class Windows:
         action_text: Text embedding of each action, [K, W], or None.
         dataset: Name of the data set.
         split: "train", "val" or "test".
-        between: Observations between the steps, float32 [N, T - 1, E], for an oracle that sees
-            them; None for all others (see `with_between`).
+        between: Observations between the steps, float32 [N, T - 1, E], for an oracle that uses
+            them, otherwise None (see `with_between`).
     """
 
     initial: NDArray[np.float32]
@@ -118,13 +112,13 @@ class Windows:
         )
 
     def sample(self, size: int | None, seed: int) -> Windows:
-        """A fixed random sample of at most `size` windows, in their order; all of them for None."""
+        """A fixed random sample of at most `size` windows, in their order; all if None."""
         if size is None or size >= len(self):
             return self
         return self.subset(self.sample_rows(size, seed))
 
     def sample_rows(self, size: int | None, seed: int) -> NDArray[np.int64]:
-        """The rows that `sample` takes."""
+        """Rows of `sample`."""
         if size is None or size >= len(self):
             return np.arange(len(self))
         rows = np.random.default_rng(seed).choice(len(self), size=size, replace=False)
@@ -132,12 +126,12 @@ class Windows:
 
 
 def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
-    """Indices of the videos of each split, with a validation split in any case.
+    """Indices of the videos of each split, always with a validation split.
 
-    Where the data set has none, 10 % of the training videos are held out, stratified by task (at
-    least one where a task has five or more), by a fixed seed. Where no task has so many, one video
-    of the task with most is held out, unless it is the only training video; it is drawn among those
-    that are no shorter than the median. Videos outside the protocol are left out.
+    If the data set has none, 10 % of the training videos are held out, stratified by task (at least
+    one of a task with five or more), by a fixed seed. If no task has five, one video of the largest
+    task is held out, unless it is the only training video; it is drawn among the videos of at least
+    median length. Videos outside the protocol are left out.
     """
     splits: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for index, video in enumerate(videos):
@@ -166,7 +160,7 @@ def split_videos(videos: Sequence[Video]) -> dict[str, list[int]]:
 
 
 def count_windows(videos: Iterable[Video], horizon: int) -> int:
-    """Number of windows of the given horizon that the videos give."""
+    """Number of windows of a horizon in the videos."""
     return sum(max(0, len(video.steps) - horizon + 1) for video in videos if video.in_protocol)
 
 
@@ -176,7 +170,7 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
     Args:
         dataset: An opened data set.
         horizon: T ≥ 1.
-        split: "train", "val" or "test"; see `split_videos` for "val" where the data set has none.
+        split: "train", "val" or "test", as given by `split_videos`.
 
     Raises:
         DataError: The split is unknown or gives no window, or the horizon is below 1.
@@ -186,33 +180,36 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
     if split not in SPLITS:
         raise DataError(f"split '{split}': unknown. Choose one of {', '.join(SPLITS)}.")
     members = split_videos(dataset.videos)[split]
-    video, start = [], []
-    for index in members:
-        for first in range(len(dataset.videos[index].steps) - horizon + 1):
-            video.append(index)
-            start.append(first)
-    if not video:
+    places = [
+        (index, first)
+        for index in members
+        for first in range(len(dataset.videos[index].steps) - horizon + 1)
+    ]
+    if not places:
         longest = max((len(dataset.videos[index].steps) for index in members), default=0)
+        if longest:
+            remedy = "Choose a shorter horizon."
+        elif split == "val":
+            remedy = "Mark some videos as 'val', or annotate two training videos or more."
+        else:
+            remedy = f"Mark some videos as '{split}'."
         raise DataError(
             f"{dataset.folder}: split '{split}' gives no windows of horizon {horizon} "
-            f"({len(members)} videos, the longest has {longest} steps). "
-            + ("Choose a shorter horizon." if longest else _remedy(split))
+            f"({len(members)} videos, the longest has {longest} steps). {remedy}"
         )
-    rows = dataset.first_row[video] + np.asarray(start, dtype=np.int64)
-    actions = np.array(
-        [
-            [step.action for step in dataset.videos[index].steps[first : first + horizon]]
-            for index, first in zip(video, start, strict=True)
-        ],
-        dtype=np.int64,
-    )
+    video, start = np.array(places, dtype=np.int64).T.copy()
+    rows = dataset.first_row[video] + start
+    actions = [
+        [step.action for step in dataset.videos[index].steps[first : first + horizon]]
+        for index, first in places
+    ]
     return Windows(
         initial=dataset.start[rows].astype(np.float32, copy=False),
         goal=dataset.end[rows + horizon - 1].astype(np.float32, copy=False),
-        actions=actions,
-        tasks=np.array([dataset.videos[index].task for index in video], dtype=np.int64),
-        video=np.array(video, dtype=np.int64),
-        start=np.array(start, dtype=np.int64),
+        actions=np.array(actions, dtype=np.int64),
+        tasks=np.array([dataset.videos[index].task for index, _ in places], dtype=np.int64),
+        video=video,
+        start=start,
         taxonomy=dataset.taxonomy,
         action_text=dataset.action_text,
         dataset=dataset.name,
@@ -220,14 +217,8 @@ def cut_windows(dataset: PreparedDataset, *, horizon: int, split: str) -> Window
     )
 
 
-def _remedy(split: str) -> str:
-    if split == "val":
-        return "Mark some videos as 'val', or annotate two training videos or more."
-    return f"Mark some videos as '{split}'."
-
-
 def reversed_windows(windows: Windows) -> Windows:
-    """The same windows seen from their end: observations exchanged, actions in reverse order."""
+    """The same windows backwards: observations exchanged, actions in reverse order."""
     return replace(
         windows,
         initial=windows.goal,
@@ -238,14 +229,10 @@ def reversed_windows(windows: Windows) -> Windows:
 
 
 def with_between(dataset: PreparedDataset, windows: Windows) -> Windows:
-    """The windows with what was observed between their steps, for an oracle alone.
+    """Add the observations between steps to windows of a data set, for an oracle only.
 
-    Between two steps that is the mean of the observation at the end of the first and of that at the
-    start of the second.
-
-    Args:
-        dataset: The data set that they were cut from.
-        windows: Its windows.
+    The observation between two steps is the mean of the end of the first and the start of the
+    second.
     """
     rows = dataset.first_row[windows.video] + windows.start
     rows = rows[:, None] + np.arange(windows.horizon - 1)
@@ -256,14 +243,14 @@ def with_between(dataset: PreparedDataset, windows: Windows) -> Windows:
 def fitting_windows(
     dataset: PreparedDataset, *, horizon: int, selection: Selection = "held-out"
 ) -> tuple[Windows, Windows]:
-    """The windows to train a planner on, and those to choose its epochs and weights on.
+    """The windows to train a planner on, and the windows to choose its epochs and weights on.
 
     Args:
         dataset: An opened data set.
         horizon: T ≥ 1.
-        selection: "held-out": the training split without its held-out videos, and the validation
-            split. "published": all training windows, held-out videos among them, and the *test*
-            windows, as all published work does.
+        selection: "held-out" gives the training split without its held-out videos, and the
+            validation split. "published" gives all training windows, and the *test* windows, as all
+            published work does.
 
     Raises:
         DataError: As `cut_windows`.
@@ -280,41 +267,33 @@ def fitting_windows(
                 len(np.unique(train.video)),
             )
         return train, val
-    annotated = any(video.split == "val" and video.in_protocol for video in dataset.videos)
-    held = (
-        []
-        if annotated
-        else [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
-    )
-    if count_windows(held, horizon):  # the validation videos were taken from training
-        val = cut_windows(dataset, horizon=horizon, split="val")
-        train = joined_windows(train, val)
+    held = [dataset.videos[index] for index in split_videos(dataset.videos)["val"]]
+    if count_windows([video for video in held if video.split == "train"], horizon):
+        train = joined_windows(train, cut_windows(dataset, horizon=horizon, split="val"))
     return train, cut_windows(dataset, horizon=horizon, split="test")
 
 
 def joined_windows(first: Windows, second: Windows) -> Windows:
-    """The windows of both, by video and start; all else as in the first.
+    """The windows of both, ordered by video and start; everything else as in the first.
 
     Args:
         first: Windows.
-        second: Windows of the same horizon, with the same ids and numbers of videos.
+        second: Windows of the same horizon, with the same ids and indices of videos.
     """
-    both: dict[str, Any] = {
-        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _ARRAYS
-    }
+    names = ["initial", "goal", "actions", "tasks", "video", "start"]
+    both: dict[str, Any] = {"between": None}
     if first.between is not None and second.between is not None:
-        both["between"] = np.concatenate([first.between, second.between])
-    else:
-        both["between"] = None
+        names.append("between")
+    for name in names:
+        both[name] = np.concatenate([getattr(first, name), getattr(second, name)])
     joined = replace(first, **both)
     return joined.subset(np.lexsort((joined.start, joined.video)))
 
 
 def video_folds(videos: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """A fold for each window, by a fixed seed; windows of a video share one.
+    """Assign a fold to each window, by a fixed seed; windows of a video share one.
 
-    Folds have equal numbers of videos, but for one more or less; where there are fewer videos than
-    folds, some have none.
+    Numbers of videos in the folds differ by at most one.
 
     Args:
         videos: Video of each window [N].
@@ -326,24 +305,3 @@ def video_folds(videos: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     members, place = np.unique(videos, return_inverse=True)
     folds = np.random.default_rng(0).permutation(len(members)) % count
     return np.asarray(folds[place], dtype=np.int64)
-
-
-def check_selection(train: Windows, val: Windows, selection: Selection) -> None:
-    """Refuse to choose on test windows or on videos of training, unless that is asked for.
-
-    Raises:
-        DataError: `val` holds test windows though `selection` is "held-out", or shares videos with
-            `train`.
-    """
-    if train.split == "test":
-        raise DataError("the windows to train on are test windows. Train on the training split.")
-    if selection == "held-out" and val.split == "test":
-        raise DataError(
-            "the windows to choose on are test windows. Choose on the validation split, or ask for "
-            "the selection 'published', which every table then says."
-        )
-    shared = np.intersect1d(train.video, val.video)
-    if len(shared):
-        raise DataError(
-            f"{len(shared)} videos are both trained on and chosen on; expected none in common."
-        )

@@ -12,7 +12,6 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import (
     Selection,
     Windows,
-    check_selection,
     fitting_windows,
     with_between,
 )
@@ -86,7 +85,6 @@ def train_run(
         info = info.model_copy(update={"started_from": start.reference()})
     cut = fitting_windows if start is None else start.windows
     train, val = cut(dataset, horizon=horizon, selection=selection)
-    check_selection(train, val, selection)
     if planner.abilities.true_between:
         train, val = with_between(dataset, train), with_between(dataset, val)
     with locked(folder, "a training") if group.first else nullcontext():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cefito.data import open_dataset
-from cefito.data.simulation.probe import ProbeSettings, run_probe
+from cefito.data.simulation.probe import run_probe
 from cefito.data.simulation.simulate import (
     LIKE,
     OBSERVATION_DIM,
@@ -218,20 +218,18 @@ def test_probe_learns_what_is_there_and_repeats_itself() -> None:
     labels = np.stack([generator.integers(3, size=400), generator.integers(2, size=400)], axis=1)
     inputs = generator.standard_normal((400, 12)).astype(np.float32)
     inputs[np.arange(400), labels[:, 0]] += 5  # the second label leaves no trace
-    settings = ProbeSettings(width=32, epochs=10, batch=32, rate=1e-2)
+    settings = {"width": 32, "epochs": 10, "batch": 32, "rate": 1e-2}
     one, two, other = (
-        run_probe(
-            inputs[:300], labels[:300], inputs[300:], classes=[3, 2], seed=seed, settings=settings
-        )
+        run_probe(inputs[:300], labels[:300], inputs[300:], classes=[3, 2], seed=seed, **settings)
         for seed in (0, 0, 1)
     )
-    right = (one.test == labels[300:]).mean(axis=0)
+    right = (one[1] == labels[300:]).mean(axis=0)
     assert right[0] > 0.95
     assert right[1] < 0.65
-    assert one.test.shape == (100, 2)
-    assert np.array_equal(one.test, two.test)
-    assert np.array_equal(one.train, two.train)
-    assert not np.array_equal(one.test, other.test)
+    assert one[1].shape == (100, 2)
+    assert np.array_equal(one[1], two[1])
+    assert np.array_equal(one[0], two[0])
+    assert not np.array_equal(one[1], other[1])
 
 
 @pytest.mark.slow

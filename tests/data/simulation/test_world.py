@@ -233,12 +233,6 @@ def most_frequent(train: Windows) -> dict[int, tuple[int, ...]]:
     return {task: counter.most_common(1)[0][0] for task, counter in counts.items()}
 
 
-@pytest.mark.parametrize(("knob", "value"), [("repeat", 1.2), ("optional", -0.1), ("train", 0)])
-def test_knobs_out_of_range_are_named(knob: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=knob):
-        replace(SMALL, **{knob: value})
-
-
 def test_taken_folder_and_negative_seed_are_refused(world: PreparedDataset, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="exists already"):
         write_world(world.folder, knobs=SMALL)

@@ -1,8 +1,8 @@
 """The model of simulated observations, for annotations without features and the embedded world.
 
-An observation shows the task, what has been done so far, the step that begins or has just ended,
-the style of its video and noise, through a fixed random nonlinearity. Everything simulated with it
-is called simulated wherever its name is shown.
+An observation is a fixed random nonlinear map of a hidden state: the sum of the task, the steps
+done so far, the step that begins or has just ended, the style of the video, and noise. Data sets
+with simulated observations are called simulated wherever their name is shown.
 
 Unit of all strengths: a signal of strength s moves the hidden state by s along one random
 direction; noise and style of strength s have standard deviation s along every direction. So `step /
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,40 +21,28 @@ from numpy.typing import NDArray
 
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import Annotations, Video
-from cefito.errors import ConfigError
 from cefito.runtime import SimulationStream, check_seed
 
 __all__ = ["ObservationKnobs", "action_looks", "observe"]
 
-_SHARES = (
-    "memory",
-    "shared_names",
-    "shared_words",
-    "confusion_start",
-    "confusion_end",
-    "nonlinearity",
-)
 _BLOCK = 4096  # steps whose hidden states and features are held in float32 at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationKnobs:
-    """How hard it is to tell task, progress and step from an observation.
+    """Difficulty of reading task, progress and step from an observation.
 
-    The defaults are calibrated: a probe reads from them about what models read from CrossTask's S3D
-    features.
+    The defaults are calibrated: a probe reads about as much as models of CrossTask's S3D features.
 
     Attributes:
-        task: Strength of the task's own direction, the same in all observations of its videos.
+        task: Strength of the task's direction, the same in all observations of its videos.
         progress: Strength of each action done so far.
-        memory: Factor by which the trace of a done action fades with each later step; 1 keeps it
-            (the set of done actions shows, not their order), 0 leaves none but the last. What a
-            goal observation gives away of the middle of a window grows with `progress` and
-            `memory`.
+        memory: Factor by which the trace of an action fades with each later step; 1 keeps it (the
+            set of done actions shows, not their order), 0 keeps only the last. `progress` and
+            `memory` determine how much a goal observation reveals of the middle of a window.
         step: Strength of the step that begins (start) or has just ended (end).
-        confusion_start: Mean share of a start observation that shows a neighbouring step instead, 0
-            to 1. The share varies between observations (U-shaped), so some show the neighbour
-            alone.
+        confusion_start: Mean share of a start observation that shows a neighbouring step, 0 to 1.
+            The share varies between observations (U-shaped), so some show only the neighbour.
         confusion_end: The same for end observations.
         shared_names: Cosine between the looks of two actions of the same name in different tasks, 0
             to 1.
@@ -62,10 +50,10 @@ class ObservationKnobs:
             a little like "pour water".
         style: Standard deviation of the video's style, one draw a video, in every direction.
         noise: Standard deviation of the noise, one draw an observation, in every direction.
-        noise_spread: How much noisier some videos are than others: standard deviation of the
-            logarithm of the factor, one draw a video, by which the noise of a video is scaled.
+        noise_spread: Standard deviation of the logarithm of the factor, one draw a video, by which
+            the noise of a video is scaled.
         nonlinearity: Share of each feature that is squashed, 0 (linear) to 1.
-        hidden: Number of hidden dimensions in which all this is added up.
+        hidden: Number of hidden dimensions.
     """
 
     task: float = 3.6
@@ -82,24 +70,6 @@ class ObservationKnobs:
     nonlinearity: float = 0.5
     hidden: int = 256
 
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigError: A knob is out of range.
-        """
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in _SHARES and not 0 <= value <= 1:
-                raise ConfigError(
-                    f"observation knob {field.name} = {value}: expected a share from 0 to 1."
-                )
-            if not 0 <= value < np.inf or (field.name == "hidden" and value < 1):
-                raise ConfigError(
-                    f"observation knob {field.name} = {value}: expected a finite number of at "
-                    f"least {int(field.name == 'hidden')}."
-                )
-
 
 def observe(
     annotations: Annotations, knobs: ObservationKnobs, *, dim: int, seed: int
@@ -107,21 +77,19 @@ def observe(
     """Simulate the observations at the start and at the end of every annotated step.
 
     Args:
-        annotations: Taxonomy and videos; shared names of the taxonomy, where it has them, decide
-            which actions look alike.
-        knobs: How hard it is.
+        annotations: Taxonomy and videos; actions with the same name, or the same shared name if the
+            taxonomy has them, look alike.
+        knobs: Difficulty.
         dim: E, the number of features of an observation.
-        seed: Decides every draw; the same seed on the same machine gives the same bytes.
+        seed: Seed of all draws; the same seed on the same machine gives the same bytes.
 
     Returns:
         `start` and `end`, float16 [S, E], in the order of the videos and their steps; features have
         a variance of the order of 1.
 
     Raises:
-        ConfigError: `dim` below 1, negative seed.
+        ConfigError: Negative seed.
     """
-    if dim < 1:
-        raise ConfigError(f"observation dimension {dim}: expected a positive number of features.")
     check_seed(seed)
     taxonomy = annotations.taxonomy
     looks = action_looks(taxonomy, knobs, seed=seed)
@@ -158,9 +126,8 @@ def observe(
 def action_looks(taxonomy: Taxonomy, knobs: ObservationKnobs, *, seed: int) -> NDArray[np.float32]:
     """The direction of each action, unit length, [K, hidden].
 
-    Its first part depends on the name alone (and in part on the words of it), its second on the
-    task too; two tasks' actions of the same name have a cosine of about `shared_names`, and two of
-    one task look the same.
+    One part depends on the name (and its words), the other on the name and task; actions of the
+    same name have a cosine of about `shared_names`, and look the same within a task.
     """
     names = _look_names(taxonomy)
     words = [name.lower().split() for name in names]
@@ -190,10 +157,7 @@ def action_looks(taxonomy: Taxonomy, knobs: ObservationKnobs, *, seed: int) -> N
 
 
 class _Camera:
-    """The fixed map from hidden states to features.
-
-    It is a random projection of which a share is squashed.
-    """
+    """The fixed map from hidden states to features, a random projection squashed in part."""
 
     def __init__(
         self, knobs: ObservationKnobs, *, dim: int, generator: np.random.Generator
@@ -224,10 +188,7 @@ def _unit(rows: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
 
 
 def _directions(names: list[str], size: int, seed: int) -> NDArray[np.float32]:
-    """A random unit vector a name, [len(names), size].
-
-    A name's vector does not depend on the others.
-    """
+    """A random unit vector a name, [len(names), size], independent of the other names."""
     rows = []
     for name in names:
         digest = hashlib.sha256(name.encode("utf-8")).digest()
@@ -248,7 +209,7 @@ def _blocks(videos: tuple[Video, ...]) -> Iterator[tuple[int, list[Video], list[
 
 
 def _done(videos: list[Video], size: int, memory: float) -> NDArray[np.float32]:
-    """How fresh (0 to 1) the trace of each action is before and after a step, [2, rows, size]."""
+    """Trace (0 to 1) of each action before and after each step, [2, rows, size]."""
     rows = sum(len(video.steps) for video in videos)
     done = np.zeros((2, rows, size), dtype=np.float32)
     row = 0

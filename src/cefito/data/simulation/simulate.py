@@ -1,10 +1,8 @@
 """Simulated observations for annotations without features.
 
-They are calibrated against models of real features.
-
-`simulate` writes a prepared data set whose taxonomy, videos and action text are those of the source
-and whose observations are simulated; its name says so. A probe measures what these observations
-give away, beside what models that others trained on real S3D features of CrossTask made of those.
+`simulate` writes a prepared data set with the taxonomy, videos and action text of the source and
+with simulated observations; its name says so. A probe measures how well these observations predict
+tasks and actions, beside models that others trained on real S3D features of CrossTask.
 """
 
 from __future__ import annotations
@@ -55,25 +53,23 @@ class Figures:
     both: float | None
 
 
-# What the reference models reach on their own training windows of CrossTask, as stated by those who
-# made the
-#: predictions; the file holds test windows only.
+# The reference models on their own training windows of CrossTask, as stated by their authors.
 REFERENCE_TRAIN = Figures(task=None, first=97.9, last=95.8, both=94.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What a probe reads from simulated observations, beside what models read from real ones.
+    """Accuracy of a probe on simulated observations, beside models of real ones.
 
     Attributes:
         dataset: Name of the simulated data set.
         like: Name of the knobs.
         seed: Seed of observations and probe.
         horizon: T of the windows.
-        vocabulary: Number of action ids that the probe tells apart.
-        test: The probe on windows of test videos; None where test or other videos give no window.
-        train: The probe on the windows that it learned from: those of all other videos.
-        reference_test: The reference models on test windows; None where the source has none.
+        vocabulary: Number of action ids that the probe distinguishes.
+        test: The probe on windows of test videos; None without such windows.
+        train: The probe on its training windows, from all other videos.
+        reference_test: The reference models on test windows, if the source has their predictions.
         reference_train: The reference models on their training windows.
     """
 
@@ -89,12 +85,8 @@ class Calibration:
 
     def rows(self) -> list[dict[str, str | float | None]]:
         """One row a quantity, per cent: simulated and reference, on test and training windows."""
-        labels = {
-            "task": "task",
-            "first": "first action",
-            "last": "last action",
-            "both": "both ends",
-        }
+        labels = {"task": "task", "first": "first action", "last": "last action"}
+        labels["both"] = "both ends"
         sides = {
             "simulated test": self.test,
             "reference test": self.reference_test,
@@ -126,23 +118,22 @@ def simulate(
     """Simulate observations for an annotated folder, measure them, and write a prepared data set.
 
     Args:
-        source: Folder with `taxonomy.json` and `videos.jsonl`, and optional
-            `action_text_features.npy` [K, W] (with `shared_actions` instead
+        source: Folder with `taxonomy.json`, `videos.jsonl` and optionally
+            `action_text_features.npy` [K, W] (with `shared_actions`
             `action_text_features_<K>.npy`) and, as reference, `s3d_predictions.jsonl`.
         target: New folder.
         like: Name of the knobs, a key of `LIKE`.
-        seed: Decides every draw, also of the probe.
-        shared_actions: Write the data set in the taxonomy's shared vocabulary; the observations are
-            the same.
+        seed: Seed of all draws, also of the probe.
+        shared_actions: Use the taxonomy's shared vocabulary; the observations stay the same.
         progress: Called with a line now and then.
 
     Returns:
-        The measured calibration, which the provenance of the data set holds too.
+        The calibration, which is also in the provenance of the data set.
 
     Raises:
         ConfigError: Unknown `like`, negative seed.
-        DataError: The source is malformed, has no shared vocabulary though asked for, or the target
-            is taken.
+        DataError: The source is malformed or has no shared vocabulary, or the target exists
+            already.
     """
     source, target = Path(source), Path(target)
     check_seed(seed)
@@ -151,7 +142,7 @@ def simulate(
             f"simulate: unknown features '{like}'. Choose one of: {', '.join(sorted(LIKE))}."
         )
     check_new(target)
-    talk = progress or _silent
+    talk = progress or (lambda _: None)
     annotations = read_common(source).annotations
     written = annotations.in_shared_space() if shared_actions else annotations
     text = _action_text(source, written, shared=shared_actions)
@@ -197,10 +188,6 @@ def simulate(
     return calibration
 
 
-def _silent(line: str) -> None:
-    """Say nothing."""
-
-
 def _action_text(
     source: Path, annotations: Annotations, *, shared: bool
 ) -> NDArray[np.floating[Any]] | None:
@@ -222,7 +209,7 @@ def _measure(
     seed: int,
     progress: Callable[[str], None],
 ) -> tuple[Figures | None, Figures | None]:
-    """The probe's figures on test windows and on those it learned from."""
+    """The probe's accuracy on test windows and on its training windows."""
     taxonomy, horizon = annotations.taxonomy, CALIBRATION_HORIZON
     rows: dict[bool, list[int]] = {True: [], False: []}
     labels: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
@@ -243,7 +230,7 @@ def _measure(
         for side, index in rows.items()
     }
     actions = len(taxonomy.shared or taxonomy.actions)
-    result = run_probe(
+    train, test = run_probe(
         pairs[False],
         np.array(labels[False]),
         pairs[True],
@@ -251,9 +238,7 @@ def _measure(
         progress=progress,
         classes=[len(taxonomy.tasks), actions, actions],
     )
-    return _figures(result.test, np.array(labels[True])), _figures(
-        result.train, np.array(labels[False])
-    )
+    return _figures(test, np.array(labels[True])), _figures(train, np.array(labels[False]))
 
 
 def _figures(predicted: NDArray[np.int64], true: NDArray[np.int64]) -> Figures:
@@ -268,10 +253,8 @@ def _figures(predicted: NDArray[np.int64], true: NDArray[np.int64]) -> Figures:
 def _reference(path: Path, annotations: Annotations) -> Figures | None:
     """Accuracy of predictions from real features.
 
-    The file has one prediction a line: {"video_id", "start", "horizon", "task", …}.
-
-    Lines of another horizon, or without `first_<K>` and `last_<K>` for a shared vocabulary of K
-    names, are passed over.
+    Each line is {"video_id", "start", "horizon", "task", "first_<K>", "last_<K>"}, with a shared
+    vocabulary of K names; lines of another horizon or without these keys are skipped.
     """
     taxonomy = annotations.taxonomy
     if not path.exists() or taxonomy.shared is None or taxonomy.to_shared is None:
@@ -291,8 +274,7 @@ def _reference(path: Path, annotations: Annotations) -> Figures | None:
         except (KeyError, TypeError, ValueError, IndexError) as problem:
             raise DataError(
                 f"{path}, line {number}: not a prediction for a window of these videos "
-                f"({problem!r}). Remove the line, or the whole file to simulate without reference "
-                "figures."
+                f"({problem!r}). Remove the line, or the file to simulate without a reference."
             ) from problem
         true.append((video.task, taxonomy.to_shared[ends[0]], taxonomy.to_shared[ends[1]]))
     return _figures(np.array(predicted), np.array(true)) if predicted else None

@@ -1,9 +1,9 @@
 """The embedded world: a small simulated data set that needs no download.
 
 Twelve everyday tasks are step graphs: stages in a fixed order, slots within a stage in any order,
-optional and repeated slots, and slots that either of two actions fills. Some actions of different
-tasks have the same name, though not the same id. Observations come from the model that simulated
-data sets use. Nothing in it was taken from a data set.
+optional and repeated slots, and slots with two alternative actions. Some actions of different tasks
+have the same name, but not the same id. Observations come from the model of `observations`. Nothing
+was taken from a data set.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from cefito.data.prepared import PreparedDataset, write_dataset
 from cefito.data.simulation.observations import ObservationKnobs, observe
 from cefito.data.taxonomy import Action, Task, Taxonomy
 from cefito.data.videos import Annotations, Step, Video
-from cefito.errors import ConfigError
 from cefito.runtime import SimulationStream, check_seed
 
 __all__ = ["WORLD_NAME", "Slot", "WorldKnobs", "make_world", "world_tasks", "write_world"]
 
 WORLD_NAME = "synthetic world (simulated)"
 
-# Stages are parted by ">", the slots of a stage by ","; "a | b" is either of two, "?" may be left
-# out, "*" may come again.
+# Stages are separated by ">", slots by ","; "a | b" are alternatives, "?" is optional, "*" may
+# repeat.
 _TASKS = """
 Cook Porridge: measure oats, pour water | pour milk, add salt? > stir mixture*
   > slice fruit?, fill bowl, add honey
@@ -58,10 +57,10 @@ class Slot:
     """A place in a task's step graph.
 
     Attributes:
-        names: Name of the action that fills it, or of two; the first is the usual one.
+        names: Name of its action, or of two alternatives; the first is the usual one.
         stage: Slots of a lower stage come first.
-        optional: It may be left out.
-        repeated: It may come again, at once or one step later.
+        optional: Whether it may be left out.
+        repeated: Whether it may be repeated, at once or one step later.
     """
 
     names: tuple[str, ...]
@@ -75,13 +74,13 @@ class WorldKnobs:
     """Size and difficulty of the embedded world.
 
     Attributes:
-        train: Training videos, dealt to the tasks in turn.
+        train: Training videos, assigned to the tasks in turn.
         val: Validation videos.
         test: Test videos.
         order_freedom: Probability that a stage is done in a random order instead of the usual one.
         optional: Probability that an optional slot is done.
-        repeat: Probability that a repeated slot comes again.
-        alternative: Probability that a slot is filled by another than its usual action.
+        repeat: Probability that a repeated slot is repeated.
+        alternative: Probability that a slot takes its alternative action.
         observations: The observation model.
         dim: E, the number of features of an observation.
     """
@@ -112,23 +111,6 @@ class WorldKnobs:
     )
     dim: int = 128
 
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigError: A knob is out of range.
-        """
-        for name in ("order_freedom", "optional", "repeat", "alternative"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(
-                    f"world knob {name} = {getattr(self, name)}: expected a share from 0 to 1."
-                )
-        for name in ("train", "val", "test"):
-            if getattr(self, name) < 1:
-                raise ConfigError(
-                    f"world knob {name} = {getattr(self, name)}: expected at least one video."
-                )
-
 
 def write_world(
     folder: Path | str, *, seed: int = 0, knobs: WorldKnobs | None = None
@@ -136,13 +118,13 @@ def write_world(
     """Write the embedded world as a prepared data set, without action text.
 
     Args:
-        folder: Target, which must not hold anything yet.
-        seed: Decides every draw; the same seed on the same machine gives the same bytes.
-        knobs: Size and difficulty; the defaults of `WorldKnobs` for None.
+        folder: New folder.
+        seed: Seed of all draws; the same seed on the same machine gives the same bytes.
+        knobs: Size and difficulty; by default `WorldKnobs()`.
 
     Raises:
         ConfigError: Negative seed.
-        DataError: The folder is taken or cannot be written.
+        DataError: The folder holds something or cannot be written.
     """
     knobs = knobs or WorldKnobs()
     annotations = make_world(seed=seed, knobs=knobs)
@@ -163,12 +145,7 @@ def write_world(
 
 
 def make_world(*, seed: int = 0, knobs: WorldKnobs | None = None) -> Annotations:
-    """Draw the videos of the embedded world, without observations.
-
-    Args:
-        seed: Decides every draw.
-        knobs: Size and difficulty; the defaults of `WorldKnobs` for None.
-    """
+    """Draw the videos of the embedded world, without observations."""
     check_seed(seed)
     knobs = knobs or WorldKnobs()
     graphs = world_tasks()
