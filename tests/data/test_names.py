@@ -127,7 +127,11 @@ def test_actions(given, task, expected):
         ),
         ("add slat", None, "unknown action 'add slat'; similar names: 'add salt'"),
         ("pour wine", 1, "unknown action 'pour wine'; similar names: 'pour water'."),
-        ("0", 1, "action 0: is the name of action 8, not its id. Write name:0 for this one, or id:0"),
+        (
+            "0",
+            1,
+            "action 0: is the name of action 8, not its id. Write name:0 for this one, or id:0",
+        ),
         (10, None, "unknown action 10; there are 0 to 9."),
         (
             "8",
