@@ -171,7 +171,7 @@ def test_several_horizons(made, capsys):
         f"{runs}: plan with one of them by cefito plan {runs} --horizon 2",
     ]
     for command in (("plan", runs, "--video", "v3"), ("evaluate", runs)):
-        assert "holds runs of the horizons 2, 3. Say which one. (--horizon)" in call(
+        assert "holds runs of the horizons 2, 3. Give one of them. (--horizon)" in call(
             capsys, *command, code=2
         )
         assert "no run of horizon 5; there are 2, 3." in call(

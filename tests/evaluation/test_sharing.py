@@ -172,7 +172,7 @@ def test_no_member_leaves_the_folder(run, tmp_path, cache, name):
     export_run(run.folder, tmp_path / "run.zip")
     file = packed(tmp_path / "evil.zip", {**contents(tmp_path / "run.zip"), name: b"{}"})
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(RunError, match=r"evil\.zip: member .* is no file of a run"):
+    with pytest.raises(RunError, match=r"evil\.zip: member .* is not a file of a run"):
         open_run(file)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -189,7 +189,7 @@ def test_hostile_archives_are_refused_and_leave_nothing(run, tmp_path, cache, mo
         assert not cache.exists() or list(cache.iterdir()) == []
 
     packed(bad, files, external_attr=0o120777 << 16)
-    refused("is no file of a run")
+    refused("is not a file of a run")
     packed(bad, {name: data for name, data in files.items() if name != "manifest.json"})
     refused("holds no run")
     packed(bad, files | {"taxonomy.json": b"{}"})
@@ -201,7 +201,7 @@ def test_hostile_archives_are_refused_and_leave_nothing(run, tmp_path, cache, mo
     bad.write_bytes(damaged)
     refused("is truncated or damaged")
     bad.write_bytes(b"nothing of the kind")
-    refused("is no run folder and no zip archive")
+    refused("is neither a run folder nor a zip archive")
     bad.write_bytes(whole)
     monkeypatch.setattr(bundle, "MAX_BYTES", 100)
     refused("claims to hold")

@@ -405,7 +405,7 @@ def test_annotated_validation_videos_that_were_trained_on_are_left_out(world, tm
     )
     _, val = Start.make(run, only, None).windows(only, horizon=3, selection="held-out")
     assert len({*val.video.tolist()}) == 2
-    assert "is chosen too well" in caplog.records[-1].getMessage()
+    assert "are too optimistic" in caplog.records[-1].getMessage()
 
 
 def test_what_cannot_be_finetuned(chain, old, new, world, tmp_path):

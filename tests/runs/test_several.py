@@ -59,7 +59,7 @@ def test_several_horizons(train, tmp_path):
         assert (run.folder, run.horizon) == (folder / f"T{horizon}", horizon)
         assert run.planner.horizon == horizon
     with pytest.raises(
-        RunError, match=r"runs: holds runs of the horizons 1, 2, 3, 4\. Say wh"
+        RunError, match=r"runs: holds runs of the horizons 1, 2, 3, 4\. Give"
     ) as e:
         open_run(folder)
     assert e.value.setting == "horizon"
@@ -98,7 +98,7 @@ def test_what_is_refused_is_refused_before_any_training(train, tmp_path, dataset
         train(3, 4)
     assert names(folder) == ["T4"]
     (tmp_path / "file").write_text("keep")
-    with pytest.raises(RunError, match="is no folder"):
+    with pytest.raises(RunError, match="is not a folder"):
         train(3, 4, folder=tmp_path / "file")
 
 

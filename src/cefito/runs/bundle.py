@@ -1,4 +1,4 @@
-"""A run as one file: a zip archive of what planning needs, read without trusting what it says."""
+"""A run as one file: a zip archive of the files for planning, read as untrusted input."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ MAX_BYTES = 8 << 30
 MAX_FILES = 64
 _SUFFIXES = (".json", ".safetensors", ".md")
 _BLOCK = 1 << 20
-_BEGINNING = (1980, 1, 1, 0, 0, 0)  # the same for all, so that equal runs are equal archives
+_BEGINNING = (1980, 1, 1, 0, 0, 0)  # one time for all, so that equal runs are equal archives
 _REMEDY = "Get a file that cefito export made."
 
 
 def local_folder(place: Path | str) -> Path:
-    """The folder of a run that is named by a folder, a zip archive or `hub:USER/NAME`.
+    """Return the local folder of a run named by a folder, a zip archive or `hub:USER/NAME`.
 
-    Archives are unpacked into the cache, once; what lies on a hub is fetched into the cache of
+    Archives are unpacked into the cache, once; runs on a hub are fetched into the cache of
     `huggingface_hub`.
 
     Raises:
-        RunError: An archive that is damaged or holds no run, or nothing could be fetched.
+        RunError: A damaged archive or one without a run, or nothing could be fetched.
     """
     if str(place).startswith(HUB):
         return fetched(str(place))
@@ -60,15 +60,15 @@ def pack(folder: Path, target: Path) -> None:
 
 
 def _cached(path: Path) -> Path:
-    """The folder that an archive was unpacked into, now or before."""
+    """The folder in the cache of an archive, which is unpacked unless it was before."""
     with path.open("rb") as file:
         if file.read(4) != b"PK\x03\x04":
-            raise RunError(f"{path}: is no run folder and no zip archive. {_REMEDY}")
+            raise RunError(f"{path}: is neither a run folder nor a zip archive. {_REMEDY}")
     folder = default_cache().parent / "runs" / sha256(path)[:32]
     if folder.exists():
         try:
             check_manifest(folder, (RUN_FILE,))
-        except RunError:  # somebody changed it there
+        except RunError:  # it was changed there
             shutil.rmtree(folder, ignore_errors=True)
         else:
             return folder
@@ -79,16 +79,16 @@ def _cached(path: Path) -> Path:
 def unpack(path: Path, folder: Path) -> None:
     """Unpack an archive that `pack` made into a new folder.
 
-    Only plain files of the kinds that a run has are taken, none may lie in a folder or be longer
-    than it says, and the manifest must be among them and right.
+    Only plain files of a run's kinds are accepted, outside of folders and not longer than
+    declared, with a correct manifest.
 
     Args:
         path: The archive.
         folder: The folder to make.
 
     Raises:
-        RunError: It is damaged, or holds something else than a run.
-        DataError: The folder holds something, or cannot be written.
+        RunError: It is damaged, or is not a run.
+        DataError: The folder is not empty, or cannot be written.
     """
     if folder.exists():
         raise DataError(f"{folder}: exists already. Choose another folder or remove it first.")
@@ -117,7 +117,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """The members of an archive, seen to be those of a run before anything is written."""
+    """The members of an archive, checked before anything is written."""
     members = archive.infolist()
     names = [member.filename for member in members]
     for member in members:
@@ -130,7 +130,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
             or not name.endswith(_SUFFIXES)
             or (member.external_attr >> 28) not in (0, 8)  # a link or a device
         ):
-            raise RunError(f"{path}: member {name!r} is no file of a run. {_REMEDY}")
+            raise RunError(f"{path}: member {name!r} is not a file of a run. {_REMEDY}")
         if member.flag_bits & 1:
             raise RunError(f"{path}: member {name!r} is encrypted. {_REMEDY}")
     if MANIFEST not in names or RUN_FILE not in names:
@@ -147,7 +147,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
-    """Write one member, at most as much as it claims; its checksum is compared at its end."""
+    """Write one member, at most its declared size; zipfile compares its checksum at the end."""
     left = member.file_size
     with archive.open(member) as source, target.open("wb") as sink:
         while block := source.read(_BLOCK):

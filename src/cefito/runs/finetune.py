@@ -1,9 +1,9 @@
-"""Finetuning: a run goes on learning from another data set, into a run folder of its own.
+"""Finetuning: train a run further on another data set, into a run folder of its own.
 
-Tasks and actions that the run does not know get ids behind those that it has (by name,
-`cefito.data.vocabulary`), and its networks rows for them, drawn as in a fresh training. Training
-begins with the learned weights and a new optimiser. The prior's counts go on; temperature and
-weights of the objective are fitted on the new validation windows alone.
+New tasks and actions (by name, `cefito.data.vocabulary`) get ids after the run's own, and rows in
+its networks, drawn as in a fresh training. Training starts from the run's weights with a new
+optimiser. The prior's counts are continued; temperature and weights of the objective are fitted on
+the new validation windows only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cefito.training.settings import TrainingConfig
 
 __all__ = ["finetune", "finetuning_config"]
 
-_SHARE = 4  # of the epochs of a training, that a finetuning takes by default
+_SHARE = 4  # divides the epochs of a training, by default
 
 
 def finetune(
@@ -49,21 +49,21 @@ def finetune(
     progress: Progress = silent,
     group: Processes | None = None,
 ) -> Run:
-    """Train a run further on a data set, or go on where a killed finetuning stopped.
+    """Train a run further on a data set, or resume a killed finetuning.
 
-    It learns the training split of the data set alone: what the run knew of other tasks fades,
-    unless their windows are mixed in by `replay`. The run itself stays as it is.
+    Only the training split of the data set is learned: other tasks are forgotten, unless their
+    windows are mixed in by `replay`. The run itself stays unchanged.
 
     Args:
-        run: The run to begin with, of a method that can be finetuned.
+        run: The run to start from, of a method that can be finetuned.
         dataset: Its training windows are learned; weights and epochs are chosen on its validation
-            windows. Where it has no validation split, videos that the run has seen keep their part.
+            windows. If it has no validation split, videos that the run has seen keep their part.
         out: The new run folder.
-        epochs: Epochs of each of its trainings; by default a quarter of those that the run was
-            trained for, and as many as before where it was finetuned itself.
+        epochs: Epochs of each of its trainings; by default a quarter of the run's, or as many if it
+            was finetuned itself.
         settings: Settings of trainings and search to change, dotted keys.
-        replay: A data set whose training and validation windows are mixed in: that of the run, so
-            that it does not forget. Its videos that the other one holds as well are left out.
+        replay: A data set whose training and validation windows are mixed in, usually the run's
+            own, to prevent forgetting. Videos that are in both are taken from the other one.
         seed: Seed of everything drawn.
         selection: Where epochs and weights are chosen.
         device: Where to train.
@@ -71,11 +71,10 @@ def finetune(
         group: The processes that train together.
 
     Raises:
-        ConfigError: The run's method cannot be finetuned, or settings that cannot be, or that would
-            change its networks.
-        DataError: A split gives no windows, or actions cannot be told apart by their names.
-        RunError: Observations are not what the run learned from, or the folder holds something
-            else.
+        ConfigError: The run's method cannot be finetuned, or settings are invalid or would change
+            its networks.
+        DataError: A split gives no windows, or actions have ambiguous names.
+        RunError: Observations are of another kind, or the folder holds something else.
     """
     check_finetuning(run.planner)
     config = finetuning_config(run, epochs=epochs, settings=settings or {})
@@ -94,15 +93,15 @@ def finetune(
 
 
 def finetuning_config(run: Run, *, epochs: int | None, settings: Mapping[str, Any]) -> RunConfig:
-    """The settings of a run, with the epochs of a finetuning and further changes.
+    """Return the settings of a run with the epochs of a finetuning and further changes.
 
     Args:
         run: The run.
-        epochs: Epochs of each training; None for those by default, as `finetune` says.
+        epochs: Epochs of each training; None for the default of `finetune`.
         settings: Settings to change, dotted keys.
 
     Raises:
-        ConfigError: Settings that cannot be, or that would change the run's networks.
+        ConfigError: Settings that are invalid or would change the run's networks.
     """
     if epochs is not None and epochs < 1:
         raise ConfigError(f"{epochs} epochs: expected at least 1.", setting="epochs")

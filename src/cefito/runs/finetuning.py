@@ -1,4 +1,4 @@
-"""What a finetuning begins with: a run, and the windows of other data sets in its ids."""
+"""Start of a finetuning: a run, and the windows of other data sets in its ids."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Start:
-    """What a finetuning begins with.
+    """Start of a finetuning.
 
     Attributes:
         run: The run.
-        taxonomy: Its vocabulary with what the data set adds.
+        taxonomy: Its vocabulary with the data set's new tasks and actions.
         replay: A data set whose windows are mixed in.
-        seen: Videos that the run has seen; None where it does not say.
+        seen: Videos that the run has seen; None if unknown.
     """
 
     run: Run
@@ -49,11 +49,11 @@ class Start:
 
     @classmethod
     def make(cls, run: Run, dataset: PreparedDataset, replay: PreparedDataset | None) -> Start:
-        """See that a run can go on with a data set.
+        """Check that a run can be finetuned on a data set.
 
         Raises:
-            DataError: Actions cannot be told apart by their names.
-            RunError: Observations are not what the run learned from.
+            DataError: Actions have ambiguous names.
+            RunError: Observations are of another kind.
         """
         taxonomy = run.taxonomy
         for given in (dataset, replay):
@@ -63,7 +63,7 @@ class Start:
         return cls(run=run, taxonomy=taxonomy, replay=replay, seen=trained_videos(run.folder))
 
     def reference(self) -> StartReference:
-        """For the record of the new run."""
+        """Return the entry in the record of the new run."""
         known, files = self.run.taxonomy, sorted(self.run.folder.glob("*.safetensors"))
         hashes = "".join(f"{path.name} {sha256(path)}\n" for path in files)
         return StartReference(
@@ -79,9 +79,9 @@ class Start:
     def windows(
         self, dataset: PreparedDataset, *, horizon: int, selection: Selection
     ) -> tuple[Windows, Windows]:
-        """The windows to train on and to choose on, in the ids of the new run.
+        """Return the windows to train on and to choose on, in the ids of the new run.
 
-        Videos of a replayed data set are numbered behind those of the data set.
+        Videos of a replayed data set are numbered after the data set's own.
 
         Raises:
             DataError: There are none of either.
@@ -107,7 +107,7 @@ class Start:
         return parts[0], parts[1]
 
     def videos(self, dataset: PreparedDataset, train: Windows, val: Windows) -> TrainedVideos:
-        """All videos that the new run has seen, with those of the run that it began with."""
+        """Return all videos that the new run has seen, also before the finetuning."""
         count = len(dataset.videos)
         found = TrainedVideos.of(
             dataset, _of(train, train.video < count), _of(val, val.video < count)
@@ -126,7 +126,7 @@ class Start:
         if left_out:
             raise DataError(
                 f"{dataset.folder}: {left_out.new_task + left_out.new_action} windows have actions "
-                "that cannot be told apart by their names within a task. Rename them."
+                "with ambiguous names within a task. Rename them."
             )
         text = dataset.action_text
         return found if text is None else replace(found, action_text=match.rows(text))
@@ -134,10 +134,10 @@ class Start:
     def _roles(
         self, dataset: PreparedDataset, train: Windows, val: Windows
     ) -> tuple[Windows, Windows]:
-        """Videos that the run was trained on are not chosen on.
+        """Training and validation windows, with no choice made on videos the run was trained on.
 
-        Where validation videos are held out from training, those that the run has seen keep their
-        part, and others are held out among the new ones alone. Annotated ones are left out.
+        If validation videos are held out from training, videos that the run has seen keep their
+        part, and others are held out among new videos only. Annotated ones are left out.
         """
         if self.seen is None or val.split != "val":
             return train, val
@@ -165,8 +165,8 @@ class Start:
         if len(parts[0]) and len(parts[1]):
             return parts
         logger.warning(
-            "%s: all its validation videos are such that the run was trained on; what is chosen on "
-            "them is chosen too well",
+            "%s: the run was trained on all its validation videos; choices made on them are too "
+            "optimistic",
             dataset.folder,
         )
         return train, val

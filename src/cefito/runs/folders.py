@@ -1,4 +1,4 @@
-"""Where runs lie: one in a folder, or one for each of several horizons in T3, T4, … of a folder."""
+"""Folders of runs: one run, or one for each of several horizons in T3, T4, … of a folder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NAME = re.compile(r"T([1-9][0-9]{0,3})")
 
 
 def horizons_in(folder: Path) -> dict[int, Path]:
-    """The runs of several horizons that a folder holds, by ascending horizons.
+    """Return the runs of several horizons in a folder, by ascending horizons.
 
-    Empty where the folder holds a run itself, or none at all.
+    Empty if the folder is a run itself, or has none.
     """
     if not folder.is_dir() or (folder / RUN_FILE).exists():
         return {}
@@ -30,14 +30,14 @@ def horizons_in(folder: Path) -> dict[int, Path]:
 
 
 def chosen_run(folder: Path, horizon: int | None = None) -> Path:
-    """The run that is meant by a folder: itself, or that of a horizon in it.
+    """Return the run folder in a folder: itself, or the one of a horizon.
 
     Args:
-        folder: A run folder, or one that holds runs of several horizons.
-        horizon: T; may be left out where there is one run only.
+        folder: A run folder, or one with runs of several horizons.
+        horizon: T; may be left out if there is only one run.
 
     Raises:
-        RunError: The folder holds several runs and no horizon is given, or none of this horizon.
+        RunError: Several runs and no horizon is given, or none of this horizon.
     """
     found = horizons_in(folder)
     if not found:
@@ -45,7 +45,7 @@ def chosen_run(folder: Path, horizon: int | None = None) -> Path:
     listed = ", ".join(map(str, found))
     if horizon is None and len(found) > 1:
         raise RunError(
-            f"{folder}: holds runs of the horizons {listed}. Say which one.", setting="horizon"
+            f"{folder}: holds runs of the horizons {listed}. Give one of them.", setting="horizon"
         )
     if horizon is not None and horizon not in found:
         raise RunError(
@@ -57,13 +57,13 @@ def chosen_run(folder: Path, horizon: int | None = None) -> Path:
 
 
 def folders_for(folder: Path, horizons: Collection[int]) -> dict[int, Path]:
-    """Where runs of these horizons are written.
+    """Return the folders that runs of these horizons are written to.
 
     One horizon takes the folder itself, several take T3, T4, … in it; so does one more for a folder
-    that holds several already.
+    that has several already.
 
     Raises:
-        RunError: Several are to be written into a folder that is the run of one.
+        RunError: Several are to be written into the folder of one run.
     """
     if len(horizons) == 1 and not horizons_in(folder):
         return dict.fromkeys(horizons, folder)
@@ -73,5 +73,5 @@ def folders_for(folder: Path, horizons: Collection[int]) -> dict[int, Path]:
             setting="folder",
         )
     if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder}: is no folder. Choose another one.", setting="folder")
+        raise RunError(f"{folder}: is not a folder. Choose another one.", setting="folder")
     return {horizon: folder / f"T{horizon}" for horizon in horizons}

@@ -14,16 +14,16 @@ from cefito.runs.manifest import MANIFEST, read_manifest
 __all__ = ["CARD", "HUB", "fetched", "push_folder", "repository"]
 
 HUB = "hub:"
-"""What the name of a run on a hub begins with."""
+"""Prefix of the name of a run on a hub."""
 CARD = "README.md"
 _NAME = re.compile(r"hub:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?")
 
 
 def repository(place: str) -> tuple[str, str | None]:
-    """Repository and revision that `hub:USER/NAME` or `hub:USER/NAME@REVISION` names.
+    """Parse `hub:USER/NAME` or `hub:USER/NAME@REVISION` into repository and revision.
 
     Raises:
-        ConfigError: It is no such name.
+        ConfigError: Another form.
     """
     found = _NAME.fullmatch(place)
     if found is None:
@@ -35,17 +35,17 @@ def repository(place: str) -> tuple[str, str | None]:
 
 
 def fetched(place: str) -> Path:
-    """The folder in the cache of `huggingface_hub` that a run was fetched into.
+    """Fetch a run into the cache of `huggingface_hub`, and return its folder.
 
-    The manifest comes first; only files that it lists are fetched after it.
+    The manifest is fetched first, then only the files that it lists.
 
     Raises:
-        ConfigError: No such name, or `huggingface_hub` is not installed.
+        ConfigError: Malformed name, or `huggingface_hub` is not installed.
         RunError: There is no such run, no access to it or no network.
     """
     name, revision = repository(place)
     hub = _library()
-    with _told(place, hub):
+    with _errors(place, hub):
         api = hub.HfApi(library_name="cefito")
         found = api.hf_hub_download(name, MANIFEST, revision=revision)
         files = [*read_manifest(Path(found)).files, MANIFEST, CARD]
@@ -53,7 +53,7 @@ def fetched(place: str) -> Path:
 
 
 def push_folder(folder: Path, place: str, *, private: bool = False) -> str:
-    """Put the files of a folder onto a hub; the repository is made where there is none.
+    """Upload the files of a folder to a hub; the repository is made if absent.
 
     Args:
         folder: The folder.
@@ -61,7 +61,7 @@ def push_folder(folder: Path, place: str, *, private: bool = False) -> str:
         private: Make a new repository a private one.
 
     Returns:
-        Address of what was put there.
+        Address of the upload.
 
     Raises:
         ConfigError: No such name, or `huggingface_hub` is not installed.
@@ -69,7 +69,7 @@ def push_folder(folder: Path, place: str, *, private: bool = False) -> str:
     """
     name, revision = repository(place)
     hub = _library()
-    with _told(place, hub):
+    with _errors(place, hub):
         api = hub.HfApi(library_name="cefito")
         api.create_repo(name, private=private, exist_ok=True)
         return str(
@@ -78,7 +78,7 @@ def push_folder(folder: Path, place: str, *, private: bool = False) -> str:
                 folder_path=folder,
                 revision=revision,
                 commit_message="A run of cefito",
-                delete_patterns=["*.safetensors", "*.json"],  # of what was there before
+                delete_patterns=["*.safetensors", "*.json"],  # of an earlier upload
             )
         )
 
@@ -96,8 +96,8 @@ def _library() -> ModuleType:
 
 
 @contextmanager
-def _told(place: str, hub: ModuleType) -> Iterator[None]:
-    """Say in a line what a hub refused."""
+def _errors(place: str, hub: ModuleType) -> Iterator[None]:
+    """Turn errors of a hub into one-line messages."""
     errors = hub.errors
     try:
         yield

@@ -1,4 +1,4 @@
-"""The manifest of a run folder: the hash of every file that planning reads, checked on opening."""
+"""Manifest of a run folder: the hash of every file for planning, checked on opening."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cefito.settings import Record
 __all__ = ["MANIFEST", "Manifest", "check_manifest", "read_manifest", "recorded"]
 
 MANIFEST = "manifest.json"
-_REMEDY = "Copy the run again from where it is whole, or train it again."
+_REMEDY = "Copy the run again from an intact source, or train it again."
 
 
 def _plain(name: str) -> str:
@@ -43,10 +43,10 @@ class Manifest(Record):
 
 @contextmanager
 def recorded(folder: Path) -> Iterator[None]:
-    """Write the manifest of all files that are written into a folder inside, the last of them.
+    """Write the manifest of all files that are written into a folder within the context.
 
-    Files that an earlier manifest lists and that are not written again stay in it. Where one lies
-    there and this is cut short, the folder is refused on opening.
+    It is written last. Files of an earlier manifest that are not written again stay in it; if the
+    context ends early, that manifest makes opening refuse the folder.
     """
     before = _states(folder)
     kept = read_manifest(folder / MANIFEST).files if MANIFEST in before else {}
@@ -59,17 +59,13 @@ def recorded(folder: Path) -> Iterator[None]:
 
 
 def _states(folder: Path) -> dict[str, tuple[int, int]]:
-    """What tells whether each file of a folder was replaced, by its name."""
+    """Inode and time of each file of a folder by its name, to see which were replaced."""
     files = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; the files that it lists lie beside it.
-
-    Raises:
-        RunError: It is missing or damaged.
-    """
+    """Read a manifest (RunError if it is missing or damaged)."""
     value = read_json(path, _REMEDY, RunError)
     try:
         return Manifest.model_validate(value, strict=True)
@@ -82,14 +78,14 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def check_manifest(folder: Path, needed: tuple[str, ...]) -> Manifest | None:
-    """See that the files of a run folder are those that were written.
+    """Check that the files of a run folder are as they were written.
 
     Args:
         folder: The run folder.
         needed: Files that every manifest lists.
 
     Returns:
-        The manifest; None of a run of an earlier version, which has none.
+        The manifest; None if there is none, as in an unfinished run.
 
     Raises:
         RunError: A file is missing or has changed, or the manifest is damaged.

@@ -1,7 +1,7 @@
-"""A run and any data set: whether they speak of the same things, and the windows in the run's ids.
+"""Match a run with any data set: check that they fit, and translate windows to the run's ids.
 
 Tasks and actions are found by name (`cefito.data.vocabulary`). Observations must have as many
-features as those that the run learned from, made in the same way as far as both say how.
+features as the run was trained on, made in the same way as far as both records say.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cefito.data.prepared import PreparedDataset, name_and_fingerprint
 from cefito.data.vocabulary import LeftOut, VocabularyMatch, match_vocabulary
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
-from cefito.runs.info import observed_as
+from cefito.runs.info import DatasetReference, observed_as
 from cefito.runs.run import Run
 from cefito.runs.trained_videos import trained_videos
 from cefito.settings import Record
@@ -35,12 +35,12 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _NAMED = 3
-# What decides the features, of all that is said of an encoder; a name may be that of a folder.
+# Entries of an encoder's record that determine the features; its name may be a folder.
 _DECIDING = ("weights", "layer", "frames", "rate", "size", "resize", "crop", "resampling")
 
 
 class DatasetName(Record):
-    """Which data set it is.
+    """Identity of a data set.
 
     Attributes:
         name: Its name.
@@ -50,21 +50,25 @@ class DatasetName(Record):
     name: str
     fingerprint: str
 
+    @classmethod
+    def of(cls, dataset: PreparedDataset | DatasetReference) -> DatasetName:
+        """Identify a data set."""
+        return cls(name=dataset.name, fingerprint=dataset.fingerprint)
+
 
 class OtherDataset(Record):
-    """What is to be known of scores on a data set that the run was not trained on.
+    """Facts for scores on a data set that the run was not trained on.
 
     Attributes:
         dataset: The data set.
-        trained_on: That of the run; None of imported weights, which have none.
-        new_task: Windows left out because their task is new to the run.
-        new_action: Windows of tasks that the run knows, left out because of an action that it does
-            not know in them.
-        tasks: Names of the tasks of the data set that are new to the run.
+        trained_on: The run's data set; None for imported weights.
+        new_task: Number of windows left out because their task is new to the run.
+        new_action: Number of windows left out because an action is new to their known task.
+        tasks: Names of the data set's tasks that are new to the run.
         actions: Actions of known tasks that are new to the run, as "task: action".
-        known_videos: Videos among those scored that the run was trained on or whose windows chose
-            its weights, by their ids; None where the run does not say which these were.
-        known_windows: Windows of these videos.
+        known_videos: Number of scored videos that the run has seen in training or for choosing its
+            weights, by their ids; None if unknown.
+        known_windows: Number of windows of these videos.
     """
 
     dataset: DatasetName
@@ -79,7 +83,7 @@ class OtherDataset(Record):
 
 @dataclass(frozen=True)
 class DatasetMatch:
-    """A run and a data set that agree in what observations are.
+    """A run and a data set with observations of the same kind.
 
     Attributes:
         run: The run.
@@ -93,14 +97,14 @@ class DatasetMatch:
 
     @property
     def own(self) -> bool:
-        """Whether it is the very data set that the run was trained on."""
+        """Whether the run was trained on this data set."""
         return self.dataset.fingerprint == self.run.info.dataset.fingerprint
 
     def windows(self, split: str) -> tuple[Windows, OtherDataset | None]:
-        """The windows of a split in the run's ids, and what is to be known of them.
+        """Return the windows of a split in the run's ids, and facts about another data set.
 
-        Windows of tasks and actions that are new to the run are left out. What is known is also
-        said in warnings. Of the run's own data set nothing is.
+        Windows with tasks or actions that are new to the run are left out. The facts are also
+        logged as warnings; they are None for the run's own data set.
 
         Args:
             split: "train", "val" or "test".
@@ -133,12 +137,8 @@ class DatasetMatch:
             names = {*seen.train, *seen.val}
             known = np.array([self.dataset.videos[video].video_id in names for video in videos])
         return OtherDataset(
-            dataset=DatasetName(name=self.dataset.name, fingerprint=self.dataset.fingerprint),
-            trained_on=(
-                DatasetName(name=trained.name, fingerprint=trained.fingerprint)
-                if trained.fingerprint
-                else None
-            ),
+            dataset=DatasetName.of(self.dataset),
+            trained_on=DatasetName.of(trained) if trained.fingerprint else None,
             new_task=left_out.new_task,
             new_action=left_out.new_action,
             tasks=tuple(task.name for task in self.vocabulary.new_tasks),
@@ -188,15 +188,15 @@ class DatasetMatch:
 
 
 def match_dataset(run: Run, dataset: PreparedDataset) -> DatasetMatch:
-    """See that a run can be used on a data set.
+    """Check that a run can be used on a data set.
 
     Args:
         run: A run of any method.
         dataset: Any data set.
 
     Raises:
-        RunError: It knows none of the data set's tasks, or observations are not what it learned
-            from; the message lists all that does not agree.
+        RunError: It knows none of the data set's tasks, or observations are of another kind; the
+            message lists all differences.
     """
     vocabulary = match_vocabulary(run.taxonomy, dataset.taxonomy)
     check_observed(run, dataset, vocabulary)
@@ -211,10 +211,10 @@ def match_dataset(run: Run, dataset: PreparedDataset) -> DatasetMatch:
 
 
 def named_dataset(run: Run, path: Path | None) -> DatasetName | None:
-    """Which data set lies at a path; None where it is the run's own, or no path is given.
+    """Identify the data set at a path; None if it is the run's own, or no path is given.
 
     Raises:
-        DataError: There is none.
+        DataError: There is no data set.
     """
     if path is None:
         return None
@@ -227,12 +227,12 @@ def named_dataset(run: Run, path: Path | None) -> DatasetName | None:
 def check_observed(
     run: Run, dataset: PreparedDataset, vocabulary: VocabularyMatch | None = None
 ) -> None:
-    """Refuse observations that are not what a run learned from; warn where nobody says.
+    """Refuse observations of another kind than a run was trained on; warn if unknown.
 
     Args:
         run: The run.
         dataset: The data set.
-        vocabulary: What else may not agree, to be listed too.
+        vocabulary: Tasks and actions, whose differences the message lists as well.
 
     Raises:
         RunError: Another number of features, or features that were made in another way.
@@ -249,7 +249,7 @@ def check_observed(
         raise RunError(
             f"{dataset.folder}: does not agree with what {run.folder} was trained on: "
             f"{'; '.join(wrong)}{'' if vocabulary is None else _unknown(vocabulary, start='; ')}. "
-            "Prepare the data set as that of the run was.",
+            "Prepare the data set like the run's.",
             setting="dataset",
         )
     if not given or not trained:
@@ -257,12 +257,12 @@ def check_observed(
             "%s does not say how its observations were made; scores and plans make sense only if "
             "%s were made in the same way",
             dataset.folder if not given else run.folder,
-            "those that the run learned from" if not given else f"those of {dataset.folder}",
+            "the run's" if not given else f"the observations of {dataset.folder}",
         )
 
 
 def _differences(given: Mapping[str, Any], trained: Mapping[str, Any]) -> list[str]:
-    """In what two ways of making observations differ, as far as both say."""
+    """Differences between two records of how observations were made, as far as both say."""
     found = []
     if given and trained and ("simulation" in given) != ("simulation" in trained):
         one, other = ("simulated", "from videos")
@@ -291,7 +291,7 @@ def _plain(value: Any) -> str:
 
 
 def _unknown(vocabulary: VocabularyMatch, start: str = ": ") -> str:
-    """The tasks and actions that are not known, a few by name; nothing where all are."""
+    """Tasks and actions that are new to the run, a few by name; empty if there are none."""
     tasks, actions = vocabulary.new_tasks, vocabulary.new_actions
     parts = []
     if tasks:
