@@ -186,7 +186,7 @@ def tune(script, world, tmp_path, monkeypatch):
     def counted(dataset, folder, *, config, horizon, **more):
         if len(trained) == tune.most:
             raise KeyboardInterrupt
-        trained.append((Path(folder).parent.name, config.pkg.smoothing, horizon))
+        trained.append((Path(folder).parent.name, config.settings.pkg.smoothing, horizon))
         return train_run(dataset, folder, config=config, horizon=horizon, **more)
 
     monkeypatch.setattr(module, "train_run", counted)

@@ -471,7 +471,7 @@ def test_evaluate_with_another_data_set(run, tmp_path, fails):
     other = write_world(
         tmp_path / "other", seed=1, knobs=WorldKnobs(train=24, val=12, test=12, dim=8)
     )
-    message = "simulation with seed = 1 instead of 0. Prepare the data set as that of the run was."
+    message = "simulation with seed = 1 instead of 0. Prepare the data set like the run's."
     assert message in fails("evaluate", run, "--dataset", other.folder)
     assert message in fails("plan", run, "--video", VIDEO, "--dataset", other.folder)
 

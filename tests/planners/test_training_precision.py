@@ -11,7 +11,7 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import RunError
-from cefito.files import load_tensors, read_json, write_json
+from cefito.files import load_tensors, read_json
 from cefito.planners.context import TrainingContext
 from cefito.planners.registry import METHODS, find_method
 from cefito.planners.settings import load_config, precisions
@@ -72,7 +72,7 @@ def test_losses_stay_float32(name, world):
     method = find_method(name)
     train, val = (cut_windows(world, horizon=HORIZON, split=split) for split in ("train", "val"))
     context = Looking()
-    settings = config(**{"search.task_model": "classifier"}).settings(method.settings)
+    settings = config(method=name, **{"search.task_model": "classifier"}).settings
     method.planner.fit(train, val, settings=settings, seed=0, context=context)
     assert context.found
     for key, exact, reduced in context.found:
@@ -198,27 +198,6 @@ def test_another_precision_is_another_run(world, runs):
     assert ask(world, folder, "float32") is None
     with pytest.raises(RunError, match="another config"):
         train(world, folder, "float32")
-
-
-@pytest.mark.parametrize("asked", ["float32", "auto"])
-def test_runs_of_before_are_found_whatever_is_asked(world, runs, tmp_path, asked):
-    """Their records say no precision."""
-    folder = tmp_path / "run"
-    train(world, folder, "float32")
-    record = read_json(folder / "run.json", "", RunError)
-    for section in record["config"].values():
-        if isinstance(section, dict):
-            section.pop("precision", None)
-            section.pop("recompute", None)
-            if isinstance(section.get("training"), dict):
-                section["training"].pop("precision", None)
-    for result in record["training"].values():
-        del result["precision"], result["processor"]
-    (folder / "manifest.json").unlink()
-    write_json(folder / "run.json", record)
-    found = ask(world, folder, asked)
-    assert found is not None
-    assert found.planner.describe().parameters == runs["float32"].planner.describe().parameters
 
 
 @pytest.mark.parametrize("method", LEARNED)

@@ -201,7 +201,7 @@ def test_how_observations_were_made(old, ours, theirs, message, tmp_path, caplog
         with pytest.raises(RunError, match="does not agree with what") as caught:
             match_dataset(made, other)
         assert message in str(caught.value)
-        assert "Prepare the data set as that of the run was." in str(caught.value)
+        assert "Prepare the data set like the run's." in str(caught.value)
         return
     match_dataset(made, other)
     said = [record.getMessage() for record in caplog.records]

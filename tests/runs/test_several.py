@@ -58,9 +58,7 @@ def test_several_horizons(train, tmp_path):
         run = open_run(folder, horizon=horizon)
         assert (run.folder, run.horizon) == (folder / f"T{horizon}", horizon)
         assert run.planner.horizon == horizon
-    with pytest.raises(
-        RunError, match=r"runs: holds runs of the horizons 1, 2, 3, 4\. Give"
-    ) as e:
+    with pytest.raises(RunError, match=r"runs: holds runs of the horizons 1, 2, 3, 4\. Give") as e:
         open_run(folder)
     assert e.value.setting == "horizon"
     with pytest.raises(RunError, match=r"no run of horizon 6; there are 1, 2, 3, 4\.") as absent:
