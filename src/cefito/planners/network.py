@@ -1,23 +1,41 @@
-"""What trained networks share: one way of fitting, saving and loading.
+"""Trained networks, and planners made of one: built, trained, saved and loaded in one place.
 
-And what planners of one network share.
+A planner of one network gives `NetworkPlanner` three things: `build` makes its network for data of
+a shape, `loss` trains it, `decode` turns queries into plans. The rest is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
+from cefito.data.windows import Windows
 from cefito.errors import RunError
 from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import BasePlanner, Queries
+from cefito.planners.base import (
+    UNCONSTRAINED,
+    BasePlanner,
+    Fitted,
+    Queries,
+    Shape,
+    Vocabulary,
+    check_queries,
+)
 from cefito.planners.context import TrainingContext
+from cefito.progress import Progress, silent
 from cefito.runtime import generator_for, named_stream
+from cefito.search.constraints import Constraints
+from cefito.search.problem import Plans
 from cefito.training.augmentation import Observations
 from cefito.training.checkpoint import load_weights
 from cefito.training.settings import TrainingConfig
@@ -27,10 +45,14 @@ __all__ = [
     "NetworkPlanner",
     "TrainedNetwork",
     "copy_learned",
+    "count_parameters",
+    "data_shape",
     "finite_outputs",
-    "learned",
     "train_network",
 ]
+
+_REMEDY = "Train the run again."
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class _Loss(Loss, Protocol):
@@ -41,18 +63,31 @@ class _Loss(Loss, Protocol):
         """The training windows' observations."""
 
 
-Network = TypeVar("Network", bound=nn.Module)
+def count_parameters(network: nn.Module) -> int:
+    """Number of trainable parameters of a network."""
+    return sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)
+
+
+def data_shape(windows: Windows, text: NDArray[Any] | None = None) -> Shape:
+    """The sizes of training windows, and of text vectors [..., W] if there are any."""
+    return Shape(
+        observation_dim=windows.initial.shape[1],
+        tasks=len(windows.taxonomy.tasks),
+        actions=len(windows.taxonomy.actions),
+        horizon=windows.horizon,
+        text_dim=0 if text is None else text.shape[-1],
+    )
 
 
 @torch.no_grad()
 def copy_learned(network: nn.Module, learned: nn.Module, *, apart: Collection[str] = ()) -> None:
     """Copy the tensors of a trained network into one with more actions or tasks.
 
-    What is new stands behind what was there, so that the beginning of each axis is copied; the rest
+    New actions and tasks follow the known ones, so the beginning of each axis is copied; the rest
     stays as drawn.
 
     Args:
-        network: Freshly drawn; nowhere smaller than the trained one.
+        network: Freshly drawn; no axis is shorter than in the trained network.
         learned: The trained network.
         apart: Names of tensors to leave alone.
     """
@@ -81,15 +116,14 @@ def train_network(
         network: A network with `reset(generator)`; with `centre` also with a buffer `mean` [E].
         loss: Makes the loss of the network, which is on the device by then.
         name: Name of the network, shown in the progress.
-        training: How it is trained.
-        stream: Number of the seed's stream that its weights are drawn from; by default one that
+        training: Optimiser, stopping, augmentation.
+        stream: Number of the seed's stream that the weights are drawn from; by default one that
             follows from the name.
-        seed: Seed of weights, batches and all that is drawn.
-        settings: All else that determines the result, for JSON.
-        context: Where it is trained.
+        seed: Seed of weights, batches and noise.
+        settings: Everything else that determines the result, for JSON.
+        context: Device, folder, progress.
         centre: Keep the mean observation of the training windows in the network.
-        begin: Puts learned weights into the network, the mean observation among them, once all are
-            drawn; by default it stays as drawn.
+        begin: Puts learned weights, the mean observation among them, into the drawn network.
 
     Raises:
         RunError: The checkpoint in the folder cannot be used or written, or the training diverged.
@@ -108,11 +142,11 @@ def train_network(
 
 
 def finite_outputs(values: Tensor, title: str) -> Tensor:
-    """What a network says of N queries [N, ...], seen to be finite numbers.
+    """Return the outputs of a network for N queries [N, ...] if all are finite.
 
     Args:
-        values: Its outputs.
-        title: What it is called in the message.
+        values: The outputs.
+        title: Name of the network, for the message.
 
     Raises:
         RunError: NaN or infinity; the message names the first query that has them.
@@ -122,30 +156,125 @@ def finite_outputs(values: Tensor, title: str) -> Tensor:
         row = int((~finite).nonzero()[0])
         raise RunError(
             f"query {row} (counted from 0): the {title} gives NaN or infinity. Give observations "
-            "made as those of the run were; where they are, the run's weights are of no use: train "
+            "extracted as those of the run were; if they are, the run's weights are damaged: train "
             "it again."
         )
     return values
 
 
-def learned(network: nn.Module) -> int:
-    """How many numbers a network learns."""
-    return sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)
-
-
-@dataclass(frozen=True)
-class TrainedNetwork(Generic[Network]):
-    """A trained network with what planning asks of it; never changed.
+class _OfNetwork(Generic[Network]):
+    """A trained network and the sizes of its data; never changed.
 
     Attributes:
-        title: What it is called in messages, progress and records.
-        file: Name of the file that its weights are saved in.
+        title: Name of the network in messages, progress and records.
+        part: Name of its file and of its training's folder.
+        stream: Number of the seed's stream that its weights are drawn from; by default one that
+            follows from the title.
+        build: Makes an untrained network of its settings and a `Shape`; often the network's class.
+        loss: Makes the loss of a network on the device, of training and validation windows, and of
+            further arrays if `train` is given any; often the loss's class.
+        own_mean: Whether `observe` sets the mean observation that the network subtracts.
+        ignored: Settings that do not change the trained weights.
         network: The network.
+        shape: The sizes of the data that it was trained on.
     """
 
     title: ClassVar[str]
-    file: ClassVar[str]
+    part: ClassVar[str]
+    stream: ClassVar[int | None] = None
+    build: ClassVar[Any]
+    loss: ClassVar[Any]
+    own_mean: ClassVar[bool] = False
+    ignored: ClassVar[frozenset[str]] = frozenset()
     network: Network
+    shape: Shape
+
+    @classmethod
+    def training(cls, config: Any) -> TrainingConfig:
+        """How it is trained, among its settings."""
+        training: TrainingConfig = config.training
+        return training
+
+    @classmethod
+    def observe(cls, network: Network, train: Windows, *given: Any) -> None:
+        """Store in an untrained network what it takes from training windows directly."""
+
+    @classmethod
+    def train(
+        cls,
+        train: Windows,
+        val: Windows,
+        config: Any,
+        *given: NDArray[Any],
+        seed: int,
+        context: TrainingContext,
+        text: NDArray[np.float32] | None = None,
+        suffix: str = "",
+    ) -> tuple[Network, Shape, TrainingResult]:
+        """Build a network and train it; the epoch of the best validation score is kept.
+
+        Args:
+            train: Training windows.
+            val: Validation windows.
+            config: The network's settings.
+            given: Arrays that it is trained with beside windows.
+            seed: Seed of weights, batches and noise.
+            context: Device, folder, progress.
+            text: Text vectors [..., W] among the given arrays, if there are any.
+            suffix: Tells several trainings of such networks apart.
+
+        Raises:
+            RunError: A checkpoint cannot be used or written, or the training diverged.
+        """
+        shape = data_shape(train, text)
+        network = cls.build(config, shape)
+        cls.observe(network, train, *given)
+        digests = [sha256(np.ascontiguousarray(array).data).hexdigest() for array in given]
+        result = train_network(
+            network,
+            lambda network: cls.loss(network, train, val, *given),
+            name=cls.title + suffix,
+            training=cls.training(config),
+            stream=cls.stream,
+            seed=seed,
+            settings=[suffix, asdict(shape), config.model_dump(exclude=cls.ignored), digests],
+            context=context.part(cls.part + suffix),
+            centre=not cls.own_mean and getattr(network.config, "centre", False),
+        )
+        return network, shape, result
+
+    @classmethod
+    def size(cls, config: Any, shape: Shape) -> int:
+        """Number of trainable parameters for data of a shape, counted without memory."""
+        with torch.device("meta"):
+            return count_parameters(cls.build(config, shape))
+
+    @classmethod
+    def read(
+        cls, folder: Path, config: Any, device: torch.device | str, *, suffix: str = ""
+    ) -> tuple[Network, Shape]:
+        """The network that was saved in a folder, and its shape.
+
+        Raises:
+            RunError: Missing or damaged file, or weights of another configuration.
+        """
+        path = folder / f"{cls.part}{suffix}.safetensors"
+        tensors, metadata = load_tensors(path, "pt", _REMEDY, RunError)
+        if "shape" not in metadata:
+            raise RunError(f"{path}: does not hold a {cls.title}. {_REMEDY}")
+        shape = Shape(**json.loads(metadata["shape"]))
+        network = cls.build(config, shape)
+        load_weights(network, tensors, str(path))
+        return network.to(device).eval(), shape
+
+    def save(self, folder: Path | str) -> None:
+        """Write the weights, with the sizes of the data in the file's metadata."""
+        self.write(Path(folder), self.network)
+
+    def write(self, folder: Path, network: Network, suffix: str = "") -> None:
+        """Write the weights of a network of these sizes."""
+        metadata = {"shape": json.dumps(asdict(self.shape))}
+        write_tensors(folder / f"{self.part}{suffix}.safetensors", network.state_dict(), metadata)
 
     @property
     def device(self) -> torch.device:
@@ -153,76 +282,168 @@ class TrainedNetwork(Generic[Network]):
         return next(self.network.parameters()).device
 
     @property
-    def parameters(self) -> int:
-        """Learned numbers of the network."""
-        return learned(self.network)
-
-    def observations(self, queries: Queries, expected: int) -> tuple[Tensor, Tensor]:
-        """Initial and goal observations [N, E] on the device.
-
-        Raises:
-            RunError: They have another number of features.
-        """
-        if queries.initial.shape[1] != expected:
-            raise RunError(
-                f"observations have {queries.initial.shape[1]} features; this run was trained on "
-                f"{expected}."
-            )
-        return (
-            torch.from_numpy(queries.initial).to(self.device),
-            torch.from_numpy(queries.goal).to(self.device),
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write the weights."""
-        write_tensors(folder / self.file, self.network.state_dict())
-
-    @classmethod
-    def read(
-        cls,
-        folder: Path,
-        build: Callable[[Mapping[str, Tensor]], Network],
-        *,
-        device: torch.device | str,
-        file: str = "",
-    ) -> Network:
-        """The network whose weights were saved in a folder.
-
-        Args:
-            folder: The folder.
-            build: Makes an untrained network of the shape that the weights have; may raise
-                KeyError, IndexError, ValueError or RuntimeError where they are of something else.
-            device: Where it is to run.
-            file: Name of the file, where it is not the usual one.
-
-        Raises:
-            RunError: Missing or damaged file, or weights of another configuration.
-        """
-        path = folder / (file or cls.file)
-        tensors, _ = load_tensors(path, "pt", "Train the run again.", RunError)
-        try:
-            network = build(tensors)
-        except (KeyError, IndexError, ValueError, RuntimeError) as problem:
-            raise RunError(f"{path}: holds no {cls.title}. Train the run again.") from problem
-        load_weights(network, tensors, str(path))
-        return network.to(device).eval()
-
-
-class NetworkPlanner(BasePlanner):
-    """A planner whose sizes are those of the network of its model.
-
-    Attributes:
-        model: Holds the network as `network`.
-    """
-
-    model: Any
+    def observation_dim(self) -> int:
+        """E, the features of an observation."""
+        return self.shape.observation_dim
 
     @property
     def horizon(self) -> int:
         """T, the actions of a plan."""
-        return int(self.model.network.horizon)
+        return self.shape.horizon
+
+    def on_device(self, *arrays: NDArray[Any]) -> tuple[Tensor, ...]:
+        """Arrays as tensors on the network's device."""
+        return tuple(torch.from_numpy(array).to(self.device) for array in arrays)
+
+    def observations(self, queries: Queries) -> tuple[Tensor, ...]:
+        """Initial and goal observations, each [N, E], on the network's device."""
+        return self.on_device(queries.initial, queries.goal)
+
+
+@dataclass(frozen=True)
+class TrainedNetwork(_OfNetwork[Network]):
+    """A trained network that is a part of a planner."""
+
+    network: Network
+    shape: Shape
+
+    @classmethod
+    def load(cls, folder: Path, *, config: Any, device: torch.device | str = "cpu") -> Self:
+        """The network that was saved in a folder.
+
+        Raises:
+            RunError: Missing or damaged file, or weights of another configuration.
+        """
+        return cls(*cls.read(folder, config, device))
 
     @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return int(self.model.network.observation_dim)
+    def parameters(self) -> int:
+        """Number of trainable parameters."""
+        return count_parameters(self.network)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkPlanner(_OfNetwork[Network], BasePlanner):
+    """A planner that is one network: `build`, `loss` and `decode` are all that a method adds.
+
+    The network has `reset(generator)`, which draws its weights, and `config`, its settings, with
+    `training` among them.
+
+    Attributes:
+        section: The section of the method's settings; by default it is called as the `part`.
+        config: Its settings.
+    """
+
+    section: ClassVar[str] = ""
+    network: Network
+    shape: Shape
+    config: Any
+
+    def decode(self, queries: Queries, top_k: int) -> list[Plans]:
+        """The best plans of each query, best first.
+
+        Args:
+            queries: At least one, checked.
+            top_k: Plans per query, at least 1.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def text_vectors(cls, config: Any, train: Windows) -> NDArray[np.float32] | None:  # noqa: ARG003
+        """Text vectors [K, ..., W] that the network is trained with, if any."""
+        return None
+
+    @classmethod
+    def text_dim(cls, config: Any, shape: Shape) -> int:  # noqa: ARG003
+        """W of such vectors for data of a shape, where only sizes are counted."""
+        return 0
+
+    @classmethod
+    def config_of(cls, settings: Any) -> Any:
+        """The section of the method's settings."""
+        return getattr(settings, cls.section or cls.part)
+
+    @override
+    @classmethod
+    def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
+        config = cls.config_of(settings)
+        return {cls.title: cls.size(config, replace(shape, text_dim=cls.text_dim(config, shape)))}
+
+    @classmethod
+    def fit(
+        cls,
+        train: Windows,
+        val: Windows,
+        *,
+        settings: Any,
+        seed: int,
+        context: TrainingContext = TrainingContext(),
+    ) -> Fitted[Self]:
+        """Train the network; the epoch of the best validation score is kept.
+
+        Raises:
+            ConfigError: Settings that do not fit the windows.
+            DataError: A file that the settings name is missing or damaged.
+            RunError: A checkpoint cannot be used or written, or the training diverged.
+        """
+        config = cls.config_of(settings)
+        text = cls.text_vectors(config, train)
+        given = () if text is None else (text,)
+        network, shape, result = cls.train(
+            train, val, config, *given, text=text, seed=seed, context=context
+        )
+        return Fitted(cls(network, shape, config), {cls.title: result})
+
+    @classmethod
+    def load(
+        cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
+    ) -> Self:
+        """The planner that was saved in a folder.
+
+        Raises:
+            RunError: Missing or damaged files, or weights of another configuration.
+        """
+        config = cls.config_of(settings)
+        return cls(*cls.read(Path(folder), config, context.device), config)
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Number of trainable parameters of each network, by its name."""
+        return {self.title: count_parameters(self.network)}
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Numbers of tasks and actions that it was fitted for."""
+        return Vocabulary(self.shape.tasks, self.shape.actions)
+
+    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
+        """The given tasks [N]; None if none are given, as it predicts none."""
+        return queries.tasks
+
+    @torch.inference_mode()
+    def plan(
+        self,
+        queries: Queries,
+        top_k: int,
+        *,
+        constraints: Constraints = UNCONSTRAINED,
+        stop: Callable[[], bool] | None = None,  # noqa: ARG002
+        progress: Progress = silent,  # noqa: ARG002
+    ) -> list[Plans]:
+        """The best plans of each query, best first; fewer if there are not so many sequences.
+
+        Raises:
+            ConfigError: `top_k` below 1, or constraints.
+            DataError: A task that it does not know.
+            RunError: Observations of another dimension.
+        """
+        check_queries(self, queries, top_k, constraints)
+        if self.abilities.true_task:
+            queries.check_tasks(self.shape.tasks)
+        return self.decode(queries, top_k) if len(queries) else []
+
+
+def named_departures(name: str, departures: Sequence[str]) -> str:
+    """The name of a planner in tables, with how it departs from the published one."""
+    said = ", ".join(departure for departure in departures if departure)
+    return f"{name} ({said})" if said else name

@@ -31,6 +31,7 @@ from cefito.field.energy import EnergyField
 from cefito.field.incremental import IncrementalField
 from cefito.field.settings import ClassifierConfig
 from cefito.files import check_array, load_npy, sha256
+from cefito.planners.base import Shape
 from cefito.planners.cefito.planner import CefitoPlanner
 from cefito.planners.cefito.settings import CefitoSettings
 from cefito.planners.settings import load_config
@@ -162,7 +163,14 @@ def with_classifier(planner: CefitoPlanner, path: Path) -> tuple[CefitoPlanner, 
     network.load_state_dict({**tensors, "mean": network.mean})
     search = planner.settings.search.model_copy(update={"task_model": "classifier"})
     settings = planner.settings.model_copy(update={"classifier": config, "search": search})
-    return replace(planner, settings=settings, task_model=TaskModel(network.eval())), record
+    shape = Shape(
+        observation_dim=planner.observation_dim,
+        tasks=network.fc4.out_features,
+        actions=planner.vocabulary.actions or 0,
+        horizon=planner.horizon,
+    )
+    model = TaskModel(network.eval(), shape)
+    return replace(planner, settings=settings, task_model=model), record
 
 
 def to_field_tensors(planner: CefitoPlanner, place: Path) -> tuple[dict[str, Tensor], Tensor]:

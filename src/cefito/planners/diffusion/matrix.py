@@ -1,10 +1,10 @@
-"""What is diffused: a plan as a matrix over time, in named blocks of columns.
+"""A plan as a matrix over time, in named blocks of columns.
 
 The matrix of a plan is [T, D]. Its columns are the blocks that a method gives (the task, walks of a
-graph), then the action of each row as one-hot, then the observation, which is the initial one in
-row 1, the goal in row T and zero between. All but the actions is given, and perhaps some of their
-entries too, as zeros. Whatever is done to a matrix, it is projected afterwards: what is given
-becomes what it was. Only the actions that are left open are predicted.
+graph), then the action of each row as one-hot, then the observation: the initial one in row 1, the
+goal in row T, zero between. All but the actions is given, and perhaps some of their entries too, as
+zeros. After every change a matrix is projected: the given part is restored. Only the open actions
+are predicted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["ACTION", "OBSERVATION", "Block", "Layout", "Projection", "task_block"]
+from cefito.planners.base import Shape
+
+__all__ = ["ACTION", "OBSERVATION", "Block", "Layout", "Projection", "task_layout"]
 
 ACTION = "action"
 """The block that is predicted."""
@@ -29,10 +31,10 @@ class Block:
     """Columns whose content is given.
 
     Attributes:
-        name: What they hold.
-        width: How many they are.
-        fill: Their content [B, T, width], or [B, 1, width] where it is the same in every row, from
-            what is known of B plans, [B, …].
+        name: Name of the block.
+        width: Number of columns.
+        fill: Makes their content [B, T, width], or [B, 1, width] if it is the same in every row,
+            from the source for B plans, [B, ...].
     """
 
     name: str
@@ -40,28 +42,17 @@ class Block:
     fill: Callable[[Tensor], Tensor]
 
 
-def task_block(count: int) -> Block:
-    """The task as one-hot in every row, from task ids [B].
-
-    Raises:
-        ValueError: There is no task.
-    """
-    if count < 1:
-        raise ValueError(f"{count} tasks")
-    return Block("task", count, lambda tasks: F.one_hot(tasks, count)[:, None])
-
-
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """The blocks of the matrices of a method, from left to right.
 
     Attributes:
-        before: The given blocks, which stand before the actions.
+        before: The given blocks before the actions.
         action_count: K.
         observation_dim: E.
         horizon: T.
-        ends_only: Whether only the first and the last action are predicted; those between are given
-            as zeros.
+        ends_only: Whether only the first and the last action are predicted; the others are given as
+            zeros.
     """
 
     before: tuple[Block, ...] = ()
@@ -97,13 +88,11 @@ class Layout:
         return rows
 
     def projection(self, *known: Tensor, allowed: Tensor | None = None) -> Projection:
-        """The projection onto what is given of B plans.
-
-        At T = 1 the goal stands where the initial observation stood.
+        """The projection onto the given part of B plans; at T = 1 that has the goal alone.
 
         Args:
-            known: What each given block is filled from, in their order, [B, …] each; then the
-                initial observations and the goals, [B, E] each.
+            known: Sources of the given blocks, in their order, [B, ...] each; then the initial
+                observations and the goals, [B, E] each.
             allowed: Entries of the action block that are predicted, bool, broadcastable to
                 [B, T, K]; the others are given as zeros. None for all (of the predicted rows).
         """
@@ -129,10 +118,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Projection:
-    """What is given of B plans.
+    """The given part of B plans.
 
     Attributes:
-        given: Matrices with all that is given filled in, zero elsewhere, [B, T, D].
+        given: Matrices of the given part, zero elsewhere, [B, T, D].
         actions: The columns of the action block.
         allowed: Its entries that are not given, bool, broadcastable to [B, T, K]; None for all.
     """
@@ -142,14 +131,26 @@ class Projection:
     allowed: Tensor | None = None
 
     def __call__(self, matrix: Tensor) -> Tensor:
-        """The matrices [B, T, D] with all that is given as it is."""
+        """The matrices [B, T, D] with the given part restored."""
         return self.filled(matrix[..., self.actions])
 
     def open(self, actions: Tensor) -> Tensor:
-        """An action block [B, T, K], zero where that is given."""
+        """An action block [B, T, K], zero at given entries."""
         return actions if self.allowed is None else actions.where(self.allowed, 0)
 
     def filled(self, actions: Tensor) -> Tensor:
-        """The given matrices with this action block [B, T, K], zero where that is given."""
+        """The given matrices with this action block [B, T, K], zero at given entries."""
         before, after = self.given[..., : self.actions.start], self.given[..., self.actions.stop :]
         return torch.cat([before, self.open(actions), after], dim=-1)
+
+
+def task_layout(shape: Shape) -> Layout:
+    """The task as one-hot in every row, from task ids [B], then actions and observations."""
+    count = shape.tasks
+    task = Block("task", count, lambda tasks: F.one_hot(tasks, count)[:, None])
+    return Layout(
+        before=(task,),
+        action_count=shape.actions,
+        observation_dim=shape.observation_dim,
+        horizon=shape.horizon,
+    )

@@ -1,4 +1,4 @@
-"""The network of a diffusion over plans, with all that it needs of the data set to plan."""
+"""The network of a diffusion over plans, with all that planning needs of the data set."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from cefito.data.windows import Windows
 from cefito.errors import ConfigError
 from cefito.field.predictor import Dropout, normalise
 from cefito.planners.diffusion.matrix import Layout, Projection
@@ -14,26 +15,26 @@ from cefito.planners.diffusion.process import Diffusion
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.planners.diffusion.unet import TemporalUNet
 
-__all__ = ["BLOCK", "DiffusionNetwork", "check_horizon"]
+__all__ = ["BLOCK", "DiffusionNetwork", "check_horizon", "end_weights"]
 
 BLOCK = 512  # queries denoised at once
 
 
 class DiffusionNetwork(nn.Module):
-    """The U-Net, what it needs of the data set, and the noise that every plan starts from.
+    """The U-Net, the mean observation, and the noise that every plan starts from.
 
-    Wherever something is known of plans (`known`), it is what the layout's given blocks are filled
-    from, in their order, [B, …] each; then the initial observations and the goals, [B, E] each.
+    The arguments `known` are the sources of the layout's given blocks, in their order, [B, ...]
+    each; then the initial observations and the goals, [B, E] each.
 
     Args:
         config: Widths, steps, treatment of the observations.
         layout: The blocks of the matrices.
         last_skip: As of `TemporalUNet`.
-        inside: As of `TemporalUNet`; where there is something, `latents` has to be given, too.
+        inside: As of `TemporalUNet`; with it a network overrides `latents`, too.
 
     Attributes:
         mean: Subtracted from the observations, [E].
-        noise: What sampling starts from, the same for every query, [T, K]. So a query has one plan,
+        noise: The start of sampling, the same for every query, [T, K]. So a query has one plan,
             alone or among others.
     """
 
@@ -62,19 +63,16 @@ class DiffusionNetwork(nn.Module):
         self.register_buffer("noise", torch.zeros(layout.horizon, layout.action_count))
 
     @property
-    def horizon(self) -> int:
-        """T, the actions of a plan."""
-        return self.layout.horizon
-
-    @property
     def action_count(self) -> int:
         """K."""
         return self.layout.action_count
 
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.layout.observation_dim
+    def row_weights(self) -> Tensor:
+        """Weights of the rows in the loss, [T]: more for the ends."""
+        return end_weights(self.layout.horizon, self.config.ends)
+
+    def observe(self, train: Windows) -> None:
+        """Take from training windows what planning needs beside weights; here nothing."""
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw weights and noise anew."""
@@ -82,7 +80,7 @@ class DiffusionNetwork(nn.Module):
         self.noise.normal_(generator=generator)
 
     def projection(self, *known: Tensor, dropout: Dropout | None = None) -> Projection:
-        """The projection onto what is known of plans.
+        """The projection onto the known part of plans.
 
         Args:
             known: As above.
@@ -100,7 +98,7 @@ class DiffusionNetwork(nn.Module):
         """Entries of the action block that are predicted; by default all of the predicted rows.
 
         Args:
-            blocks: What the given blocks are filled from.
+            blocks: Sources of the given blocks.
 
         Returns:
             Bool, broadcastable to [B, T, K]; the others are given as zeros.
@@ -113,12 +111,10 @@ class DiffusionNetwork(nn.Module):
         *,
         generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor | None:
-        """For what is added inside the U-Net's blocks: a vector for each, [B, N, W].
-
-        By default there is nothing.
+        """A vector for each module inside the U-Net's blocks, [B, N, W]; by default none.
 
         Args:
-            project: What is given of the plans.
+            project: The given part of the plans.
             generator: In training, the source of dropout.
         """
         return None
@@ -148,14 +144,15 @@ class DiffusionNetwork(nn.Module):
         return scores if allowed is None else scores.where(allowed, -torch.inf)
 
 
-def check_horizon(config: DiffusionConfig, horizon: int, *, method: str, section: str) -> None:
-    """See that time does not shrink to nothing.
+def end_weights(horizon: int, ends: float, *, between: float = 1.0) -> Tensor:
+    """Weights of the first and the last row, and of the rows between, [T]."""
+    weights = torch.full((horizon,), between)
+    weights[[0, -1]] = ends
+    return weights
 
-    Args:
-        config: Of the network.
-        horizon: T.
-        method: What the method is called in the message.
-        section: The preset's section that the configuration is from.
+
+def check_horizon(config: DiffusionConfig, horizon: int, *, method: str, section: str) -> None:
+    """Refuse a horizon at which time would shrink to nothing.
 
     Raises:
         ConfigError: More levels than the horizon has steps.

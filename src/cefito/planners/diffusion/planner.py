@@ -1,202 +1,116 @@
-"""What methods share that predict a task and then denoise plans of it."""
+"""Planning by a denoised matrix: scores of actions, the best plans, and methods that give a task.
+
+The best plan takes the highest score of each step in one sample; the further ones have the next
+highest sums of scores. The energy of a plan is minus its sum.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    Fitted,
-    Planner,
-    Queries,
-    Shape,
-    Vocabulary,
-    check_queries,
-)
+from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.context import TrainingContext
-from cefito.planners.diffusion.model import (
-    DiffusionModel,
-    best_plans,
-    check_tasks,
-    saved_sizes,
-)
-from cefito.planners.diffusion.network import DiffusionNetwork
-from cefito.planners.network import NetworkPlanner, learned
+from cefito.planners.diffusion.loss import DiffusionLoss
+from cefito.planners.diffusion.network import BLOCK, DiffusionNetwork, check_horizon
+from cefito.planners.network import NetworkPlanner, TrainedNetwork, finite_outputs
 from cefito.planners.shared.task_model import TaskModel, TaskPredictor
-from cefito.progress import Progress, silent
-from cefito.search.constraints import Constraints
 from cefito.search.problem import Plans, SearchCost
-from cefito.training.trainer import TrainingResult
+from cefito.search.step_costs import StepCosts
 
-__all__ = ["TaskDiffusionModel", "TaskDiffusionPlanner"]
+__all__ = ["TaskDiffusionPlanner", "best_plans", "sampled_scores"]
 
 Network = TypeVar("Network", bound=DiffusionNetwork)
 
 
-class TaskDiffusionModel(DiffusionModel[Network]):
-    """A trained network of diffusion whose only given block is the task.
+@torch.inference_mode()
+def sampled_scores(
+    model: TrainedNetwork[Network] | NetworkPlanner[Network],
+    queries: Queries,
+    known: NDArray[np.int64] | None = None,
+) -> NDArray[np.float32]:
+    """The score of each action at each step of each query, [N, T, K].
 
-    Attributes:
-        part: Name of its section in presets and of its training's folder.
-        network_class: Class of the network, made of the settings and the sizes of the data.
+    Args:
+        model: Holds the network.
+        queries: At least one.
+        known: The source of the network's given blocks, [N, ...].
+
+    Raises:
+        RunError: Scores that are not finite.
     """
+    blocks = () if known is None else model.on_device(known) * len(model.network.layout.before)
+    parts = zip(
+        *(part.split(BLOCK) for part in (*blocks, *model.observations(queries))), strict=True
+    )
+    scores = torch.cat([model.network.scores(*part) for part in parts])
+    finite_outputs(scores.where(~scores.isneginf(), 0), model.title)
+    return np.asarray(scores.cpu().numpy())
 
-    part: ClassVar[str]
-    network_class: ClassVar[type[Any]]
 
-    @classmethod
-    def weights(cls, config: Any, horizon: int) -> Tensor:
-        """What the rows weigh in the loss, [T]."""
-        raise NotImplementedError
+def best_plans(scores: NDArray[np.float32], top_k: int, forwards: int) -> list[Plans]:
+    """The sequences of the highest sums of scores [N, T, K] of each query, ties by action ids.
 
-    @classmethod
-    def tell(cls, network: Network, train: Windows) -> None:
-        """Give an untrained network what else it needs of the training windows; here nothing."""
+    Minus infinity forbids. Only the `top_k` best actions of a step can occur: for any other, each
+    of these in its place would give a better sequence.
 
-    @classmethod
-    def fit(
-        cls,
-        train: Windows,
-        val: Windows,
-        *,
-        config: Any,
-        tasks: NDArray[np.int64],
-        seed: int,
-        context: TrainingContext,
-    ) -> tuple[Self, TrainingResult]:
-        """Train the network on windows, keep the epoch of the best validation success rate.
+    Args:
+        scores: The scores.
+        top_k: Sequences per query.
+        forwards: Forward passes of tokens that a query has taken.
+    """
+    return [_best(rows, top_k, SearchCost(forwards, 0)) for rows in scores.astype(np.float64)]
 
-        Args:
-            train: Training windows.
-            val: Validation windows.
-            config: The network and how it is trained.
-            tasks: The tasks that validation windows are planned for [N].
-            seed: Seed of weights, batches, times and noise.
-            context: Where it is trained.
 
-        Raises:
-            ConfigError: The horizon is too short for the configured network.
-            RunError: A checkpoint cannot be used or written, or the training diverged.
-        """
-        network = cls.network_class(
-            config=config,
-            observation_dim=train.initial.shape[1],
-            horizon=train.horizon,
-            task_count=len(train.taxonomy.tasks),
-            action_count=len(train.taxonomy.actions),
-        )
-        cls.tell(network, train)
-        result = cls.train(
-            network,
-            train,
-            val,
-            known=(train.tasks,),
-            val_known=(tasks,),
-            weights=cls.weights(config, train.horizon),
-            seed=seed,
-            settings=[train.horizon, config.model_dump(), tasks.tolist()],
-            context=context.part(cls.part),
-        )
-        return cls(network), result
-
-    @classmethod
-    def size(cls, config: Any, shape: Shape) -> int:
-        """Learned numbers of a network for data of a shape."""
-        return learned(
-            cls.network_class(
-                config=config,
-                observation_dim=shape.observation_dim,
-                task_count=shape.tasks,
-                action_count=shape.actions,
-                horizon=shape.horizon,
-            )
-        )
-
-    @classmethod
-    def load(cls, folder: Path, *, config: Any, device: torch.device | str = "cpu") -> Self:
-        """The network that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged file, or weights of another configuration.
-        """
-
-        def build(tensors: Mapping[str, Tensor]) -> Network:
-            sizes = saved_sizes(tensors)
-            network: Network = cls.network_class(
-                config=config,
-                observation_dim=sizes.observation_dim,
-                task_count=sizes.before,
-                action_count=sizes.action_count,
-                horizon=sizes.horizon,
-            )
-            return network
-
-        return cls(cls.read(folder, build, device=device))
+def _best(scores: NDArray[np.float64], top_k: int, cost: SearchCost) -> Plans:
+    kept = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :top_k], axis=1)
+    best = StepCosts(costs=tuple(-np.take_along_axis(scores, kept, axis=1))).cheapest(top_k)
+    actions = kept[np.arange(len(kept)), best.sequences]
+    return Plans(
+        actions=actions, energies=best.costs, scores=best.costs, evaluated=cost, exact=False
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TaskDiffusionPlanner(NetworkPlanner):
-    """Plans by diffusion given a task: its network is all that a method adds.
+class TaskDiffusionPlanner(NetworkPlanner[Network]):
+    """Plans by diffusion given a task: a method adds its network alone.
 
-    The best plan takes the highest score of each step in one sample; the further ones have the next
-    highest sums of scores. The energy of a plan is minus its sum. The initial noise is the same for
-    every query and is saved with the network: the plan of a query does not depend on which others
-    are planned with it.
+    The initial noise is the same for every query and is saved with the network: the plan of a query
+    does not depend on which others are planned with it. The true task is given in training, the
+    predicted one when planning.
 
     Attributes:
-        model_class: Class of the diffusion network's model.
         task_model: Predicts tasks.
-        model: The diffusion network; the task is its only given block.
     """
 
-    model_class: ClassVar[type[TaskDiffusionModel[Any]]]
+    loss = DiffusionLoss
     task_model: TaskPredictor[Any]
-    model: TaskDiffusionModel[Any]
 
     @classmethod
-    def check_horizon(cls, config: Any, horizon: int) -> None:
-        """Refuse a horizon that is too short for the configured network.
+    def predictor(cls, settings: Any) -> type[TaskPredictor[Any]]:  # noqa: ARG003
+        """The class of the task classifier; here the one that other methods use."""
+        return TaskModel
 
-        Raises:
-            ConfigError: It is.
-        """
-        raise NotImplementedError
-
+    @override
     @classmethod
-    def fit_tasks(
-        cls, train: Windows, val: Windows, *, settings: Any, seed: int, context: TrainingContext
-    ) -> tuple[TaskPredictor[Any], TrainingResult]:
-        """Train what predicts tasks; here the classifier that other methods use."""
-        return TaskModel.fit(train, val, settings=settings, seed=seed, context=context)
+    def observe(cls, network: Network, train: Windows, *given: Any) -> None:
+        network.observe(train)
 
-    @classmethod
-    def load_tasks(
-        cls, folder: Path, *, settings: Any, device: torch.device | str
-    ) -> TaskPredictor[Any]:
-        """What predicts tasks, as it was saved in a folder."""
-        return TaskModel.load(folder, config=settings.classifier, device=device)
-
-    @classmethod
-    def task_sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
-        """Learned numbers of what predicts tasks."""
-        return {TaskModel.title: TaskModel.size(settings.classifier, shape)}
-
+    @override
     @classmethod
     def sizes(cls, settings: Any, shape: Shape) -> dict[str, int]:
-        """Those of the task classifier and of the diffusion network."""
-        model = cls.model_class
-        own = {model.title: model.size(getattr(settings, model.part), shape)}
-        return cls.task_sizes(settings, shape) | own
+        predictor = cls.predictor(settings)
+        task_size = predictor.size(predictor.configs(settings)[0], shape)
+        return {predictor.title: task_size} | super().sizes(settings, shape)
 
+    @override
     @classmethod
     def fit(
         cls,
@@ -207,86 +121,43 @@ class TaskDiffusionPlanner(NetworkPlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """Train the task classifier, then the diffusion network, validated with predicted tasks.
-
-        Raises:
-            ConfigError: The horizon is too short for the configured network.
-            RunError: A checkpoint in the folder belongs to another training, or a training
-                diverged.
-        """
-        config = getattr(settings, cls.model_class.part)
-        cls.check_horizon(config, train.horizon)
-        task_model, task_result = cls.fit_tasks(
-            train, val, settings=settings, seed=seed, context=context
-        )
+        config, predictor = cls.config_of(settings), cls.predictor(settings)
+        check_horizon(config, train.horizon, method=cls.name, section=cls.part)
+        given = {"settings": settings, "seed": seed, "context": context}
+        task_model, task_result = predictor.fit(train, val, **given)
         tasks = task_model.predict(Queries.from_windows(val))
-        model, result = cls.model_class.fit(
-            train, val, config=config, tasks=tasks, seed=seed, context=context
+        network, shape, result = cls.train(
+            train, val, config, train.tasks, tasks, seed=seed, context=context
         )
-        results = {task_model.title: task_result, cls.model_class.title: result}
-        return Fitted(cls(task_model, model), results)
+        results = {predictor.title: task_result, cls.title: result}
+        return Fitted(cls(network, shape, config, task_model), results)
 
+    @override
     @classmethod
     def load(
         cls, folder: Path | str, *, settings: Any, context: TrainingContext = TrainingContext()
     ) -> Self:
-        """The planner that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged files, or weights of another configuration.
-        """
         folder, device = Path(folder), context.device
-        config = getattr(settings, cls.model_class.part)
-        return cls(
-            cls.load_tasks(folder, settings=settings, device=device),
-            cls.model_class.load(folder, config=config, device=device),
-        )
+        config, predictor = cls.config_of(settings), cls.predictor(settings)
+        task_config, _ = predictor.configs(settings)
+        task_model = predictor.load(folder, config=task_config, device=device)
+        return cls(*cls.read(folder, config, device), config, task_model)
 
+    @override
     def save(self, folder: Path | str) -> None:
-        """Write both networks."""
-        folder = Path(folder)
         self.task_model.save(folder)
-        self.model.save(folder)
+        super().save(folder)
 
     @property
     def parameters(self) -> dict[str, int]:
         """Those of the task classifier and of the diffusion network."""
-        return {
-            self.task_model.title: self.task_model.parameters,
-            self.model.title: self.model.parameters,
-        }
+        return {self.task_model.title: self.task_model.parameters} | super().parameters
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        network = self.model.network
-        return Vocabulary(network.task_count, network.action_count)
-
+    @override
     def predict_tasks(self, queries: Queries) -> NDArray[np.int64]:
-        """The task model's prediction [N], or the given tasks."""
         return self.task_model.predict(queries)
 
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
-        """The best plans of each query's task.
-
-        Raises:
-            ConfigError: `top_k` below 1, or constraints.
-            RunError: Observations of another dimension, or an unknown task.
-        """
-        check_queries(cast("Planner", self), queries, top_k, constraints)
-        if not len(queries):
-            return []
-        tasks = self.predict_tasks(queries)
-        check_tasks(tasks, self.model.network.task_count)
-        scores = self.model.scores(queries, tasks).astype(np.float64)
-        forwards = self.horizon * self.model.network.config.sampling
-        effort = SearchCost(token_forwards=forwards, leaves=0)
-        return [best_plans(query_scores, top_k, effort) for query_scores in scores]
+    @override
+    def decode(self, queries: Queries, top_k: int) -> list[Plans]:
+        scores = sampled_scores(self, queries, self.predict_tasks(queries))
+        return best_plans(scores, top_k, self.horizon * self.config.sampling)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.field.predictor import positions
+from cefito.planners.shared.layers import draw_layers
 
 __all__ = ["TemporalUNet"]
 
@@ -75,11 +76,7 @@ class TemporalUNet(nn.Module):
         almost all of a plan is zero: from random weights training takes several times as long to
         get as far.
         """
-        for module in self.modules():
-            if isinstance(module, (nn.Conv1d, nn.ConvTranspose1d, nn.Linear)):
-                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        draw_layers(self, generator)
         for module in self.modules():
             if isinstance(module, _Block):
                 nn.init.zeros_(module.second.convolution.weight)

@@ -301,7 +301,7 @@ class LlmPlanner(BasePlanner):
         if query.ends is not None:
             first, last = query.ends[0].tolist()
             return ((first, 1.0),), ((last, 1.0),)
-        logits = self.pkg.step_model.logits(query)[0].astype(np.float64)  # [2, K]
+        logits = self.pkg.logits(query)[0].astype(np.float64)  # [2, K]
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))  # softmax over actions
         shares /= shares.sum(axis=1, keepdims=True)
         count = 1 if self.fixed_ends else self.config.candidates

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.planners.shared.post_norm import PostNormLayer, dropping
+from cefito.planners.shared.layers import PostNormLayer, draw_layers, dropping
 
 __all__ = ["Interpolation", "LatentAttention"]
 
@@ -54,18 +54,14 @@ class Interpolation(nn.Module):
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform, zero biases."""
-        for module in self.modules():
-            if isinstance(module, (nn.Conv1d, nn.Linear)):
-                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        draw_layers(self, generator)
 
     def shares(self) -> Tensor:
         """α, the goal's share in each latent, in (0, 1), [N]; the same for every query."""
         return torch.sigmoid(self.share(self.share.weight.new_ones(1)))
 
     def encoded(self, x: Tensor) -> Tensor:
-        """Encode observations, […, E] → […, E]."""
+        """Encode observations, [..., E] → [..., E]."""
         first, between, last = self.encoders
         for encoder in (first, *[between] * (self.encodings - 2), last):
             x = F.relu(F.linear(x, encoder.weight[:, :, 1], encoder.bias))  # type: ignore[index, arg-type]

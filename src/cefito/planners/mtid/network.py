@@ -2,70 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
-from cefito.planners.diffusion.matrix import OBSERVATION, Layout, Projection, task_block
-from cefito.planners.diffusion.network import DiffusionNetwork, check_horizon
+from cefito.data.windows import Windows
+from cefito.planners.base import Shape
+from cefito.planners.diffusion.matrix import OBSERVATION, Projection, task_layout
+from cefito.planners.diffusion.network import DiffusionNetwork
 from cefito.planners.diffusion.unet import TemporalUNet
 from cefito.planners.mtid.latents import Interpolation, LatentAttention
 from cefito.planners.mtid.settings import MtidConfig
 
-__all__ = ["MtidNetwork", "check_mtid_horizon", "gradient_weights", "task_actions"]
+__all__ = ["MtidNetwork", "gradient_weights", "task_actions"]
 
 
 class MtidNetwork(DiffusionNetwork):
     """Denoises PDPP's matrices, with a latent for each residual block of the U-Net.
 
-    Args:
-        config: Sizes and options.
-        observation_dim: E.
-        task_count: C.
-        action_count: K.
-        horizon: T.
-
     Attributes:
-        task_actions: Where plans keep to actions of their task: which ones these are, bool [C, K].
-
-    Raises:
-        ConfigError: More levels than the horizon has steps.
+        task_actions: The actions of each task, bool [C, K]; only if plans keep to them.
     """
 
     config: MtidConfig
     task_actions: Tensor
 
-    def __init__(
-        self,
-        *,
-        config: MtidConfig,
-        observation_dim: int,
-        task_count: int,
-        action_count: int,
-        horizon: int,
-    ) -> None:
-        check_mtid_horizon(config, horizon)
-        layout = Layout(
-            before=(task_block(task_count),),
-            action_count=action_count,
-            observation_dim=observation_dim,
-            horizon=horizon,
-        )
+    def __init__(self, config: MtidConfig, shape: Shape) -> None:
+        dim = shape.observation_dim
         super().__init__(
             config=config,
-            layout=layout,
-            last_skip=False,  # the published sizes of MTID, as those of KEPP, are without it
-            inside=partial(LatentAttention, dim=observation_dim) if config.interpolation else None,
+            layout=task_layout(shape),
+            last_skip=False,  # the published sizes of MTID and KEPP are without it
+            inside=partial(LatentAttention, dim=dim) if config.interpolation else None,
         )
-        self.task_count = task_count
         self.interpolation = None
         if config.interpolation:
             self.interpolation = Interpolation(
-                dim=observation_dim,
+                dim=dim,
                 count=TemporalUNet.blocks(len(config.widths)),
                 encodings=config.encodings,
                 layers=config.layers,
@@ -74,51 +51,52 @@ class MtidNetwork(DiffusionNetwork):
                 dropout=config.latent_dropout,
             )
         if config.mask:
-            self.register_buffer(
-                "task_actions", torch.ones(task_count, action_count, dtype=torch.bool)
-            )
+            known = torch.ones(shape.tasks, shape.actions, dtype=torch.bool)
+            self.register_buffer("task_actions", known)
 
+    @override
     def reset(self, generator: torch.Generator) -> None:
-        """Draw weights and noise anew."""
         super().reset(generator)
         if self.interpolation is not None:
             self.interpolation.reset(generator)
 
-    def allowed(self, *blocks: Tensor) -> Tensor | None:
-        """The actions of each plan's task [B, 1, K], where plans keep to them."""
-        (tasks,) = blocks
-        return self.task_actions[tasks][:, None] if self.config.mask else None
+    @override
+    def row_weights(self) -> Tensor:
+        return gradient_weights(self.layout.horizon, self.config.ends)
 
+    @override
+    def observe(self, train: Windows) -> None:
+        if self.config.mask:
+            tasks, actions = self.task_actions.shape
+            self.task_actions.copy_(task_actions(train.tasks, train.actions, tasks, actions))
+
+    @override
+    def allowed(self, *blocks: Tensor) -> Tensor | None:
+        (tasks,) = blocks
+        return self.task_actions[tasks][:, None] if self.config.mask else None  # [B, 1, K]
+
+    @override
     def latents(
         self, project: Projection, *, generator: torch.Generator | None = None
     ) -> Tensor | None:
-        """The latents of plans [B, N, E], of the observations that are given; None without any."""
         if self.interpolation is None:
             return None
-        observations = project.given[..., self.layout.columns_of(OBSERVATION)]
-        latents: Tensor = self.interpolation(
-            observations[:, 0], observations[:, -1], generator=generator
-        )
+        given = project.given[..., self.layout.columns_of(OBSERVATION)]
+        latents: Tensor = self.interpolation(given[:, 0], given[:, -1], generator=generator)
         return latents
 
 
 def gradient_weights(horizon: int, ends: float) -> Tensor:
-    """Weights of rows, in a straight line from that of the ends to 1 in the middle, [T]."""
+    """Weights of rows, falling linearly from `ends` at the ends to 1 in the middle, [T]."""
     place = torch.arange(horizon)
     inwards = torch.minimum(place, horizon - 1 - place).float()
     return ends + (1 - ends) * inwards / max((horizon - 1) // 2, 1)
 
 
 def task_actions(
-    tasks: Sequence[int] | NDArray[np.int64],
-    actions: NDArray[np.int64],
-    *,
-    task_count: int,
-    action_count: int,
+    tasks: NDArray[np.int64], actions: NDArray[np.int64], task_count: int, action_count: int
 ) -> Tensor:
-    """The actions that each task has in training windows, bool [C, K].
-
-    A task that has no window has all of them, for nothing is known of it.
+    """The actions of each task in training windows, bool [C, K]; all for a task without windows.
 
     Args:
         tasks: Task ids [N].
@@ -130,8 +108,3 @@ def task_actions(
     known[np.asarray(tasks)[:, None], actions] = True
     known[~known.any(axis=1)] = True
     return torch.from_numpy(known)
-
-
-def check_mtid_horizon(config: MtidConfig, horizon: int) -> None:
-    """As `check_horizon`, of MTID."""
-    check_horizon(config, horizon, method="MTID", section="mtid")

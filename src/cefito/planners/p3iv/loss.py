@@ -1,4 +1,4 @@
-"""What P3IV is trained for: actions, names, a critic's judgement, and plans that differ."""
+"""The loss of P3IV: actions, names, a critic's judgement, and plans that differ."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.planners.p3iv.decoding import best_sequences
 from cefito.planners.p3iv.network import Outputs, P3ivNetwork
-from cefito.planners.p3iv.settings import P3ivConfig
-from cefito.training.augmentation import Observations
+from cefito.planners.shared.loss import PlanLoss
 from cefito.training.distributed import Processes
 from cefito.training.trainer import Term
 
@@ -25,7 +25,7 @@ FACTOR = float(np.exp(0.7))
 _CLOSEST = 1e-5  # keeps the diversity loss finite (published)
 
 
-class P3ivLoss:
+class P3ivLoss(PlanLoss):
     """Cross-entropy of actions and of names, a critic's judgement, and diversity.
 
     Published weights are 1, 0.5, 0.1 and 0.1 on CrossTask; COIN and NIV have the first two alone.
@@ -40,32 +40,18 @@ class P3ivLoss:
         network: The network to train, with its counts of transitions.
         train: Training windows.
         val: Validation windows.
-        names: Vectors of the actions' names [K, W]; None where states are drawn to nothing.
-        config: Weights of the losses, samples, decoding, changes of the observations.
+        names: Vectors of the actions' names [K, W]; None if states are not drawn to any.
     """
 
     def __init__(
         self,
-        *,
         network: P3ivNetwork,
         train: Windows,
         val: Windows,
-        names: NDArray[np.float32] | None,
-        config: P3ivConfig,
+        names: NDArray[np.float32] | None = None,
     ) -> None:
-        self.module, self.config = network, config
-        device = network.mean.device
-        self.observations = Observations(train, config.training.augmentation, device)
-        self.actions = torch.from_numpy(train.actions).to(device)
-        self.names = None if names is None else torch.from_numpy(names).to(device)
-        sample = val.sample(config.training.stopping.windows or None, seed=0)
-        self.val = tuple(
-            torch.from_numpy(part).to(device)
-            for part in (sample.initial, sample.goal, sample.actions)
-        )
-
-    def __len__(self) -> int:
-        return len(self.actions)
+        super().__init__(network, train, val)
+        self.names = None if names is None else self.placed(names)[0]
 
     def terms(
         self, rows: Tensor, generator: torch.Generator, group: Processes
@@ -128,20 +114,12 @@ class P3ivLoss:
         count = torch.tensor(len(losses), device=losses.device)
         return Term(self.config.adversarial, losses.sum(), count)
 
-    def validate(self, group: Processes) -> Mapping[str, float]:  # noqa: ARG002
-        """Success rate and mean accuracy of the best plan of each validation window, in per cent.
-
-        The best plan is the one that `P3ivPlanner.plan` would give with `validation_samples`.
-        Every process computes the same.
-        """
-        initial, goal, actions = self.val
+    @override
+    def best_sequences(self) -> Tensor:
+        initial, goal, _ = self.val
         emissions = self.module.emissions(initial, goal, self.config.validation_samples)
         best = best_sequences(emissions, self.module.counts, 1, self.config.decoding)
-        right = best.sequences[:, 0] == actions
-        return {
-            "success_rate": 100 * float(right.all(dim=1).double().mean()),
-            "mean_accuracy": 100 * float(right.double().mean()),
-        }
+        return best.sequences[:, 0]
 
 
 def diversity(left: Tensor, right: Tensor, one: Tensor, other: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,25 +12,25 @@ from torch.nn import functional as F
 
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.field.predictor import Dropout, normalise, positions
+from cefito.field.predictor import normalise, positions
+from cefito.planners.base import Shape
 from cefito.planners.p3iv.critic import Critic
-from cefito.planners.p3iv.decoder import DecoderLayer
 from cefito.planners.p3iv.settings import P3ivConfig
+from cefito.planners.shared.layers import Attention, Drop, draw_layers, dropping
+from cefito.planners.shared.transitions import counted_transitions
 from cefito.runtime import generator_for
 
-__all__ = ["Outputs", "P3ivNetwork"]
-
-_Drop = Callable[[Tensor], Tensor]
+__all__ = ["DecoderLayer", "Outputs", "P3ivNetwork"]
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the decoder gives for B queries.
+    """Outputs of the decoder for B queries.
 
     Attributes:
         logits: Of each action at each step, float32 [B, T, K].
-        states: What is decoded of the state at each step, in the space of encoded names, float32
-            [B, T, width − noise].
+        states: The decoded state at each step, in the space of encoded names, float32 [B, T, D'],
+            D' = width − noise.
     """
 
     logits: Tensor
@@ -43,27 +42,24 @@ class P3ivNetwork(nn.Module):
 
     Tokens are the encoded initial observation, T - 1 empty ones and the encoded goal, each joined
     with its position and then with the noise. Outputs are read in the published order: the first
-    action at the initial token, the last one at the goal's, those between at the first empty
-    tokens; the last empty token is only attended to. (At T = 1 the action is read at the initial
-    token.) The published network for CrossTask and COIN has one class more, which no step bears.
+    action at the initial token, the last one at the goal's, the others at the first empty tokens;
+    the last empty token is only attended to. (At T = 1 the action is read at the initial token.)
+    The published network for CrossTask and COIN has one class more, which no step has.
 
     Args:
         config: Sizes and options.
-        observation_dim: E.
-        action_count: K.
-        horizon: T.
-        language_dim: Length of the vectors of names; 0 for no language head.
-        critic: Whether there is a critic, which serves in training only.
+        shape: E, K, T, and W, the width of the vectors of names; 0 for no language head.
 
     Attributes:
+        critic: Judges plans in training; None otherwise.
         mean: Subtracted from the observations [E].
         scale: The observations are divided by it.
         counts: How often each action follows each in training [K, K].
-        noises: Those that plans are decoded from [N, Z], the same for every query; so a query has
+        noises: Noises that plans are decoded from [N, Z], the same for every query; so a query has
             one plan, alone or among others.
-        dropout_seed: Of what is dropped in planning, where anything is.
+        dropout_seed: Seed of the dropout in planning, if there is any.
         hashed: Whether the names' vectors were hashed from them.
-        positions: Sines and cosines of the tokens' places [T + 1, width − noise].
+        positions: Sines and cosines of the tokens' places [T + 1, D'].
 
     Raises:
         ConfigError: Observations cannot be divided into rows.
@@ -77,16 +73,8 @@ class P3ivNetwork(nn.Module):
     hashed: Tensor
     positions: Tensor
 
-    def __init__(
-        self,
-        *,
-        config: P3ivConfig,
-        observation_dim: int,
-        action_count: int,
-        horizon: int,
-        language_dim: int = 0,
-        critic: bool = False,
-    ) -> None:
+    def __init__(self, config: P3ivConfig, shape: Shape) -> None:
+        observation_dim, actions = shape.observation_dim, shape.actions
         if observation_dim % config.rows:
             raise ConfigError(
                 f"observations have {observation_dim} features, which are not {config.rows} rows "
@@ -95,8 +83,7 @@ class P3ivNetwork(nn.Module):
                 setting="p3iv.rows",
             )
         super().__init__()
-        self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
-        self.action_count = action_count
+        self.config, self.horizon, self.action_count = config, shape.horizon, shape.actions
         width, token, hidden = config.width, config.token_width, config.hidden
         self.encoder = _mlp(observation_dim // config.rows, hidden, token)
         self.token = nn.Linear(2 * token, token)
@@ -106,21 +93,15 @@ class P3ivNetwork(nn.Module):
         self.layers = nn.ModuleList(
             DecoderLayer(width, config.heads, config.feedforward) for _ in range(config.layers)
         )
-        self.action = _mlp(width, hidden, action_count)
-        judged = language_dim > 0 or config.adversarial > 0
+        self.action = _mlp(width, hidden, actions)
+        judged = shape.text_dim > 0 or config.adversarial > 0
         self.state = _mlp(width, hidden, token) if judged else None
-        self.language = _mlp(language_dim, hidden, token) if language_dim else None
-        self.critic: Critic | None = (
-            Critic(
-                states=token, embedding=width, action_count=action_count, rate=config.critic_rate
-            )
-            if critic
-            else None
-        )
-        self.register_buffer("positions", positions(horizon + 1, token))
+        self.language = _mlp(shape.text_dim, hidden, token) if shape.text_dim else None
+        self.critic: Critic | None = None
+        self.register_buffer("positions", positions(shape.horizon + 1, token), persistent=False)
         self.register_buffer("mean", torch.zeros(observation_dim))
         self.register_buffer("scale", torch.ones(()))
-        self.register_buffer("counts", torch.zeros(action_count, action_count, dtype=torch.int64))
+        self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
         self.register_buffer("noises", torch.zeros(config.samples, config.noise))
         self.register_buffer("dropout_seed", torch.zeros((), dtype=torch.int64))
         self.register_buffer("hashed", torch.zeros((), dtype=torch.bool))
@@ -128,13 +109,9 @@ class P3ivNetwork(nn.Module):
     def reset(self, generator: torch.Generator) -> None:
         """Draw weights and noises anew: Kaiming-uniform, zero biases, normal memory.
 
-        How the published weights are drawn is not known to us.
+        How the published weights are drawn is not known.
         """
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        draw_layers(self, generator)
         nn.init.normal_(self.memory, generator=generator)
         if self.critic is not None:
             self.critic.rescale()
@@ -142,7 +119,9 @@ class P3ivNetwork(nn.Module):
         self.noises.normal_(generator=generator)
 
     def observe(self, train: Windows) -> None:
-        """Take from training windows what observations are centred and divided by."""
+        """Take mean and scale of the observations, and transitions, from training windows."""
+        counts = counted_transitions(train, self.action_count, "videos")
+        self.counts.copy_(torch.from_numpy(counts))
         both = np.stack([train.initial, train.goal]).astype(np.float64)
         mean = both.mean(axis=(0, 1))
         if self.config.whiten:
@@ -179,10 +158,10 @@ class P3ivNetwork(nn.Module):
         values = torch.cat([encoded[:, :1], empty, encoded[:, 1:]], dim=1)
         places = self.positions.to(values.dtype).expand(len(values), -1, -1)
         tokens = self.token(torch.cat([values, places], dim=2))
-        tokens = self._drop(self.config.token_dropout, generator)(tokens)
+        tokens = dropping(self.config.token_dropout, generator)(tokens)
         spread = noise.to(tokens.dtype)[:, None].expand(-1, horizon + 1, -1)
         x = torch.cat([tokens, spread], dim=2)
-        drop = self._drop(self.config.dropout, generator)
+        drop = dropping(self.config.dropout, generator)
         for place, layer in enumerate(self.layers):
             slots = self.memory if self.config.memory == "slots" else self.memory[place, None]
             x = layer(x, slots, drop)
@@ -196,9 +175,9 @@ class P3ivNetwork(nn.Module):
         return self.language(vectors).float()  # type: ignore[no-any-return]
 
     def emissions(self, initial: Tensor, goal: Tensor, samples: int | None = None) -> Tensor:
-        """How likely each action is at each step, as logarithms, float64 [B, T, K].
+        """Log-probability of each action at each step, float64 [B, T, K].
 
-        With several passes a query these are the shares of the noises for which an action is the
+        With several passes per query it is the share of the noises for which an action is the
         likeliest. The mean of the passes' probabilities counts as one noise more (not published),
         so that no action is impossible and actions that are the likeliest for none are ordered.
         A single pass is taken as it is.
@@ -206,12 +185,12 @@ class P3ivNetwork(nn.Module):
         Args:
             initial: Initial observations [B, E].
             goal: Goal observations [B, E].
-            samples: Noises to use, where not all.
+            samples: Number of noises to use; all by default.
         """
         passes = min(self.config.passes, samples or self.config.passes)
         if passes > 1 or self.config.test_dropout:
-            # one by one: in batches of other sizes sums are rounded otherwise, and a likeliest
-            # action that is one only just would depend on what else is asked
+            # one by one: rounding differs with the size of a batch, and a close decision would
+            # depend on the other queries
             pairs = zip(initial.split(1), goal.split(1), strict=True)
             parts = [self._shares(*pair, passes) for pair in pairs]
             empty = initial.new_zeros(0, self.horizon, self.action_count, dtype=torch.float64)
@@ -235,9 +214,33 @@ class P3ivNetwork(nn.Module):
         counts = F.one_hot(logits.argmax(dim=-1), self.action_count).sum(dim=0)
         return (torch.logaddexp(counts.double().log(), mean) - math.log(passes + 1))[None]
 
-    @staticmethod
-    def _drop(rate: float, generator: torch.Generator | None) -> _Drop:
-        return Dropout(rate, generator) if generator is not None else lambda x: x
+
+class DecoderLayer(nn.Module):
+    """A post-norm layer: attention over the tokens, over memory, and a ReLU MLP.
+
+    With one slot of memory the second step adds a learned constant, as the released code does.
+
+    Args:
+        width: D.
+        heads: Attention heads.
+        hidden: Width of the MLP.
+    """
+
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.tokens = Attention(width, heads)
+        self.memory = Attention(width, heads)
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+
+    def forward(self, x: Tensor, memory: Tensor, drop: Drop) -> Tensor:
+        """Tokens [B, L, D] and slots of memory [M, D], the same for the whole batch → [B, L, D]."""
+        x = self.norms[0](x + drop(self.tokens(x, x, drop)))
+        recalled = self.memory(x.flatten(0, 1), memory, drop)  # one batch: memory is shared
+        x = self.norms[1](x + drop(recalled.view_as(x)))
+        mixed = self.fc2(drop(F.relu(self.fc1(x))))
+        return self.norms[2](x + drop(mixed))  # type: ignore[no-any-return]
 
 
 def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

@@ -1,75 +1,102 @@
-"""Planning on a procedural knowledge graph: the likeliest path between two predicted actions."""
+"""PKG: the likeliest path on the graph of transitions between two predicted actions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
 
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, RunError
-from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import (
-    UNCONSTRAINED,
-    Abilities,
-    BasePlanner,
-    Fitted,
-    Queries,
-    Vocabulary,
-    check_queries,
-)
+from cefito.errors import ConfigError
+from cefito.field.proposal import ProposalNetwork
+from cefito.planners.base import Abilities, Fitted, Queries, Shape
 from cefito.planners.context import TrainingContext
+from cefito.planners.network import NetworkPlanner, finite_outputs
 from cefito.planners.pkg.settings import PkgConfig, PkgSettings
 from cefito.planners.shared.graph import cheapest_paths, transition_costs, transition_counts
-from cefito.planners.shared.proposal_model import ProposalModel
-from cefito.progress import Progress, silent
-from cefito.search.constraints import Constraints
+from cefito.runtime import Stream
 from cefito.search.problem import Plans, SearchCost
+from cefito.training.proposal_loss import ProposalLoss
 
-__all__ = ["PkgBeamPlanner", "PkgPlanner"]
+__all__ = ["PkgBeamPlanner", "PkgPlanner", "StepNetwork"]
 
-_FILE = "graph.safetensors"
-_REMEDY = "Fit the planner again."
-_STEP_MODEL = "step model"
+
+class StepNetwork(ProposalNetwork):
+    """Predicts the first and the last action of a plan, and holds the graph of transitions.
+
+    Attributes:
+        counts: How often training windows show one action after another, [K, K].
+    """
+
+    counts: Tensor
+
+    def __init__(self, config: PkgConfig, shape: Shape) -> None:
+        actions = shape.actions
+        super().__init__(
+            config=config.network,
+            observation_dim=shape.observation_dim,
+            action_count=actions,
+            horizon=2,
+        )
+        self.training_config = config.training
+        self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PkgPlanner(BasePlanner):
+class PkgPlanner(NetworkPlanner[StepNetwork]):
     """Plans paths on the graph of transitions seen in training windows: the likeliest of all.
 
-    This is PKG of arXiv 2603.04265, which searches by beam (`PkgBeamPlanner`). A step model, a
-    `ProposalModel` for two steps, predicts the first and the last action of each query among all
-    actions; its epoch is the one of the best likelihood of both on the validation windows. Plans
-    are paths of T actions between the two, ordered by the product of their transitions'
-    probabilities. A path with transitions that were never seen comes after every path with fewer of
-    them, each counting as the share of all transitions that lead to the same action; so there is a
-    plan also where the graph does not connect the two actions. Ties are ordered by action ids. The
-    energy of a plan is its cost in `transition_costs`: minus the logarithm of its probability
-    wherever that is positive.
+    This is PKG of arXiv 2603.04265, which searches by beam (`PkgBeamPlanner`). A step model
+    predicts the first and the last action of each query among all actions; its epoch is the one of
+    the best likelihood of both on the validation windows. Plans are paths of T actions between the
+    two, ordered by the product of their transitions' probabilities. A path with unseen transitions
+    comes after every path with fewer of them, each counting as the share of all transitions that
+    lead to the same action; so there is a plan even if the graph does not connect the two actions.
+    Ties are ordered by action ids. The energy of a plan is its cost in `transition_costs`: minus
+    the logarithm of its probability wherever that is positive.
 
     The published step model, beam width and tie-breaking are not known. Tasks play no part.
-
-    Attributes:
-        step_model: Predicts the first and the last action.
-        counts: How often training windows show one action after another, [K, K].
-        costs: What each transition costs a path, [K, K].
-        horizon: T.
-        width: Prefixes that a beam search keeps.
     """
 
     abilities: ClassVar[Abilities] = Abilities(true_task=False, true_ends=True)
     exact: ClassVar[bool] = True
-    step_model: ProposalModel
-    counts: NDArray[np.int64]
-    costs: NDArray[np.float64]
-    horizon: int
-    width: int
     name = "PKG (exact)"
+    title = "step model"
+    part = "step_model"
+    section = "pkg"
+    stream = Stream.PROPOSALS
+    ignored = frozenset({"smoothing", "width"})
+    build = StepNetwork
+    config: PkgConfig
 
+    @override
+    @classmethod
+    def loss(cls, network: StepNetwork, train: Windows, val: Windows) -> ProposalLoss:
+        return ProposalLoss(
+            proposal=network,
+            train=_ends(train),
+            val=_ends(val),
+            actions={},
+            config=network.training_config,
+        )
+
+    @override
+    @classmethod
+    def observe(cls, network: StepNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
+        network.counts.copy_(torch.from_numpy(transition_counts(train, len(network.counts))))
+
+    @override
+    @classmethod
+    def sizes(cls, settings: PkgSettings, shape: Shape) -> dict[str, int]:
+        return {}  # no paper describes its step model
+
+    @override
     @classmethod
     def fit(
         cls,
@@ -80,138 +107,43 @@ class PkgPlanner(BasePlanner):
         seed: int,
         context: TrainingContext = TrainingContext(),
     ) -> Fitted[Self]:
-        """Count transitions and train the step model.
-
-        Raises:
-            ConfigError: Windows of a single action, between which there are no transitions.
-        """
         if train.horizon < 2:
             raise ConfigError(
                 "horizon 1: PKG plans from a first to a last action. Choose a horizon of 2 or "
                 "more.",
                 setting="horizon",
             )
-        # the step model sees two actions whatever the horizon: the key tells its checkpoints apart
-        key = f"{context.key} horizon {train.horizon}"
-        step_model, result = ProposalModel.fit(
-            _ends(train),
-            _ends(val),
-            config=settings.pkg.network,
-            training=settings.pkg.training,
-            actions={},
-            seed=seed,
-            context=replace(context.part("step_model"), key=key),
-        )
-        counts = transition_counts(train, len(train.taxonomy.actions))
-        planner = cls._built(step_model, counts, train.horizon, settings.pkg)
-        return Fitted(planner, {_STEP_MODEL: result})
+        return super().fit(train, val, settings=settings, seed=seed, context=context)
 
-    @classmethod
-    def _built(
-        cls,
-        step_model: ProposalModel,
-        counts: NDArray[np.int64],
-        horizon: int,
-        config: PkgConfig,
-    ) -> Self:
-        costs = transition_costs(counts, horizon=horizon, smoothing=config.smoothing)
-        return cls(step_model, counts, costs, horizon, config.width)
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How often training windows show one action after another, [K, K]."""
+        return np.asarray(self.network.counts.cpu().numpy())
 
-    @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        settings: PkgSettings,
-        context: TrainingContext = TrainingContext(),
-    ) -> Self:
-        """The planner that was saved in a folder.
+    @cached_property
+    def costs(self) -> NDArray[np.float64]:
+        """The cost of each transition in a path, [K, K]."""
+        return transition_costs(self.counts, horizon=self.horizon, smoothing=self.config.smoothing)
 
-        Raises:
-            RunError: Missing or damaged files, or a graph of other actions than the step model's.
-        """
-        folder = Path(folder)
-        step_model = ProposalModel.load(folder, config=settings.pkg.network, device=context.device)
-        network = step_model.network
-        if network.horizon != 2:
-            raise RunError(
-                f"{folder / step_model.file}: predicts {network.horizon} actions; expected 2. "
-                f"{_REMEDY}"
-            )
-        tensors, metadata = load_tensors(folder / _FILE, "np", _REMEDY, RunError)
-        counts, horizon = tensors.get("counts"), metadata.get("horizon", "")
-        size = len(network.action_vectors)
-        if (
-            counts is None
-            or counts.dtype != np.int64
-            or counts.shape != (size, size)
-            or counts.min() < 0
-            or not horizon.isdecimal()
-            or int(horizon) < 2
-        ):
-            raise RunError(
-                f"{folder / _FILE}: holds no transition counts of {size} actions with their "
-                f"horizon. {_REMEDY}"
-            )
-        return cls._built(step_model, counts, int(horizon), settings.pkg)
-
-    def save(self, folder: Path | str) -> None:
-        """Write the counts and the step model."""
-        folder = Path(folder)
-        write_tensors(folder / _FILE, {"counts": self.counts}, {"horizon": str(self.horizon)})
-        self.step_model.save(folder)
-
-    @property
-    def parameters(self) -> dict[str, int]:
-        """Those of the step model; the graph is counted, not learned."""
-        return {_STEP_MODEL: self.step_model.parameters}
-
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return self.step_model.network.observation_dim
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Numbers of tasks and actions that it was fitted for."""
-        return Vocabulary(None, len(self.counts))
-
-    def predict_tasks(self, queries: Queries) -> NDArray[np.int64] | None:
-        """The given tasks, which it does not use; None where none are given."""
-        return queries.tasks
+    @torch.inference_mode()
+    def logits(self, queries: Queries) -> NDArray[np.float32]:
+        """Logits of the first and the last action over all actions, [N, 2, K]."""
+        logits = self.network(*self.observations(queries))
+        return np.asarray(finite_outputs(logits, self.title).float().cpu().numpy())
 
     def predict_ends(self, queries: Queries) -> NDArray[np.int64]:
-        """The likeliest first and last action of each query, each by itself, [N, 2].
-
-        Where the true ones are given, these.
+        """The true first and last actions if given, else the likeliest, each by itself, [N, 2].
 
         Raises:
-            DataError: Given ones that it does not know.
-            RunError: Observations of another dimension.
+            DataError: Given actions that it does not know.
         """
-        queries.check_ends(len(self.counts))
+        queries.check_ends(self.shape.actions)
         if queries.ends is not None:
             return queries.ends
-        return np.asarray(self.step_model.logits(queries).argmax(axis=2), dtype=np.int64)
+        return np.asarray(self.logits(queries).argmax(axis=2), dtype=np.int64)
 
-    def plan(
-        self,
-        queries: Queries,
-        top_k: int,
-        *,
-        constraints: Constraints = UNCONSTRAINED,
-        stop: Callable[[], bool] | None = None,  # noqa: ARG002
-        progress: Progress = silent,  # noqa: ARG002
-    ) -> list[Plans]:
-        """The likeliest paths between each query's predicted first and last action.
-
-        At T = 2 there is a single one.
-
-        Raises:
-            ConfigError: `top_k` below 1, or constraints.
-            RunError: Observations of another dimension.
-        """
-        check_queries(self, queries, top_k, constraints)
+    @override
+    def decode(self, queries: Queries, top_k: int) -> list[Plans]:
         ends = [(first, last) for first, last in self.predict_ends(queries).tolist()]
         plans = {pair: self._paths(*pair, top_k) for pair in sorted(set(ends))}
         return [plans[pair] for pair in ends]
@@ -223,7 +155,7 @@ class PkgPlanner(BasePlanner):
             last=last,
             horizon=self.horizon,
             count=top_k,
-            width=None if self.exact else self.width,
+            width=None if self.exact else self.config.width,
         )
         return Plans(
             actions=paths,
@@ -237,7 +169,7 @@ class PkgPlanner(BasePlanner):
 class PkgBeamPlanner(PkgPlanner):
     """Plans such paths by a beam search from the first action.
 
-    It keeps `width` prefixes of each length; those of T - 1 actions are ended by the last one.
+    It keeps `width` prefixes of each length; prefixes of T - 1 actions are ended by the last one.
     """
 
     exact: ClassVar[bool] = False

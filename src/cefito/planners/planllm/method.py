@@ -1,8 +1,7 @@
 """Declarations of PlanLLM-style planning, and of its oracle that sees the states between."""
 
 from cefito.planners.method import DESCRIPTIONS, GRAPH, Method, Paper, PlannerVariant
-from cefito.planners.planllm.leaky import LeakyPlanner
-from cefito.planners.planllm.planner import PlanLlmPlanner
+from cefito.planners.planllm.planner import LeakyPlanner, PlanLlmPlanner
 from cefito.planners.planllm.settings import PlanLlmSettings
 
 __all__ = ["PLANLLM", "PLANLLM_LEAKY"]

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
 
-from cefito.planners.planllm.layers import Exchange, QueryTransformer
+from cefito.planners.base import Shape
 from cefito.planners.planllm.settings import PlanLlmConfig
 from cefito.planners.schema.network import Encoded, SchemaNetwork
+from cefito.planners.shared.layers import Attention, Drop, dropping, keep
 
-__all__ = ["PlanLlmNetwork"]
+__all__ = ["Exchange", "PlanLlmNetwork", "QueryTransformer"]
+
+_TOKEN_DEVIATION = 0.02  # of the learned queries at first
 
 
 class PlanLlmNetwork(SchemaNetwork):
     """SCHEMA's network, in which the two states see each other, and queries look at both.
 
     Encoded states pass an encoder, after which they are aligned, and a second one, after which they
-    are decoded from. What the learned queries find in them is added to what the decoder of states
-    begins with. Without layers of either kind it is SCHEMA's network.
+    are decoded from. The output of the learned queries is added to the first input of the decoder
+    of states. Without layers of either kind it is SCHEMA's network.
 
     Args:
         config: Widths and options.
-        sizes: As of `SchemaNetwork`.
+        shape: As of `SchemaNetwork`.
     """
 
     config: PlanLlmConfig
 
-    def __init__(self, *, config: PlanLlmConfig, **sizes: Any) -> None:
-        super().__init__(config=config, **sizes)
-        shape = {"width": config.width, "heads": config.exchange_heads, "layers": config.exchange}
-        self.first_exchange, self.second_exchange = Exchange(**shape), Exchange(**shape)
+    def __init__(self, config: PlanLlmConfig, shape: Shape) -> None:
+        super().__init__(config, shape)
+        sizes = {"width": config.width, "heads": config.exchange_heads, "layers": config.exchange}
+        self.first_exchange, self.second_exchange = Exchange(**sizes), Exchange(**sizes)
         self.asking: QueryTransformer | None = None
         if config.query_layers:
             self.asking = QueryTransformer(
@@ -42,30 +47,116 @@ class PlanLlmNetwork(SchemaNetwork):
                 queries=self.horizon + 1,
             )
 
+    @override
     def reset(self, generator: torch.Generator) -> None:
-        """Draw all weights anew, as `SchemaNetwork.reset`, and the queries."""
         super().reset(generator)
         if self.asking is not None:
             self.asking.reset(generator)
 
+    @override
     def encode(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Encoded:
-        """Encode observations [B, E], and let the two states see each other."""
         return self.exchanged(torch.stack([initial, goal], dim=1), generator)
 
     def exchanged(self, observations: Tensor, generator: torch.Generator | None) -> Encoded:
-        """The first and the last state of observations [B, S, E], once all have seen each other."""
+        """The first and last state of observations [B, S, E], after all have seen each other."""
         states = self.encoded(observations, generator)
-        seen = self.first_exchange(states, self._drop(self.config.input_dropout, generator))
+        seen = self.first_exchange(states, dropping(self.config.input_dropout, generator))
         ends = seen[:, [0, -1]]
         return Encoded(
             aligned=ends,
-            states=self.second_exchange(ends, self._drop(self.config.dropout, generator)),
+            states=self.second_exchange(ends, dropping(self.config.dropout, generator)),
         )
 
+    @override
     def added(self, states: Tensor, generator: torch.Generator | None) -> Tensor:
-        """What the queries find in the states, [B, T + 1, D]."""
         if self.asking is None:
             return super().added(states, generator)
-        return self.asking(states, self._drop(self.config.query_dropout, generator))  # type: ignore[no-any-return]
+        # [B, T + 1, D]
+        return self.asking(states, dropping(self.config.query_dropout, generator))  # type: ignore[no-any-return]
+
+
+class Exchange(nn.Module):
+    """An encoder over a query's states, without positions: post-norm layers with ReLU.
+
+    Args:
+        width: D, also of the feed-forward layers, as published.
+        heads: Attention heads.
+        layers: Number of layers; 0 leaves states as they are.
+    """
+
+    def __init__(self, *, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            _Layer(width, heads, width, activation=F.relu) for _ in range(layers)
+        )
+
+    def forward(self, states: Tensor, drop: Drop = keep) -> Tensor:
+        """[B, S, D] → [B, S, D]."""
+        for layer in self.layers:
+            states = layer(states, drop)
+        return states
+
+
+class QueryTransformer(nn.Module):
+    """Learned queries that look at the two states in every second layer, from the first one.
+
+    Args:
+        width: D.
+        heads: Attention heads.
+        hidden: Width of the feed-forward layers.
+        layers: Number of layers.
+        queries: Number of learned queries.
+    """
+
+    def __init__(self, *, width: int, heads: int, hidden: int, layers: int, queries: int) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.zeros(queries, width))
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(
+            _Layer(width, heads, hidden, activation=F.gelu, crossing=place % 2 == 0)
+            for place in range(layers)
+        )
+        self.out = nn.Linear(width, width)
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw the queries anew: truncated normal."""
+        nn.init.trunc_normal_(self.queries, std=_TOKEN_DEVIATION, generator=generator)
+
+    def forward(self, states: Tensor, drop: Drop = keep) -> Tensor:
+        """States [B, S, D] → outputs of the queries [B, queries, D]."""
+        seen = self.norm(states)
+        tokens = drop(self.queries.expand(len(states), -1, -1))
+        for layer in self.layers:
+            tokens = layer(tokens, drop, seen)
+        return self.out(tokens)  # type: ignore[no-any-return]
+
+
+class _Layer(nn.Module):
+    """A post-norm layer; with `crossing` it looks at further tokens after its own."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        *,
+        activation: Callable[[Tensor], Tensor],
+        crossing: bool = False,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.among = Attention(width, heads)
+        self.norm_among = nn.LayerNorm(width)
+        self.crossing = Attention(width, heads) if crossing else None
+        self.norm_crossing = nn.LayerNorm(width) if crossing else None
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor, drop: Drop, seen: Tensor | None = None) -> Tensor:
+        x = self.norm_among(x + drop(self.among(x, x, drop)))
+        if self.crossing is not None and self.norm_crossing is not None:
+            x = self.norm_crossing(x + drop(self.crossing(x, seen, drop)))
+        return self.norm(x + drop(self.fc2(drop(self.activation(self.fc1(x))))))  # type: ignore[no-any-return]

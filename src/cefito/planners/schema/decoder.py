@@ -6,30 +6,23 @@ and values are projected once here, and the tokens of all queries attend to them
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.field.attention import attend
+from cefito.planners.shared.layers import Drop, keep
 
-__all__ = ["Drop", "Keys", "SharedMemoryDecoder", "nothing_dropped"]
+__all__ = ["Keys", "SharedMemoryDecoder"]
 
-Drop = Callable[[Tensor], Tensor]
 Keys = tuple[tuple[Tensor, Tensor], ...]
 """Of each layer the keys and the values of a memory, each [1, heads, M, D / heads]."""
-
-
-def nothing_dropped(x: Tensor) -> Tensor:
-    """Outside training, x as it is."""
-    return x
 
 
 class SharedMemoryDecoder(nn.Module):
     """Post-norm layers of self-attention, attention to the memory, and a feed-forward layer.
 
-    What an attention gives is normalised before it is added, and the sum again. Attention is not
-    causal, and its weights are not dropped. There is no norm behind the last layer.
+    The output of an attention is normalised before it is added, and the sum again. Attention is not
+    causal, and its weights are not dropped. There is no norm after the last layer.
 
     Args:
         width: D.
@@ -46,29 +39,19 @@ class SharedMemoryDecoder(nn.Module):
         self.layers = nn.ModuleList(_Layer(width, heads, hidden, memory) for _ in range(layers))
 
     def keys(self, memory: Tensor | None) -> Keys:
-        """What the queries of a batch attend to.
-
-        Args:
-            memory: Vectors [M, D]; None where there is no memory.
-
-        Returns:
-            Keys and values for each layer; none without a memory.
-        """
+        """Keys and values of a memory [M, D] for each layer; none without a memory."""
         if memory is None:
             return ()
         crossings: list[_Attention] = [layer.crossing for layer in self.layers]  # type: ignore[misc]
         return tuple(crossing.keys(memory[None]) for crossing in crossings)
 
-    def forward(self, tokens: Tensor, keys: Keys, drop: Drop = nothing_dropped) -> Tensor:
-        """Decode tokens.
+    def forward(self, tokens: Tensor, keys: Keys, drop: Drop = keep) -> Tensor:
+        """Decode tokens, [B, L, D] → [B, L, D].
 
         Args:
-            tokens: [B, L, D].
-            keys: What `keys` gave of the memory.
+            tokens: The tokens.
+            keys: The result of `keys` for the memory.
             drop: Dropout in training.
-
-        Returns:
-            [B, L, D].
         """
         for place, layer in enumerate(self.layers):
             tokens = layer(tokens, keys[place] if keys else None, drop)
@@ -76,7 +59,7 @@ class SharedMemoryDecoder(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Multi-head attention with a norm behind it."""
+    """Multi-head attention with a norm after it."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

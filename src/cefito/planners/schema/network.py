@@ -1,4 +1,4 @@
-"""The network of SCHEMA (Niu et al., ICLR 2024), learned anew from its published facts."""
+"""The network of SCHEMA (Niu et al., ICLR 2024), after its published description."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cefito.field.predictor import Dropout, normalise, positions
-from cefito.planners.schema.decoder import Drop, Keys, SharedMemoryDecoder, nothing_dropped
+from cefito.field.predictor import normalise, positions
+from cefito.planners.base import Shape
+from cefito.planners.schema.decoder import Keys, SharedMemoryDecoder
 from cefito.planners.schema.settings import SchemaConfig
 from cefito.planners.shared.descriptions import DESCRIPTIONS
+from cefito.planners.shared.layers import Drop, draw_layers, dropping, keep
 
 __all__ = ["BLOCK", "Encoded", "Memory", "Outputs", "SchemaNetwork"]
 
@@ -22,13 +24,13 @@ _SCALE = math.log(1 / 0.07)  # logarithm of the initial factor of the cosines (p
 
 @dataclass(frozen=True)
 class Memory:
-    """What all queries are decoded over.
+    """The descriptions that all queries are decoded over.
 
     Attributes:
         encoded: Encoded descriptions of the R states before and the R after each action,
-            [K, 2, R, D]; None where there are none.
+            [K, 2, R, D]; None if there are none.
         states: Their keys and values for the decoder of states.
-        actions: Those for the decoder of actions.
+        actions: Their keys and values for the decoder of actions.
     """
 
     encoded: Tensor | None
@@ -51,7 +53,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the network gives for B queries.
+    """Outputs of the network for B queries.
 
     Attributes:
         actions: Logits of each step's action, float32 [B, T, K].
@@ -75,17 +77,12 @@ class SchemaNetwork(nn.Module):
 
     Args:
         config: Widths and options.
-        observation_dim: E.
-        task_count: C.
-        action_count: K.
-        horizon: T.
-        described: 2R, the descriptions of an action, and W, their width; None where there are none
-            to encode.
+        shape: E, C, K, T, and W, the width of the descriptions; 0 if there are no fixed ones.
 
     Attributes:
         mean: Subtracted from the observations, [E].
         counts: How often each action is followed by each in training, [K, K].
-        descriptions: What is encoded [K, 2R, W]; only where there is something.
+        descriptions: The descriptions to encode [K, 2R, W], if there are any.
     """
 
     mean: Tensor
@@ -94,32 +91,28 @@ class SchemaNetwork(nn.Module):
     state_positions: Tensor
     action_positions: Tensor
 
-    def __init__(
-        self,
-        *,
-        config: SchemaConfig,
-        observation_dim: int,
-        task_count: int,
-        action_count: int,
-        horizon: int,
-        described: tuple[int, int] | None = None,
-    ) -> None:
+    def __init__(self, config: SchemaConfig, shape: Shape) -> None:
         super().__init__()
-        self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
-        self.task_count, self.action_count = task_count, action_count
-        width, hidden = config.width, config.hidden or 2 * observation_dim
+        self.config, self.horizon = config, shape.horizon
+        tasks, actions = shape.tasks, shape.actions
+        width, hidden = config.width, config.hidden or 2 * shape.observation_dim
         free = config.described == "free"
-        self.encoder = nn.Sequential(nn.Linear(observation_dim, hidden), nn.Linear(hidden, width))
+        count, vector = DESCRIPTIONS, shape.text_dim
+        if config.described == "observations":  # the mean before and the mean after each action
+            count, vector = 2, shape.observation_dim
+        self.encoder = nn.Sequential(
+            nn.Linear(shape.observation_dim, hidden), nn.Linear(hidden, width)
+        )
         self.description: nn.Linear | None = None
-        if described is not None:
-            self.description = nn.Linear(described[1], width, bias=False)
-            self.register_buffer("descriptions", torch.zeros(action_count, *described))
-        self.free = nn.Parameter(torch.zeros(action_count, DESCRIPTIONS, width)) if free else None
-        self.has_memory = described is not None or free
+        if vector:
+            self.description = nn.Linear(vector, width, bias=False)
+            self.register_buffer("descriptions", torch.zeros(actions, count, vector))
+        self.free = nn.Parameter(torch.zeros(actions, DESCRIPTIONS, width)) if free else None
+        self.has_memory = bool(vector) or free
         if self.has_memory:
             self.scale = nn.Parameter(torch.tensor(_SCALE))
         self.task1 = nn.Linear(2 * width, width)
-        self.task2 = nn.Linear(width, task_count)
+        self.task2 = nn.Linear(width, tasks)
         self.state_decoder, self.action_decoder = (
             SharedMemoryDecoder(
                 width=width,
@@ -131,32 +124,25 @@ class SchemaNetwork(nn.Module):
             for _ in range(2)
         )
         self.ends = nn.Linear(width, width)
-        self.told = nn.Linear(task_count, width) if config.state_task else None
+        self.told = nn.Linear(tasks, width) if config.state_task else None
         self.between = nn.Linear(width, width, bias=False)
-        self.task = nn.Embedding(task_count, width)
+        self.task = nn.Embedding(tasks, width)
         self.action1 = nn.Linear(width, width)
-        self.action2 = nn.Linear(width, action_count)
-        self.register_buffer("mean", torch.zeros(observation_dim))
-        self.register_buffer("counts", torch.zeros(action_count, action_count, dtype=torch.int64))
-        # kept with the weights: nothing else tells T
-        self.register_buffer("state_positions", positions(horizon + 1, width))
-        self.register_buffer(
-            "action_positions", positions(2 * horizon + 1, width), persistent=False
-        )
+        self.action2 = nn.Linear(width, actions)
+        self.register_buffer("mean", torch.zeros(shape.observation_dim))
+        self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
+        for name, length in (("state", shape.horizon + 1), ("action", 2 * shape.horizon + 1)):
+            self.register_buffer(f"{name}_positions", positions(length, width), persistent=False)
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform layers, zero biases, normal vectors."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        draw_layers(self, generator)
         nn.init.normal_(self.task.weight, generator=generator)
         if self.free is not None:
             nn.init.normal_(self.free, generator=generator)
 
     def prepared(self, observations: Tensor) -> Tensor:
-        """Observations […, E] as they are encoded: centred and normalised where configured."""
+        """Observations [..., E] as they are encoded: centred and normalised if configured."""
         x = observations - self.mean if self.config.centre else observations
         return normalise(x) if self.config.normalise else x
 
@@ -166,17 +152,17 @@ class SchemaNetwork(nn.Module):
         """Encode the descriptions and project them once, for any number of queries.
 
         Args:
-            descriptions: Others than its own, [K, 2R, W].
+            descriptions: Used instead of its own, [K, 2R, W].
             generator: In training, the source of dropout.
         """
         if not self.has_memory:
             return Memory(None, (), ())
-        if self.free is not None:
-            encoded = self.free
+        if self.description is None:
+            assert self.free is not None
+            encoded: Tensor = self.free
         else:
-            assert self.description is not None
             given = self.descriptions if descriptions is None else descriptions
-            encoded = self.description(self._drop(self.config.input_dropout, generator)(given))
+            encoded = self.description(dropping(self.config.input_dropout, generator)(given))
         vectors = encoded.flatten(0, 1)
         return Memory(
             encoded=encoded.unflatten(1, (2, -1)),
@@ -192,11 +178,11 @@ class SchemaNetwork(nn.Module):
         return Encoded(aligned=states, states=states)
 
     def encoded(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
-        """States […, D] of observations […, E]: two linear layers, nothing between them."""
-        drop = self._drop(self.config.input_dropout, generator)
+        """States [..., D] of observations [..., E]: two linear layers, nothing between them."""
+        drop = dropping(self.config.input_dropout, generator)
         return self.encoder(drop(self.prepared(observations)))  # type: ignore[no-any-return]
 
-    def task_logits(self, states: Tensor, drop: Drop = nothing_dropped) -> Tensor:
+    def task_logits(self, states: Tensor, drop: Drop = keep) -> Tensor:
         """Logits of the tasks, float32 [B, C], from encoded observations [B, 2, D]."""
         return self.task2(drop(F.relu(self.task1(states.flatten(1))))).float()  # type: ignore[no-any-return]
 
@@ -215,7 +201,7 @@ class SchemaNetwork(nn.Module):
             initial: Initial observations [B, E].
             goal: Goal observations [B, E].
             tasks: Task ids [B]: the true ones in training; None for the likeliest.
-            memory: What `memory` gave, where many batches share it.
+            memory: The result of `memory`, if many batches share it.
             generator: In training, the source of dropout.
         """
         return self.decode(
@@ -233,11 +219,12 @@ class SchemaNetwork(nn.Module):
         generator: torch.Generator | None,
     ) -> Outputs:
         """The outputs for encoded observations, as `forward`."""
-        drop = self._drop(self.config.dropout, generator)
+        drop = dropping(self.config.dropout, generator)
         states = encoded.states
         logits = self.task_logits(states, drop)
         ends = self.ends(states)
         slots = ends.new_zeros(len(ends), self.horizon - 1, ends.shape[2])
+        # states: start, T - 1 empty slots, goal [B, T + 1, D]
         queries = torch.cat([ends[:, :1], slots, ends[:, 1:]], dim=1) + self.state_positions
         if self.told is not None:
             queries = queries + self.told(logits.detach())[:, None]
@@ -245,6 +232,7 @@ class SchemaNetwork(nn.Module):
         decoded = self.state_decoder(queries, memory.states, drop)
         between = self.between(decoded[:, 1:-1])
         whole = torch.cat([states[:, :1], between, states[:, 1:]], dim=1)
+        # actions: s_0, 0, s_1, 0, ..., s_T [B, 2T + 1, D], read at the odd places
         tokens = torch.stack([whole[:, :-1], torch.zeros_like(whole[:, 1:])], dim=2).flatten(1, 2)
         tokens = torch.cat([tokens, whole[:, -1:]], dim=1) + self.action_positions
         tokens = tokens + self.task(logits.argmax(dim=1) if tasks is None else tasks)[:, None]
@@ -253,24 +241,20 @@ class SchemaNetwork(nn.Module):
         return Outputs(actions=actions, tasks=logits, aligned=encoded.aligned, between=between)
 
     def added(self, states: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
-        """What is added to the queries of the state decoder: nothing, in SCHEMA."""
+        """The term added to the queries of the state decoder: zero in SCHEMA."""
         return states.new_zeros(())
 
     def alignment(self, aligned: Tensor, encoded: Tensor) -> Tensor:
-        """How well observations fit each action: learned factor × mean cosine to its descriptions.
+        """Compare observations with each action: learned factor × mean cosine to its descriptions.
 
         Args:
             aligned: Encoded initial and goal observations [B, 2, D].
             encoded: Encoded descriptions [K, 2, R, D].
 
         Returns:
-            Logits, float32 [B, 2, K]: of the initial observation with what is described before, of
-            the goal with what is after.
+            Logits, float32 [B, 2, K]: of the initial observation with the descriptions before the
+            action, of the goal with those after it.
         """
         means = F.normalize(encoded.float(), dim=-1).mean(dim=2)
         cosines = torch.einsum("bed,ked->bek", F.normalize(aligned.float(), dim=-1), means)
         return self.scale.exp() * cosines.float()
-
-    @staticmethod
-    def _drop(rate: float, generator: torch.Generator | None) -> Drop:
-        return nothing_dropped if generator is None else Dropout(rate, generator)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from cefito.data.windows import Windows
 from cefito.field.classifier import TaskClassifier, TaskNetwork
@@ -19,8 +19,8 @@ from cefito.planners.context import TrainingContext
 from cefito.planners.network import (
     TrainedNetwork,
     copy_learned,
+    data_shape,
     finite_outputs,
-    learned,
     train_network,
 )
 from cefito.runtime import Stream
@@ -31,6 +31,8 @@ from cefito.training.trainer import TrainingResult
 
 __all__ = ["ClassifierSettings", "TaskModel", "TaskPredictor"]
 
+Network = TypeVar("Network", bound=TaskNetwork)
+
 
 class ClassifierSettings(Settings):
     """The sections that every method with a task classifier reads."""
@@ -39,41 +41,13 @@ class ClassifierSettings(Settings):
     classifier_training: ClassifierTrainingConfig = ClassifierTrainingConfig()
 
 
-Network = TypeVar("Network", bound=TaskNetwork)
-
-
 class TaskPredictor(TrainedNetwork[Network]):
-    """A trained network that tells the task of a query."""
+    """A trained network that predicts the task of a query."""
 
-    @property
-    def observation_dim(self) -> int:
-        """E, the features of an observation."""
-        return len(self.network.mean)
-
-    @torch.inference_mode()
-    def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
-        """Log p(task | observations), [N, |C|].
-
-        Raises:
-            RunError: Observations of another dimension.
-        """
-        logits = self.network(*self.observations(queries, self.observation_dim))
-        finite_outputs(logits, self.title)
-        return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
-
-    def predict(self, queries: Queries) -> NDArray[np.int64]:
-        """The given tasks where there are any, else the likeliest ones, [N]."""
-        if queries.tasks is not None:
-            return queries.tasks
-        return np.asarray(self.log_probabilities(queries).argmax(axis=1), dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class TaskModel(TaskPredictor[TaskClassifier]):
-    """A trained task classifier."""
-
-    title: ClassVar[str] = "task classifier"
-    file: ClassVar[str] = "classifier.safetensors"
+    @classmethod
+    def configs(cls, settings: Any) -> tuple[Any, ClassifierTrainingConfig]:
+        """The settings of the network and of its training, among those of a method."""
+        raise NotImplementedError
 
     @classmethod
     def fit(
@@ -81,7 +55,7 @@ class TaskModel(TaskPredictor[TaskClassifier]):
         train: Windows,
         val: Windows,
         *,
-        settings: ClassifierSettings,
+        settings: Any,
         seed: int,
         context: TrainingContext,
         start: Self | None = None,
@@ -91,17 +65,14 @@ class TaskModel(TaskPredictor[TaskClassifier]):
         Args:
             train: Training windows.
             val: Validation windows.
-            settings: The network and how it is trained.
+            settings: Settings of the method.
             seed: Seed of weights, batches and noise.
             context: Where it is trained.
             start: A classifier of the first of these tasks, to begin with.
         """
-        config, training = settings.classifier, settings.classifier_training
-        network = TaskClassifier(
-            config=config,
-            observation_dim=train.initial.shape[1],
-            task_count=len(train.taxonomy.tasks),
-        )
+        config, training = cls.configs(settings)
+        shape = data_shape(train)
+        network = cls.build(config, shape)
         result = train_network(
             network,
             lambda network: ClassifierLoss(
@@ -109,47 +80,51 @@ class TaskModel(TaskPredictor[TaskClassifier]):
             ),
             name=cls.title,
             training=training,
-            stream=Stream.CLASSIFIER,
+            stream=cls.stream,
             seed=seed,
             settings=[train.horizon, config.model_dump(), training.model_dump()],
-            context=context.part("classifier"),
+            context=context.part(cls.part),
             centre=config.centre,
             begin=None if start is None else partial(copy_learned, learned=start.network),
         )
-        return cls(network), result
-
-    @classmethod
-    def size(cls, config: ClassifierConfig, shape: Shape) -> int:
-        """Learned numbers of a classifier for data of a shape."""
-        return learned(
-            TaskClassifier(
-                config=config, observation_dim=shape.observation_dim, task_count=shape.tasks
-            )
-        )
-
-    @classmethod
-    def load(
-        cls, folder: Path | str, *, config: ClassifierConfig, device: torch.device | str = "cpu"
-    ) -> Self:
-        """The classifier that was saved in a folder.
-
-        Raises:
-            RunError: Missing or damaged file, or weights of another configuration.
-        """
-        folder = Path(folder)
-        return cls(
-            cls.read(
-                folder,
-                lambda tensors: TaskClassifier(
-                    config=config,
-                    observation_dim=tensors["fc1.weight"].shape[1],
-                    task_count=tensors["fc4.weight"].shape[0],
-                ),
-                device=device,
-            )
-        )
+        return cls(network, shape), result
 
     @property
     def task_count(self) -> int:
-        """Tasks that it tells from each other."""
-        return self.network.fc4.out_features
+        """C, the tasks that it distinguishes."""
+        return self.shape.tasks
+
+    @torch.inference_mode()
+    def log_probabilities(self, queries: Queries) -> NDArray[np.float32]:
+        """Log p(task | observations), [N, |C|]."""
+        logits = finite_outputs(self.network(*self.observations(queries)), self.title)
+        return np.asarray(logits.float().log_softmax(dim=1).cpu().numpy())
+
+    def predict(self, queries: Queries) -> NDArray[np.int64]:
+        """The given tasks if there are any, else the likeliest ones, [N]."""
+        if queries.tasks is not None:
+            return queries.tasks
+        return np.asarray(self.log_probabilities(queries).argmax(axis=1), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class TaskModel(TaskPredictor[TaskClassifier]):
+    """The task classifier that methods share."""
+
+    title: ClassVar[str] = "task classifier"
+    part: ClassVar[str] = "classifier"
+    stream: ClassVar[int] = Stream.CLASSIFIER
+
+    @override
+    @classmethod
+    def build(cls, config: ClassifierConfig, shape: Shape) -> TaskClassifier:
+        return TaskClassifier(
+            config=config, observation_dim=shape.observation_dim, task_count=shape.tasks
+        )
+
+    @override
+    @classmethod
+    def configs(
+        cls, settings: ClassifierSettings
+    ) -> tuple[ClassifierConfig, ClassifierTrainingConfig]:
+        return settings.classifier, settings.classifier_training

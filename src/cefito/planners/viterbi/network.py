@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cefito.field.predictor import normalise
-from cefito.planners.shared.post_norm import PostNormLayer, dropping
+from cefito.planners.base import Shape
+from cefito.planners.shared.layers import PostNormLayer, draw_layers, dropping
 from cefito.planners.viterbi.settings import ViterbiConfig
 
 __all__ = ["Outputs", "ViterbiNetwork"]
@@ -19,12 +20,12 @@ _TEMPERATURE = 1 / 0.07  # initial factor of the cosines (published)
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the network gives for B queries.
+    """Outputs of the network for B queries.
 
     Attributes:
         emissions: log σ of each step's logit of each action, float32 [B, T, K].
         states: Encoded initial and goal observation [B, 2, D].
-        tasks: Task logits, float32 [B, |C|]; no column where there is no task head.
+        tasks: Task logits, float32 [B, |C|]; no column without a task head.
     """
 
     emissions: Tensor
@@ -42,68 +43,49 @@ class ViterbiNetwork(nn.Module):
     weights are drawn, is not stated.
 
     Args:
-        config: Widths and options.
-        observation_dim: E.
-        action_count: K.
-        horizon: T.
-        task_count: |C|; 0 for no task head.
-        description_dim: W, the width of descriptions; 0 where there are none to encode.
-        free: Whether the observations are aligned with learned vectors instead.
+        config: Widths and options; without a weight of the task there is no task head.
+        shape: E, C, K, T, and W, the width of descriptions; 0 if there are none to encode.
     """
 
     mean: Tensor
     counts: Tensor
 
-    def __init__(
-        self,
-        *,
-        config: ViterbiConfig,
-        observation_dim: int,
-        action_count: int,
-        horizon: int,
-        task_count: int = 0,
-        description_dim: int = 0,
-        free: bool = False,
-    ) -> None:
+    def __init__(self, config: ViterbiConfig, shape: Shape) -> None:
         super().__init__()
-        self.config, self.observation_dim, self.horizon = config, observation_dim, horizon
-        self.task_count = task_count
-        width = config.width
+        self.config, self.horizon = config, shape.horizon
+        width, actions = config.width, shape.actions
         self.encoder = nn.Sequential(
-            nn.Linear(observation_dim, config.hidden), nn.Linear(config.hidden, width)
+            nn.Linear(shape.observation_dim, config.hidden), nn.Linear(config.hidden, width)
         )
         self.layer = PostNormLayer(width, config.heads, config.feedforward, F.gelu)
         self.norm = nn.LayerNorm(width)
         self.fc = nn.Linear(2 * width, 2 * width)
-        self.emission = nn.Linear(2 * width, horizon * action_count)
-        self.task = (
-            nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, task_count))
-            if task_count
-            else None
-        )
+        self.emission = nn.Linear(2 * width, shape.horizon * actions)
+        self.task: nn.Sequential | None = None
+        if config.task:
+            self.task = nn.Sequential(
+                nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, shape.tasks)
+            )
         self.description: nn.Linear | None = None
-        if description_dim:
-            self.description = nn.Linear(description_dim, width, bias=False)
-        self.free = nn.Parameter(torch.zeros(action_count, 2, width)) if free else None
-        if description_dim or free:
+        if shape.text_dim:
+            self.description = nn.Linear(shape.text_dim, width, bias=False)
+        free = config.aligned_with == "free"
+        self.free = nn.Parameter(torch.zeros(actions, 2, width)) if free else None
+        if shape.text_dim or free:
             self.temperature = nn.Parameter(torch.tensor(_TEMPERATURE))
-        self.register_buffer("mean", torch.zeros(observation_dim))
-        self.register_buffer("counts", torch.zeros(action_count, action_count, dtype=torch.int64))
+        self.register_buffer("mean", torch.zeros(shape.observation_dim))
+        self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw all weights anew: Kaiming-uniform layers, zero biases, normal free vectors."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        draw_layers(self, generator)
         if self.free is not None:
             nn.init.normal_(self.free, generator=generator)
 
     def forward(
         self, initial: Tensor, goal: Tensor, *, generator: torch.Generator | None = None
     ) -> Outputs:
-        """Emissions, encoded observations and task logits.
+        """Compute emissions, encoded observations and task logits.
 
         Args:
             initial: Initial observations [B, E].
@@ -111,20 +93,18 @@ class ViterbiNetwork(nn.Module):
             generator: In training, the source of dropout.
         """
         drop = dropping(self.config.dropout, generator)
-        x = torch.stack([initial, goal], dim=1)
+        x = torch.stack([initial, goal], dim=1)  # [B, 2, E]
         if self.config.centre:
             x = x - self.mean
         if self.config.normalise:
             x = normalise(x)
-        states = self.encoder(dropping(self.config.input_dropout, generator)(x))
+        states = self.encoder(dropping(self.config.input_dropout, generator)(x))  # [B, 2, D]
         tokens = self.norm(self.layer(states, drop))
         hidden = drop(torch.sigmoid(self.fc(tokens.flatten(1))))
         emissions = F.logsigmoid(self.emission(hidden).float()).unflatten(1, (self.horizon, -1))
-        tasks = (
-            emissions.new_zeros(len(x), 0)
-            if self.task is None
-            else self.task(states.flatten(1)).float()
-        )
+        tasks = emissions.new_zeros(len(x), 0)
+        if self.task is not None:
+            tasks = self.task(states.flatten(1)).float()
         return Outputs(emissions=emissions, states=states, tasks=tasks)
 
     def alignment(
@@ -134,9 +114,9 @@ class ViterbiNetwork(nn.Module):
         *,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """How well observations fit each action: learned factor × mean cosine to its descriptions.
+        """Compare observations with each action: learned factor × mean cosine to its descriptions.
 
-        Free vectors stand for the means of encoded descriptions.
+        Free vectors take the place of the means of encoded descriptions.
 
         Args:
             states: Encoded initial and goal observations [B, 2, D].
@@ -145,8 +125,8 @@ class ViterbiNetwork(nn.Module):
             generator: In training, the source of dropout.
 
         Returns:
-            Logits [B, 2, K]: of the initial observation with what is described before, of the goal
-            with what is after.
+            Logits [B, 2, K]: of the initial observation with the descriptions before the action, of
+            the goal with those after it.
         """
         if descriptions is None:
             assert self.free is not None
