@@ -45,6 +45,7 @@ from cefito.settings import Settings
 from cefito.study.methods import abilities_of
 from cefito.training.trainer import TrainingResult
 from language_model import SETTINGS as STAND_IN
+from toy_network import ToyNetworkPlanner, ToyNetworkSettings
 
 pytestmark = pytest.mark.usefixtures("language_model")
 
@@ -103,11 +104,16 @@ class ToyPlanner(BasePlanner):
 def registered():
     """The toy is registered for the tests of this module."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(METHODS, "toy", Method(name="toy", planner=ToyPlanner, settings=ToySettings))
+        for toy in TOYS:
+            patch.setitem(METHODS, toy.name, toy)
         yield
 
 
-every_method = pytest.mark.parametrize("name", [*METHODS, "toy"])
+TOYS = (
+    Method(name="toy", planner=ToyPlanner, settings=ToySettings),
+    Method(name="toy-network", planner=ToyNetworkPlanner, settings=ToyNetworkSettings),
+)
+every_method = pytest.mark.parametrize("name", [*METHODS, *(toy.name for toy in TOYS)])
 
 
 def quick(values: Any, key: str = "") -> dict[str, Any]:

@@ -327,14 +327,6 @@ def test_nothing_was_saved(load, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_task_model_of_another_observation_size():
-    model = fit_task_model(random_windows(6, 0), random_windows(6, 0))
-    with pytest.raises(RunError, match="observations have 4 features; this run was trained on 3"):
-        model.predict(Queries.from_windows(random_windows(2, 0, width=4)))
-    known = Queries.from_windows(random_windows(2, 0, width=4), oracle_task=True)
-    assert model.predict(known).tolist() == known.tasks.tolist()
-
-
 def test_task_model_learns_what_can_be_told_apart():
     train = random_windows(60, 5)
     looks = np.eye(TASKS, dtype=np.float32)[train.tasks]

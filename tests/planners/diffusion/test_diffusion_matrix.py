@@ -3,10 +3,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional as F
 
-from cefito.planners.diffusion.loss import end_weights
-from cefito.planners.diffusion.matrix import ACTION, OBSERVATION, Block, Layout, task_block
-from cefito.planners.diffusion.network import DiffusionNetwork
+from cefito.planners.diffusion.matrix import ACTION, OBSERVATION, Block, Layout
+from cefito.planners.diffusion.network import DiffusionNetwork, end_weights
 from cefito.planners.diffusion.settings import DiffusionConfig
 from cefito.runtime import generator_for
 
@@ -23,7 +23,8 @@ def twice(values: torch.Tensor) -> torch.Tensor:
 
 def layout(horizon: int = 4, **changes: object) -> Layout:
     """Tasks, then a block with a number for every row, then actions and observations."""
-    blocks = (task_block(3), Block("numbers", 2, twice))
+    task = Block("task", 3, lambda tasks: F.one_hot(tasks, 3)[:, None])
+    blocks = (task, Block("numbers", 2, twice))
     given = {"before": blocks, "action_count": ACTIONS, "observation_dim": DIM, **changes}
     return Layout(horizon=horizon, **given)
 

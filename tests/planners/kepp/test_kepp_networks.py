@@ -8,19 +8,15 @@ import torch
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError
-from cefito.planners.base import Queries
+from cefito.planners.base import Queries, Shape
 from cefito.planners.context import TrainingContext
-from cefito.planners.diffusion.loss import DiffusionLoss, end_weights
+from cefito.planners.diffusion.loss import DiffusionLoss
 from cefito.planners.diffusion.network import DiffusionNetwork
+from cefito.planners.diffusion.planner import sampled_scores
 from cefito.planners.diffusion.settings import DiffusionConfig
-from cefito.planners.kepp.networks import (
-    PlanModel,
-    PlanNetwork,
-    StepModel,
-    StepNetwork,
-    check_kepp_horizon,
-)
-from cefito.planners.kepp.settings import KeppConfig, PlanConfig
+from cefito.planners.kepp.networks import PlanNetwork, StepModel, StepNetwork
+from cefito.planners.kepp.planner import KeppPlanner, _check_horizon
+from cefito.planners.kepp.settings import KeppConfig, KeppSettings, PlanConfig
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
 from cefito.training.settings import EmaConfig, OptimiserConfig, StoppingConfig, TrainingConfig
@@ -42,26 +38,18 @@ def stirred(made: DiffusionNetwork) -> DiffusionNetwork:
     return made
 
 
+def shape_of(horizon: int) -> Shape:
+    return Shape(observation_dim=DIM, tasks=1, actions=ACTIONS, horizon=horizon)
+
+
 def step_network(horizon: int = 3, **changes: object) -> StepNetwork:
-    return stirred(
-        StepNetwork(
-            config=DiffusionConfig(**{**TINY, **changes}),
-            observation_dim=DIM,
-            action_count=ACTIONS,
-            horizon=horizon,
-        )
-    )
+    config = KeppConfig(step=DiffusionConfig(**{**TINY, **changes}))
+    return stirred(StepNetwork(config, shape_of(horizon)))
 
 
 def plan_network(horizon: int = 3, agreement: str = "last") -> PlanNetwork:
-    return stirred(
-        PlanNetwork(
-            config=KeppConfig(plan=PlanConfig(**TINY), agreement=agreement),
-            observation_dim=DIM,
-            action_count=ACTIONS,
-            horizon=horizon,
-        )
-    )
+    config = KeppConfig(plan=PlanConfig(**TINY), agreement=agreement)
+    return stirred(PlanNetwork(config, shape_of(horizon)))
 
 
 # slow references: one query, numpy, from the tensors
@@ -157,7 +145,7 @@ def slow_told(walks: list[list[int]], *, summed: bool) -> np.ndarray:
 
 def observed(network: DiffusionNetwork, initial: torch.Tensor, goal: torch.Tensor) -> np.ndarray:
     """The observation block of one plan."""
-    block = np.zeros((network.horizon, DIM))
+    block = np.zeros((network.layout.horizon, DIM))
     block[0], block[-1] = initial - network.mean, goal - network.mean
     return block
 
@@ -195,15 +183,10 @@ def test_the_plan_network_against_a_slow_reference(horizon, agreement):
     ("actions", "step", "plan"), [(105, 41.8, 42.1), (133, None, 42.2), (778, None, 44.7)]
 )
 def test_published_sizes(actions, step, plan):
-    sizes = {"observation_dim": 1536, "action_count": actions, "horizon": 3}
-    with torch.device("meta"):
-        networks = (
-            StepNetwork(config=KeppConfig().step, **sizes),
-            PlanNetwork(config=KeppConfig(), **sizes),
-        )
-    for network, expected in zip(networks, (step, plan), strict=True):
-        count = sum(parameter.numel() for parameter in network.parameters())
-        assert expected is None or round(count / 1e6, 1) == expected
+    shape = Shape(observation_dim=1536, tasks=18, actions=actions, horizon=3)
+    sizes = KeppPlanner.sizes(KeppSettings(), shape)
+    assert step is None or round(sizes[StepModel.title] / 1e6, 1) == step
+    assert round(sizes[KeppPlanner.title] / 1e6, 1) == plan
 
 
 # losses
@@ -236,15 +219,7 @@ def test_losses_against_a_slow_loop(tiny_taxonomy, ends, between):
     )
     walks = generator.integers(0, ACTIONS, (6, 2, 4))
     made = plan_network(4) if between else step_network(4)
-    known = (walks, walks) if between else ()
-    loss = DiffusionLoss(
-        network=made,
-        train=train,
-        val=train,
-        known=known,
-        val_known=known,
-        weights=end_weights(4, ends, between=between),
-    )
+    loss = DiffusionLoss(made, train, train, *((walks, walks) if between else ()))
     rows = torch.tensor([3, 0, 5])
     term = loss.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
     draws = generator_for("cpu", 1)
@@ -273,15 +248,8 @@ def test_the_step_network_is_validated_by_its_ends(tiny_taxonomy):
     val = windows(
         tiny_taxonomy, generator.integers(0, ACTIONS, (40, 3)), generator.normal(size=(2, 40, DIM))
     )
-    model = StepModel(step_network())
-    loss = DiffusionLoss(
-        network=model.network,
-        train=val,
-        val=val,
-        known=(),
-        val_known=(),
-        weights=end_weights(3, 10.0, between=0.0),
-    )
+    model = StepModel(step_network(), shape_of(3))
+    loss = DiffusionLoss(model.network, val, val)
     right = model.ends(Queries.from_windows(val)) == val.actions[:, [0, -1]]
     scores = loss.validate(Processes())
     assert scores["success_rate"] == pytest.approx(100 * right.all(axis=1).mean())
@@ -303,18 +271,20 @@ def test_the_plan_network_learns_to_follow_what_it_is_told(tiny_taxonomy):
         stopping=StoppingConfig(every=5, patience=0, windows=0),
     )
     plan = PlanConfig(widths=(32,), steps=20, sampling=4, training=training)
-    model, result = PlanModel.fit(
+    config = KeppConfig(plan=plan)
+    network, shape, result = KeppPlanner.train(
         told.subset(range(300)),
         told.subset(range(300, size)),
-        config=KeppConfig(plan=plan),
-        walks=both[:300],
-        val_walks=both[300:],
+        config,
+        both[:300],
+        both[300:],
         seed=0,
         context=TrainingContext(),
     )
+    planner = KeppPlanner(network, shape, config)
     assert result.scores[0] >= 90
     queries, others = Queries.from_windows(told), both[::-1].copy()
-    best = model.scores(queries, others, others).argmax(axis=2)
+    best = sampled_scores(planner, queries, others).argmax(axis=2)
     assert (best == others[:, 0]).all(axis=1).mean() >= 0.9
 
 
@@ -324,15 +294,15 @@ def test_the_plan_network_learns_to_follow_what_it_is_told(tiny_taxonomy):
 def test_horizons_that_cannot_be():
     for knowledge in ("graph", "none"):
         with pytest.raises(ConfigError, match=r"^horizon 1: KEPP plans between a first and a last"):
-            check_kepp_horizon(KeppConfig(knowledge=knowledge), 1)
+            _check_horizon(KeppConfig(knowledge=knowledge), 1)
     one = KeppConfig(step=DiffusionConfig(widths=(8,)), plan=PlanConfig(widths=(8,)))
-    check_kepp_horizon(one, 2)
-    check_kepp_horizon(KeppConfig(), 3)
+    _check_horizon(one, 2)
+    _check_horizon(KeppConfig(), 3)
     with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
-        check_kepp_horizon(KeppConfig(plan=one.plan), 2)
+        _check_horizon(KeppConfig(plan=one.plan), 2)
     assert caught.value.setting == "kepp.step.widths"
     with pytest.raises(ConfigError, match="horizon 2: KEPP with 3 levels") as caught:
-        check_kepp_horizon(KeppConfig(step=one.step), 2)
+        _check_horizon(KeppConfig(step=one.step), 2)
     assert caught.value.setting == "kepp.plan.widths"
     # without a step network its sizes do not matter
-    check_kepp_horizon(KeppConfig(knowledge="none", plan=one.plan), 2)
+    _check_horizon(KeppConfig(knowledge="none", plan=one.plan), 2)

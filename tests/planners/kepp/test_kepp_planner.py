@@ -1,7 +1,5 @@
 import logging
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,15 +9,17 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows, video_folds
 from cefito.errors import ConfigError, RunError
-from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
 from cefito.planners.diffusion.loss import DiffusionLoss
-from cefito.planners.kepp.fitting import out_of_fold_walks, walk_graph
-from cefito.planners.kepp.networks import PlanModel, StepModel
+from cefito.planners.diffusion.planner import sampled_scores
+from cefito.planners.kepp import planner as planner_module
+from cefito.planners.kepp.networks import StepModel
 from cefito.planners.kepp.planner import KeppPlanner
 from cefito.planners.kepp.settings import KeppConfig, KeppSettings
+from cefito.planners.kepp.walks import WalkGraph
 from cefito.planners.settings import load_config
+from cefito.planners.shared.transitions import counted_transitions
 from cefito.search.problem import SearchCost
 
 TINY = {
@@ -35,7 +35,7 @@ TINY = {
     }.items()
 } | {"kepp.folds": 2}
 FOLDS = ("-fold1of2", "-fold2of2")
-STEP, PLAN = StepModel.title, PlanModel.title
+STEP, PLAN = StepModel.title, KeppPlanner.title
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def graphless(world) -> KeppPlanner:
 
 
 def same_weights(one: KeppPlanner, other: KeppPlanner) -> bool:
-    pairs = ((one.model, other.model), (one.source.step, other.source.step))
+    pairs = ((one, other), (one.step, other.step))
     states = ((left.network.state_dict(), right.network.state_dict()) for left, right in pairs)
     return all(
         torch.equal(tensor, right[name]) for left, right in states for name, tensor in left.items()
@@ -90,35 +90,45 @@ def same_weights(one: KeppPlanner, other: KeppPlanner) -> bool:
 
 
 class Noting:
-    """A step network that says of every query the number of training windows that it knows."""
+    """A step model whose walks name the number of training windows that it knows."""
 
     def __init__(self, train: Windows) -> None:
         self.train = train
         self.asked: list[Queries] = []
 
-    def ends(self, queries: Queries) -> np.ndarray:
+    def walks(self, queries: Queries) -> np.ndarray:
         self.asked.append(queries)
-        return np.full((len(queries), 2), len(self.train) % len(self.train.taxonomy.actions))
+        return np.full((len(queries), 3, 3), len(self.train))
 
 
 @pytest.fixture
 def noted(monkeypatch) -> list[tuple[Noting, str, Windows]]:
-    """Instead of training, what step networks are trained on, under which name, validated on."""
+    """The training windows, names and validation windows of step models that would be trained."""
     made = []
 
-    def look(train, val, *, fold="", **_):
+    def look(train, val, config, *, fold="", **_):
         made.append((Noting(train), fold, val))
         return made[-1][0], None
 
-    monkeypatch.setattr(StepModel, "fit", look)
+    monkeypatch.setattr(planner_module, "_fit_step", look)
     return made
+
+
+def out_of_fold(train: Windows, val: Windows, folds: int):
+    return planner_module._out_of_fold_walks(
+        train, val, KeppConfig(folds=folds, walks=3), seed=0, context=TrainingContext()
+    )
+
+
+def graph_of(windows: Windows) -> WalkGraph:
+    counts = counted_transitions(windows, len(windows.taxonomy.actions), "videos")
+    return WalkGraph(counts, windows.horizon, 2)
 
 
 @pytest.mark.parametrize("folds", [2, 5])
 def test_walks_of_a_window_know_nothing_of_its_video(world, noted, folds):
     train, val = world
-    config = KeppConfig(folds=folds, walks=3)
-    walks, results = out_of_fold_walks(train, val, config=config, seed=0, context=TrainingContext())
+    walks, results = out_of_fold(train, val, folds)
     assert walks.shape == (len(train), 3, 3)
     names = [f"-fold{number}of{folds}" for number in range(1, folds + 1)]
     assert [fold for _, fold, _ in noted] == names
@@ -137,13 +147,7 @@ def test_walks_of_a_window_know_nothing_of_its_video(world, noted, folds):
         told |= set(rows)
         assert not set(train.video[rows].tolist()) & set(model.train.video.tolist())
         assert len(model.train) + len(rows) == len(train)
-        # the graph, too, is of the other videos
-        seen = {pair for actions in model.train.actions.tolist() for pair in pairwise(actions)}
-        ends = model.ends(queries)
-        np.testing.assert_array_equal(walks[rows], walk_graph(model.train, config).between(ends))
-        for walk in walks[rows].reshape(-1, 3).tolist():
-            halves = [walk[0], walk[0], walk[2]]
-            assert walk == halves or set(pairwise(walk)) <= seen
+        assert (walks[rows] == len(model.train)).all()
     assert told == set(range(len(train)))
 
 
@@ -151,13 +155,11 @@ def test_no_more_folds_than_videos(world, noted, caplog):
     train, val = world
     videos = np.unique(train.video)
     few = train.subset(np.flatnonzero(np.isin(train.video, videos[:3])))
-    config = KeppConfig(folds=5)
-    out_of_fold_walks(few, val, config=config, seed=0, context=TrainingContext())
+    out_of_fold(few, val, 5)
     assert [fold for _, fold, _ in noted] == [f"-fold{number}of3" for number in (1, 2, 3)]
     one = train.subset(np.flatnonzero(train.video == videos[0]))
     with caplog.at_level(logging.WARNING):
-        found = out_of_fold_walks(one, val, config=config, seed=0, context=TrainingContext())
-    assert found is None
+        assert out_of_fold(one, val, 5) == (None, {})
     assert len(noted) == 3
     assert "there is a single training video" in caplog.text
 
@@ -167,47 +169,31 @@ def test_what_the_plan_network_is_told(world, monkeypatch, paths):
     train, val = world
     told = {}
 
-    def look(*_, walks, val_walks, **__):
+    def look(train, val, config, walks, val_walks, **_):
         told.update(walks=walks, val_walks=val_walks)
-        return None, None
+        return None, None, None
 
-    monkeypatch.setattr(PlanModel, "fit", look)
+    monkeypatch.setattr(KeppPlanner, "train", look)
     result = fit(world, **{"kepp.paths": paths})
-    source = result.planner.source
-    np.testing.assert_array_equal(told["val_walks"], source.walks(Queries.from_windows(val)))
+    step = result.planner.step
+    np.testing.assert_array_equal(step.graph.counts, graph_of(train).counts)
+    np.testing.assert_array_equal(told["val_walks"], step.walks(Queries.from_windows(val)))
     if paths == "in-sample":
-        np.testing.assert_array_equal(told["walks"], source.walks(Queries.from_windows(train)))
+        np.testing.assert_array_equal(told["walks"], step.walks(Queries.from_windows(train)))
         assert list(result.trainings) == [STEP, PLAN]
         return
     assert list(result.trainings) == [STEP, *(STEP + fold for fold in FOLDS), PLAN]
     folds, queries = video_folds(train.video, 2), Queries.from_windows(train)
-    config = tiny().kepp
     for fold, name in enumerate(FOLDS):
         inside, held = (
             train.subset(np.flatnonzero(part)) for part in (folds != fold, folds == fold)
         )
-        model, _ = StepModel.fit(
-            inside, val, config=config.step, seed=0, context=TrainingContext(), fold=name
+        network, shape, _ = StepModel.train(
+            inside, val, tiny().kepp, seed=0, context=TrainingContext(), suffix=name
         )
-        ends = model.ends(Queries.from_windows(held))
-        np.testing.assert_array_equal(
-            told["walks"][folds == fold], walk_graph(inside, config).between(ends)
-        )
-    assert (told["walks"] != source.walks(queries)).any()
-
-
-def test_the_graph_counts_each_transition_of_a_video_once(world):
-    train, _ = world
-    size = len(train.taxonomy.actions)
-    steps = {}
-    for video, start, actions in zip(train.video, train.start, train.actions, strict=True):
-        steps.setdefault(int(video), {}).update(enumerate(actions.tolist(), start=int(start)))
-    expected = np.zeros((size, size), np.int64)
-    for video in steps.values():
-        for one, other in pairwise(video[step] for step in sorted(video)):
-            expected[one, other] += 1
-    np.testing.assert_array_equal(walk_graph(train, KeppConfig()).counts, expected)
-    assert not walk_graph(train, KeppConfig(knowledge="ends")).counts.any()
+        ends = StepModel(network, shape).ends(Queries.from_windows(held))
+        np.testing.assert_array_equal(told["walks"][folds == fold], graph_of(inside).between(ends))
+    assert (told["walks"] != step.walks(queries)).any()
 
 
 # plans
@@ -216,10 +202,10 @@ def test_the_graph_counts_each_transition_of_a_video_once(world):
 def test_plans_are_those_of_the_parts(world, training, planner):
     _, val = world
     queries = Queries.from_windows(val)
-    ends = planner.source.step.scores(queries).argmax(axis=2)[:, [0, 2]]
-    walks = planner.source.graph.between(ends)
+    ends = sampled_scores(planner.step, queries).argmax(axis=2)[:, [0, 2]]
+    walks = planner.step.graph.between(ends)
     assert (walks[:, :, [0, 2]] == ends[:, None]).all()
-    scores = planner.model.scores(queries, walks, walks)
+    scores = sampled_scores(planner, queries, walks)
     plans = planner.plan(queries, 3)
     for plan, table in zip(plans, scores, strict=True):
         np.testing.assert_array_equal(plan.actions[0], table.argmax(axis=1))
@@ -248,12 +234,12 @@ def test_blocks_of_queries_are_put_together(world, planner, monkeypatch):
 
 def test_without_graph_and_ends(world, graphless):
     queries = Queries.from_windows(world[1])
-    assert graphless.source is None
+    assert graphless.step is None
     assert set(graphless.parameters) == {PLAN}
-    given = graphless.model.network.projection(
+    given = graphless.network.projection(
         *[torch.zeros(2, 0, 3, dtype=torch.int64)] * 2, torch.zeros(2, 8), torch.zeros(2, 8)
     ).given
-    size = graphless.model.network.action_count
+    size = graphless.network.action_count
     assert not given[..., : 2 * size].any()
     (plan,) = graphless.plan(queries.subset([0]), 2)
     assert plan.evaluated == SearchCost(token_forwards=3 * 4, leaves=0)
@@ -315,12 +301,8 @@ def test_equal_step_networks_are_trained_once(world, planner, tmp_path):
     assert same_weights(fit(world, context=context).planner, planner)
 
 
-def test_another_seed_is_another_planner(world, planner):
-    assert not same_weights(fit(world, seed=1).planner, planner)
-
-
 def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):
-    monkeypatch.setattr(StepModel, "fit", lambda *_, **__: pytest.fail("was trained"))
+    monkeypatch.setattr(StepModel, "train", lambda *_, **__: pytest.fail("was trained"))
     with pytest.raises(ConfigError, match="horizon 3: KEPP with 4 levels"):
         fit(world, **{"kepp.plan.widths": [8, 8, 8, 8]})
 
@@ -328,58 +310,12 @@ def test_horizons_are_checked_before_anything_is_trained(world, monkeypatch):
 # files
 
 
-def load(folder: Path, **overrides: object) -> KeppPlanner:
-    return KeppPlanner.load(folder, settings=tiny(**overrides))
-
-
-def test_what_is_saved_gives_the_same_plans(world, planner, graphless, tmp_path):
+def test_what_is_saved_gives_the_same_plans(world, graphless, tmp_path):
+    """Without a step model there is one file."""
     queries = Queries.from_windows(world[1])
-    for made, overrides, files in (
-        (planner, {}, ["kepp-graph", "kepp-plan", "kepp-step"]),
-        (graphless, {"kepp.knowledge": "none"}, ["kepp-plan"]),
-    ):
-        folder = tmp_path / made.name
-        folder.mkdir()
-        made.save(folder)
-        assert sorted(path.stem for path in folder.iterdir()) == files
-        loaded = load(folder, **overrides)
-        for one, other in zip(loaded.plan(queries, 2), made.plan(queries, 2), strict=True):
-            np.testing.assert_array_equal(one.actions, other.actions)
-            np.testing.assert_array_equal(one.energies, other.energies)
-        assert loaded.describe() == made.describe()
-        assert (loaded.horizon, loaded.observation_dim) == (3, 8)
-        assert loaded.vocabulary == made.vocabulary
-
-
-@pytest.mark.parametrize(
-    ("file", "change"),
-    [
-        ("kepp-graph", {"counts": None}),
-        ("kepp-graph", {"counts": np.zeros((3, 3), np.int64)}),
-        ("kepp-graph", {"counts": np.zeros((3, 3), np.float32)}),
-        ("kepp-step", {"noise": None}),
-        ("kepp-step", {"mean": np.zeros(5, np.float32)}),
-        ("kepp-plan", {"noise": np.zeros(4, np.float32)}),
-        ("kepp-plan", {"mean": np.zeros((), np.float32)}),
-    ],
-)
-def test_files_of_something_else(file, change, planner, tmp_path):
-    planner.save(tmp_path)
-    path = tmp_path / f"{file}.safetensors"
-    tensors, _ = load_tensors(path, "np", "")
-    tensors |= change
-    write_tensors(path, {name: tensor for name, tensor in tensors.items() if tensor is not None})
-    with pytest.raises(RunError, match=rf"{file}\.safetensors"):
-        load(tmp_path)
-    path.unlink()
-    with pytest.raises(RunError, match=rf"{file}\.safetensors"):
-        load(tmp_path)
-
-
-def test_parts_that_do_not_belong_together(world, planner, tmp_path):
-    planner.save(tmp_path)
-    ends = tuple(replace(part, actions=part.actions[:, [0, 2]]) for part in world)
-    other, _ = StepModel.fit(*ends, config=tiny().kepp.step, seed=0, context=TrainingContext())
-    other.save(tmp_path)
-    with pytest.raises(RunError, match=r"kepp-step\.safetensors: .* not those of kepp-plan"):
-        load(tmp_path)
+    graphless.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kepp_plan.safetensors"]
+    loaded = KeppPlanner.load(tmp_path, settings=tiny(**{"kepp.knowledge": "none"}))
+    for one, other in zip(loaded.plan(queries, 2), graphless.plan(queries, 2), strict=True):
+        np.testing.assert_array_equal(one.actions, other.actions)
+    assert loaded.describe() == graphless.describe()

@@ -10,9 +10,10 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.errors import DataError
+from cefito.planners.network import data_shape
 from cefito.planners.p3iv.loss import FACTOR, P3ivLoss, diversity
-from cefito.planners.p3iv.names import language_vectors
 from cefito.planners.p3iv.network import P3ivNetwork
+from cefito.planners.p3iv.planner import P3ivPlanner
 from cefito.planners.p3iv.settings import P3ivConfig
 from cefito.planners.shared.descriptions import name_vectors
 from cefito.runtime import generator_for
@@ -49,18 +50,12 @@ def make(windows, **settings):
     """A loss with a freshly drawn network."""
     train, val = windows
     config = P3ivConfig(**{**TINY, **settings})
-    names, _ = language_vectors(config, train)
-    network = P3ivNetwork(
-        config=config,
-        observation_dim=DIM,
-        action_count=len(train.taxonomy.actions),
-        horizon=3,
-        language_dim=0 if names is None else names.shape[1],
-        critic=config.adversarial > 0,
-    )
+    names = P3ivPlanner.text_vectors(config, train)
+    network = P3ivNetwork(config, data_shape(train, names))
+    P3ivPlanner.observe(network, train)
     network.reset(generator_for("cpu", 0))
-    network.observe(train)
-    return P3ivLoss(network=network, train=train, val=val, names=names, config=config)
+    network.counts.zero_()
+    return P3ivLoss(network, train, val, names)
 
 
 ROWS = torch.arange(5)
@@ -212,11 +207,10 @@ def test_vectors_of_names(windows):
         ({"language": "text"}, worded, "text"),
         ({"language": "names"}, worded, "names"),
     ):
-        vectors, found = language_vectors(P3ivConfig(**{**TINY, **settings}), windows_)
-        assert found == kind
+        vectors = P3ivPlanner.text_vectors(P3ivConfig(**{**TINY, **settings}), windows_)
         expected = text if kind == "text" else name_vectors(names, 5)[:, 0]
         np.testing.assert_array_equal(vectors, expected.astype(np.float32))
-    assert language_vectors(P3ivConfig(contrastive=0.0), worded) == (None, "none")
+    assert P3ivPlanner.text_vectors(P3ivConfig(contrastive=0.0), worded) is None
     with pytest.raises(DataError, match="has no text vectors of the actions") as caught:
-        language_vectors(P3ivConfig(language="text"), train)
+        P3ivPlanner.text_vectors(P3ivConfig(language="text"), train)
     assert caught.value.setting == "p3iv.language"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ import torch
 from pydantic import ValidationError
 
 from cefito.errors import ConfigError
+from cefito.planners.base import Shape
 from cefito.planners.p3iv.critic import Critic
 from cefito.planners.p3iv.network import P3ivNetwork
 from cefito.planners.p3iv.settings import P3ivConfig
 from cefito.runtime import generator_for
 
 ACTIONS, DIM, LANGUAGE = 4, 6, 5
+SHAPE = Shape(observation_dim=DIM, tasks=1, actions=ACTIONS, horizon=3, text_dim=LANGUAGE)
 TINY = {
     "rows": 2,
     "hidden": 5,
@@ -35,14 +38,9 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def network(*, horizon: int = 3, seed: int = 0, critic: bool = False, **settings) -> P3ivNetwork:
     """A network all of whose parameters are away from special beginnings."""
-    made = P3ivNetwork(
-        config=P3ivConfig(**{**TINY, **settings}),
-        observation_dim=DIM,
-        action_count=ACTIONS,
-        horizon=horizon,
-        language_dim=LANGUAGE,
-        critic=critic,
-    )
+    made = P3ivNetwork(P3ivConfig(**{**TINY, **settings}), replace(SHAPE, horizon=horizon))
+    if critic:
+        made.add_critic()
     made.reset(generator_for("cpu", seed, 1))
     for place, parameter in enumerate(made.parameters()):
         parameter.data += 0.3 * drawn(*parameter.shape, seed=100 + place)
@@ -192,14 +190,9 @@ def test_memory_as_released_adds_a_constant():
 
 def test_published_sizes():
     """Generator and critic on CrossTask: 105 actions and a start class, rows of 512 + 128."""
-    made = P3ivNetwork(
-        config=P3ivConfig(),
-        observation_dim=3 * (512 + 128),
-        action_count=105 + 1,
-        horizon=3,
-        language_dim=512,
-        critic=True,
-    )
+    sizes = {"observation_dim": 3 * (512 + 128), "actions": 105 + 1, "text_dim": 512}
+    made = P3ivNetwork(P3ivConfig(), replace(SHAPE, **sizes))
+    made.add_critic()
     assert made.critic is not None
     critic = sum(parameter.numel() for parameter in made.critic.parameters())
     generator = sum(parameter.numel() for parameter in made.parameters()) - critic
@@ -351,13 +344,9 @@ def test_the_critic_moves_at_its_own_rate():
 def test_a_fresh_critic_does_not_depend_on_its_rate():
     fresh = []
     for rate in (1.0, 0.01):
-        made = P3ivNetwork(
-            config=P3ivConfig(**TINY | {"critic_rate": rate, "adversarial": 0.1}),
-            observation_dim=DIM,
-            action_count=ACTIONS,
-            horizon=3,
-            critic=True,
-        )
+        config = P3ivConfig(**TINY | {"critic_rate": rate, "adversarial": 0.1})
+        made = P3ivNetwork(config, SHAPE)
+        made.add_critic()
         made.reset(generator_for("cpu", 4))
         fresh.append(made.critic(drawn(2, 3, 6), drawn(2, 3, ACTIONS, seed=1).softmax(dim=2)))
     torch.testing.assert_close(*fresh)

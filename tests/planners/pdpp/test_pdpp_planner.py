@@ -1,7 +1,5 @@
 import itertools
 import json
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +12,12 @@ from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
-from cefito.files import load_tensors, write_tensors
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
-from cefito.planners.diffusion.loss import DiffusionLoss, end_weights
-from cefito.planners.diffusion.model import best_plans
-from cefito.planners.pdpp.network import PdppNetwork
-from cefito.planners.pdpp.planner import PdppModel, PdppPlanner
+from cefito.planners.diffusion.loss import DiffusionLoss
+from cefito.planners.diffusion.planner import best_plans, sampled_scores
+from cefito.planners.network import data_shape
+from cefito.planners.pdpp.planner import PdppNetwork, PdppPlanner
 from cefito.planners.pdpp.settings import PdppSettings
 from cefito.planners.settings import load_config
 from cefito.planners.shared.task_model import TaskModel
@@ -66,10 +63,6 @@ def fit(
     return PdppPlanner.fit(*world, settings=tiny(**overrides), seed=seed, context=context)
 
 
-def load(folder: Path, **overrides: object) -> PdppPlanner:
-    return PdppPlanner.load(folder, settings=tiny(**overrides))
-
-
 @pytest.fixture(scope="module")
 def training(world) -> Fitted[PdppPlanner]:
     return fit(world)
@@ -81,7 +74,7 @@ def planner(training) -> PdppPlanner:
 
 
 def weights(planner: PdppPlanner) -> dict[str, torch.Tensor]:
-    return planner.model.network.state_dict()
+    return planner.network.state_dict()
 
 
 def pdpp_loss(world: tuple[Windows, Windows], **overrides: object) -> DiffusionLoss:
@@ -95,27 +88,14 @@ def pdpp_loss(world: tuple[Windows, Windows], **overrides: object) -> DiffusionL
             **overrides,
         }
     ).pdpp
-    network = PdppNetwork(
-        config=config,
-        observation_dim=train.initial.shape[1],
-        task_count=len(train.taxonomy.tasks),
-        action_count=len(train.taxonomy.actions),
-        horizon=3,
-    )
+    network = PdppNetwork(config, data_shape(train))
     network.reset(generator_for("cpu", 0))
     draws = generator_for("cpu", 1)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=draws)
         network.mean += 0.1 * torch.randn(network.mean.shape, generator=draws)
-    return DiffusionLoss(
-        network=network,
-        train=train,
-        val=val,
-        known=(train.tasks,),
-        val_known=(val.tasks,),
-        weights=end_weights(3, config.ends),
-    )
+    return DiffusionLoss(network, train, val, train.tasks, val.tasks)
 
 
 # the loss
@@ -127,7 +107,7 @@ def test_loss_against_a_slow_loop(world, ends):
     network, rows = made.module, torch.tensor([3, 0, 11])
     term = made.terms(rows, generator_for("cpu", 1), Processes())["squared_error"]
     draws = generator_for("cpu", 1)
-    actions, tasks = network.action_count, network.task_count
+    actions, tasks = network.action_count, len(train.taxonomy.tasks)
     times = torch.randint(1, 21, (3,), generator=draws)
     noise = torch.randn(3, 3, actions, generator=draws)
     total = 0.0
@@ -180,7 +160,8 @@ def test_only_the_actions_are_learned(world):
     made.module.zero_grad()
     terms = made.terms(torch.arange(8), generator_for("cpu", 0), Processes())
     terms["squared_error"].sum.backward()
-    first, behind = made.module.task_count, made.module.task_count + made.module.action_count
+    first = len(world[0].taxonomy.tasks)
+    behind = first + made.module.action_count
     assert (last.bias.grad[first:behind] != 0).all()
     assert not last.bias.grad[:first].any()
     assert not last.bias.grad[behind:].any()
@@ -190,7 +171,9 @@ def test_validation_is_the_planner_on_the_sample(world):
     _, val = world
     made = pdpp_loss(world, **{"pdpp.training.stopping.windows": 20})
     sample = val.sample(20, seed=0)
-    best = PdppModel(made.module).scores(Queries.from_windows(sample), sample.tasks).argmax(axis=2)
+    shown = (torch.from_numpy(part) for part in (sample.tasks, sample.initial, sample.goal))
+    with torch.no_grad():
+        best = made.module.scores(*shown).argmax(dim=2).numpy()
     scores = made.validate(Processes())
     assert list(scores) == ["success_rate", "mean_accuracy"]
     right = best == sample.actions
@@ -201,7 +184,7 @@ def test_validation_is_the_planner_on_the_sample(world):
 # the training
 
 
-def test_training_learns_a_small_mapping(tiny_taxonomy, tmp_path):
+def test_training_learns_a_small_mapping(tiny_taxonomy, tmp_path, monkeypatch):
     """Windows of two tasks, whose actions can be read off task and observations."""
     generator, size = np.random.default_rng(0), 320
     tasks, bits = generator.integers(2, size=size), generator.integers(2, size=(size, 2))
@@ -218,7 +201,7 @@ def test_training_learns_a_small_mapping(tiny_taxonomy, tmp_path):
         dataset="simulated",
         split="train",
     )
-    config = tiny(
+    settings = tiny(
         **{
             "pdpp.widths": "[32]",
             "pdpp.ends": 1.0,
@@ -228,30 +211,24 @@ def test_training_learns_a_small_mapping(tiny_taxonomy, tmp_path):
             "pdpp.training.optimiser.learning_rate": 1e-2,
             "pdpp.training.stopping.every": 3,
             "pdpp.training.augmentation.noise": 0.0,
+            "classifier_training.optimiser.epochs": 1,
         }
-    ).pdpp
-    model, result = PdppModel.fit(
+    )
+    monkeypatch.setattr(TaskModel, "predict", lambda _, queries: tasks[-len(queries) :])
+    fitted = PdppPlanner.fit(
         windows.subset(range(256)),
         windows.subset(range(256, size)),
-        config=config,
-        tasks=tasks[256:],
+        settings=settings,
         seed=0,
         context=TrainingContext(folder=tmp_path),
     )
+    planner, result = fitted.planner, fitted.trainings["PDPP network"]
     metrics = tmp_path / "pdpp" / "metrics.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert lines[-1]["squared_error"] < 0.3 * lines[0]["squared_error"]
     assert result.scores[0] == max(line.get("val_success_rate", 0) for line in lines) >= 90
-    other = model.scores(Queries.from_windows(windows), 1 - tasks).argmax(axis=2)
+    other = sampled_scores(planner, Queries.from_windows(windows), 1 - tasks).argmax(axis=2)
     assert (other[:, 1] == 3 - tasks).mean() > 0.9  # the task is taken as given
-
-
-def test_same_seed_same_weights(world, planner):
-    expected, same, other = (
-        weights(made) for made in (planner, fit(world).planner, fit(world, seed=1).planner)
-    )
-    assert all(torch.equal(tensor, same[name]) for name, tensor in expected.items())
-    assert not torch.equal(expected["noise"], other["noise"])
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path):
@@ -283,11 +260,11 @@ def test_a_killed_training_goes_on_to_the_same_weights(world, planner, tmp_path)
 def test_validation_takes_the_predicted_tasks(world, monkeypatch):
     seen = []
 
-    def look(*_, tasks, **__):
-        seen.append(tasks)
-        return None, None
+    def look(train, val, config, known, val_known, **_):
+        seen.append(val_known)
+        return None, None, None
 
-    monkeypatch.setattr(PdppModel, "fit", look)
+    monkeypatch.setattr(PdppPlanner, "train", look)
     planner = fit(world).planner
     np.testing.assert_array_equal(
         seen[0], planner.task_model.predict(Queries.from_windows(world[1]))
@@ -304,7 +281,7 @@ def test_validation_takes_the_predicted_tasks(world, monkeypatch):
 def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
     scores = np.random.default_rng(seed).standard_normal((horizon, actions))
     scores = np.round(scores) if ties else scores
-    best = best_plans(scores, top_k, SearchCost(0, 0))
+    (best,) = best_plans(scores[None], top_k, 0)
     every = sorted(
         (-sum(scores[step, action] for step, action in enumerate(row)), row)
         for row in itertools.product(range(actions), repeat=horizon)
@@ -318,7 +295,7 @@ def test_best_sequences_against_all(horizon, actions, top_k, ties, seed):
 
 def test_many_actions_are_no_burden():
     scores = np.random.default_rng(0).standard_normal((6, 778))
-    best = best_plans(scores, 50, SearchCost(0, 0))
+    (best,) = best_plans(scores[None], 50, 0)
     np.testing.assert_array_equal(best.actions[0], scores.argmax(axis=1))
     assert len(np.unique(best.actions, axis=0)) == len(best) == 50
     assert (np.diff(best.energies) >= 0).all()
@@ -327,7 +304,7 @@ def test_many_actions_are_no_burden():
 def test_plans(world, training, planner):
     queries = Queries.from_windows(world[1])
     plans = planner.plan(queries, 5)
-    scores = planner.model.scores(queries, planner.predict_tasks(queries))
+    scores = sampled_scores(planner, queries, planner.predict_tasks(queries))
     assert len(plans) == len(queries)
     for plan, table in zip(plans, scores, strict=True):
         np.testing.assert_array_equal(plan.actions[0], table.argmax(axis=1))
@@ -349,60 +326,16 @@ def test_plans(world, training, planner):
     assert planner.plan(queries.subset([]), 1) == []
 
 
-def test_a_query_has_the_same_plans_alone_and_among_others(world, planner):
-    queries = Queries.from_windows(world[1])
-    together = planner.plan(queries, 3)
-    for row in (0, 7, len(queries) - 1):
-        (alone,) = planner.plan(queries.subset([row]), 3)
-        np.testing.assert_array_equal(alone.actions, together[row].actions)
-        np.testing.assert_allclose(alone.energies, together[row].energies, rtol=1e-4, atol=1e-5)
-    again = planner.plan(queries.subset([5, 5]), 1)
-    np.testing.assert_array_equal(again[0].actions, again[1].actions)
-
-
 def test_blocks_of_queries_are_put_together(world, planner, monkeypatch):
     queries = Queries.from_windows(world[1])
     tasks = planner.predict_tasks(queries)
-    whole = planner.model.scores(queries, tasks)
-    monkeypatch.setattr("cefito.planners.diffusion.model.BLOCK", 7)
-    np.testing.assert_allclose(planner.model.scores(queries, tasks), whole, rtol=1e-4, atol=1e-5)
-
-
-def test_given_tasks_are_taken(world, planner):
-    queries = Queries.from_windows(world[1], oracle_task=True)
-    np.testing.assert_array_equal(planner.predict_tasks(queries), world[1].tasks)
-    expected = planner.model.scores(queries, world[1].tasks).argmax(axis=2)
-    np.testing.assert_array_equal([plan.actions[0] for plan in planner.plan(queries, 1)], expected)
+    whole = sampled_scores(planner, queries, tasks)
+    monkeypatch.setattr("cefito.planners.diffusion.planner.BLOCK", 7)
+    parts = sampled_scores(planner, queries, tasks)
+    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-5)
 
 
 # saving, loading and errors
-
-
-def test_what_is_saved_gives_the_same_plans(world, planner, tmp_path):
-    planner.save(tmp_path)
-    loaded = load(tmp_path)
-    queries = Queries.from_windows(world[1])
-    for plan, same in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
-        np.testing.assert_array_equal(plan.actions, same.actions)
-        np.testing.assert_array_equal(plan.energies, same.energies)
-    assert loaded.parameters == planner.parameters
-    assert loaded.describe() == planner.describe()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "classifier.safetensors",
-        "pdpp.safetensors",
-    ]
-
-
-def test_arguments_that_cannot_be(world, planner):
-    queries = Queries.from_windows(world[1])
-    with pytest.raises(ConfigError, match="top_k 0: expected at least 1"):
-        planner.plan(queries, 0)
-    zeros = np.zeros((2, 5), np.float32)
-    with pytest.raises(RunError, match="observations have 5 features; this run was trained on"):
-        planner.plan(Queries(initial=zeros, goal=zeros, tasks=np.zeros(2, int)), 1)
-    given_tasks = replace(queries, tasks=np.full(len(queries), 12))
-    with pytest.raises(RunError, match=r"task 12: unknown\. This run knows the tasks 0 to 11"):
-        planner.plan(given_tasks, 1)
 
 
 def test_too_short_a_horizon_is_refused_before_anything_is_trained(world, monkeypatch):
@@ -413,41 +346,3 @@ def test_too_short_a_horizon_is_refused_before_anything_is_trained(world, monkey
     ):
         fit(world, **{"pdpp.widths": "[16, 16, 16, 16]"})
     assert not trained
-
-
-@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
-def test_missing_and_damaged_files_name_themselves(content, planner, tmp_path):
-    planner.save(tmp_path)
-    (tmp_path / "pdpp.safetensors").unlink()
-    if content is not None:
-        (tmp_path / "pdpp.safetensors").write_bytes(content)
-    with pytest.raises(RunError, match=r"pdpp\.safetensors"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"noise": None},
-        {"noise": torch.zeros(4)},
-        {"mean": torch.zeros(())},
-        {"mean": torch.zeros(10_000)},
-        {"unet.end.1.bias": None},
-        {"more": torch.zeros(1)},
-        {"unet.end.1.weight": torch.zeros(3)},
-    ],
-)
-def test_files_of_something_else(change, planner, tmp_path):
-    planner.save(tmp_path)
-    path = tmp_path / "pdpp.safetensors"
-    tensors, _ = load_tensors(path, "pt", "", RunError)
-    tensors |= change
-    write_tensors(path, {name: tensor for name, tensor in tensors.items() if tensor is not None})
-    with pytest.raises(RunError, match=r"pdpp\.safetensors"):
-        load(tmp_path)
-
-
-def test_file_of_another_configuration(planner, tmp_path):
-    planner.save(tmp_path)
-    with pytest.raises(RunError, match="shape"):
-        load(tmp_path, **{"pdpp.widths": "[8, 8]"})

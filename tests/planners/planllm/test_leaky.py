@@ -12,8 +12,7 @@ from cefito.data.windows import joined_windows, reversed_windows, with_between
 from cefito.errors import ConfigError, DataError
 from cefito.evaluation.score import evaluate_planner
 from cefito.planners.base import Queries
-from cefito.planners.planllm.leaky import LeakyPlanner
-from cefito.planners.planllm.planner import PlanLlmPlanner
+from cefito.planners.planllm.planner import LeakyPlanner, PlanLlmPlanner
 from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.settings import load_config
 from cefito.study.results import gather
@@ -118,7 +117,7 @@ def test_methods_that_plan_never_read_them(kind, splits):
     """Neither in training nor in planning, though windows and queries have them."""
     planner = fit(kind, splits)
     other = fit(kind, {split: disturbed(windows) for split, windows in splits.items()})
-    ours, theirs = planner.model.network.state_dict(), other.model.network.state_dict()
+    ours, theirs = planner.network.state_dict(), other.network.state_dict()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     windows = splits["test"]
     plain = energies(planner, Queries.from_windows(windows))
@@ -138,16 +137,16 @@ def test_the_leaky_method_reads_them(splits, leaky):
     other = energies(leaky, Queries.from_windows(disturbed(windows), oracle_between=True))
     assert not np.allclose(told, other)
     changed = fit(LeakyPlanner, splits | {"train": disturbed(splits["train"])})
-    weights = changed.model.network.state_dict()
+    weights = changed.network.state_dict()
     assert any(
         not torch.equal(tensor, weights[name])
-        for name, tensor in leaky.model.network.state_dict().items()
+        for name, tensor in leaky.network.state_dict().items()
     )
 
 
 def test_the_leaky_encoder_by_hand(splits, leaky):
     """All four states see each other; the first and the last are picked."""
-    network = leaky.model.network
+    network = leaky.network
     queries = Queries.from_windows(splits["test"], oracle_between=True)
     with torch.no_grad():
         for row in (0, 5):
@@ -155,7 +154,7 @@ def test_the_leaky_encoder_by_hand(splits, leaky):
             whole = np.concatenate([one.initial, one.between[0], one.goal])
             states = network.encoder(network.prepared(torch.from_numpy(whole)))[None]
             seen = network.first_exchange(states)[:, [0, 3]]
-            found = leaky.model.encoded(one)
+            found = leaky.encoded(one)
             torch.testing.assert_close(found.aligned, seen)
             torch.testing.assert_close(found.states, network.second_exchange(seen))
 

@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from cefito.planners.base import Shape
 from cefito.planners.schema.decoder import SharedMemoryDecoder
 from cefito.planners.schema.network import SchemaNetwork
+from cefito.planners.schema.planner import SchemaPlanner
 from cefito.planners.schema.settings import SchemaConfig
 from cefito.planners.settings import load_config
 from cefito.runtime import generator_for
@@ -31,15 +33,9 @@ def perturbed(module, seed=1):
 
 def network_of(*, horizon=T, kind="file.npy", **settings):
     config = SchemaConfig(**{**SMALL, "descriptions": kind, **settings})
-    described = {"free": None, "none": None, "observations": (2, E)}.get(kind, (6, W))
-    network = SchemaNetwork(
-        config=config,
-        observation_dim=E,
-        task_count=C,
-        action_count=K,
-        horizon=horizon,
-        described=described,
-    )
+    width = 0 if kind in ("free", "none", "observations") else W
+    shape = Shape(observation_dim=E, tasks=C, actions=K, horizon=horizon, text_dim=width)
+    network = SchemaNetwork(config, shape)
     network.reset(generator_for("cpu", 0))
     return perturbed(network).eval()
 
@@ -252,14 +248,7 @@ def test_dropout_comes_from_the_generator():
 )
 def test_published_size(dataset, width, actions, tasks, millions):
     """Published, a projection and a factor that nothing reads are counted."""
-    with torch.device("meta"):
-        network = SchemaNetwork(
-            config=load_config("paper", method="schema", dataset=dataset).settings.schema_model,
-            observation_dim=width,
-            task_count=tasks,
-            action_count=actions,
-            horizon=3,
-            described=(6, 768),
-        )
-    count = sum(parameter.numel() for parameter in network.parameters())
+    settings = load_config("paper", method="schema", dataset=dataset).settings
+    shape = Shape(observation_dim=width, tasks=tasks, actions=actions, horizon=3)
+    (count,) = SchemaPlanner.sizes(settings, shape).values()
     assert round((count + 128 * 128 + 128 + 1) / 1e6, 3) == millions

@@ -9,14 +9,15 @@ import torch
 from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
-from cefito.errors import ConfigError, DataError, RunError
+from cefito.errors import ConfigError, DataError
 from cefito.planners.base import Fitted, Queries
 from cefito.planners.context import TrainingContext
-from cefito.planners.schema import described as described_module
+from cefito.planners.network import data_shape
+from cefito.planners.schema import planner as planner_module
 from cefito.planners.schema.loss import SchemaLoss
 from cefito.planners.schema.network import SchemaNetwork
 from cefito.planners.schema.planner import SchemaPlanner
-from cefito.planners.schema.settings import SchemaConfig, SchemaSettings
+from cefito.planners.schema.settings import SchemaSettings
 from cefito.planners.settings import load_config
 from cefito.planners.shared.descriptions import EndMeans, template_vectors
 from cefito.planners.shared.transitions import counted_transitions
@@ -77,20 +78,12 @@ def loss_of(world, **overrides) -> SchemaLoss:
     quiet = {"input_dropout": 0.0, "dropout": 0.0, **augmentation}
     train, val = world
     config = tiny(**{**quiet, **overrides}).schema_model
-    taxonomy = train.taxonomy
-    fixed = described_module.fixed_descriptions(config, taxonomy, setting="x")
-    network = SchemaNetwork(
-        config=config,
-        observation_dim=12,
-        task_count=len(taxonomy.tasks),
-        action_count=len(taxonomy.actions),
-        horizon=3,
-        described=None if fixed is None else (6, fixed.shape[2]),
-    )
+    text = SchemaPlanner.text_vectors(config, train)
+    network = SchemaNetwork(config, data_shape(train, text))
     network.reset(generator_for("cpu", 0))
-    if fixed is not None:
-        network.descriptions.copy_(torch.from_numpy(fixed))
-    return SchemaLoss(network=network, train=train, val=val)
+    if text is not None:
+        network.descriptions.copy_(torch.from_numpy(text))
+    return SchemaLoss(network, train, val)
 
 
 @torch.no_grad()
@@ -186,10 +179,10 @@ def test_windows_do_not_recognise_themselves_in_the_means(world):
     """Mean observations are drawn without the videos of the batch, kept with all."""
     train, _ = world
     planner = fit(world).planner
-    network = planner.model.network
+    network = planner.network
     means = EndMeans(train, network.prepared).all()
     torch.testing.assert_close(network.descriptions, means)
-    loss = SchemaLoss(network=network, train=train, val=train)
+    loss = SchemaLoss(network, train, train)
     given = []
     memory = network.memory
     with pytest.MonkeyPatch.context() as patch:
@@ -259,12 +252,15 @@ def test_training_learns_and_keeps_the_best_epoch(world, tmp_path):
 def test_plans_are_the_best_of_all_sequences(world, planner, smoothing):
     """By enumeration."""
     train, val = world
-    planner = replace(planner, smoothing=smoothing)
+    config = planner.config.model_copy(update={"smoothing": smoothing})
+    planner = replace(planner, config=config)
     queries = Queries.from_windows(val).subset(range(4))
-    emissions = planner.model.emissions(queries).numpy()
+    with torch.no_grad():
+        outputs = planner.network(*planner.observations(queries))
+    emissions = outputs.actions.double().log_softmax(dim=2).numpy()
     size = len(train.taxonomy.actions)
     counts = counted_transitions(train, size, "videos")
-    np.testing.assert_array_equal(planner.model.network.counts.numpy(), counts)
+    np.testing.assert_array_equal(planner.network.counts.numpy(), counts)
     shares = np.full((size, size), 1 / size)
     for row in range(size):
         if counts[row].sum() + smoothing:
@@ -306,8 +302,8 @@ def test_descriptions_of_each_kind(world, kind, name, tmp_path, monkeypatch):
         def encode(self, texts):
             return np.array([[text.count(one) for one in "aeiou"] for text in texts], np.float32)
 
-    monkeypatch.setattr(described_module, "PretrainedText", Encoder)
-    monkeypatch.setattr(described_module, "CachedText", lambda encoder: encoder)
+    monkeypatch.setattr(planner_module, "PretrainedText", Encoder)
+    monkeypatch.setattr(planner_module, "CachedText", lambda encoder: encoder)
     value = (
         str(written(tmp_path / "given.npy", len(train.taxonomy.actions)))
         if kind == "file"
@@ -315,7 +311,7 @@ def test_descriptions_of_each_kind(world, kind, name, tmp_path, monkeypatch):
     )
     planner = fit(world, descriptions=value, **{"training.optimiser.epochs": 1}).planner
     assert planner.name == planner.describe().name == name
-    weights = planner.model.network.state_dict()
+    weights = planner.network.state_dict()
     if kind == "file":
         expected = np.load(value).astype(np.float32)
         np.testing.assert_array_equal(weights["descriptions"].numpy(), expected)
@@ -334,9 +330,6 @@ def test_descriptions_of_each_kind(world, kind, name, tmp_path, monkeypatch):
     for ours, theirs in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
         np.testing.assert_array_equal(ours.actions, theirs.actions)
         np.testing.assert_array_equal(ours.energies, theirs.energies)
-    other = "free" if kind == "none" else "none"
-    with pytest.raises(RunError, match=r"configuration|Train the run again"):
-        SchemaPlanner.load(tmp_path, settings=tiny(descriptions=other))
 
 
 def test_true_tasks_in_training_predicted_in_planning(world, planner):
@@ -351,12 +344,11 @@ def test_true_tasks_in_training_predicted_in_planning(world, planner):
 
 
 def test_many_queries_are_decoded_in_blocks(world, planner, monkeypatch):
-    from cefito.planners.schema import model as model_module
-
     queries = Queries.from_windows(world[1])
-    whole = planner.model.emissions(queries)
-    monkeypatch.setattr(model_module, "BLOCK", 3)
-    torch.testing.assert_close(planner.model.emissions(queries), whole, rtol=1e-4, atol=1e-5)
+    whole = planner.plan(queries, 2)
+    monkeypatch.setattr(planner_module, "BLOCK", 3)
+    for ours, theirs in zip(planner.plan(queries, 2), whole, strict=True):
+        np.testing.assert_allclose(ours.energies, theirs.energies, rtol=1e-4)
 
 
 def test_settings_that_cannot_be(world, tmp_path):
@@ -370,7 +362,6 @@ def test_settings_that_cannot_be(world, tmp_path):
             tiny(**{setting: value})
     with pytest.raises(ConfigError, match="must be even"):
         tiny(width=5, heads=1)
-    assert SchemaConfig(descriptions="").described == "none"
     with pytest.raises(DataError, match=r"schema_model\.descriptions"):
         fit(world, descriptions=str(tmp_path / "none.npy"))
 

@@ -1,6 +1,4 @@
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,16 +12,16 @@ from cefito.data import cut_windows
 from cefito.data.simulation.world import WorldKnobs, write_world
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, DataError, RunError
-from cefito.files import load_tensors, write_tensors
-from cefito.planners.base import Fitted, Queries
+from cefito.planners.base import Fitted, Queries, Shape
 from cefito.planners.context import TrainingContext
+from cefito.planners.network import data_shape
 from cefito.planners.settings import load_config
 from cefito.planners.shared.graph import transition_counts
 from cefito.planners.shared.transitions import k_best
 from cefito.planners.viterbi.layer import log_marginals, transition_probabilities
 from cefito.planners.viterbi.loss import ViterbiLoss
-from cefito.planners.viterbi.network import ViterbiNetwork
-from cefito.planners.viterbi.planner import ViterbiModel, ViterbiPlanner
+from cefito.planners.viterbi.network import Outputs, ViterbiNetwork
+from cefito.planners.viterbi.planner import ViterbiPlanner
 from cefito.planners.viterbi.settings import ViterbiConfig, ViterbiSettings
 from cefito.runtime import generator_for
 from cefito.training.distributed import Processes
@@ -118,7 +116,14 @@ def write_descriptions(
 
 
 def weights(planner: ViterbiPlanner) -> dict[str, torch.Tensor]:
-    return planner.model.network.state_dict()
+    return planner.network.state_dict()
+
+
+def mean_outputs(planner: ViterbiPlanner, queries: Queries) -> Outputs:
+    """The outputs of a planner of one member."""
+    with torch.inference_mode():
+        (outputs,) = planner.outputs(queries)
+    return outputs
 
 
 def same_weights(one: ViterbiPlanner, other: ViterbiPlanner) -> bool:
@@ -147,31 +152,13 @@ def same_plans(one: ViterbiPlanner, other: ViterbiPlanner, queries: Queries) -> 
 )
 def test_published_size(actions, tasks, horizon, expected):
     """5.55, 6.07, 6.67 and 5.48 million."""
-    network = ViterbiNetwork(
-        config=load_config("paper", method="viterbi").settings.viterbi,
-        observation_dim=1536,
-        action_count=actions,
-        horizon=horizon,
-        task_count=tasks,
-        description_dim=768,
-    )
-    assert sum(parameter.numel() for parameter in network.parameters()) == expected
-    assert network.temperature.item() == pytest.approx(1 / 0.07)
+    shape = Shape(observation_dim=1536, tasks=tasks, actions=actions, horizon=horizon)
+    assert ViterbiPlanner.sizes(ViterbiSettings(), shape) == {"ViterbiPlanNet": expected}
 
 
-def network_of(
-    *, description_dim: int = 0, free: bool = False, task_count: int = 4, **settings: object
-) -> ViterbiNetwork:
-    config = ViterbiConfig(**{**SMALL, **settings})
-    network = ViterbiNetwork(
-        config=config,
-        observation_dim=7,
-        action_count=5,
-        horizon=3,
-        task_count=task_count,
-        description_dim=description_dim,
-        free=free,
-    )
+def network_of(*, text_dim: int = 0, **settings: object) -> ViterbiNetwork:
+    shape = Shape(observation_dim=7, tasks=4, actions=5, horizon=3, text_dim=text_dim)
+    network = ViterbiNetwork(ViterbiConfig(**{**SMALL, **settings}), shape)
     network.reset(generator_for("cpu", 0))
     network.counts.copy_(torch.arange(25).reshape(5, 5) % 4)
     return network
@@ -235,7 +222,7 @@ def test_dropout_comes_from_the_generator():
 
 @torch.no_grad()
 def test_alignment():
-    network = network_of(description_dim=3)
+    network = network_of(text_dim=3)
     initial, goal = observations()
     descriptions = torch.randn(5, 6, 3, generator=torch.Generator().manual_seed(3))
     states = network(initial, goal).states
@@ -271,16 +258,10 @@ def toy_windows(count: int = 6) -> Windows:
 
 @torch.no_grad()
 def test_losses_by_a_slow_loop():
-    network = network_of(description_dim=3, input_dropout=0.0, dropout=0.0, alignment=0.5, task=2.0)
+    network = network_of(text_dim=3, input_dropout=0.0, dropout=0.0, alignment=0.5, task=2.0)
     windows = toy_windows()
     descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
-    loss = ViterbiLoss(
-        network=network,
-        train=windows,
-        val=windows,
-        descriptions=descriptions,
-        config=network.config,
-    )
+    loss = ViterbiLoss(network, windows, windows, descriptions)
     rows = torch.tensor([4, 1, 2])
     terms = loss.terms(rows, generator_for("cpu", 0), Processes())
     means = {name: (term.weight, float(term.sum / term.count)) for name, term in terms.items()}
@@ -321,15 +302,9 @@ def test_losses_by_a_slow_loop():
 
 def test_losses_under_autocast():
     """Layers run in lower precision, the Viterbi layer and the losses do not."""
-    network, windows = network_of(description_dim=3), toy_windows()
+    network, windows = network_of(text_dim=3), toy_windows()
     descriptions = np.random.default_rng(0).standard_normal((5, 6, 3)).astype(np.float32)
-    loss = ViterbiLoss(
-        network=network,
-        train=windows,
-        val=windows,
-        descriptions=descriptions,
-        config=network.config,
-    )
+    loss = ViterbiLoss(network, windows, windows, descriptions)
     plain = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         lower = loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
@@ -341,24 +316,20 @@ def test_losses_under_autocast():
 
 
 def test_alignment_with_free_vectors_by_hand():
-    network, windows = network_of(free=True), toy_windows()
+    network, windows = network_of(descriptions="free"), toy_windows()
     assert network.free.shape == (5, 2, network.config.width)
     states = network(torch.from_numpy(windows.initial), torch.from_numpy(windows.goal)).states
     logits = network.alignment(states, None, generator=generator_for("cpu", 0))
     for end in range(2):
         cosines = F.cosine_similarity(states[:, end, None], network.free[None, :, end], dim=-1)
         torch.testing.assert_close(logits[:, end], network.temperature * cosines)
-    loss = ViterbiLoss(
-        network=network, train=windows, val=windows, descriptions=None, config=network.config
-    )
+    loss = ViterbiLoss(network, windows, windows)
     assert "alignment" in loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())
 
 
 def test_losses_that_are_left_out():
-    network, windows = network_of(task_count=0, task=0.0), toy_windows()
-    loss = ViterbiLoss(
-        network=network, train=windows, val=windows, descriptions=None, config=network.config
-    )
+    network, windows = network_of(task=0.0), toy_windows()
+    loss = ViterbiLoss(network, windows, windows)
     assert set(loss.terms(torch.arange(6), generator_for("cpu", 0), Processes())) == {"marginals"}
 
 
@@ -411,17 +382,8 @@ def test_training_lowers_the_loss_and_beats_the_frequencies(world, tmp_path):
 def test_validation_takes_a_fixed_sample(world):
     train, val = world
     config = ViterbiConfig(**SMALL, training={"stopping": {"windows": 10}})
-    network = ViterbiNetwork(
-        config=config,
-        observation_dim=train.initial.shape[1],
-        action_count=len(train.taxonomy.actions),
-        horizon=3,
-        task_count=len(train.taxonomy.tasks),
-    )
-    seen = [
-        ViterbiLoss(network=network, train=train, val=val, descriptions=None, config=config).val
-        for _ in range(2)
-    ]
+    network = ViterbiNetwork(config, data_shape(train))
+    seen = [ViterbiLoss(network, train, val).val for _ in range(2)]
     assert [len(part) for part in seen[0]] == [10, 10, 10]
     assert all(torch.equal(one, other) for one, other in zip(*seen, strict=True))
 
@@ -430,7 +392,7 @@ def test_validation_takes_a_fixed_sample(world):
 def test_plans(world, decoding):
     train, val = world
     planner = fitted(world, decoding=decoding)
-    queries, network = Queries.from_windows(val), planner.model.network
+    queries, network = Queries.from_windows(val), planner.network
     assert torch.equal(
         network.counts, torch.from_numpy(transition_counts(train, len(train.taxonomy.actions)))
     )
@@ -438,7 +400,7 @@ def test_plans(world, decoding):
     assert len(plans) == len(val)
     clamped = transition_probabilities(network.counts, clamped=True)
     raw = transition_probabilities(network.counts, clamped=False).numpy()
-    marginals = log_marginals(planner.model.outputs(queries).emissions.double(), clamped)
+    marginals = log_marginals(mean_outputs(planner, queries).emissions.double(), clamped)
     if decoding == "marginals":
         marginals = log_marginals(marginals, clamped)
     chances = marginals.exp().numpy()
@@ -468,16 +430,6 @@ def test_plans(world, decoding):
     )
 
 
-def test_a_query_alone_is_planned_as_among_others(world, planner):
-    queries = Queries.from_windows(world[1])
-    together = planner.plan(queries, 3)
-    for row in range(0, len(queries), 7):
-        (alone,) = planner.plan(queries.subset([row]), 3)
-        np.testing.assert_array_equal(alone.actions, together[row].actions)
-        np.testing.assert_allclose(alone.energies, together[row].energies, rtol=1e-4)
-    assert planner.plan(queries.subset([]), 3) == []
-
-
 def test_fewer_plans_where_there_are_not_so_many(world):
     train, _ = world
     same = train.subset(np.flatnonzero((train.actions == train.actions[0]).all(axis=1)))
@@ -494,10 +446,10 @@ def test_fewer_plans_where_there_are_not_so_many(world):
 def test_no_sequence_of_seen_transitions(world, tmp_path):
     """A graph without any edge: one plan, of the likeliest action at each step."""
     planner = fitted(world)
-    planner.model.network.counts.zero_()
+    planner.network.counts.zero_()
     queries = Queries.from_windows(world[1])
     # transitions are uniform then, so emissions decide
-    likeliest = planner.model.outputs(queries).emissions.argmax(dim=2).numpy()
+    likeliest = mean_outputs(planner, queries).emissions.argmax(dim=2).numpy()
     for plan, actions in zip(planner.plan(queries, 5), likeliest, strict=True):
         np.testing.assert_array_equal(plan.actions, actions[None])
         assert np.isfinite(plan.energies).all()
@@ -508,7 +460,7 @@ def test_tasks(world, planner):
     queries = Queries.from_windows(world[1])
     predicted = planner.predict_tasks(queries)
     np.testing.assert_array_equal(
-        predicted, planner.model.outputs(queries).tasks.argmax(dim=1).numpy()
+        predicted, mean_outputs(planner, queries).tasks.argmax(dim=1).numpy()
     )
     given = Queries.from_windows(world[1], oracle_task=True)
     np.testing.assert_array_equal(planner.predict_tasks(given), world[1].tasks)
@@ -540,54 +492,6 @@ def test_short_horizons(world, horizon, tmp_path):
     assert same_plans(planner, load(tmp_path), queries)
 
 
-def test_same_seed_same_weights(world, planner):
-    assert same_weights(planner, fitted(world))
-    assert not same_weights(planner, fitted(world, seed=1))
-
-
-def test_a_killed_training_goes_on_with_the_same_weights(world, tmp_path):
-    class KilledError(Exception):
-        pass
-
-    @contextmanager
-    def dying(label: str, *, total: float) -> Iterator[object]:
-        done = 0
-
-        def advance(count: float, note: str = "") -> None:
-            nonlocal done
-            done += count
-            if done > 0.7 * total:
-                raise KilledError
-
-        yield advance
-
-    path = write_descriptions(tmp_path / "descriptions.npy", world)
-    settings = {
-        "descriptions": str(path),
-        "training.augmentation.noise": 0.3,
-        "training.augmentation.swap": 0.5,
-    }
-    with pytest.raises(KilledError):
-        fitted(world, context=TrainingContext(folder=tmp_path, progress=dying), **settings)
-    resumed = fit(world, context=TrainingContext(folder=tmp_path), **settings)
-    assert resumed.trainings["ViterbiPlanNet"].resumed
-    assert same_weights(resumed.planner, fitted(world, **settings))
-    write_descriptions(path, world, seed=1)
-    with pytest.raises(RunError):
-        fitted(world, context=TrainingContext(folder=tmp_path), **settings)
-
-
-def test_what_is_saved_gives_the_same_plans(world, planner, tmp_path):
-    planner.save(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["viterbi.safetensors"]
-    loaded = load(tmp_path)
-    queries = Queries.from_windows(world[1])
-    assert same_plans(planner, loaded, queries)
-    np.testing.assert_array_equal(planner.predict_tasks(queries), loaded.predict_tasks(queries))
-    assert loaded.parameters == planner.parameters
-    assert loaded.describe() == planner.describe()
-
-
 def test_descriptions_are_needed_in_training_only(world, tmp_path):
     path = write_descriptions(tmp_path / "descriptions.npy", world)
     planner = fitted(
@@ -598,7 +502,7 @@ def test_descriptions_are_needed_in_training_only(world, tmp_path):
     )
     epochs = lines(tmp_path)
     assert epochs[-1]["alignment"] < 0.8 * epochs[0]["alignment"]
-    assert planner.model.network.temperature.item() != pytest.approx(1 / 0.07)
+    assert planner.network.temperature.item() != pytest.approx(1 / 0.07)
     assert planner.parameters["ViterbiPlanNet"] == small_count(world) + 5 * 16 + 1
     (tmp_path / "run").mkdir()
     planner.save(tmp_path / "run")
@@ -611,23 +515,13 @@ def small_count(world: tuple[Windows, Windows]) -> int:
     return fitted(world, descriptions="none").parameters["ViterbiPlanNet"]
 
 
-@pytest.mark.parametrize("descriptions", ["/nowhere.npy", "names", "free", '""'])
+@pytest.mark.parametrize("descriptions", ["/nowhere.npy", "free"])
 def test_without_alignment(world, unaligned, descriptions):
-    """Descriptions of no weight are not read; an empty value is none, as it was once written."""
-    weight = {} if descriptions == '""' else {"alignment": 0.0}
-    planner = fitted(world, descriptions=descriptions, **weight)
+    """Descriptions of no weight are not read."""
+    planner = fitted(world, descriptions=descriptions, alignment=0.0)
     assert same_weights(planner, unaligned)
     assert planner.describe() == unaligned.describe()
     assert planner.name == "ViterbiPlanNet (no alignment)"
-
-
-def test_runs_of_before_stay_without_alignment(world, unaligned, tmp_path):
-    unaligned.save(tmp_path)
-    values = small().viterbi.model_dump(mode="json") | {"descriptions": ""}
-    del values["name_width"]
-    loaded = ViterbiPlanner.load(tmp_path, settings=ViterbiSettings(viterbi=values))
-    assert same_plans(unaligned, loaded, Queries.from_windows(world[1]))
-    assert loaded.name == "ViterbiPlanNet (no alignment)"
 
 
 @pytest.mark.parametrize(
@@ -667,9 +561,6 @@ def test_kinds_of_descriptions(world, unaligned, descriptions, name, more, tmp_p
     loaded = load(tmp_path / "run", **settings)
     assert loaded.describe() == planner.describe()
     assert same_plans(planner, loaded, Queries.from_windows(world[1]))
-    for other in {"names", "free", "none"} - {descriptions}:
-        with pytest.raises(RunError, match=r"viterbi\.safetensors"):
-            load(tmp_path / "run", descriptions=other)
 
 
 def test_another_kind_does_not_go_on_with_a_training(world, tmp_path):
@@ -694,63 +585,6 @@ def test_descriptions_of_another_form(world, changes, message, tmp_path):
         fitted(world, descriptions=str(path))
 
 
-@pytest.mark.parametrize("content", [None, b"", b"garbage"])
-def test_descriptions_that_cannot_be_read(world, content, tmp_path):
-    path = tmp_path / "descriptions.npy"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(DataError, match=r"descriptions\.npy"):
-        fitted(world, descriptions=str(path))
-
-
-def test_queries_that_do_not_fit(world, planner):
-    queries = Queries(initial=np.zeros((2, 5), np.float32), goal=np.zeros((2, 5), np.float32))
-    with pytest.raises(RunError, match="observations have 5 features; this run was trained on"):
-        planner.plan(queries, 1)
-    with pytest.raises(ConfigError, match="top_k 0"):
-        planner.plan(Queries.from_windows(world[1]), 0)
-
-
-@pytest.mark.parametrize("content", [None, b"", b"garbage", b"\x10\0\0\0\0\0\0\0{"])
-def test_missing_and_damaged_files_name_themselves(content, tmp_path):
-    if content is not None:
-        (tmp_path / "viterbi.safetensors").write_bytes(content)
-    with pytest.raises(RunError, match=r"viterbi\.safetensors"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"counts": None},
-        {"counts": torch.zeros(4)},
-        {"counts": torch.zeros(0, 0, dtype=torch.int64)},
-        {"counts": torch.zeros(7, 7, dtype=torch.int64)},
-        {"mean": None},
-        {"emission.bias": torch.zeros(2)},
-        {"task.2.weight": None},
-        {"encoder.0.weight": torch.zeros(3)},
-        {"more": torch.zeros(1)},
-        {"description.weight": torch.zeros(16, 3)},
-    ],
-)
-def test_files_of_something_else(change, planner, tmp_path):
-    planner.save(tmp_path)
-    path = tmp_path / "viterbi.safetensors"
-    tensors, _ = load_tensors(path, "pt", "", RunError)
-    tensors |= change
-    write_tensors(path, {name: tensor for name, tensor in tensors.items() if tensor is not None})
-    with pytest.raises(RunError, match=r"viterbi\.safetensors"):
-        load(tmp_path)
-
-
-def test_file_of_another_configuration(planner, tmp_path):
-    planner.save(tmp_path)
-    for settings, message in (({"hidden": 25}, "shape"), ({"task": 0.0}, "task")):
-        with pytest.raises(RunError, match=message):
-            load(tmp_path, **settings)
-
-
 def test_settings():
     with pytest.raises(ConfigError, match="divisible by the 3 heads"):
         load_config("paper", method="viterbi", overrides={"viterbi.heads": 3})
@@ -768,31 +602,28 @@ def test_settings():
 
 
 def test_members_are_averaged_saved_and_named(world, planner, tmp_path):
-    (tmp_path / "trainings").mkdir()
-    training = fit(world, members=2, context=TrainingContext(folder=tmp_path / "trainings"))
-    both = training.planner
-    queries = Queries.from_windows(world[1])
+    training = fit(world, members=2)
+    both, queries = training.planner, Queries.from_windows(world[1])
+    assert set(training.trainings) == {"ViterbiPlanNet", "ViterbiPlanNet-1"}
     first, second = (
-        replace(both, model=ViterbiModel(network))
-        for network in (both.model.network, *both.model.others)
+        replace(both, network=network, others=()) for network in (both.network, *both.others)
     )
     assert same_weights(first, planner)
     assert not same_weights(first, second)
-    assert set(training.trainings) == {"ViterbiPlanNet", "ViterbiPlanNet-1"}
-    apart = [one.model.outputs(queries) for one in (first, second)]
-    torch.testing.assert_close(
-        both.model.outputs(queries).emissions, (apart[0].emissions + apart[1].emissions) / 2
-    )
-    torch.testing.assert_close(
-        both.model.outputs(queries).tasks, (apart[0].tasks + apart[1].tasks) / 2
-    )
-    assert both.model.parameters == 2 * planner.model.parameters
+    apart = [mean_outputs(one, queries) for one in (first, second)]
+    tasks = (apart[0].tasks + apart[1].tasks).argmax(dim=1)
+    np.testing.assert_array_equal(both.predict_tasks(queries), tasks.numpy())
+    transitions = transition_probabilities(both.network.counts, clamped=True)
+    marginals = log_marginals((apart[0].emissions + apart[1].emissions).double() / 2, transitions)
+    raw = transition_probabilities(both.network.counts, clamped=False).log()
+    _, sums = k_best(marginals, raw, 1)
+    best = [plan.energies[0] for plan in both.plan(queries, 1)]
+    np.testing.assert_allclose(best, -sums[:, 0].numpy(), rtol=1e-6)  # float32 emissions
+    assert both.parameters["ViterbiPlanNet"] == 2 * planner.parameters["ViterbiPlanNet"]
     assert "2 members" in both.name
     assert "members" not in planner.name
-    folder = tmp_path / "run"
-    folder.mkdir()
-    both.save(folder)
-    assert same_plans(both, load(folder, members=2), queries)
-    (folder / "viterbi-1.safetensors").unlink()
+    both.save(tmp_path)
+    assert same_plans(both, load(tmp_path, members=2), queries)
+    (tmp_path / "viterbi-1.safetensors").unlink()
     with pytest.raises(RunError, match=r"viterbi-1\.safetensors"):
-        load(folder, members=2)
+        load(tmp_path, members=2)

@@ -36,8 +36,7 @@ class StepNetwork(DiffusionNetwork):
     """Denoises the first and the last action, given the observations; between them all is zero.
 
     Attributes:
-        counts: Transitions of training videos, each counted once, [K, K]; zero for "ends".
-        walks: R, the walks that are taken from the graph.
+        counts: Transitions of training videos, each counted once, [K, K].
     """
 
     counts: Tensor
@@ -51,7 +50,7 @@ class StepNetwork(DiffusionNetwork):
             ends_only=True,
         )
         super().__init__(config=config.step, layout=layout, last_skip=False)
-        self.walks, self.counting = config.walks, config.knowledge == "graph"
+        self.walks, self.knowledge = config.walks, config.knowledge
         self.register_buffer("counts", torch.zeros(actions, actions, dtype=torch.int64))
 
     @override
@@ -60,9 +59,8 @@ class StepNetwork(DiffusionNetwork):
 
     @override
     def observe(self, train: Windows) -> None:
-        if self.counting:
-            counts = counted_transitions(train, self.action_count, "videos")
-            self.counts.copy_(torch.from_numpy(counts))
+        counts = counted_transitions(train, self.action_count, "videos")
+        self.counts.copy_(torch.from_numpy(counts))
 
 
 class PlanNetwork(DiffusionNetwork):
@@ -91,6 +89,7 @@ class StepModel(TrainedNetwork[StepNetwork]):
     title: ClassVar[str] = "KEPP step network"
     part: ClassVar[str] = "kepp_step"
     stream: ClassVar[int] = Stream.KEPP_STEP
+    ignored = frozenset({"plan", "paths", "folds", "agreement", "walks", "knowledge"})
     build = StepNetwork
     loss = DiffusionLoss
 
@@ -106,8 +105,9 @@ class StepModel(TrainedNetwork[StepNetwork]):
 
     @cached_property
     def graph(self) -> WalkGraph:
-        """The graph of transitions."""
+        """The graph of transitions; without any for the ends alone."""
         counts = self.network.counts.cpu().numpy()
+        counts = counts if self.network.knowledge == "graph" else np.zeros_like(counts)
         return WalkGraph(counts, self.horizon, self.network.walks)
 
     def ends(self, queries: Queries) -> NDArray[np.int64]:

@@ -58,6 +58,7 @@ class KeppPlanner(NetworkPlanner[PlanNetwork]):
     part = "kepp_plan"
     section = "kepp"
     stream = Stream.KEPP_PLAN
+    ignored = frozenset({"step", "paths", "folds", "walks", "knowledge"})
     build = PlanNetwork
     loss = DiffusionLoss
     config: KeppConfig

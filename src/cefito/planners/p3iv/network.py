@@ -106,6 +106,16 @@ class P3ivNetwork(nn.Module):
         self.register_buffer("dropout_seed", torch.zeros((), dtype=torch.int64))
         self.register_buffer("hashed", torch.zeros((), dtype=torch.bool))
 
+    def add_critic(self) -> None:
+        """Add an untrained critic, for training."""
+        config = self.config
+        self.critic = Critic(
+            states=config.token_width,
+            embedding=config.width,
+            action_count=self.action_count,
+            rate=config.critic_rate,
+        )
+
     def reset(self, generator: torch.Generator) -> None:
         """Draw weights and noises anew: Kaiming-uniform, zero biases, normal memory.
 

@@ -20,7 +20,6 @@ from cefito.errors import DataError
 from cefito.planners.base import Abilities, Fitted, Queries, Shape
 from cefito.planners.context import TrainingContext
 from cefito.planners.network import NetworkPlanner, finite_outputs, named_departures
-from cefito.planners.p3iv.critic import Critic
 from cefito.planners.p3iv.decoding import best_sequences
 from cefito.planners.p3iv.loss import P3ivLoss
 from cefito.planners.p3iv.network import P3ivNetwork
@@ -80,16 +79,10 @@ class P3ivPlanner(NetworkPlanner[P3ivNetwork]):
     @override
     @classmethod
     def observe(cls, network: P3ivNetwork, train: Windows, *given: NDArray[np.float32]) -> None:
-        config = network.config
         network.observe(train)
-        network.hashed.fill_(bool(given) and _hashes(config, train))
-        if config.adversarial:
-            network.critic = Critic(
-                states=config.token_width,
-                embedding=config.width,
-                action_count=network.action_count,
-                rate=config.critic_rate,
-            )
+        network.hashed.fill_(bool(given) and _hashes(network.config, train))
+        if network.config.adversarial:
+            network.add_critic()
 
     @override
     @classmethod

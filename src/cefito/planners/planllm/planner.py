@@ -9,7 +9,7 @@ observation alone; `LeakyPlanner` keeps the leak, as an oracle.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class PlanLlmPlanner(SchemaPlanner):
     section = "planllm"
     stream = Stream.PLANLLM
     build = PlanLlmNetwork
-    loss = PlanLlmLoss
+    loss: ClassVar[Any] = PlanLlmLoss
     network: PlanLlmNetwork
     config: PlanLlmConfig
 

@@ -1,0 +1,82 @@
+"""Files of planners of one network; all else of them is in the contract of planners."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+
+from cefito.data import cut_windows
+from cefito.errors import RunError
+from cefito.files import load_tensors, write_tensors
+from cefito.planners.base import Queries, Shape
+from cefito.planners.context import TrainingContext
+from cefito.training.settings import OptimiserConfig, TrainingConfig
+from toy_network import ToyNetworkConfig, ToyNetworkPlanner, ToyNetworkSettings
+
+SETTINGS = ToyNetworkSettings(
+    toy_network=ToyNetworkConfig(training=TrainingConfig(optimiser=OptimiserConfig(epochs=1)))
+)
+
+
+@pytest.fixture
+def windows(tiny_dataset):
+    return cut_windows(tiny_dataset, horizon=2, split="train")
+
+
+@pytest.fixture
+def planner(windows):
+    return ToyNetworkPlanner.fit(windows, windows, settings=SETTINGS, seed=0).planner
+
+
+def test_sizes_are_read_from_the_metadata(planner, windows, tmp_path):
+    shape = Shape(observation_dim=4, tasks=3, actions=8, horizon=2)
+    assert planner.shape == shape
+    assert ToyNetworkPlanner.sizes(SETTINGS, shape) == planner.parameters
+    planner.save(tmp_path)
+    _, metadata = load_tensors(tmp_path / "toy_network.safetensors", "pt", "")
+    assert json.loads(metadata["shape"]) == asdict(shape)
+    loaded = ToyNetworkPlanner.load(tmp_path, settings=SETTINGS)
+    assert loaded.shape == shape
+    queries = Queries.from_windows(windows)
+    for ours, theirs in zip(planner.plan(queries, 3), loaded.plan(queries, 3), strict=True):
+        np.testing.assert_array_equal(ours.energies, theirs.energies)
+
+
+@pytest.mark.parametrize("content", [None, b"garbage", "another network's"])
+def test_files_that_cannot_be_loaded_name_themselves(planner, tmp_path, content):
+    path = tmp_path / "toy_network.safetensors"
+    if isinstance(content, str):
+        write_tensors(path, planner.network.state_dict())
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RunError, match=r"toy_network\.safetensors.*Train the run again"):
+        ToyNetworkPlanner.load(tmp_path, settings=SETTINGS)
+
+
+def test_weights_of_another_configuration(planner, tmp_path):
+    planner.save(tmp_path)
+    path = tmp_path / "toy_network.safetensors"
+    tensors, metadata = load_tensors(path, "pt", "")
+    write_tensors(path, tensors | {"linear.bias": torch.zeros(3)}, metadata)
+    with pytest.raises(RunError, match=r"toy_network\.safetensors: tensor 'linear.bias' has shape"):
+        ToyNetworkPlanner.load(tmp_path, settings=SETTINGS)
+
+
+def test_another_training_is_not_gone_on_with(windows, tmp_path):
+    context = TrainingContext(folder=tmp_path, key="a")
+    given = {"settings": SETTINGS, "context": context}
+    first = ToyNetworkPlanner.fit(windows, windows, seed=0, **given)
+    again = ToyNetworkPlanner.fit(windows, windows, seed=0, **given)
+    assert not first.trainings["toy network"].resumed
+    assert again.trainings["toy network"].resumed
+    with pytest.raises(RunError, match="cannot be resumed"):
+        ToyNetworkPlanner.fit(windows, windows, seed=1, **given)
+
+
+def test_outputs_that_are_not_finite_name_the_query(planner, windows):
+    with torch.no_grad():
+        planner.network.linear.weight.fill_(torch.nan)
+    with pytest.raises(RunError, match=r"query 0 \(counted from 0\): the toy network gives NaN"):
+        planner.plan(Queries.from_windows(windows), 1)
