@@ -1,8 +1,8 @@
 import torch
-from cefito.planners.shared.post_norm import PostNormLayer, dropping
 from torch import nn
 from torch.nn import functional as F
 
+from cefito.planners.shared.layers import PostNormLayer, dropping
 from cefito.runtime import generator_for
 
 
