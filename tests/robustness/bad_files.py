@@ -1,4 +1,4 @@
-"""Files that are not what they should be, each made by a function of the path to write."""
+"""Malformed files; each is made by a function of the path to write."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _bomb(path: Path) -> None:
 
 
 def fifo(path: Path) -> None:
-    """A pipe that nobody writes to."""
+    """A pipe without a writer."""
     os.mkfifo(path)
 
 
@@ -228,8 +228,26 @@ TABLES: dict[str, Maker] = {
 }
 
 
+PRESETS: dict[str, Maker] = {
+    "wrong base": raw('base = "nowhere"'),
+    "own base": raw('base = "x.toml"'),
+    "base a number": raw("base = 5"),
+    "variant a number": raw("variant = 5"),
+    "variant data set a number": raw("[[variant]]\ndataset = 5"),
+    "section a number": raw("field = 5"),
+    "deep key": raw(".".join("a" * 5000) + " = 1"),
+    "deep list": raw("a = " + "[" * 50_000),
+    "long number": raw("seed = " + "9" * 5000),
+    "date": raw("[field]\nwidth = 2020-01-01"),
+    "escape": raw('"\\u001b[31m" = 1'),
+    "twice": raw("[field]\nwidth = 8\nwidth = 8"),
+    "infinite": raw("[field]\nmlp_ratio = inf"),
+    "name of preset": raw('preset = "x"'),
+}
+
+
 def annotations(**changes: Any) -> Maker:
-    """A folder of annotations whose parts are replaced; text stays as it is, None is left out."""
+    """A folder of annotations with changed entries, or with changed files as text or makers."""
     taxonomy: Any = {
         "dataset": "odd",
         "tasks": [{"id": 0, "name": "tea", "actions": [0, 1]}],

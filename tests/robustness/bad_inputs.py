@@ -1,12 +1,12 @@
-"""Runs the table of odd inputs and says what became of each.
+"""Call the command line with odd inputs and judge each outcome; to be run nightly.
 
-    python tests/robustness/bad_inputs.py --all            the whole table
-    python tests/robustness/bad_inputs.py --only seeds     the inputs whose names hold "seeds"
+    python tests/robustness/bad_inputs.py --all            all inputs
+    python tests/robustness/bad_inputs.py                  every tenth
+    python tests/robustness/bad_inputs.py --only seeds     the inputs whose names contain "seeds"
 
-Each input is one call of the command line in a forked process of its own, in a folder of its own,
-with a limit of time and memory. Good is a refusal in one line with exit code 1 or 2 that leaves
-nothing behind, or an answer where one is expected. The inputs stand in `bad_table.py`; to add one,
-add a line there.
+Each input is one call in a forked process and an own folder, with limits of time and memory. A good
+outcome is a refusal in one line with exit code 1 or 2 that leaves no files, or an answer where one
+is expected. The inputs are defined in `bad_cases.py`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ class Case:
     """One odd input.
 
     Attributes:
-        name: What it is called.
-        argv: The call; "{data}", "{run}", … stand for parts of the world, "{here}" for the input's
-            own folder and "{out}" for a path in it where nothing is.
+        name: Its name.
+        argv: The call, with "{data}", "{run}", … for parts of the world, "{here}" for the input's
+            own folder and "{out}" for a new path in it.
         make: Makes the input's files in its own folder.
-        wanted: "refused", "answered", or "either" where both are right.
-        keeps: Whether a refusal may leave something (a training that was begun, say).
-        stdout: Where results go: a path such as /dev/full, or "closed".
+        wanted: "refused", "answered", or "either" if both are right.
+        stdout: Target of the results: a path such as /dev/full, or "closed".
         encoding: Encoding of the console.
     """
 
@@ -53,14 +52,13 @@ class Case:
     argv: tuple[str, ...]
     make: Callable[[Path], object] | None = None
     wanted: str = "refused"
-    keeps: bool = False
     stdout: str = ""
     encoding: str = "utf-8"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an input: refused, answered, or one of the faults."""
+    """The outcome of an input: refused, answered, or one of the faults."""
 
     kind: str
     code: int | None
@@ -70,11 +68,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class World:
-    """A small data set and runs on it, which the inputs share.
-
-    Attributes:
-        places: Path of each part by its name.
-    """
+    """A small data set and runs on it, with the path of each part by its name."""
 
     root: Path
     places: dict[str, str]
@@ -82,6 +76,7 @@ class World:
 
 def make_world(root: Path) -> World:
     """Make the world; its runs are trained in a second or two."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
     import numpy as np
 
     from cefito.cli import main
@@ -187,7 +182,7 @@ def _redirect(case: Case, folder: Path) -> None:
 
 
 def _waited(child: int, until: float) -> int | None:
-    """The exit code; None where the child had to be killed."""
+    """Return the exit code; None if the child had to be killed."""
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -200,13 +195,13 @@ def _waited(child: int, until: float) -> int | None:
 
 
 def _judged(case: Case, code: int | None, said: str, left: Sequence[str]) -> str:
-    """What kind of outcome it is; faults have names of their own."""
+    """Return the kind of an outcome: refused, answered, or the name of a fault."""
     lines = said.splitlines()
     if code is None:
         return "hang"
     if "Traceback (most recent call last)" in said:
         return "traceback"
-    if "error: unexpected " in said:  # caught, yet by nobody who knew what it was
+    if "error: unexpected " in said:  # caught by the catch-all only
         return "unexpected"
     if code < 0:
         return "killed"
@@ -217,13 +212,13 @@ def _judged(case: Case, code: int | None, said: str, left: Sequence[str]) -> str
     errors = [line for line in lines if line.startswith("error: ")]
     if code not in (1, 2) or len(errors) > 1 or not lines or (code == 2 and not errors):
         return "not one line"
-    if left and not case.keeps:
+    if left:
         return "left something"
     return "wrongly refused" if case.wanted == "answered" else "refused"
 
 
 def run_all(cases: Iterable[Case], *, show: Callable[[Case, Outcome], None]) -> Counter[str]:
-    """Run inputs; how many ended in each way."""
+    """Run inputs; count the kinds of outcomes."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as place:
         world = make_world(Path(place) / "world")
@@ -235,12 +230,12 @@ def run_all(cases: Iterable[Case], *, show: Callable[[Case, Outcome], None]) -> 
 
 
 def _main() -> int:
-    from bad_table import all_cases
+    from bad_cases import all_cases
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--all", action="store_true", help="the whole table")
-    parser.add_argument("--only", default="", help="inputs whose names hold this")
-    parser.add_argument("--verbose", action="store_true", help="show what each was told")
+    parser.add_argument("--all", action="store_true", help="all inputs")
+    parser.add_argument("--only", default="", help="inputs whose names contain this")
+    parser.add_argument("--verbose", action="store_true", help="show each outcome")
     parser.add_argument("--json", type=Path, help="file for all outcomes")
     given = parser.parse_args()
     cases = [case for case in all_cases() if given.only in case.name]
@@ -255,6 +250,7 @@ def _main() -> int:
             sys.stdout.write(f"{outcome.kind:18} {case.name}: {ascii(last[0])[:200]}\n")
             sys.stdout.flush()
 
+    sys.stdout.write(f"running {len(cases):,} inputs\n")
     counts = run_all(cases, show=show)
     if given.json:
         given.json.write_text(json.dumps(records, indent=0))

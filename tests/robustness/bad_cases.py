@@ -1,0 +1,356 @@
+"""The odd inputs: each call of the command line, and its expected outcome.
+
+Every function in `PARTS` makes a part of the cases. Options are read from the application, so that
+new ones are tried without a change here; a new command needs a line in `CALLS`. To try something
+else, add a value to a tuple.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from bad_files import ARRAYS, PRESETS, TABLES, TEXTS, Maker, annotations
+from bad_inputs import Case
+
+TRAIN = ("train", "{data}", "--horizon", "3", "--out", "{out}", "--method", "frequent")
+TRAIN = (*TRAIN, "--set", "classifier_training.optimiser.epochs=1")
+PLAN = ("plan", "{run}", "--initial", "{a}", "--goal", "{b}")
+BATCH = ("plan-batch", "{simple}", "{data}", "--out", "{here}/plans.jsonl")
+CUSTOM = ("data", "prepare", "custom", "{table}", "{out}", "--features", "{features}")
+COMPARE = ("compare", "{data}", "--planners", "frequent", "--out", "{out}", "--no-published")
+COMPARE = (*COMPARE, "--horizons", "3", "--seeds", "1", *TRAIN[-2:])
+ANNOTATED = ("--annotations", "{here}/none", "--out", "{out}", "--features", "{features}")
+
+# One call of each command; whatever would run for minutes or forever is refused for another reason.
+CALLS: tuple[tuple[str, ...], ...] = (
+    *(TRAIN, PLAN, BATCH, CUSTOM, COMPARE),
+    *(("data", "prepare", name, *ANNOTATED) for name in ("crosstask", "coin", "niv")),
+    ("data", "prepare", "captaincook4d", *ANNOTATED, "--split", "{here}/none"),
+    ("data", "download", "s3d", "{out}", "--address", "x"),
+    ("data", "info", "{data}"),
+    ("data", "list", "{data}", "tasks"),
+    ("data", "check", "{data}"),
+    ("data", "simulate", "{data}", "{out}"),
+    ("data", "pad", "{data}", "{out}", "--horizon", "3"),
+    ("data", "world", "{out}"),
+    ("config", "show", "small"),
+    ("config", "diff", "{run}", "small"),
+    ("check", "{data}"),
+    ("evaluate", "{run}", "--sample", "2"),
+    ("finetune", "{run}", "{here}/none", "--out", "{out}"),
+    ("llm-prompt", "{simple}"),
+    ("report", "{simple}", "--json"),
+    ("reproduce", "none", "{data}", "--out", "{out}"),
+    ("export", "{simple}", "{here}/run.zip"),
+    ("push", "{simple}", "{here}/hub"),
+    ("pull", "{here}/none", "{out}"),
+    ("import-checkpoint", "{a}", "--kind", "cefito", "--out", "{out}"),
+    ("export-checkpoint", "{run}", "--out", "{out}"),
+    ("embed", "{data}", "--out", "{out}", "--encoder", "{a}"),
+    ("extract", "{features}", "--out", "{out}"),
+    ("quickstart", "--out", "{out}", "--seed", "none"),
+    ("serve", "{here}/none"),
+)
+
+NO_WHOLE_NUMBERS = (
+    *("3.7", "3.0", "1e2", "true", "nan", "inf", "-inf", "", " ", "abc", "0x10", "--3", "3 4"),
+    *("\u0663", "\u00bd", "3,4", "9" * 5000, "1" + "0" * 30),
+)
+NO_NUMBERS = ("nan", "inf", "-inf", "1e999", "", " ", "abc", "1,5", "0x10", "9" * 5000, "true")
+NAMES = (
+    *("", " ", "nobody", "\x1b]0;title\x07", "a\nb", "a\x00b", "sur\udcff", "[bold]x[/bold]"),
+    *("{x}", "%s%n", "../../x", "a" * 100_000, "\u202eabc", "\u0661", "nan", "--", "-h x"),
+)
+PATHS = (
+    *("", " ", "{here}", "/dev/null", "/dev/zero", "{here}/pipe", "{here}/loop", "/dev/full"),
+    *("{here}/" + "a" * 300, "{here}/" + "a/" * 3000, "{here}/nul\x00byte", "{here}/new\nline"),
+    *("{here}/esc\x1b[31mred", "{here}/sur\udcffrogate", "~nobody-of-this-name/x"),
+    *("{here}/nowhere", "/proc/self/mem", "-", "{here}/text/below", "{here}/\u202eright"),
+    "{here}/" + "é" * 130,
+)
+EACH = 5  # values for each option; together the options see all of them
+
+
+def options() -> Iterator[Case]:
+    """Every option and positional argument, with values that it cannot or hardly have."""
+    from cefito.cli import build_app
+
+    values = {"whole": NO_WHOLE_NUMBERS, "real": NO_NUMBERS, "path": PATHS, "text": NAMES}
+    rounds = {kind: cycle(several) for kind, several in values.items()}
+    app, words = build_app(), ("data", "prepare", "config")
+    for call in CALLS:
+        count = next(n for n, word in enumerate(call, 1) if word not in words)
+        positional = count
+        for argument in app.parse_commands(call[:count])[1][-1].assemble_argument_collection():
+            kind = _kind(argument.hint)
+            name = next((name for name in argument.names if name.startswith("--")), "")
+            if kind is None or (name == "" and positional >= len(call)):
+                continue
+            for value in islice(rounds[kind], EACH):
+                said = value if len(value) < 40 else f"{value[:12]}… of {len(value)}"
+                argv = _replaced(call, name, positional, value)
+                title = f"{' '.join(call[:count])} {name or positional}={said!a}"
+                wanted = "refused" if kind in ("whole", "real") else "either"
+                yield Case(title, argv, _odd_places if kind == "path" else None, wanted)
+            positional += not name
+
+
+def _kind(hint: Any) -> str | None:
+    """The values that an argument takes; None for flags and groups of options."""
+    shown = str(getattr(hint, "__name__", "")) + str(hint)
+    for mark, kind in (("bool", None), ("int", "whole"), ("float", "real"), ("Path", "path")):
+        if mark in shown and "Literal" not in shown:
+            return kind
+    return "text" if any(mark in shown for mark in ("str", "Literal")) else None
+
+
+def _replaced(call: tuple[str, ...], name: str, place: int, value: str) -> tuple[str, ...]:
+    """A call with another value of an option, or of the positional argument at a place."""
+    if not name:
+        return (*call[:place], value, *call[place + 1 :])
+    if name in call and name != "--set":
+        at = call.index(name)
+        call = (*call[:at], *call[at + 2 :])
+    return (*call, f"{name}={value}")
+
+
+def _odd_places(here: Path) -> None:
+    os.mkfifo(here / "pipe")
+    (here / "loop").symlink_to("loop")
+    (here / "text").write_text("text")
+
+
+HUGE = 10**11
+ABSURD_SETTINGS = (
+    *("field.width=1000000", f"field.width={10**18}", f"field.depth={10**9}"),
+    *("field.mlp_ratio=1e300", "field.mlp_ratio=1e9", f"field.action_dim={HUGE}"),
+    *(f"field.members={10**9}", f"field.goal_projection={HUGE}", f"chain.hidden={HUGE}"),
+    *(f"chain.width={HUGE}", f"chain.members={10**9}", f"training.negatives.count={10**12}"),
+    f"training.optimiser.epochs={10**22}",
+    *(f"viterbi: viterbi.hidden={HUGE}", f"viterbi: viterbi.name_width={HUGE}"),
+    *(f"pdpp: pdpp.widths=[{HUGE}, 8, 8]", f"pdpp: pdpp.steps={HUGE}"),
+    *(f"mtid: mtid.widths=[{HUGE}, 8, 8]", f"mtid: mtid.layers={10**9}"),
+    *(f"mtid: mtid.encodings={10**9}", f"mtid: mtid_classifier.width={10**9}"),
+    *(f"kepp: kepp.plan.widths=[{HUGE}, 8, 8]", f"kepp: kepp.walks={HUGE}"),
+    *(f"kepp: kepp.folds={HUGE}", f"p3iv: p3iv.width={HUGE}", "p3iv: p3iv.rows=7"),
+    *(f"p3iv: p3iv.samples={HUGE}", f"schema: schema_model.width={HUGE}"),
+    *(f"planllm: planllm.query_layers={HUGE}", f"pkg: pkg.network.hidden=[{HUGE}, 8]"),
+)
+ABSURD_OPTIONS = (
+    (TRAIN, "--horizon", "1000000000"),
+    (TRAIN, "--seed", "-1"),
+    (TRAIN, "--seed", str(2**63)),
+    (PLAN, "--top-k", "1000000000000"),
+    (PLAN, "--memory-mib", "1e300"),
+    *((PLAN, "--task", value) for value in ("999999999", "-1")),
+    *((PLAN, "--pin", value) for value in ("0=1", "1=99999", "9" * 5000 + "=1")),
+    (PLAN, "--require", "9" * 5000),
+    (PLAN, "--before", "1"),
+    *((PLAN, "--device", value) for value in ("cuda:99", "meta", "cpu:7")),
+    *((("evaluate", "{simple}"), "--sample", value) for value in ("0", "-3")),
+    *((COMPARE, "--seeds", value) for value in ("1000000000", "0")),
+    *((COMPARE, "--horizons", value) for value in ("3,1000000000", "9" * 5000, "²", "3,3")),
+    (COMPARE, "--workers", "1000000"),
+    (COMPARE, "--planners", ","),
+    *((CUSTOM, "--seconds", value) for value in ("0", "1000000000000")),
+    (CUSTOM, "--workers", "1000000000"),
+    (("data", "pad", "{data}", "{out}"), "--horizon", "1000000000000"),
+    (("data", "world", "{out}"), "--seed", "-1"),
+)
+
+
+def absurd() -> Iterator[Case]:
+    """Numbers of sizes that cannot be meant."""
+    for setting in ABSURD_SETTINGS:
+        method, _, entry = setting.rpartition(": ")
+        call = (*TRAIN[:6], "--method", method or "cefito", "--set", entry)
+        yield Case(f"absurd: {setting}", call)
+    for call, name, value in ABSURD_OPTIONS:
+        either = name in ("--memory-mib", "--top-k", "--workers") or value == "cpu:7"
+        title = f"absurd: {call[0]} {name}={value[:20]}"
+        yield Case(title, _replaced(call, name, 0, value), wanted="either" if either else "refused")
+
+
+NO_WHOLE_SETTINGS = ("true", "3.7", "3.0", "nan", "-1", "'3'", "[3]", "9" * 5000, "{a=1}")
+NO_TRUTHS = ("1", "0", "'yes'", "2", "nan", "[]")
+NO_REAL_SETTINGS = ("true", "nan", "inf", "-inf", "1e999", "'0.5'", "[]", "9" * 5000)
+NO_ENTRIES = (
+    *("", "=", "=1", "a", "field", "field=1", "field.=1", ".=1", "field..width=8", "preset=1"),
+    *("unknown.key=1", "field.width=8\nfield.depth=1", "a" * 100_000 + "=1"),
+    *(".".join("a" * 20_000) + "=1", "field.width=" + "[" * 50_000),
+)
+
+
+def settings() -> Iterator[Case]:
+    """Every setting of every method, with values of other kinds; malformed entries."""
+    from cefito.planners.registry import METHODS
+
+    found: dict[str, tuple[str, Any]] = {}
+
+    def walk(values: dict[str, Any], above: str, method: str) -> None:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                walk(value, f"{above}{name}.", method)
+            elif not isinstance(value, str | list | tuple):
+                found.setdefault(above + name, (method, value))
+
+    for method, entry in METHODS.items():
+        walk(entry.settings().model_dump(mode="json"), "", method)
+    for number, (key, (method, value)) in enumerate(found.items()):
+        table = NO_REAL_SETTINGS if isinstance(value, float) else NO_WHOLE_SETTINGS
+        table = NO_TRUTHS if isinstance(value, bool) else table
+        for odd in table[number % 4 :: 4]:
+            if odd != "-1":  # some settings have a meaning for it
+                call = (*TRAIN[:6], "--method", method, "--set", f"{key}={odd}")
+                yield Case(f"--set {key}={odd[:9]}", call)
+    for odd in NO_ENTRIES:
+        yield Case(f"--set {odd[:20]!a} of {len(odd)}", (*TRAIN, "--set", odd))
+
+
+def arrays() -> Iterator[Case]:
+    """Arrays of every odd kind, wherever an array is read."""
+    for title, make in ARRAYS.items():
+        one = _file("x.npy", make)
+        yield Case(f"plan --initial: {title}", (*PLAN[:3], "{here}/x.npy", *PLAN[4:]), one)
+        call = ("embed", "{data}", "--out", "{out}", "--no-cache", "--encoder", "{here}/x.npy")
+        yield Case(f"embed: {title}", call, one)
+        call = ("data", "prepare", "custom", "{here}/t.csv", "{out}", "--features", "{here}/f")
+        either = title == "1e30"
+        yield Case(f"features: {title}", call, _video(make), "either" if either else "refused")
+        call = ("data", "prepare", "custom", "{here}/s", "{out}")
+        yield Case(f"features.npz: {title}", call, _file("s", annotations(features=make)))
+        call = ("import-checkpoint", "{here}/x.pth", "--kind", "cefito", "--out", "{out}")
+        call = (*call, "--taxonomy", "{data}/taxonomy.json", "--action-text", "{here}/x.npy")
+        yield Case(f"import-checkpoint: {title}", call, _all(one, _file("x.pth", make)))
+
+
+def _file(name: str, make: Maker) -> Maker:
+    return lambda here: make(here / name)
+
+
+def _all(*makers: Maker) -> Maker:
+    return lambda here: [make(here) for make in makers]
+
+
+def _video(make: Maker) -> Maker:
+    def write(here: Path) -> None:
+        (here / "f").mkdir()
+        make(here / "f" / "a.npy")
+        (here / "t.csv").write_text("video,task,step,start,end\na,tea,boil,0,1\na,tea,pour,2,3\n")
+
+    return write
+
+
+def _changed(part: str, name: str, make: Maker) -> Maker:
+    """A copy of a part of the world with one file replaced."""
+
+    def write(here: Path) -> None:
+        shutil.copytree(here.parents[1] / "world" / part, here / part)
+        (here / part / name).unlink(missing_ok=True)
+        make(here / part / name)
+
+    return write
+
+
+OF_DATA = ("dataset.json", "taxonomy.json", "videos.jsonl", "features.safetensors")
+OF_RUN = ("run.json", "taxonomy.json", "planner.json", "field.safetensors", "chain.safetensors")
+
+
+def texts() -> Iterator[Case]:
+    """Files that are not JSON, TOML or tensors, in the place of each that is read."""
+    for title, make in TEXTS.items():
+        gone = title.startswith("link")
+        for name in OF_DATA:
+            # without dataset.json it is a folder of annotations, which are described too
+            wanted = "either" if name == "dataset.json" and gone else "refused"
+            call = ("data", "info", "{here}/data")
+            yield Case(f"{name} of a data set: {title}", call, _changed("data", name, make), wanted)
+        for name in OF_RUN:
+            wanted = "either" if gone or name == "planner.json" else "refused"
+            call = ("plan", "{here}/run", *PLAN[2:])
+            yield Case(f"{name} of a run: {title}", call, _changed("run", name, make), wanted)
+        call = (*BATCH[:2], "{here}/x.parquet", *BATCH[3:])
+        yield Case(f"queries: {title}", call, _file("x.parquet", make))
+        prepare = ("--annotations", "{here}/x.json", "--out", "{out}", "--features", "{features}")
+        for source in ("crosstask", "coin", "captaincook4d"):
+            more = ("--split", "{here}/x.json") if source == "captaincook4d" else ()
+            call = ("data", "prepare", source, *prepare, *more)
+            yield Case(f"{source}: {title}", call, _file("x.json", make))
+        call = ("import-checkpoint", "{here}/x.json", "--kind", "task-classifier", "--out", "{out}")
+        yield Case(f"task-classifier: {title}", call, _file("x.json", make))
+    presets = {**{f"text: {title}": make for title, make in TEXTS.items()}, **PRESETS}
+    for title, make in presets.items():
+        either = title in ("text: empty", "text: blank", "name of preset")
+        call = (*TRAIN, "--preset", "{here}/x.toml")
+        wanted = "either" if either else "refused"
+        yield Case(f"preset: {title}", call, _file("x.toml", make), wanted)
+
+
+def tables() -> Iterator[Case]:
+    """Tables of steps."""
+    either = ("name with", "name of", "two splits", "huge time", "long field", "repeated column")
+    both = {**TABLES, **{f"text: {title}": make for title, make in TEXTS.items()}}
+    for title, make in both.items():
+        for suffix in ("csv", "parquet") if title.startswith("text") else ("csv",):
+            call = ("data", "prepare", "custom", "{here}/x." + suffix, "{out}", *CUSTOM[-2:])
+            wanted = "either" if title.startswith(either) else "refused"
+            yield Case(f"{suffix}: {title}", call, _file(f"x.{suffix}", make), wanted)
+
+
+_VIDEO = '{"video_id":"a","split":"train","task_id":0,"steps":[[0,%s,0]]}'
+ANNOTATIONS: dict[str, dict[str, Any]] = {
+    "gap of ids": {"actions": [{"id": 0, "name": "a"}, {"id": 2, "name": "b"}]},
+    "action name a number": {"actions": [{"id": 0, "name": 5}, {"id": 1, "name": "b"}]},
+    "lone surrogate": {"actions": [{"id": 0, "name": "\ud800"}, {"id": 1, "name": "b"}]},
+    "tasks null": {"tasks": None},
+    "dataset a number": {"dataset": 5},
+    "taxonomy deep": {"taxonomy": "[" * 100_000},
+    "videos deep": {"videos": '{"a":' * 100_000},
+    "video id a number": {"video_id": 5},
+    "split a list": {"split": []},
+    "task true": {"task_id": False},
+    "task 0.0": {"task_id": 0.0},
+    "steps null": {"steps": None},
+    "step of words": {"steps": [["a", "b", 0], [1, 2, 1]]},
+    "step of truths": {"steps": [[False, True, 0], [1, 2, 1]]},
+    "step action 1.0": {"steps": [[0, 1, 0.0], [1, 2, 1]]},
+    "step action true": {"steps": [[0, 1, 0], [1, 2, True]]},
+    "step NaN": {"videos": _VIDEO % "NaN"},
+    "step 1e999": {"videos": _VIDEO % "1e999"},
+    "step of 5,000 digits": {"videos": _VIDEO % ("9" * 5000)},
+    "step of 400 digits": {"videos": _VIDEO % ("9" * 400)},
+    "more steps than rows": {"steps": [[0, 1, 0], [1, 2, 1], [2, 3, 0]]},
+}
+
+
+def sources() -> Iterator[Case]:
+    """Folders of annotations that do not fit together."""
+    for title, changes in ANNOTATIONS.items():
+        call = ("data", "prepare", "custom", "{here}/s", "{out}")
+        yield Case(f"annotations: {title}", call, _file("s", annotations(**changes)))
+
+
+def consoles() -> Iterator[Case]:
+    """A full or closed stdout, and consoles of few letters."""
+    info, lists = ("data", "info", "{data}"), ("data", "download")
+    for call in (info, (*info, "--json"), PLAN, (*PLAN, "--json"), lists, ("train", "--help")):
+        title = " ".join(part for part in call if "{" not in part)
+        for encoding in ("ascii", "cp1252"):
+            yield Case(f"{encoding} console: {title}", call, wanted="answered", encoding=encoding)
+        for target in ("/dev/full", "closed"):
+            yield Case(f"stdout {target}: {title}", call, wanted="either", stdout=target)
+
+
+PARTS: tuple[Callable[[], Iterator[Case]], ...] = (
+    *(options, absurd, settings, arrays, texts, tables, sources, consoles),
+)
+
+
+def all_cases() -> list[Case]:
+    """All odd inputs."""
+    return [case for part in PARTS for case in part()]
