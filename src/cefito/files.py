@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cefito.arrays import ALIGNMENT, aligned, check_regular, load_npy, load_npz
-from cefito.errors import CefitoError, DataError, RunError
+from cefito.errors import CefitoError, ConfigError, DataError, RunError
 from cefito.locks import made_folders, temporary_beside
 
 __all__ = [
@@ -34,6 +34,23 @@ __all__ = [
     "write_tensors",
     "write_text",
 ]
+
+
+def check_target(path: Path, endings: Sequence[str], setting: str) -> None:
+    """Check that a file can be written, before any work.
+
+    Raises:
+        ConfigError: An ending that is not listed, a missing folder, or a folder of this name.
+    """
+    problem = ""
+    if path.suffix not in endings:
+        problem = f"expected a file that ends in {' or '.join(endings)}"
+    elif not path.resolve().parent.is_dir():
+        problem = "the folder does not exist"
+    elif path.is_dir():
+        problem = "is a folder. Choose another name"
+    if problem:
+        raise ConfigError(f"{path}: {problem}.", setting=setting)
 
 
 def write_atomic(

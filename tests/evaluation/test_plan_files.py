@@ -121,12 +121,7 @@ def test_intervals_against_a_slow_bootstrap(given):
     assert (
         set(found.low)
         == set(found.high)
-        == set(metrics.METRICS)
-        - {
-            "top_k_success_rate",
-            "task_accuracy",
-        }
-        | {"top_5_success_rate"}
+        == set(metrics.METRICS) - {"top_k_success_rate", "task_accuracy"} | {"top_5_success_rate"}
     )
     one = windows.subset(np.flatnonzero(windows.video == videos[0]))
     assert video_intervals(plans[: len(one)], one) is None

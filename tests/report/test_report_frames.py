@@ -54,21 +54,14 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def dataset(place):
     return prepare(
-        read_table(place / "steps.csv"),
-        place / "features",
-        place / "data",
-        videos=place / "films",
+        read_table(place / "steps.csv"), place / "features", place / "data", videos=place / "films"
     )
 
 
 @pytest.fixture(scope="module")
 def run(dataset, place):
     return train_run(
-        dataset,
-        place / "run",
-        config=load_config("small", method="nearest"),
-        horizon=3,
-        seed=0,
+        dataset, place / "run", config=load_config("small", method="nearest"), horizon=3, seed=0
     )
 
 

@@ -82,16 +82,16 @@ def test_examples(made):
     for example in made.examples:
         video = next(video for video in dataset.videos if video.video_id == example.video)
         assert video.split == "test"
-        assert dataset.taxonomy.tasks[video.task].name == example.task
-        actions = [step.action for step in video.steps[example.start : example.start + HORIZON]]
-        assert example.truth == dataset.taxonomy.names(actions)
+        assert dataset.taxonomy.tasks[video.task].name == example.true_task_name
+        steps = video.steps[example.from_step : example.from_step + HORIZON]
+        assert example.true_names == dataset.taxonomy.names([step.action for step in steps])
         assert len(example.plans) == 5
-        scores = [score for score, _, _ in example.plans]
+        scores = [plan.score for plan in example.plans]
         assert scores == sorted(scores)
-        allowed = set(dataset.taxonomy.names(list(names[example.predicted_task].actions)))
-        assert all(len(plan) == HORIZON and set(plan) <= allowed for *_, plan in example.plans)
+        allowed = set(names[example.predicted_task_name].actions)
+        assert all(set(plan.actions) <= allowed for plan in example.plans)
     kept = json.loads((made.run.folder / "examples.json").read_text())
-    assert [entry["truth"] for entry in kept] == [example.truth for example in made.examples]
+    assert kept == [example.to_dict() for example in made.examples]
 
 
 def test_curves_are_ascending_and_mark_the_annotated_sequence(made):

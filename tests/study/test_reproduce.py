@@ -10,12 +10,7 @@ from cefito.errors import ConfigError, RunError
 from cefito.study import reproduce
 from cefito.study.figures import Curve, Line, PlanPanel, draw_curves, draw_plans
 from cefito.study.published import published_rows
-from cefito.study.reproduce import (
-    EXPERIMENTS,
-    draw_experiment,
-    experiment_study,
-    find_experiment,
-)
+from cefito.study.reproduce import EXPERIMENTS, draw_experiment, experiment_study, find_experiment
 from cefito.study.results import gather
 from cefito.study.study import Study, run_study
 from cefito.study.tables import result_tables
@@ -23,10 +18,7 @@ from cefito.study.trials import FailedTrial
 from cefito.study.variants import ROWS
 from tiny_runs import TINY_RUN
 
-SETTINGS = TINY_RUN | {
-    "chain.width": 8,
-    "search.fitting_windows": 10,
-}
+SETTINGS = TINY_RUN | {"chain.width": 8, "search.fitting_windows": 10}
 
 
 @pytest.fixture(scope="module")

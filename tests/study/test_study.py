@@ -30,10 +30,7 @@ from cefito.study.variants import ROWS, PlannerVariant, check_variant, find_rows
 from cefito.training import trainer
 from tiny_runs import TINY_RUN
 
-SETTINGS = TINY_RUN | {
-    "chain.width": 8,
-    "search.fitting_windows": 10,
-}
+SETTINGS = TINY_RUN | {"chain.width": 8, "search.fitting_windows": 10}
 NAMES = ("nearest", "frequent", "cefito-energy", "cefito-guided")
 
 
@@ -222,12 +219,7 @@ def test_scores_are_those_of_the_runs(finished, world):
         assert 100 * value.success.count("1") / len(windows) == pytest.approx(value.success_rate)
         assert value.videos == windows.video.tolist()
         assert value.starts == windows.start.tolist()
-        assert (value.row, value.horizon, value.seed, value.method) == (
-            name,
-            2,
-            0,
-            row.method,
-        )
+        assert (value.row, value.horizon, value.seed, value.method) == (name, 2, 0, row.method)
         assert value.selection == "held-out"
         assert value.parameters == run.info.parameters
         assert set(value.training) == set(run.info.training) == set(value.parameters)

@@ -2,24 +2,79 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import Parameter
 
 from cefito.cli.console import log_warnings, print_json, progress, table, talk
 from cefito.cli.options import Flag, Settings, settings
+from cefito.cli.options import horizons as numbers
 from cefito.data.windows import Selection
 from cefito.errors import ConfigError
 
 if TYPE_CHECKING:
     from cefito.study.rendering import Table
     from cefito.study.results import Results
+    from cefito.study.study import Study
 
 MOST_SEEDS = 10_000
 """Maximum number of seeds of a comparison."""
 
-__all__ = ["compare", "finish", "first_seeds", "numbers"]
+__all__ = ["StudyOptions", "compare", "finish"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """Options of commands that train and score planners.
+
+    Attributes:
+        out: Folder of the results.
+        seeds: Number of seeds, from 0.
+        preset: paper, released, small, or the path of a .toml file.
+        selection: Windows that epochs and weights are chosen on: held-out (validation split), or
+            published (test split).
+        sample: Score a fixed sample of this many test windows.
+        costly_sample: Size of the sample that exact search is scored on if there are many
+            candidates.
+        workers: Number of seeds that are worked on at the same time, each in its own process.
+        device: auto, cpu or cuda.
+        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
+            repeated.
+    """
+
+    out: Path
+    seeds: int = 5
+    preset: str = "small"
+    selection: Selection = "held-out"
+    sample: int | None = None
+    costly_sample: int = 100
+    workers: int = 1
+    device: str = "auto"
+    set_: Settings = ()
+
+    def study(self, dataset: Path, **rest: Any) -> Study:
+        """The study of these options on a data set, with the rest of its attributes."""
+        from cefito.data.prepared import open_dataset
+        from cefito.study.study import Study
+
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise ConfigError(f"--seeds {self.seeds}: expected 1 to {MOST_SEEDS:,}.")
+        return Study(
+            dataset=open_dataset(dataset),
+            out=self.out,
+            seeds=tuple(range(self.seeds)),
+            preset=self.preset,
+            settings=settings(self.set_),
+            selection=self.selection,
+            sample=self.sample,
+            costly_sample=self.costly_sample,
+            device=self.device,
+            **rest,
+        )
 
 
 def compare(
@@ -28,19 +83,11 @@ def compare(
     *,
     planners: str = "cefito,cefito-guided,viterbi,pdpp,pkg,pkg-beam,nearest,frequent",
     horizons: str = "3,4",
-    seeds: int = 5,
-    out: Path,
-    preset: str = "small",
-    selection: Selection = "held-out",
-    sample: int | None = None,
-    costly_sample: int = 100,
-    workers: int = 1,
+    options: StudyOptions,
     executor: str | None = None,
     address: str | None = None,
-    device: str = "auto",
     against: str | None = None,
     published: bool = True,
-    set_: Settings = (),
     json: Flag = False,
 ) -> int:
     """Train and score planners on a prepared data set, and write their tables.
@@ -56,59 +103,37 @@ def compare(
             ablations and, unless --set llm.model=NAME is given, language models). NAME:3 trains a
             slow one with the first three seeds only, as in all,schema:3.
         horizons: Numbers of actions, separated by commas.
-        seeds: Number of seeds, from 0.
-        out: Folder of the comparison.
-        preset: paper, released, small, or the path of a .toml file.
-        selection: Windows that epochs and weights are chosen on: held-out (validation split), or
-            published (test split).
-        sample: Score a fixed sample of this many test windows.
-        costly_sample: Size of the sample that exact search is scored on if there are many
-            candidates.
-        workers: Number of seeds that are worked on at the same time, each in its own process.
+        options: Training and scoring.
         executor: serial (in this process), processes, or ray, which needs pip install cefito[ray];
             by default one worker works in this process, and several in their own processes.
         address: Address of a running Ray cluster, for the executor ray; by default it works on this
             machine.
-        device: auto, cpu or cuda.
         against: The planner that the others are compared with; the first one by default.
         published: Show published results below the rule.
-        set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
-            repeated.
         json: Print the results as JSON instead of tables.
     """
-    from cefito.data.prepared import open_dataset
     from cefito.study.results import gather
-    from cefito.study.study import Study, run_study
+    from cefito.study.study import run_study
     from cefito.study.variants import ALL, find_rows
 
-    changes = settings(set_)
     names, counts = _planners(planners)
-    asks = ALL in names and _asks(preset, changes)
+    asks = ALL in names and _asks(options.preset, settings(options.set_))
     rows = find_rows(names, language_model=asks)
     called = {row.name: row.name if row.name in names else ALL for row in rows}
-    if against is not None and against not in {row.name for row in rows}:
+    if against is not None and against not in called:
         raise ConfigError(f"--against {against}: is not among the planners {planners}.")
-    study = Study(
-        dataset=open_dataset(dataset),
-        out=out,
+    study = options.study(
+        dataset,
         rows=rows,
-        horizons=numbers(horizons),
-        seeds=first_seeds(seeds),
+        horizons=numbers(horizons, "--horizons"),
         fewer_seeds={row: counts[name] for row, name in called.items() if name in counts},
-        preset=preset,
-        settings=changes,
-        selection=selection,
-        sample=sample,
-        costly_sample=costly_sample,
-        device=device,
     )
     with log_warnings():
         problems = run_study(
-            study, workers=workers, executor=executor, address=address, progress=progress
+            study, workers=options.workers, executor=executor, address=address, progress=progress
         )
-    return finish(
-        gather(study), out, against, problems, published="main" if published else "", json=json
-    )
+    table = "main" if published else ""
+    return finish(gather(study), options.out, against, problems, published=table, json=json)
 
 
 def finish(
@@ -170,14 +195,10 @@ def _asks(preset: str, changes: Mapping[str, str]) -> bool:
     return bool(load_config(preset, method="llm-ends", overrides=changes).settings.llm.model)
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _planners(text: str) -> tuple[list[str], dict[str, int]]:
     """Names of rows, and the numbers of seeds of rows that have fewer."""
     names, counts = [], {}
-    for part in _listed(text):
+    for part in filter(None, map(str.strip, text.split(","))):
         name, colon, count = part.partition(":")
         names.append(name)
         if colon:
@@ -189,18 +210,3 @@ def _planners(text: str) -> tuple[list[str], dict[str, int]]:
                 )
             counts[name] = int(count)
     return names, counts
-
-
-def first_seeds(count: int) -> tuple[int, ...]:
-    """This many seeds, from 0."""
-    if not 1 <= count <= MOST_SEEDS:
-        raise ConfigError(f"--seeds {count}: expected 1 to {MOST_SEEDS:,}.")
-    return tuple(range(count))
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Horizons from text such as "3,4"."""
-    parts = _listed(text)
-    if not parts or not all(re.fullmatch(r"0*[1-9][0-9]{0,3}", part) for part in parts):
-        raise ConfigError(f"--horizons {text}: expected numbers of actions, as in 3,4.")
-    return tuple(int(part) for part in parts)

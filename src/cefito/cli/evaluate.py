@@ -18,6 +18,7 @@ from cefito.cli.scores import (
 )
 from cefito.cli.search_options import AS_TRAINED, SearchOptions, option_of
 from cefito.errors import ConfigError
+from cefito.files import check_target
 
 if TYPE_CHECKING:
     from cefito.evaluation.records import Answered, RunEvaluation
@@ -79,7 +80,7 @@ def evaluate(
     if split not in SPLITS:
         raise ConfigError(f"--split {split}: expected one of {', '.join(SPLITS)}.")
     if reliability is not None:
-        _check_picture(reliability)
+        check_target(reliability, _PICTURES, "reliability")
     with log_warnings():
         opened = options.applied(open_run(run, horizon=horizon, device=pick_device(device)))
         if reliability is not None:
@@ -111,15 +112,6 @@ def evaluate(
     if save_plans is not None:
         talk(f"wrote the plans of {scores.windows:,} windows into {save_plans}")
     return 0
-
-
-def _check_picture(path: Path) -> None:
-    if path.suffix not in _PICTURES:
-        raise ConfigError(
-            f"--reliability {path}: expected a file that ends in {', '.join(_PICTURES)}."
-        )
-    if not path.resolve().parent.is_dir():
-        raise ConfigError(f"--reliability {path}: the folder does not exist.")
 
 
 def _show(

@@ -48,7 +48,7 @@ def pairs(option: str, given: Sequence[str], expected: str) -> dict[str, str]:
     return values
 
 
-def horizons(text: str) -> tuple[int, ...]:
+def horizons(text: str, option: str = "--horizon") -> tuple[int, ...]:
     """Parse horizons such as "3" or "3,4,5".
 
     Raises:
@@ -57,9 +57,9 @@ def horizons(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"[1-9][0-9]{0,3}", part) for part in parts):
         raise ConfigError(
-            f"--horizon {text[:40]}: expected a positive number of actions, or several with commas "
+            f"{option} {text[:40]}: expected a positive number of actions, or several with commas "
             "between, as in 3,4,5."
         )
     if len(set(parts)) < len(parts):
-        raise ConfigError(f"--horizon {text}: names a horizon twice.")
+        raise ConfigError(f"{option} {text}: names a horizon twice.")
     return tuple(map(int, parts))

@@ -40,24 +40,22 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
         rows,
     )
     for example in made.examples:
-        task = (
-            example.task
-            if example.task == example.predicted_task
-            else (f"{example.task} (taken for: {example.predicted_task})")
-        )
+        task = example.true_task_name
+        if example.predicted_task_name != task:
+            task += f" (taken for: {example.predicted_task_name})"
         lines = [
             [
-                f"{score:.3f}",
-                f"{energy:.4f}",
-                " → ".join(names),
-                "annotated" if names == example.truth else "",
+                f"{plan.score:.3f}",
+                f"{plan.energy:.4f}",
+                " → ".join(plan.names),
+                "annotated" if plan.names == example.true_names else "",
             ]
-            for score, energy, names in example.plans
+            for plan in example.plans
         ]
         table(
             "\n"
-            f"{task} – {example.video}, from step {example.start}\n"
-            f"  annotated: {' → '.join(example.truth)}",
+            f"{task} – {example.video}, from step {example.from_step}\n"
+            f"  annotated: {' → '.join(example.true_names)}",
             ("score", "energy", "plan", ""),
             lines,
         )
@@ -70,7 +68,7 @@ def quickstart(*, out: Path = Path("runs/quickstart"), seed: int = 0) -> None:
     talk(
         "What next:\n"
         f"  one plan          cefito plan {out}/run --video {example.video} --from-step "
-        f"{example.start}\n"
+        f"{example.from_step}\n"
         "  your own videos   cefito data prepare custom STEPS.csv DATA --features FOLDER, then "
         "cefito train DATA --horizon 3 --out RUN\n"
         "  the paper's size  cefito train DATA --horizon 3 --preset paper --out RUN"

@@ -53,7 +53,8 @@ def report(
         json: Print the same numbers as JSON.
     """
     from cefito.data.videos import SPLITS
-    from cefito.report import check_target, report_comparison, report_run, save_report
+    from cefito.files import check_target
+    from cefito.report import report_comparison, report_run, save_report
     from cefito.runs.run import open_run
     from cefito.runtime import pick_device
     from cefito.study.results import RESULTS
@@ -65,7 +66,7 @@ def report(
     if videos is not None and without_frames:
         raise ConfigError("--videos and --without-frames exclude each other; give one.")
     if out is not None:
-        check_target(out)
+        check_target(out, (".html",), "target")
     with log_warnings():
         found: RunReport | ComparisonReport
         if (place / RESULTS).exists():

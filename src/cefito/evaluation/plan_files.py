@@ -15,7 +15,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.windows import Windows
 from cefito.errors import ConfigError, RunError
 from cefito.evaluation.records import FileRecord
-from cefito.files import write_atomic, write_text
+from cefito.files import check_target, write_atomic, write_text
 from cefito.inference.answer import PlannedSequence, planned_sequences
 from cefito.search.problem import Plans
 
@@ -125,15 +125,7 @@ def check_plans_file(path: Path) -> None:
         ConfigError: An unknown ending, a missing folder, a folder of this name, or Parquet without
             pyarrow.
     """
-    if path.suffix not in PLAN_FILES:
-        raise ConfigError(
-            f"{path}: expected a file that ends in {' or '.join(PLAN_FILES)}.",
-            setting="save_plans",
-        )
-    if not path.resolve().parent.is_dir():
-        raise ConfigError(f"{path}: the folder does not exist.", setting="save_plans")
-    if path.is_dir():
-        raise ConfigError(f"{path}: is a folder. Choose another name.", setting="save_plans")
+    check_target(path, PLAN_FILES, "save_plans")
     if path.suffix == ".parquet":
         _pyarrow(path)
 

@@ -39,10 +39,7 @@ __all__ = [
 
 ABSENT: Any = Field(default=None, exclude_if=lambda value: value is None)
 """Default of fields that files omit if they are None."""
-CALIBRATION_HEADS = {
-    "expected_calibration_error": "ECE",
-    "success_at_half_coverage": "SR at 50 %",
-}
+CALIBRATION_HEADS = {"expected_calibration_error": "ECE", "success_at_half_coverage": "SR at 50 %"}
 """Heads of the columns of tables for numbers of a `Calibration`, by the names of its fields."""
 
 

@@ -15,12 +15,7 @@ from cefito.evaluation.calibration import answered, best_probabilities
 from cefito.evaluation.plan_files import check_plans_file, save_plans, window_plans
 from cefito.evaluation.records import Answered, RunEvaluation, TasksWithoutTraining
 from cefito.evaluation.score import evaluate_planner, planned_tasks, successes
-from cefito.planners.base import (
-    Description,
-    Queries,
-    check_min_probability,
-    check_task_given,
-)
+from cefito.planners.base import Description, Queries, check_min_probability, check_task_given
 from cefito.progress import Progress, silent
 from cefito.runs.matching import match_dataset
 from cefito.runs.run import Run

@@ -163,21 +163,12 @@ def paired_difference(
     if len(ours) == len(theirs):
         seeds = seed_interval((100 * (ours - theirs).mean(axis=1)).tolist(), level)
     return Difference(
-        mean=float(gain.sum() / size.sum()),
-        low=low,
-        high=high,
-        level=level,
-        seeds=seeds,
+        mean=float(gain.sum() / size.sum()), low=low, high=high, level=level, seeds=seeds
     )
 
 
 def video_interval(
-    sums: ArrayLike,
-    counts: ArrayLike,
-    *,
-    level: float = LEVEL,
-    draws: int = DRAWS,
-    seed: int = 0,
+    sums: ArrayLike, counts: ArrayLike, *, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
     """Bootstrap interval over videos of a ratio of sums, such as a success rate.
 

@@ -5,14 +5,13 @@ the page is rendered from that record alone.
 """
 
 from cefito.report.comparison_report import report_comparison
-from cefito.report.page import check_target, rendered, save_report
+from cefito.report.page import rendered, save_report
 from cefito.report.run_report import report_run
 from cefito.report.schema import ComparisonReport, RunReport
 
 __all__ = [
     "ComparisonReport",
     "RunReport",
-    "check_target",
     "rendered",
     "report_comparison",
     "report_run",

@@ -102,9 +102,7 @@ def by_seen(windows: Sequence[WindowPlans], train: TrainingSequences) -> list[Gr
 
 
 def _groups(
-    windows: Sequence[WindowPlans],
-    key: Callable[[WindowPlans], int],
-    name: Callable[[int], str],
+    windows: Sequence[WindowPlans], key: Callable[[WindowPlans], int], name: Callable[[int], str]
 ) -> list[Group]:
     groups: dict[int, list[WindowPlans]] = defaultdict(list)
     for window in windows:

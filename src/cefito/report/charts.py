@@ -17,13 +17,7 @@ from cefito.evaluation.records import Calibration
 from cefito.report.schema import Confusion, EnergyGap
 from cefito.study.figures import COLORS, plot_coverage, plot_reliability
 
-__all__ = [
-    "confusion_chart",
-    "coverage_chart",
-    "gap_chart",
-    "line_chart",
-    "reliability_chart",
-]
+__all__ = ["confusion_chart", "coverage_chart", "gap_chart", "line_chart", "reliability_chart"]
 
 _EDGE = "#d0d7de"
 _STYLE: Any = {

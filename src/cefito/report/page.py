@@ -11,10 +11,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from cefito.errors import ConfigError
 from cefito.evaluation.metrics import metric_heads
 from cefito.evaluation.records import CALIBRATION_HEADS, RunEvaluation
-from cefito.files import write_text
+from cefito.files import check_target, write_text
 from cefito.report.charts import (
     confusion_chart,
     coverage_chart,
@@ -26,7 +25,7 @@ from cefito.report.mistakes import KINDS
 from cefito.report.schema import ComparisonReport, LossCurve, RowResults, RunReport
 from cefito.study.figures import COLORS
 
-__all__ = ["check_target", "rendered", "save_report"]
+__all__ = ["rendered", "save_report"]
 
 _LONGEST, _SHORTEST = 90, 24
 """Maximum and minimum bytes of an action's name in a plan; the truth has whole names."""
@@ -43,29 +42,15 @@ _WORST = 25  # confused pairs shown
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
-def check_target(path: Path) -> None:
-    """Check that a report can be written to a file.
-
-    Raises:
-        ConfigError: Another ending than .html, a missing folder, or a folder of this name.
-    """
-    if path.suffix != ".html":
-        raise ConfigError(f"{path}: expected a file that ends in .html.", setting="target")
-    if not path.resolve().parent.is_dir():
-        raise ConfigError(f"{path}: the folder does not exist.", setting="target")
-    if path.is_dir():
-        raise ConfigError(f"{path}: is a folder. Choose another name.", setting="target")
-
-
 def save_report(report: RunReport | ComparisonReport, path: Path | str) -> None:
     """Write a report as one HTML file; an existing file is replaced.
 
     Raises:
-        ConfigError: As `check_target`.
+        ConfigError: Another ending than .html, a missing folder, or a folder of this name.
         RunError: The file cannot be written.
     """
     path = Path(path)
-    check_target(path)
+    check_target(path, (".html",), "target")
     write_text(path, rendered(report))
 
 
@@ -83,11 +68,7 @@ def rendered(report: RunReport | ComparisonReport) -> str:
         named = _by_name(report)
         own = {"costs": [_cost_chart(named, name) for name in _COSTS], "named": named}
     template = _environment().get_template(f"{report.kind}.html.j2")
-    return template.render(
-        report=report,
-        curves=[_curve(curve) for curve in report.curves],
-        **own,
-    )
+    return template.render(report=report, curves=[_curve(curve) for curve in report.curves], **own)
 
 
 def headline(scores: RunEvaluation) -> list[tuple[str, float, float | None, float | None]]:

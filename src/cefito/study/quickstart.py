@@ -11,6 +11,7 @@ from cefito.data.prepared import PreparedDataset
 from cefito.data.simulation.world import write_world
 from cefito.data.windows import Windows, cut_windows
 from cefito.errors import RunError
+from cefito.evaluation.plan_files import WindowPlans, window_plans
 from cefito.evaluation.score import Evaluation, evaluate_planner
 from cefito.files import write_json
 from cefito.planners.base import Queries
@@ -24,34 +25,13 @@ from cefito.search.problem import Plans
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.study.figures import EnergyCurve, draw_energies, draw_training
 
-__all__ = ["Example", "Quickstart", "run_quickstart"]
+__all__ = ["Quickstart", "run_quickstart"]
 
 HORIZON = 3
 EXAMPLES = 3
 SIMPLE = ("nearest", "frequent")
 """Methods that CEFITO is compared with."""
 _EVERYTHING = {"method": "exhaustive", "objective": "energy", "tasks": 1}
-
-
-@dataclass(frozen=True)
-class Example:
-    """One test query with its best plans.
-
-    Attributes:
-        video: Video id.
-        start: Number of the first step, from 0.
-        task: Name of the true task.
-        predicted_task: Name of the best plan's task.
-        truth: Names of the annotated actions.
-        plans: Score, energy and action names of each plan, best first.
-    """
-
-    video: str
-    start: int
-    task: str
-    predicted_task: str
-    truth: list[str]
-    plans: list[tuple[float, float, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +49,7 @@ class Quickstart:
     folder: Path
     run: Run
     evaluations: list[Evaluation]
-    examples: list[Example]
+    examples: list[WindowPlans]
     pictures: list[Path]
 
 
@@ -94,12 +74,7 @@ def run_quickstart(
     config = config or load_config("quickstart")
     dataset = write_world(folder / "world", seed=seed)
     run = train_run(
-        dataset,
-        folder / "run",
-        config=config,
-        horizon=HORIZON,
-        seed=seed,
-        progress=progress,
+        dataset, folder / "run", config=config, horizon=HORIZON, seed=seed, progress=progress
     )
     splits = {
         split: cut_windows(dataset, horizon=HORIZON, split=split)
@@ -110,8 +85,10 @@ def run_quickstart(
         run.folder / "comparison-test.json", [evaluation.to_dict() for evaluation in evaluations]
     )
     rows = _example_rows(splits["test"])
-    examples = [_example(dataset, splits["test"], row, plans[row]) for row in rows]
-    write_json(run.folder / "examples.json", [vars(example) for example in examples])
+    chosen = [plans[row] for row in rows]
+    tasks = np.array([plan.tasks[0] for plan in chosen if plan.tasks is not None])
+    examples = window_plans(dataset, splits["test"].subset(rows), chosen, tasks=tasks)
+    write_json(run.folder / "examples.json", [example.to_dict() for example in examples])
     pictures = [run.folder / "training.png", run.folder / "energies.png"]
     draw_training(run.folder, pictures[0])
     draw_energies([_curve(run, splits["test"], row) for row in rows], pictures[1])
@@ -150,25 +127,6 @@ def _example_rows(test: Windows) -> list[int]:
         int(rows[len(rows) // 2])
         for rows in (np.flatnonzero(test.tasks == task) for task in chosen)
     ]
-
-
-def _example(dataset: PreparedDataset, test: Windows, row: int, plans: Plans) -> Example:
-    taxonomy = dataset.taxonomy
-    assert plans.tasks is not None
-    predicted = int(plans.tasks[0])
-    return Example(
-        video=dataset.videos[int(test.video[row])].video_id,
-        start=int(test.start[row]),
-        task=taxonomy.tasks[int(test.tasks[row])].name,
-        predicted_task=taxonomy.tasks[predicted].name,
-        truth=taxonomy.names(test.actions[row]),
-        plans=[
-            (float(score), float(energy), taxonomy.names(actions))
-            for score, energy, actions in zip(
-                plans.scores, plans.energies, plans.actions, strict=True
-            )
-        ],
-    )
 
 
 def _curve(run: Run, test: Windows, row: int) -> EnergyCurve:

@@ -311,10 +311,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "oracle": Experiment(
         "predicted against true task",
         _named(
-            "cefito-energy",
-            "cefito-energy-true-task",
-            "cefito-guided",
-            "cefito-guided-true-task",
+            "cefito-energy", "cefito-energy-true-task", "cefito-guided", "cefito-guided-true-task"
         ),
         published="oracle",
     ),

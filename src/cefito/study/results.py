@@ -124,11 +124,7 @@ def gather(study: Study) -> Results:
         sample=study.sample,
         horizons=list(study.horizons),
         seeds=list(study.seeds),
-        versions={
-            "cefito": version("cefito"),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
+        versions={"cefito": version("cefito"), "torch": torch.__version__, "numpy": np.__version__},
         rows=[_titled(row, records) for row in study.rows],
         windows=windows,
         trials=[
