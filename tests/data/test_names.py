@@ -115,11 +115,7 @@ def test_actions(given, task, expected):
             "'STIR' is the name of several actions: 2 'Stir' of 'Make Lemonade', 5 'stir' of "
             "'Make Käse'. Give the task, or the id.",
         ),
-        (
-            "add salt",
-            1,
-            "4 'add salt' of 'Make Käse', 6 'add salt' of 'Make Käse'. Give the id.",
-        ),
+        ("add salt", 1, "4 'add salt' of 'Make Käse', 6 'add salt' of 'Make Käse'. Give the id."),
         (
             "cut lemon",
             1,

@@ -190,10 +190,7 @@ def _video(**change):
             _video(steps=[[0, 1, 3], [5.5, 4, 3]]),
             r"step 1 .* runs from 5.5 s to 4.0 s; expected seconds with start ≤ end",
         ),
-        (
-            _video(steps=[[0, float("nan"), 3]]),
-            r"step 0 .* runs from 0.0 s to nan s",
-        ),
+        (_video(steps=[[0, float("nan"), 3]]), r"step 0 .* runs from 0.0 s to nan s"),
         (_video(steps=[[0, 10**400, 3]]), "not a video"),
         (_video(steps=[[0, 1]]), "not a video"),
         (_video(steps=[3]), "not a video"),

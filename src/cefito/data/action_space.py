@@ -53,9 +53,6 @@ def action_space(train: Windows, source: Literal["training", "taxonomy"]) -> Act
     Args:
         train: Training windows.
         source: Origin of the actions; tasks without training windows always use the taxonomy.
-
-    Raises:
-        DataError: A task has no actions in the taxonomy either.
     """
     rows, fallback = [], []
     for task in train.taxonomy.tasks:
@@ -88,9 +85,6 @@ def extended_space(
         train: Further training windows, of these tasks and of new ones with higher ids.
         source: Origin of the actions.
         fallback: Known tasks without training windows so far.
-
-    Raises:
-        DataError: A new task has neither windows nor actions in the taxonomy.
     """
     seen = action_space(train, source)
     rows = [

@@ -95,11 +95,7 @@ def places() -> dict[str, Place]:
 
 
 def find_place(name: str) -> Place:
-    """Find a file by name.
-
-    Raises:
-        ConfigError: The name is unknown; the message lists all names.
-    """
+    """Find a file by name."""
     if name not in places():
         raise ConfigError(f"unknown download '{name}'; expected one of: {', '.join(places())}.")
     return places()[name]

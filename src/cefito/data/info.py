@@ -39,9 +39,6 @@ def describe(path: Path, *, shared_actions: bool = False) -> dict[str, Any]:
           where A are the actions of the window's task
         - observation_dim, action_text_dim: E and W, or None (also in the shared vocabulary)
         - provenance, fingerprint: only for prepared data sets
-
-    Raises:
-        DataError: The folder is neither, a file in it is malformed, or it has no shared vocabulary.
     """
     path = Path(path)
     if (path / "dataset.json").exists() or not (path / "taxonomy.json").exists():

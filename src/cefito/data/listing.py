@@ -16,11 +16,7 @@ Rows = list[dict[str, Any]]
 
 
 def annotations_of(folder: Path) -> Annotations:
-    """Annotations of a prepared data set, or of a folder that holds annotations only.
-
-    Raises:
-        DataError: The folder is neither, or a file in it is malformed.
-    """
+    """Annotations of a prepared data set, or of a folder that holds annotations only."""
     if (folder / "dataset.json").exists() or not (folder / "taxonomy.json").exists():
         return open_dataset(folder).annotations
     return read_annotations(folder)

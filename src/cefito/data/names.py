@@ -93,9 +93,6 @@ def find_actions(
 
     Returns:
         Ids, ascending, at least one.
-
-    Raises:
-        ConfigError: No such action; the message suggests similar names.
     """
     first = () if task is None else taxonomy.tasks[task].actions
     return _find(taxonomy.actions, given, "action", setting, first)
@@ -150,11 +147,7 @@ def _find(
 
 
 def _by_id(
-    entries: Sequence[Task] | Sequence[Action],
-    text: str,
-    given: int | str,
-    kind: str,
-    setting: str,
+    entries: Sequence[Task] | Sequence[Action], text: str, given: int | str, kind: str, setting: str
 ) -> int:
     """The entry of a numeric text, unless another entry has this number as its name."""
     number = int(text) if _WHOLE.fullmatch(text) and len(text) < 10 else None

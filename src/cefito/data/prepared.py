@@ -26,14 +26,7 @@ from numpy.typing import NDArray
 from cefito.data.taxonomy import Taxonomy
 from cefito.data.videos import Annotations, Video, read_annotations, write_videos
 from cefito.errors import DataError
-from cefito.files import (
-    check_array,
-    load_tensors,
-    new_folder,
-    read_json,
-    write_json,
-    write_tensors,
-)
+from cefito.files import check_array, load_tensors, new_folder, read_json, write_json, write_tensors
 from cefito.hashes import file_digest, unsealed, value_sealed
 from cefito.notebook import Folded, card
 
@@ -151,11 +144,7 @@ class PreparedDataset:
 
 
 def name_and_fingerprint(folder: Path | str) -> tuple[str, str]:
-    """Read only the name and fingerprint of a data set.
-
-    Raises:
-        DataError: The folder is not a data set.
-    """
+    """Read only the name and fingerprint of a data set."""
     header = _read_header(Path(folder))
     return header["name"], _fingerprint(header["hashes"])
 
@@ -228,9 +217,6 @@ def check_observations(
         end: Observations at the end of the steps, [S, E].
         place: Their file, for the message.
         remedy: Last sentence of the message about rows that do not fit.
-
-    Raises:
-        DataError: Wrong type or shape, or NaN or infinity (with the video and step).
     """
     steps = annotations.step_count
     for name, array in (("start", start), ("end", end)):
@@ -267,9 +253,6 @@ def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, rem
         taxonomy: The K actions.
         place: Their file, for the message.
         remedy: Last sentence of the message about rows that do not fit.
-
-    Raises:
-        DataError: Wrong type or shape, NaN or infinity.
     """
     actions = len(taxonomy.actions)
     if text.ndim == 2 and (len(text) != actions or text.shape[1] == 0):
@@ -281,11 +264,7 @@ def check_action_text(text: NDArray[Any], taxonomy: Taxonomy, *, place: str, rem
 
 
 def check_new(target: Path, name: str | None = None) -> None:
-    """Refuse a target that exists, or an empty name, before long work.
-
-    Raises:
-        DataError: The folder holds something, or the name is empty.
-    """
+    """Refuse a target that exists, or an empty name, before long work."""
     if name is not None and not name.strip():
         raise DataError("name: is empty. Give the data set a name or leave it out.", setting="name")
     taken = target.exists() or target.is_symlink()  # a link may lead nowhere

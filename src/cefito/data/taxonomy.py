@@ -132,11 +132,7 @@ class Taxonomy:
         return [self.actions[int(action)].name for action in actions]
 
     def in_shared_space(self) -> Taxonomy:
-        """The same tasks over the shared vocabulary.
-
-        Raises:
-            DataError: The taxonomy has no shared vocabulary.
-        """
+        """The same tasks over the shared vocabulary."""
         if self.shared is None or self.to_shared is None:
             raise DataError(
                 f"taxonomy of '{self.dataset}': has no shared action vocabulary (no 'map_…_to_…' "

@@ -74,11 +74,7 @@ class Annotations:
         return sum(len(video.steps) for video in self.videos)
 
     def in_shared_space(self) -> Annotations:
-        """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 ids instead of 133).
-
-        Raises:
-            DataError: The taxonomy has no shared vocabulary.
-        """
+        """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 ids instead of 133)."""
         taxonomy = self.taxonomy.in_shared_space()
         mapped = self.taxonomy.to_shared or ()
         videos = tuple(
@@ -107,10 +103,6 @@ def read_videos(path: Path, taxonomy: Taxonomy) -> tuple[Video, ...]:
 
     Each line is {"video_id", "split", "task_id", "steps": [[start_s, end_s, action_id], …],
     optional "in_protocol"}. Ids are converted to Unicode's normal form C.
-
-    Raises:
-        DataError: Missing file, malformed line, unknown task or action, a step that ends before it
-            starts, a repeated video.
     """
     expected = "Expected UTF-8 text, one JSON object a line, one line a video."
     check_regular(path, expected)

@@ -116,10 +116,6 @@ def extended_taxonomy(known: Taxonomy, other: Taxonomy) -> Taxonomy:
 
     Known ids stay. An action that is new to its task takes the id of the known action of its name
     if the name is unique on both sides, and a new id otherwise.
-
-    Raises:
-        DataError: An action is ambiguous: the known task and the data set have different numbers of
-            actions of its name.
     """
     match = match_vocabulary(known, other)
     theirs = _by_name(other.actions)

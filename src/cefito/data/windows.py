@@ -251,9 +251,6 @@ def fitting_windows(
         selection: "held-out" gives the training split without its held-out videos, and the
             validation split. "published" gives all training windows, and the *test* windows, as all
             published work does.
-
-    Raises:
-        DataError: As `cut_windows`.
     """
     train = cut_windows(dataset, horizon=horizon, split="train")
     if selection == "held-out":

@@ -108,11 +108,7 @@ def test_release_with_a_video_of_two_tasks(release):
             TASKS.replace("https://www.example.org/2\n", ""),
             "line 7: not a task. Expected blocks",
         ),
-        (
-            "tasks_primary.txt",
-            TASKS.replace("59684", "23521"),
-            "line 7: task 23521 is repeated",
-        ),
+        ("tasks_primary.txt", TASKS.replace("59684", "23521"), "line 7: task 23521 is repeated"),
         ("tasks_primary.txt", "\n", "holds no tasks"),
         (
             "annotations/59684_e.csv",

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cefito.data import open_dataset, read_annotations
-from cefito.data.readers import (
-    Source,
-    prepare,
-    read_benchmark,
-    read_common,
-    shards,
-    summary_rows,
-)
+from cefito.data.readers import Source, prepare, read_benchmark, read_common, shards, summary_rows
 from cefito.data.readers.observing import is_beyond, kept_steps, observed_rows
 from cefito.data.videos import Annotations, Step
 from cefito.errors import ConfigError, DataError

@@ -43,10 +43,7 @@ def test_a_killed_preparation_goes_on(store, source, tmp_path, monkeypatch, open
     opened.clear()
     again = prepare(source, store[1], tmp_path / "out", workers=1)
     # the last shard may have been finished
-    assert opened == ["h", "i", "j"] or opened == [
-        "h",
-        "i",
-    ]
+    assert opened == ["h", "i", "j"] or opened == ["h", "i"]
     assert again.fingerprint == whole.fingerprint
     assert not (tmp_path / ".out.work").exists()
 

@@ -183,12 +183,7 @@ def test_windows_need_a_split_in_their_name(windows, wrong):
 def test_windows_of_another_vocabulary(windows, wrong, make_source, tiny_taxonomy):
     tiny_taxonomy["tasks"][1]["actions"] = [2, 3]
     other = make_source("other", taxonomy=tiny_taxonomy, features=None)
-    wrong(
-        "niv",
-        windows(),
-        "action 4 of video '.' is not an action of task 1",
-        taxonomy=other,
-    )
+    wrong("niv", windows(), "action 4 of video '.' is not an action of task 1", taxonomy=other)
 
 
 @pytest.mark.parametrize("name", sorted(COUNTS))

@@ -38,9 +38,6 @@ def read_coin(path: Path, value: dict[str, Any], *, taxonomy: Taxonomy | None) -
         value: Its parsed content.
         taxonomy: The vocabulary; if None it is derived, and each task owns the actions that occur
             in it.
-
-    Raises:
-        DataError: A video is malformed, or ids and names contradict each other.
     """
     entries = {nfc(video): _entry(video, entry, path) for video, entry in value["database"].items()}
     ids = [action for _, _, _, steps in entries.values() for action, _, _ in steps]

@@ -40,9 +40,6 @@ def read_release(folder: Path) -> Source:
     Without `videos_val.csv`, 30 % of the videos of each task are drawn for test. Annotations of
     tasks that are not primary are ignored. A video annotated for two tasks becomes two videos,
     TASK_VIDEO each.
-
-    Raises:
-        DataError: A file is missing or malformed; the message names file and line.
     """
     taxonomy, places = _tasks(folder / _TASKS)
     place = folder / "annotations"

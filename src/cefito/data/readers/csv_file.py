@@ -25,10 +25,6 @@ def read_csv(path: Path, remedy: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Args:
         path: The file.
         remedy: Last sentence of the messages: what the file should be.
-
-    Raises:
-        DataError: No such file, not UTF-8 text (with the line), not CSV, two columns of one name,
-            or more cells in a line than there are columns.
     """
     text = nfc(_text(path, remedy))
     separator = re.match(r"sep=([,;\t|])\r?\n", text)

@@ -40,9 +40,6 @@ class FileFolder:
         folder: The folder.
         endings: Endings of the files, such as ".npy".
         kind: Word for a file in messages.
-
-    Raises:
-        DataError: The folder does not exist, or has no such file.
     """
 
     def __init__(self, folder: Path, *, endings: Sequence[str], kind: str) -> None:
@@ -85,9 +82,6 @@ class FileFolder:
 
         Returns:
             The file, and the name by which it was found.
-
-        Raises:
-            FeatureError: There is no such file, or several.
         """
         bare = [nfc(bare_name(name, self._endings)) for name in names if name]
         for table in (self._exact, self._ends, self._beginnings):

@@ -152,11 +152,7 @@ def equal_names(taxonomy: Taxonomy) -> dict[str, list[tuple[int, ...]]]:
 
 
 def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
-    """Write suggestions as a map of names.
-
-    Raises:
-        DataError: The file exists already or cannot be written.
-    """
+    """Write suggestions as a map of names."""
     if path.exists():
         raise DataError(
             f"{path}: exists already. Choose another file or remove it first.",
@@ -173,11 +169,7 @@ def write_merges(path: Path, suggestions: Iterable[Suggestion]) -> None:
 
 
 def read_merges(path: Path) -> Merges:
-    """Read a map of names; chains of replacements are followed to the last name.
-
-    Raises:
-        DataError: The file is malformed, gives a name two new names, or has a cycle of names.
-    """
+    """Read a map of names; chains of replacements are followed to the last name."""
     maps: dict[str, dict[str, str]] = {"task": {}, "step": {}}
     places: dict[tuple[str, str], str] = {}
     for place, row in read_csv(path, _SHAPE):
@@ -233,9 +225,6 @@ def apply_merges(annotations: Annotations, merges: Merges) -> tuple[Annotations,
     Returns:
         The annotations, renumbered without gaps in the old order; and for each action the old id of
         the action that represents it, if possible one that had the name before.
-
-    Raises:
-        DataError: The annotations do not have a name to replace.
     """
     taxonomy = annotations.taxonomy
     task_names = [task.name for task in taxonomy.tasks]

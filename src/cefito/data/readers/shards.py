@@ -79,9 +79,6 @@ def make_shards(
 
     Returns:
         One outcome a job, in their order.
-
-    Raises:
-        DataError: A step is beyond the features, under the policy `error`.
     """
     groups = [jobs[first : first + SHARD_VIDEOS] for first in range(0, len(jobs), SHARD_VIDEOS)]
     found: list[Outcome] = []

@@ -113,9 +113,6 @@ def check_repeats(annotations: Annotations, place: Path) -> tuple[str, ...]:
 
     Published annotations that contain some are accepted with a note, because published windows
     contain them, too.
-
-    Raises:
-        DataError: A step is repeated.
     """
     taxonomy = annotations.taxonomy
     count, first, videos = 0, "", set()
@@ -151,9 +148,6 @@ def make_step(start: Any, end: Any, action: int, *, place: str) -> Step:
         end: Seconds, a number or its text.
         action: Id of its action.
         place: File and line, for the message.
-
-    Raises:
-        DataError: The times are not numbers, are negative, or the step ends before it starts.
     """
     try:
         step = Step(start=float(start), end=float(end), action=action)
@@ -188,11 +182,7 @@ def draw_split(videos: Sequence[Video]) -> tuple[Video, ...]:
 
 
 def padded(names: dict[int, str], *, kind: str, place: Path) -> list[str]:
-    """Names in the order of ids, with a made-up name for each id that does not occur.
-
-    Raises:
-        DataError: An id is negative or above 9,999.
-    """
+    """Names in the order of ids, with a made-up name for each id that does not occur."""
     wrong = [number for number in names if not 0 <= number < 10_000]
     if wrong:
         raise DataError(

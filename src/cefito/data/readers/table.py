@@ -126,11 +126,7 @@ def read_table(
 
 
 def seconds(text: str) -> float:
-    """Parse a time: "43.27", "43,27", "00:43.27" or "1:02:03,5".
-
-    Raises:
-        ValueError: It is not a time, or has 60 or more seconds or minutes after a colon.
-    """
+    """Parse a time: "43.27", "43,27", "00:43.27" or "1:02:03,5"."""
     if _NUMBER.fullmatch(text):
         return float(text.replace(",", "."))
     clock = _CLOCK.fullmatch(text)
@@ -189,8 +185,7 @@ def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[st
     unknown = [column for column in columns if column not in (*COLUMNS, "split")]
     if unknown:
         raise DataError(
-            f"column '{unknown[0]}': not a column that is needed. {_SHAPE}",
-            setting="column",
+            f"column '{unknown[0]}': not a column that is needed. {_SHAPE}", setting="column"
         )
     lines = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else read_csv(path, _SHAPE)
     theirs = {column: columns.get(column, column).strip().casefold() for column in COLUMNS}

@@ -60,10 +60,6 @@ def read_windows(
         dataset: Name of the data set if there is no taxonomy.
         taxonomy: The vocabulary; if None, actions are named by their numbers and each task owns the
             actions that occur in it.
-
-    Raises:
-        DataError: A window is malformed, windows of a video do not overlap into one sequence, or a
-            video is in two splits; the message names file and window.
     """
     windows: dict[str, list[_Window]] = defaultdict(list)
     split_of: dict[str, tuple[str, Path]] = {}
