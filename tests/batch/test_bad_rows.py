@@ -46,7 +46,7 @@ TABLE = {
     "NUL": ({**HERE, "features": "a\0b.npy"}, "cannot be read"),
     "no features": (
         {**HERE, "features": "steps.csv"},
-        "steps.csv: truncated, damaged or not an array",
+        "steps.csv: holds pickled objects, which are never loaded, or is not a",
     ),
     "a folder": ({**HERE, "features": "."}, "it is a folder, not a file"),
     "behind the end": ({**HERE, "end": 99}, "second 99 is outside of"),

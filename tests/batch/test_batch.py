@@ -119,7 +119,9 @@ def test_a_folder_of_features(nearest, own, tmp_path):
     ]
     (bad,) = read(done.bad)
     assert (bad["query"], bad["line"]) == ("w", 9)
-    assert bad["reason"].startswith(f"{folder / 'w.npy'}: truncated, damaged or not an array")
+    assert bad["reason"].startswith(
+        f"{folder / 'w.npy'}: holds pickled objects, which are never loaded, or is not a"
+    )
 
 
 def test_finished_shards_are_kept(nearest, listed, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from cefito.arrays import check_regular
-from cefito.data.readers.archives import open_features
+from cefito.data.readers.archives import load_features
 from cefito.data.videos import SPLITS
 from cefito.data.windows import split_videos
 from cefito.errors import ConfigError, DataError
@@ -358,8 +358,7 @@ def _open_folder(path: Path) -> Source:
             place, stem, problem = str(path / name), Path(name).stem, ""
             value: dict[str, Any] = {"id": stem, "features": name, "start": 0.0}
             try:
-                with open_features(path / name) as features:
-                    value["end"] = float(features.rows)
+                value["end"] = float(load_features(path / name).rows)
             except DataError as error:
                 problem = str(error).removeprefix(f"{place}: ")
             yield Row(number, place, value, name=stem, problem=problem)

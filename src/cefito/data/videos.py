@@ -74,7 +74,7 @@ class Annotations:
         return sum(len(video.steps) for video in self.videos)
 
     def in_shared_space(self) -> Annotations:
-        """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 ids instead of 133)."""
+        """The same videos in the taxonomy's shared vocabulary (CrossTask: 105 instead of 133)."""
         taxonomy = self.taxonomy.in_shared_space()
         mapped = self.taxonomy.to_shared or ()
         videos = tuple(

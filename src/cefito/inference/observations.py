@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from cefito.data.readers.archives import FeatureArray, open_features
+from cefito.data.readers.archives import FeatureArray, load_features
 from cefito.data.readers.assemble import PRECISIONS
 from cefito.data.readers.observing import observe
 from cefito.errors import ConfigError, RunError
@@ -121,16 +121,11 @@ def query_from_features(
         DataError: The file is missing, damaged, or holds NaN in the rows that are needed.
         RunError: The run does not say how its observations were made, or rows of another width.
     """
-    path = Path(features)
-    with open_features(path) as opened:
-        layout = _layout_of(run, opened, seconds, precision)
-        _check_times(opened, start, end)
-        pair = observe(
-            opened,
-            [[start], [end]],
-            seconds=layout.seconds,
-            precision=layout.precision or "float16",
-        )
+    loaded = load_features(Path(features))
+    layout = _layout_of(run, loaded, seconds, precision)
+    _check_times(loaded, start, end)
+    stored = layout.precision or "float16"
+    pair = observe(loaded, [[start], [end]], seconds=layout.seconds, precision=stored)
     if layout.precision is None:
         logging.getLogger(__name__).warning(
             "the run does not say in which precision its observations are stored; float16 is "

@@ -13,20 +13,20 @@ from cefito.progress import silent
 @pytest.fixture
 def opened(monkeypatch):
     """Names of the feature files that were opened."""
-    names, original = [], shards.open_features
+    names, original = [], shards.load_features
 
     def open_counted(path):
         names.append(path.stem)
         return original(path)
 
-    monkeypatch.setattr(shards, "open_features", open_counted)
+    monkeypatch.setattr(shards, "load_features", open_counted)
     return names
 
 
 def test_a_killed_preparation_goes_on(store, source, tmp_path, monkeypatch, opened):
     whole = prepare(source, store[1], tmp_path / "whole")
     monkeypatch.setattr(shards, "SHARD_VIDEOS", 2)
-    original, opened[:] = shards.open_features, []
+    original, opened[:] = shards.load_features, []
 
     def killed(path):
         if path.stem == "h":
@@ -34,7 +34,7 @@ def test_a_killed_preparation_goes_on(store, source, tmp_path, monkeypatch, open
         return original(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "open_features", killed)
+        patch.setattr(shards, "load_features", killed)
         with pytest.raises(KeyboardInterrupt):
             prepare(source, store[1], tmp_path / "out", workers=1)
     assert not (tmp_path / "out").exists()

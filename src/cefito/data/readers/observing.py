@@ -75,7 +75,7 @@ def observe(
     """Make the observations at times of a video, as a data set stores them.
 
     Args:
-        features: The opened features.
+        features: The features.
         times: Seconds, [L, S]; a time after the last row is observed at the last row.
         seconds: Rows in one observation, odd.
         precision: Stored type, float16 or float32.

@@ -17,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from cefito.data.readers.archives import FeatureError, open_features
+from cefito.data.readers.archives import FeatureError, load_features
 from cefito.data.readers.observing import Beyond, is_beyond, is_rounding, kept_steps, observe
 from cefito.data.videos import Video
 from cefito.errors import DataError
@@ -133,29 +133,27 @@ def _shard(jobs: Sequence[Job], work: Path, recipe: Recipe) -> list[Outcome]:
 
 def _observe(job: Job, shard: Path, key: str, recipe: Recipe) -> tuple[Outcome, NDArray[Any]]:
     steps = job.video.steps
-    with open_features(job.path) as features:
-        outside = [place for place, step in enumerate(steps) if is_beyond(step, features.rows)]
-        clamped = 0
-        if outside and recipe.beyond != "rewrite" and is_rounding(steps, features.rows):
-            clamped, outside = len(outside), []
-        if outside and recipe.beyond == "error":
-            raise DataError(
-                f"{job.path}: step {outside[0]} (counted from 0) of video '{job.video.video_id}' "
-                f"ends at {steps[outside[0]].end:g} s, but the features end at {features.rows} s. "
-                "Leave such steps out (drop), or do as the published loader does (rewrite).",
-                setting="beyond",
-            )
-        kept = (
-            list(range(len(steps))) if clamped else kept_steps(steps, features.rows, recipe.beyond)
+    features = load_features(job.path)
+    outside = [place for place, step in enumerate(steps) if is_beyond(step, features.rows)]
+    clamped = 0
+    if outside and recipe.beyond != "rewrite" and is_rounding(steps, features.rows):
+        clamped, outside = len(outside), []
+    if outside and recipe.beyond == "error":
+        raise DataError(
+            f"{job.path}: step {outside[0]} (counted from 0) of video '{job.video.video_id}' "
+            f"ends at {steps[outside[0]].end:g} s, but the features end at {features.rows} s. "
+            "Leave such steps out (drop), or do as the published loader does (rewrite).",
+            setting="beyond",
         )
-        if not kept:
-            raise FeatureError(
-                "all steps beyond",
-                f"{job.path}: the features end at {features.rows} s, and every step of video "
-                f"'{job.video.video_id}' ends later.",
-            )
-        times = [[steps[place].start for place in kept], [steps[place].end for place in kept]]
-        pair = observe(features, times, seconds=recipe.seconds, precision=recipe.precision)
+    kept = list(range(len(steps))) if clamped else kept_steps(steps, features.rows, recipe.beyond)
+    if not kept:
+        raise FeatureError(
+            "all steps beyond",
+            f"{job.path}: the features end at {features.rows} s, and every step of video "
+            f"'{job.video.video_id}' ends later.",
+        )
+    times = [[steps[place].start for place in kept], [steps[place].end for place in kept]]
+    pair = observe(features, times, seconds=recipe.seconds, precision=recipe.precision)
     return Outcome(shard, key, pair.shape[2], tuple(kept), len(outside), clamped), pair
 
 
