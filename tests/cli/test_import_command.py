@@ -192,7 +192,7 @@ def test_refusals_are_one_line(source, tmp_path, capsys):
         (field[:4] + field[6:], "--kind cefito needs --taxonomy"),
         (field[:6] + field[8:], "and --action-text"),
         (classifier, "no such file"),
-        ([*classifier, "--taxonomy", "x.json"], "takes --out alone"),
+        ([*classifier, "--taxonomy", "x.json"], "takes --out only"),
         ([*field[:3], "other", *field[4:]], "kind"),
         (["import-checkpoint"], "see --help"),
     ):

@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("cefito.cli.data:app", "Prepare, describe and check data sets."),
     "train": ("cefito.cli.train:train", "Train a planner on a prepared data set."),
     "finetune": (
-        "cefito.cli.finetune:finetune",
+        "cefito.cli.train:finetune",
         "Train a run further: new videos, new tasks and actions.",
     ),
     "evaluate": ("cefito.cli.evaluate:evaluate", "Score a run on a split."),
@@ -70,11 +70,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "extract": ("cefito.cli.extract:extract", "Features of videos, one vector a second."),
     "embed": ("cefito.cli.embed:embed", "A data set with text embeddings of its actions' names."),
     "import-checkpoint": (
-        "cefito.cli.import_checkpoint:import_checkpoint",
+        "cefito.cli.checkpoints:import_checkpoint",
         "Weights of the authors' checkpoints as a run.",
     ),
     "export-checkpoint": (
-        "cefito.cli.export_checkpoint:export_checkpoint",
+        "cefito.cli.checkpoints:export_checkpoint",
         "Weights of a run as a checkpoint of the authors' layout.",
     ),
 }

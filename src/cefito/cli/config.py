@@ -1,4 +1,4 @@
-"""`cefito config`: what a preset comes to, and where a run differs from it."""
+"""`cefito config`: settings of presets, and differences of runs from them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ def show(
     set_: Settings = (),
     json: Flag = False,
 ) -> None:
-    """Print all settings that a preset comes to, as a file that --preset takes.
+    """Print all settings of a preset, as a file that --preset takes.
 
-    Behind a setting stands the comment of the preset that settled it.
+    Each setting has the comment of the file that settled it.
 
     Args:
         preset: paper, released, small, quickstart, or the path of a .toml file of the same form.
         dataset: Name or folder of a data set; presets have variants for some.
         horizon: Number of actions of a plan; some variants are for one only.
-        method: Only what this method reads: cefito, chain, viterbi, pdpp, mtid, kepp, schema,
-            planllm, planllm-leaky, p3iv, pkg, pkg-beam, nearest, frequent.
+        method: Only the settings of this method, as listed by cefito planners.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
         json: Print JSON instead of TOML.
@@ -57,10 +56,10 @@ def show(
 
 @app.command
 def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) -> None:
-    """Print where the settings of a run differ from those of a preset, or of another run.
+    """Print differences between the settings of a run and a preset, or another run.
 
-    Of the preset those for the run's data set and horizon are taken, and of all settings those that
-    the run's method reads.
+    The preset's variants for the run's data set and horizon are applied; only settings of the run's
+    method are compared.
 
     Args:
         run: Run folder.
@@ -85,7 +84,7 @@ def diff(run: Path, preset: str, /, *, set_: Settings = (), json: Flag = False) 
 
 
 def _dataset_name(given: str) -> str:
-    """The name that presets know a data set by, from its name or its folder."""
+    """The name that variants of presets go by, from a data set's name or folder."""
     from cefito.data.taxonomy import Taxonomy
 
     path = Path(given) / "taxonomy.json"

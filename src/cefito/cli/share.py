@@ -16,10 +16,10 @@ Licence = Annotated[str, Parameter(name="--license")]
 
 
 def export(run: Path, file: Path, /, *, license_name: Licence = "") -> None:
-    """Write what planning with a run needs into a zip file, with a model card.
+    """Write the files for planning with a run into a zip file, with a model card.
 
-    Checkpoints and the place of the data set on this machine stay out. Wherever a run folder is
-    named, the file can be named instead.
+    Checkpoints and the data set's path on this machine are left out. Every command that takes a run
+    folder also takes the file.
 
     Args:
         run: Run folder, as cefito train makes it.
@@ -34,13 +34,13 @@ def export(run: Path, file: Path, /, *, license_name: Licence = "") -> None:
 
 
 def push(run: Path, place: str, /, *, license_name: Licence = "", private: Flag = False) -> None:
-    """Put what planning with a run needs onto a model hub, with a model card.
+    """Upload the files for planning with a run to a model hub, with a model card.
 
     Needs the extra hub, and to be logged in there: hf auth login.
 
     Args:
         run: Run folder, or a zip file of cefito export.
-        place: hub:USER/NAME, the repository; made where there is none.
+        place: hub:USER/NAME, the repository; made if absent.
         license_name: Licence of the weights, an SPDX identifier such as CC-BY-4.0, for the card.
         private: Make a new repository a private one.
     """
@@ -48,7 +48,7 @@ def push(run: Path, place: str, /, *, license_name: Licence = "", private: Flag 
 
     with log_warnings():
         address = push_run(run, place, license_name=license_name, private=private)
-    talk(f"put {run} onto {address}; plan with: cefito plan {place} …")
+    talk(f"uploaded {run} to {address}; plan with: cefito plan {place} …")
 
 
 def pull(place: str, folder: Path, /) -> None:

@@ -1,4 +1,4 @@
-"""`cefito train`: from a prepared data set to a run folder."""
+"""`cefito train` and `cefito finetune`: from data sets to run folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cefito.precision import Precision
 if TYPE_CHECKING:
     from cefito.runs.run import Run
 
-__all__ = ["train"]
+__all__ = ["finetune", "train"]
 
 
 def train(
@@ -33,29 +33,26 @@ def train(
 ) -> None:
     """Train a planner on a prepared data set.
 
-    That of CEFITO is a chain, an energy field and, where settings ask for one, a task classifier.
+    CEFITO consists of a chain, an energy field and, if settings ask for one, a task classifier.
 
-    Repeat the command to go on after an interruption. Start it by torchrun to use several
+    Repeat the command to resume after an interruption. Start it by torchrun to use several
     processes.
 
     Args:
         dataset: Folder of a prepared data set.
         horizon: Number of actions of a plan, T; with several (3,4,5) each gets a run of its own,
-            in T3, T4, … of the folder, and those that are finished are left as they are.
+            in T3, T4, … of the folder, and finished runs are left unchanged.
         out: Run folder to write.
-        method: cefito, its chain alone (chain), or a baseline: viterbi, pdpp, mtid, kepp, schema,
-            planllm, planllm-leaky (an oracle), p3iv, pkg, pkg-beam, nearest, frequent; or a
-            language model, named by --set llm.model=NAME, that is told the likeliest ends
-            (llm-ends) or several of them (llm-ranked).
+        method: Name of a method, as listed by cefito planners: cefito, chain, viterbi, ….
         preset: paper, released, small, or the path of a .toml file of the same form.
         seed: Seed of weights, batches and negatives.
         device: auto, cpu or cuda.
         selection: Where epochs and weights are chosen: held-out (validation split), or published
             (on test, as published work does; scores are then too good).
-        tracker: Who shows the metrics of the trainings: tensorboard (where it is installed), wandb,
+        tracker: Where metrics of the trainings are shown: tensorboard (if it is installed), wandb,
             trackio, or none.
-        precision: What all trainings compute products in, instead of what the preset says: auto
-            (bfloat16 where the processor multiplies it natively), float32 or bfloat16.
+        precision: What all trainings compute products in, instead of the preset's: auto (bfloat16
+            if the processor multiplies it natively), float32 or bfloat16.
         set_: Change a setting of the preset, as in --set training.optimiser.epochs=20; may be
             repeated.
     """
@@ -79,7 +76,7 @@ def train(
         for length in chosen
     }
     with processes(pick_device(device)) as (group, place), log_warnings():
-        each = _say if group.first else None
+        each = _report if group.first else None
         finished = [
             finished_run(
                 folder,
@@ -112,8 +109,78 @@ def train(
             talk(f"{out}: plan with one of them by cefito plan {out} --horizon {chosen[0]}")
 
 
-def _say(run: Run, trained: bool) -> None:
-    """What came of the training of a run: of each network the kept epoch and its scores by name."""
+def finetune(
+    run: Path,
+    dataset: Path,
+    /,
+    *,
+    out: Path,
+    epochs: int | None = None,
+    horizon: int | None = None,
+    replay: Path | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    selection: Selection = "held-out",
+    set_: Settings = (),
+) -> None:
+    """Train a run further on a data set: new videos, and tasks and actions that are new to it.
+
+    Tasks and actions are found by name; new ones are added after the run's own, whose ids stay.
+    Only the training split of the data set is learned: other tasks are forgotten unless --replay
+    mixes the old windows in. The run itself stays unchanged.
+
+    Repeat the command to resume after an interruption. Start it by torchrun to use several
+    processes.
+
+    Args:
+        run: Run folder to start from, of the method cefito or chain.
+        dataset: Folder of a prepared data set, with observations made like the run's.
+        out: Run folder to write.
+        epochs: Epochs of each training; by default a quarter of the run's.
+        horizon: Number of actions, if the folder has runs of several.
+        replay: Data set whose windows are mixed in, usually the run's own.
+        seed: Seed of new weights, batches and negatives.
+        device: auto, cpu or cuda.
+        selection: Where epochs and weights are chosen: held-out (validation split), or published
+            (on test, as published work does; scores are then too good).
+        set_: Change a setting of a training or of the search, as in
+            --set chain_training.optimiser.learning_rate=3e-4; may be repeated.
+    """
+    from cefito.data.prepared import open_dataset
+    from cefito.progress import silent
+    from cefito.runs.finetune import finetune as finetuned
+    from cefito.runs.run import open_run
+    from cefito.runtime import pick_device
+    from cefito.training.distributed import processes
+
+    opened = open_dataset(dataset)
+    with processes(pick_device(device)) as (group, place), log_warnings():
+        made = finetuned(
+            open_run(run, device=place, horizon=horizon),
+            opened,
+            out,
+            epochs=epochs,
+            settings=settings(set_),
+            replay=None if replay is None else open_dataset(replay),
+            seed=seed,
+            selection=selection,
+            device=place,
+            progress=progress if group.first else silent,
+            group=group,
+        )
+        if not group.first:
+            return
+    if (start := made.info.started_from) is not None:
+        replayed = "" if start.replay is None else f" and of {start.replay.name!r}"
+        talk(
+            f"learned from the training split of '{opened.name}'{replayed}; {start.new_tasks} "
+            f"tasks and {start.new_actions} actions are new"
+        )
+    _report(made, True)
+
+
+def _report(run: Run, trained: bool) -> None:
+    """Say the result of a training: the kept epoch of each network and its scores by name."""
     if not trained:
         talk(f"{run.folder} is finished already and nothing was done")
         return

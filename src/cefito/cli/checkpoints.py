@@ -1,4 +1,4 @@
-"""`cefito import-checkpoint`: weights of others as a run."""
+"""`cefito import-checkpoint` and `export-checkpoint`: weights for and from the authors' code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from cefito.cli.console import talk
 from cefito.errors import ConfigError
 
-__all__ = ["import_checkpoint"]
+__all__ = ["export_checkpoint", "import_checkpoint"]
 
 
 def import_checkpoint(
@@ -28,13 +28,13 @@ def import_checkpoint(
 
     Args:
         file: The checkpoint (.pth).
-        kind: cefito: an energy field, which makes a new run; task-classifier: put a task classifier
-            into the run at --out, in the place of the one it has.
+        kind: cefito: an energy field, which makes a new run; task-classifier: replace the task
+            classifier of the run at --out.
         out: Run folder: a new one for a field, an existing one for a classifier.
-        taxonomy: Of a field: taxonomy.json whose action ids are those of the checkpoint.
-        action_text: Of a field: .npy file of the action names' text embeddings that it was trained
+        taxonomy: For a field: taxonomy.json with the checkpoint's action ids.
+        action_text: For a field: .npy file of the action names' text embeddings that it was trained
             with, row = action id.
-        classifier: Of a field: checkpoint of a task classifier to go with it; without one, tasks
+        classifier: For a field: checkpoint of a task classifier to go with it; without one, tasks
             must be given to plan.
     """
     if kind == "cefito" and (taxonomy is None or action_text is None):
@@ -46,7 +46,7 @@ def import_checkpoint(
         given is not None for given in (taxonomy, action_text, classifier)
     ):
         raise ConfigError(
-            "--kind task-classifier takes --out alone: the run there knows tasks and actions."
+            "--kind task-classifier takes --out only: the run there knows tasks and actions."
         )
     from cefito.planners.shared.task_model import TaskModel
     from cefito.runs.checkpoints import import_classifier, import_field
@@ -64,3 +64,34 @@ def import_checkpoint(
         f"wrote {out}: T = {run.horizon}, {sizes}; plan with: cefito plan {out} --initial A.npy "
         f"--goal B.npy{task}"
     )
+
+
+def export_checkpoint(
+    run: Path,
+    /,
+    *,
+    out: Path,
+    action_text: Path | None = None,
+    classifier: Path | None = None,
+) -> None:
+    """Write a run's energy field as a checkpoint that the authors' code reads.
+
+    The field must be one of the paper (presets released and paper with text embeddings of the
+    actions).
+
+    Args:
+        run: Folder of a finished run of cefito.
+        out: Checkpoint of the field to write (.pth).
+        action_text: .npy file to write the text embeddings of the actions to, row = action id; they
+            are not in a checkpoint.
+        classifier: Checkpoint of the run's task classifier to write (.pth).
+    """
+    from cefito.runs.checkpoints import export_classifier, export_field
+    from cefito.runs.run import open_run
+
+    opened = open_run(run)
+    export_field(opened, out, action_text=action_text)
+    if classifier is not None:
+        export_classifier(opened, classifier)
+    written = [str(path) for path in (out, action_text, classifier) if path is not None]
+    talk(f"wrote {', '.join(written)}")
