@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 
-def tiny_dinov2(folder: Path) -> Path:
+def tiny_dinov2(folder: Path, size: int = 16) -> Path:
     """Write a tiny DINOv2, randomly initialised, as save_pretrained does."""
     import torch
     import transformers
@@ -14,8 +14,8 @@ def tiny_dinov2(folder: Path) -> Path:
     torch.manual_seed(1)  # the model's own initialisation knows no generators
     network = transformers.Dinov2Model(
         transformers.Dinov2Config(
-            hidden_size=16,
-            intermediate_size=32,
+            hidden_size=size,
+            intermediate_size=2 * size,
             num_hidden_layers=1,
             num_attention_heads=2,
             image_size=28,

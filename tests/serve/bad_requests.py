@@ -1,19 +1,23 @@
-"""The table of bad requests: what each is given, and what it gets.
+"""Bad requests and their answers.
 
-Every row is tried by `test_bad_requests.py`; `python tests/serve/bad_requests.py` writes the table
-of docs/serve.md.
+`test_bad_requests.py` sends them; `python tests/serve/bad_requests.py` prints the table of
+docs/serve.md.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 JSON = {"content-type": "application/json"}
-PLAN = "/v1/plan"
+BATCH = "/v1/plan/batch"
+
+
+GOOD = [0.5] * 8
 
 
 @dataclass(frozen=True)
@@ -21,226 +25,139 @@ class Bad:
     """A bad request.
 
     Attributes:
-        title: What is bad about it.
-        status: What it gets.
-        says: Words of its detail.
+        title: Its fault.
         body: Changes of a good request's fields, or the bytes of the body.
-        path: Where it is sent.
-        headers: Sent with it.
-        method: How it is sent.
+        says: Words of the problem's detail.
+        status: Status of the answer.
+        path: Path of the request.
+        headers: Further headers.
+        method: Method of the request.
     """
 
     title: str
-    status: int
+    body: dict[str, Any] | bytes | None
     says: str
-    body: dict[str, Any] | bytes | None = None
-    path: str = PLAN
+    status: int = 422
+    path: str = "/v1/plan"
     headers: dict[str, str] = field(default_factory=dict)
     method: str = "POST"
 
 
 def packed(*numbers: float) -> str:
     """Base64 of little-endian float32."""
-    import struct
-
     return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
 
 
-def _observed(initial: Any, goal: Any = None) -> dict[str, Any]:
-    good = [0.5] * 8
-    return {"observations": {"initial": initial, "goal": good if goal is None else goal}}
+def observed(initial: Any, goal: Any = GOOD) -> dict[str, Any]:
+    return {"observations": {"initial": initial, "goal": goal}}
 
 
-def _constrained(**parts: Any) -> dict[str, Any]:
-    return {"constraints": parts}
+def video(**fields: Any) -> dict[str, Any]:
+    return {"observations": None, "video": fields}
+
+
+def constrained(task: int | None = None, **parts: Any) -> dict[str, Any]:
+    return {"task": task, "constraints": parts}
 
 
 BODIES = (
-    Bad("no body", 422, "", b""),
-    Bad("not JSON", 422, "JSON", b"{not json"),
-    Bad("not UTF-8", 400, "cannot be read", b'{"run": "\xff\xfe"}'),
-    Bad("JSON of another type", 422, "valid dict", b"[1, 2]"),
-    Bad("null", 422, "", b"null"),
-    Bad("100,000 brackets", 400, "cannot be read", b"[" * 100_000),
-    Bad("a number of 10,000 digits", 400, "cannot be read", b'{"top_k": ' + b"9" * 10_000 + b"}"),
-    Bad(
-        "JSON sent as text",
-        422,
-        "",
-        json.dumps({}).encode(),
-        headers={"content-type": "text/plain"},
-    ),
-    Bad("an unknown field", 422, "nonsense: Extra inputs", {"nonsense": 1}),
-    Bad("half a surrogate in a name", 422, "", b'{"run": "\\ud800"}'),
-    Bad("half a surrogate as a field", 422, "", b'{"\\ud800": 1}'),
-    Bad("a body of 5 MiB", 413, "at most 4,194,304", b" " * (5 << 20)),
+    Bad("no body", b"", ""),
+    Bad("not JSON", b"{not json", "JSON"),
+    Bad("not UTF-8", b'{"run": "\xff\xfe"}', "cannot be read", 400),
+    Bad("JSON of another type", b"[1, 2]", "valid dict"),
+    Bad("null", b"null", ""),
+    Bad("100,000 brackets", b"[" * 100_000, "cannot be read", 400),
+    Bad("a number of 10,000 digits", b'{"top_k": ' + b"9" * 10_000 + b"}", "cannot be read", 400),
+    Bad("JSON sent as text", b"{}", "", headers={"content-type": "text/plain"}),
+    Bad("an unknown field", {"nonsense": 1}, "nonsense: Extra inputs"),
+    Bad("half a surrogate in a name", b'{"run": "\\ud800"}', ""),
+    Bad("half a surrogate as a field", b'{"\\ud800": 1}', ""),
+    Bad("a body of 5 MiB", b" " * (5 << 20), "at most 4,194,304", 413),
 )
+NAN = b'{"run": "tea", "observations": {"initial": [NaN], "goal": [1]}}'
 SOURCES = (
-    Bad("no observations", 422, "exactly one of", {"observations": None}),
-    Bad("observations and a video", 422, "exactly one of", {"video": {"id": "a"}}),
-    Bad(
-        "one observation",
-        422,
-        "observations.goal: Field required",
-        {"observations": {"initial": [1.0]}},
-    ),
-    Bad("an empty list", 422, "at least 1 item", _observed([])),
-    Bad("too few numbers", 422, "'initial' has 2 numbers and 'goal' 8", _observed([1.0, 2.0])),
-    Bad(
-        "both too short",
-        422,
-        "have 2 features; this run was trained on 8",
-        _observed([1, 2], [1, 2]),
-    ),
-    Bad("200,000 numbers", 422, "at most 131072 items", _observed([0] * 200_000)),
-    Bad("numbers as text", 422, "valid number", _observed(["1"] * 8)),
-    Bad("true among numbers", 422, "valid number", _observed([True] * 8)),
-    Bad("null among numbers", 422, "valid number", _observed([None] * 8)),
-    Bad("numbers in lists", 422, "valid number", _observed([[1.0]] * 8)),
-    Bad(
-        "NaN",
-        422,
-        "finite number",
-        b'{"run": "tea", "observations": {"initial": [NaN], "goal": [1]}}',
-    ),
-    Bad(
-        "infinity",
-        422,
-        "finite number",
-        b'{"run": "tea", "observations": {"initial": [1e999], "goal": [1]}}',
-    ),
-    Bad("a number beyond float32", 422, "too large", _observed([1e300] * 8)),
-    Bad("a number too large to compute with", 422, "too large", _observed([1e20] * 8)),
-    Bad("NaN in base64", 422, "holds NaN", _observed(packed(*[float("nan")] * 8))),
-    Bad("not base64", 422, "is not base64", _observed("!!!!")),
-    Bad("base64 of 3 bytes", 422, "expected four for each", _observed("AAAA")),
-    Bad("base64 of nothing", 422, "holds 0 bytes", _observed("")),
-    Bad("a path as observation", 422, "", _observed("/etc/passwd")),
-    Bad(
-        "a path as video",
-        422,
-        "no video of id",
-        {"observations": None, "video": {"id": "/etc/passwd"}},
-    ),
-    Bad(
-        "an unknown video",
-        422,
-        "GET /v1/videos",
-        {"observations": None, "video": {"id": "x"}},
-    ),
-    Bad(
-        "a step beyond the video",
-        422,
-        "do not fit",
-        {"observations": None, "video": {"id": "world-0000", "step": 500}},
-    ),
-    Bad(
-        "a step below 0",
-        422,
-        "greater than or equal to 0",
-        {"observations": None, "video": {"id": "a", "step": -1}},
-    ),
-    Bad(
-        "another split",
-        422,
-        "no video of id",
-        {"observations": None, "video": {"id": "world-0000", "split": "test"}},
-    ),
-    Bad(
-        "an unknown split",
-        422,
-        "'train', 'val' or 'test'",
-        {"observations": None, "video": {"id": "a", "split": "all"}},
-    ),
+    Bad("no observations", {"observations": None}, "exactly one of"),
+    Bad("observations and a video", {"video": {"id": "a"}}, "exactly one of"),
+    Bad("one observation", {"observations": {"initial": [1.0]}}, "goal: Field required"),
+    Bad("an empty list", observed([]), "at least 1 item"),
+    Bad("too few numbers", observed([1.0, 2.0]), "'initial' has 2 numbers and 'goal' 8"),
+    Bad("both too short", observed([1, 2], [1, 2]), "have 2 features; this run was trained on 8"),
+    Bad("200,000 numbers", observed([0] * 200_000), "at most 131072 items"),
+    Bad("numbers as text", observed(["1"] * 8), "valid number"),
+    Bad("true among numbers", observed([True] * 8), "valid number"),
+    Bad("null among numbers", observed([None] * 8), "valid number"),
+    Bad("numbers in lists", observed([[1.0]] * 8), "valid number"),
+    Bad("NaN", NAN, "finite number"),
+    Bad("infinity", NAN.replace(b"NaN", b"1e999"), "finite number"),
+    Bad("a number beyond float32", observed([1e300] * 8), "too large"),
+    Bad("a number too large to compute with", observed([1e20] * 8), "too large"),
+    Bad("NaN in base64", observed(packed(*[float("nan")] * 8)), "holds NaN"),
+    Bad("not base64", observed("!!!!"), "is not base64"),
+    Bad("base64 of 3 bytes", observed("AAAA"), "expected four for each"),
+    Bad("base64 of nothing", observed(""), "holds 0 bytes"),
+    Bad("a path as observation", observed("/etc/passwd"), ""),
+    Bad("a path as video", video(id="/etc/passwd"), "no video of id"),
+    Bad("an unknown video", video(id="x"), "GET /v1/videos"),
+    Bad("a step beyond the video", video(id="world-0000", step=500), "do not fit"),
+    Bad("a step below 0", video(id="a", step=-1), "greater than or equal to 0"),
+    Bad("another split", video(id="world-0000", split="test"), "no video of id"),
+    Bad("an unknown split", video(id="a", split="all"), "'train', 'val' or 'test'"),
 )
 SEARCHES = (
-    Bad("an unknown run", 422, "no run fits run 'x'", {"run": "x"}),
-    Bad("a path as run", 422, "no run fits", {"run": "../../tea"}),
-    Bad("an unknown horizon", 422, "no run fits", {"horizon": 9}),
-    Bad("no plan wanted", 422, "top_k: Input should be greater", {"top_k": 0}),
-    Bad("too many plans wanted", 422, "at most 100 plans", {"top_k": 101}),
-    Bad("a number as text", 422, "valid integer", {"top_k": "5"}),
-    Bad("a fraction of a plan", 422, "valid integer", {"top_k": 2.5}),
-    Bad("true plans", 422, "valid integer", {"top_k": True}),
-    Bad("an unknown search", 422, "search: Input should be", {"search": "best"}),
-    Bad("a budget for a search without one", 422, "", {"search": "beam", "budget": 1}),
-    Bad("a budget below 0", 422, "budget", {"search": "auto", "budget": -1}),
-    Bad("tasks below 0", 422, "tasks", {"tasks": -1}),
-    Bad("an unknown task", 422, "unknown task 'x'", {"task": "x"}),
-    Bad("a task beyond the last", 422, "unknown task 999", {"task": 999}),
-    Bad("an unknown objective", 422, "objective", {"objective": "fun"}),
-    Bad("a probability of 2", 422, "min_probability", {"min_probability": 2}),
-    Bad("no time", 422, "deadline_seconds", {"deadline_seconds": 0}),
-    Bad("a microsecond", 504, "no plan was found before the deadline", {"deadline_seconds": 1e-6}),
+    Bad("an unknown run", {"run": "x"}, "no run fits run 'x'"),
+    Bad("a path as run", {"run": "../../tea"}, "no run fits"),
+    Bad("an unknown horizon", {"horizon": 9}, "no run fits"),
+    Bad("no plan wanted", {"top_k": 0}, "top_k: Input should be greater"),
+    Bad("too many plans wanted", {"top_k": 101}, "at most 100 plans"),
+    Bad("a number as text", {"top_k": "5"}, "valid integer"),
+    Bad("a fraction of a plan", {"top_k": 2.5}, "valid integer"),
+    Bad("true plans", {"top_k": True}, "valid integer"),
+    Bad("an unknown search", {"search": "best"}, "search: Input should be"),
+    Bad("a budget for a search without one", {"search": "beam", "budget": 1}, ""),
+    Bad("a budget below 0", {"search": "auto", "budget": -1}, "budget"),
+    Bad("tasks below 0", {"tasks": -1}, "tasks"),
+    Bad("an unknown task", {"task": "x"}, "unknown task 'x'"),
+    Bad("a task beyond the last", {"task": 999}, "unknown task 999"),
+    Bad("an unknown objective", {"objective": "fun"}, "objective"),
+    Bad("a probability of 2", {"min_probability": 2}, "min_probability"),
+    Bad("no time", {"deadline_seconds": 0}, "deadline_seconds"),
+    Bad("a microsecond", {"deadline_seconds": 1e-6}, "no plan was found before", 504),
 )
 CONSTRAINTS = (
-    Bad("a pin of step 0", 422, "pattern", _constrained(pin={"0": 1})),
-    Bad("a pin of step 9 of 3", 422, "counted from 1 to 3", _constrained(pin={"9": 1})),
-    Bad("a pin of step 'first'", 422, "pattern", _constrained(pin={"first": 1})),
-    Bad("an unknown action", 422, "unknown action 'x'", _constrained(forbid=["x"])),
-    Bad("an action beyond the last", 422, "unknown action 99999", _constrained(require=[99_999])),
-    Bad("an action below 0", 422, "greater than or equal to 0", _constrained(require=[-1])),
+    Bad("a pin of step 0", constrained(pin={"0": 1}), "pattern"),
+    Bad("a pin of step 9 of 3", constrained(pin={"9": 1}), "counted from 1 to 3"),
+    Bad("a pin of step 'first'", constrained(pin={"first": 1}), "pattern"),
+    Bad("an unknown action", constrained(forbid=["x"]), "unknown action 'x'"),
+    Bad("an action beyond the last", constrained(require=[99_999]), "unknown action 99999"),
+    Bad("an action below 0", constrained(require=[-1]), "greater than or equal to 0"),
+    Bad("an action of 1,000 letters", constrained(forbid=["x" * 1000]), "at most 300 characters"),
+    Bad("an order of one action", constrained(before=[[1]]), "at least 2 items"),
+    Bad("an action before itself", constrained(before=[[1, 1]]), "before itself"),
+    Bad("required and forbidden", constrained(0, require=[2], forbid=[2]), "both required and"),
+    Bad("everything forbidden", constrained(0, forbid=list(range(8))), "every allowed action is"),
+    Bad("more required than steps", constrained(0, require=[0, 2, 3, 4]), "only 3 steps"),
+    Bad("100 orders", constrained(before=[[1, 2]] * 100), "at most 64 items"),
     Bad(
-        "an action of 1,000 letters",
-        422,
-        "at most 300 characters",
-        _constrained(forbid=["x" * 1000]),
-    ),
-    Bad("an order of one action", 422, "at least 2 items", _constrained(before=[[1]])),
-    Bad("an action before itself", 422, "before itself", _constrained(before=[[1, 1]])),
-    Bad(
-        "required and forbidden",
-        422,
-        "both required and forbidden",
-        {"task": 0, **_constrained(require=[2], forbid=[2])},
-    ),
-    Bad(
-        "everything forbidden",
-        422,
-        "every allowed action is forbidden",
-        {"task": 0, **_constrained(forbid=list(range(8)))},
-    ),
-    Bad(
-        "more required than steps",
-        422,
-        "only 3 steps",
-        {"task": 0, **_constrained(require=[0, 2, 3, 4])},
-    ),
-    Bad("100 orders", 422, "at most 64 items", _constrained(before=[[1, 2]] * 100)),
-    Bad(
-        "another task's action pinned",
-        422,
-        "not an action of this task",
-        {"task": 0, **_constrained(pin={"1": 60})},
+        "another task's action pinned", constrained(0, pin={"1": 60}), "not an action of this task"
     ),
 )
 BATCHES = (
-    Bad("no queries", 422, "queries: Field required", b"{}", "/v1/plan/batch"),
-    Bad("an empty batch", 422, "at least 1 item", b'{"queries": []}', "/v1/plan/batch"),
-    Bad(
-        "a batch of 65",
-        422,
-        "at most 64",
-        json.dumps({"queries": [{}] * 65}).encode(),
-        "/v1/plan/batch",
-    ),
+    Bad("no queries", b"{}", "queries: Field required", path=BATCH),
+    Bad("an empty batch", b'{"queries": []}', "at least 1 item", path=BATCH),
+    Bad("a batch of 65", json.dumps({"queries": [{}] * 65}).encode(), "at most 64", path=BATCH),
 )
+CROSS = {"sec-fetch-site": "cross-site"}
+LONG = {"content-length": "99999999"}
 ELSEWHERE = (
-    Bad("an unknown path", 404, "there is nothing here", None, "/v1/nothing", method="GET"),
-    Bad("a path out of the folder", 404, "", None, "/docs/..%2f..%2fsettings.py", method="GET"),
-    Bad("GET instead of POST", 405, "does not take this method", None, PLAN, method="GET"),
-    Bad("an upload without an encoder", 422, "no encoder for uploads", b"x", "/v1/plan/upload"),
-    Bad("a limit of 0 videos", 422, "limit", None, "/v1/videos?limit=0", method="GET"),
-    Bad("a limit that is not a number", 422, "limit", None, "/v1/videos?limit=x", method="GET"),
-    Bad("videos of no run", 422, "Add the field 'run'", None, "/v1/videos", method="GET"),
-    Bad("sent by another site", 403, "another site", {}, headers={"sec-fetch-site": "cross-site"}),
-    Bad(
-        "a length of more than 4 MiB",
-        413,
-        "at most 4,194,304",
-        b"{}",
-        headers={"content-length": "99999999"},
-    ),
+    Bad("an unknown path", None, "there is nothing here", 404, "/v1/nothing", method="GET"),
+    Bad("a path out of the folder", None, "", 404, "/docs/..%2f..%2fsettings.py", method="GET"),
+    Bad("GET instead of POST", None, "does not take this method", 405, method="GET"),
+    Bad("an upload without an encoder", b"x", "no encoder for uploads", path="/v1/plan/upload"),
+    Bad("a limit of 0 videos", None, "limit", path="/v1/videos?limit=0", method="GET"),
+    Bad("a limit that is not a number", None, "limit", path="/v1/videos?limit=x", method="GET"),
+    Bad("videos of no run", None, "Add the field 'run'", path="/v1/videos", method="GET"),
+    Bad("sent by another site", {}, "another site", 403, headers=CROSS),
+    Bad("a length of more than 4 MiB", b"{}", "at most 4,194,304", 413, headers=LONG),
 )
 TABLE = (*BODIES, *SOURCES, *SEARCHES, *CONSTRAINTS, *BATCHES, *ELSEWHERE)
 

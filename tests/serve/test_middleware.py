@@ -1,7 +1,8 @@
-"""Who may come in, how much may be sent, and what is written of it."""
+"""Access, limits of bodies, headers, the log, and the token."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -14,6 +15,7 @@ from cefito.errors import ConfigError
 from cefito.serve.middleware import Metrics, RequestMiddleware
 from cefito.serve.settings import TOKEN_VARIABLE, Limits, read_token
 
+JSON = {"content-type": "application/json"}
 TOKEN = "correct horse battery staple"
 
 
@@ -51,7 +53,7 @@ def test_the_token_lets_in(closed, header):
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/model", "/metrics", "/docs", "/", "/nothing"])
-def test_nothing_else_does(closed, header, path):
+def test_other_headers_are_refused(closed, header, path):
     headers = {} if header is None else {"authorization": header.encode("latin-1")}
     response = closed.get(path, headers=headers)
     assert response.status_code == 401
@@ -59,15 +61,18 @@ def test_nothing_else_does(closed, header, path):
     assert TOKEN not in response.text
 
 
-def test_whoever_watches_needs_no_token(closed):
+def test_monitoring_needs_no_token(closed):
     assert closed.get("/health").status_code == closed.get("/ready").status_code == 200
 
 
-def test_the_name_that_it_is_called_by(serving):
+def test_host_names(serving):
     client = serving(hosts=("localhost", "::1"))
     for host in ("localhost", "LOCALHOST:8000", "[::1]:80"):
         assert client.get("/health", headers={"host": host}).status_code == 200
-    for host in ("evil.example", "evil.example:8000", "localhost.evil.example", "[::2]", ""):
+    for host in (
+        *("evil.example", "evil.example:8000", "localhost.evil.example", "[::2]", ""),
+        *("localhost@evil.example", "localhost:80@evil.example", "localhost,evil.example", "[::1"),
+    ):
         response = client.get("/health", headers={"host": host})
         assert response.status_code == 421
         assert response.json()["type"] == "urn:cefito:host"
@@ -90,7 +95,7 @@ def test_requests_have_ids(client):
         assert made != odd
 
 
-def test_every_answer_says_what_it_may_not_be_used_for(client):
+def test_headers_of_every_answer(client):
     headers = client.get("/nothing").headers
     assert headers["x-content-type-options"] == "nosniff"
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -118,58 +123,61 @@ def test_a_line_for_each_request(client, place, caplog):
 def test_a_body_that_is_too_large(serving):
     small = serving(limits={"body_mib": 0.001})
     body = b"[" + b"1," * 2000
-    response = small.post("/v1/plan", content=body, headers={"content-type": "application/json"})
-    assert response.status_code == 413
-    assert response.json()["limit"] == 1048
-    streamed = small.post(  # without saying how much it will be
-        "/v1/plan",
-        content=(body[first : first + 100] for first in range(0, len(body), 100)),
-        headers={"content-type": "application/json"},
-    )
-    assert streamed.status_code == 413
+    parts = (body[first : first + 100] for first in range(0, len(body), 100))
+    for content in (body, parts):  # parts announce no length
+        response = small.post("/v1/plan", content=content, headers=JSON)
+        assert response.status_code == 413
+        assert response.json()["limit"] == 1048
 
 
-async def _nothing(scope, receive, send):
+def exchange(app, messages=(), **changes):
+    """The messages that the middleware sends for a request whose body arrives in messages."""
+    sent, left = [], list(messages)
+
+    async def receive():
+        if not left:
+            await anyio.sleep(30)
+        return left.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    settings = {"body_bytes": 100, "upload_bytes": 100, "receive_seconds": 0.05} | changes
+    headers = [(b"host", b"localhost")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/plan", "headers": headers}
+    anyio.run(RequestMiddleware(app, Metrics(), **settings), scope, receive, send)
+    return sent
+
+
+async def _read(scope, receive, send):
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def walk(app, messages, **changes):
-    """What a door sends for a request whose body comes in these messages."""
-    sent = []
-
-    async def receive():
-        if not messages:
-            await anyio.sleep(30)
-        return messages.pop(0)
-
-    async def send(message):
-        sent.append(message)
-
-    settings = {"body_bytes": 100, "upload_bytes": 100, "receive_seconds": 0.05} | changes
-    door = RequestMiddleware(app, Metrics(), **settings)
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/plan",
-        "headers": [(b"host", b"localhost")],
-    }
-    anyio.run(door, scope, receive, send)
-    return sent
+@pytest.mark.parametrize(
+    ("sizes", "status"), [((50, 50), 200), ((50, 51), 413), ((50, None), 408), ((), 408)]
+)
+def test_bodies_in_parts(sizes, status):
+    parts = [
+        {"type": "http.request", "body": b"a" * size, "more_body": number < len(sizes) - 1}
+        for number, size in enumerate(sizes)
+        if size is not None
+    ]
+    began = time.monotonic()
+    assert exchange(_read, parts)[0]["status"] == status
+    assert time.monotonic() - began < 5
 
 
 def test_a_defect_is_answered_and_logged(caplog):
     async def broken(scope, receive, send):
         raise ValueError("the secret reason")
 
-    sent = walk(broken, [])
-    assert sent[0]["status"] == 500
-    problem = json.loads(sent[1]["body"])
-    assert problem["type"] == "urn:cefito:internal"
-    assert "secret" not in problem["detail"]
-    assert problem["request_id"] in caplog.text
+    start, body = exchange(broken)
+    assert start["status"] == 500
+    assert json.loads(body["body"])["type"] == "urn:cefito:internal"
+    assert b"secret" not in body["body"]
     assert "the secret reason" in caplog.text
 
 
@@ -178,35 +186,16 @@ def test_a_defect_after_the_answer_began_ends_it():
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ValueError
 
-    assert [message["type"] for message in walk(broken, [])] == ["http.response.start"]
+    assert [message["type"] for message in exchange(broken)] == ["http.response.start"]
 
 
-def test_a_body_that_never_comes(serving):
-    from starlette.exceptions import HTTPException
+def test_a_request_that_the_server_cancels_at_shutdown_is_answered():
+    async def cancelled(scope, receive, send):
+        raise asyncio.CancelledError
 
-    caught = []
-
-    async def app(scope, receive, send):
-        try:
-            await receive()
-        except HTTPException as problem:
-            caught.append(problem.status_code)
-
-    began = time.monotonic()
-    walk(app, [])
-    assert caught == [408]
-    assert time.monotonic() - began < 5
-
-
-def test_what_comes_in_time_is_passed_on():
-    parts = [
-        {"type": "http.request", "body": b"a" * 50, "more_body": True},
-        {"type": "http.request", "body": b"a" * 50, "more_body": False},
-    ]
-    assert walk(_nothing, parts)[0]["status"] == 200
-
-
-# the token
+    start, body = exchange(cancelled)
+    assert start["status"] == 503
+    assert json.loads(body["body"])["type"] == "urn:cefito:not-ready"
 
 
 def test_a_token_of_a_file_or_the_environment(tmp_path, monkeypatch):
@@ -218,21 +207,18 @@ def test_a_token_of_a_file_or_the_environment(tmp_path, monkeypatch):
     assert TOKEN not in repr(token)
     monkeypatch.setenv(TOKEN_VARIABLE, "another token of length")
     assert read_token(None).get_secret_value() == "another token of length"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_token(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("text", ["", "short", "a token with an é in it", "x" * 15, "\n\n"])
-def test_tokens_that_are_none(tmp_path, monkeypatch, text):
+def test_invalid_tokens(tmp_path, monkeypatch, text):
     (tmp_path / "token").write_text(text)
     with pytest.raises(ConfigError, match="expected at least 16"):
         read_token(tmp_path / "token")
     monkeypatch.setenv(TOKEN_VARIABLE, text)
     with pytest.raises(ConfigError, match="CEFITO_TOKEN"):
         read_token(None)
-
-
-def test_a_file_without_a_token(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_token(tmp_path / "nothing")
 
 
 def test_limits_that_do_not_fit():

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import base64
+import shutil
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from cefito.data import cut_windows
+from cefito.data.simulation.world import WorldKnobs, write_world
+from cefito.errors import ConfigError
 from cefito.inference.answer import answer
 from cefito.inference.named_constraints import NamedConstraints
 from cefito.planners.queries import Queries
 from cefito.runs.run import open_run
 from cefito.search.settings import search_settings
+from cefito.serve.app import create_app
+from cefito.serve.models import open_models
 
 
 def ask(client, **body):
@@ -163,29 +169,19 @@ def test_a_method_without_a_search(client, place):
     assert "has no search to choose" in problem["detail"]
 
 
-def test_what_is_too_dear_is_refused_before_it_begins(serving, place):
+def test_an_expensive_search_is_refused_before_it_begins(serving, place):
     strict = serving(limits={"gflop": 0.001, "cheap_gflop": 0})
     asked = {"run": "tea", "observations": place.observations(), "objective": "energy", "tasks": 1}
     problem = refused(strict, search="exhaustive", **asked)
     assert problem["type"] == "urn:cefito:expensive"
     assert problem["gflop"] > problem["limit"] == 0.001
     assert "'exhaustive' may take" in problem["detail"]
-    pinned = {"pin": {"1": place_action(place), "2": place_action(place)}}
+    action = place.world.taxonomy.tasks[0].actions[0]
+    pinned = {"pin": {"1": action, "2": action}}
     ask(strict, search="exhaustive", **asked, task=0, constraints=pinned)
 
 
-def place_action(place):
-    return place.world.taxonomy.tasks[0].actions[0]
-
-
-def test_a_deadline_that_cannot_be_met(client, place):
-    problem = refused(
-        client, 504, run="tea", observations=place.observations(), deadline_seconds=1e-6
-    )
-    assert problem["type"] == "urn:cefito:deadline"
-
-
-def test_what_was_found_by_the_deadline_is_an_answer(serving, place, monkeypatch):
+def test_an_interrupted_search_answers_with_its_plans(serving, place, monkeypatch):
     from cefito.serve import service
 
     def stopped(jobs, stop):
@@ -197,8 +193,7 @@ def test_what_was_found_by_the_deadline_is_an_answer(serving, place, monkeypatch
 
     quick = service.solve
     monkeypatch.setattr(service, "solve", stopped)
-    client = serving()
-    reply = ask(client, run="tea", observations=place.observations())
+    reply = ask(serving(), run="tea", observations=place.observations())
     assert reply["effort"]["interrupted"]
     assert reply["plans"]
 
@@ -207,7 +202,7 @@ def test_a_defect_of_a_search_leaves_the_others(serving, place, monkeypatch):
     from cefito.serve import service
 
     def broken(jobs, stop):
-        if any(job.work.top_k == 7 for job in jobs):
+        if any(job.work.request.top_k == 7 for job in jobs):
             raise ValueError("secret")
         return quick(jobs, stop)
 
@@ -234,7 +229,7 @@ def test_a_batch_in_order_with_problems_in_their_places(client, place, run, wind
     assert {reply["request_id"] for reply in answers} == {response.headers["x-request-id"]}
 
 
-def test_queries_of_one_kind_are_walked_together(serving, place):
+def test_queries_of_one_kind_run_as_one_batch(serving, place):
     alone = serving(limits={"workers": 1})
     queries = [
         {"run": "tea", "observations": place.observations(row)} for row in (0, 1, 2, 3, 4, 5)
@@ -246,13 +241,7 @@ def test_queries_of_one_kind_are_walked_together(serving, place):
         assert plans_of(one) == plans_of(reply)
 
 
-def test_too_large_a_batch(serving, place):
-    small = serving(limits={"queries": 2})
-    problem = refused(small, path="/v1/plan/batch", queries=[{}] * 3)
-    assert problem["limit"] == 2
-
-
-def test_what_is_said_of_the_runs(client, place, run):
+def test_the_description_of_the_runs(client, place, run):
     reply = client.get("/v1/model").json()
     tea, short = reply["runs"]
     assert (tea["name"], tea["horizon"], short["name"], short["horizon"]) == ("tea", 3, "short", 2)
@@ -271,7 +260,7 @@ def test_what_is_said_of_the_runs(client, place, run):
     assert str(place.run.parent) not in str(reply)
 
 
-def test_the_videos_that_can_be_named(client, place):
+def test_the_list_of_videos(client, place):
     reply = client.get("/v1/videos", params={"run": "tea", "split": "test"}).json()
     videos = [video for video in place.world.videos if video.split == "test"]
     assert reply["total"] == len(videos) == len(reply["videos"])
@@ -289,8 +278,6 @@ def test_the_videos_that_can_be_named(client, place):
 
 
 def test_videos_of_two_data_sets(serving, place, tmp_path):
-    from cefito.data.simulation.world import WorldKnobs, write_world
-
     knobs = WorldKnobs(train=24, val=12, test=12, dim=8, order_freedom=0.9)
     other = write_world(tmp_path / "other", knobs=knobs, seed=0)
     both = serving(datasets=(place.world.folder, other.folder))
@@ -319,22 +306,13 @@ def test_health_readiness_and_metrics(client, place):
     assert "process_resident_memory_bytes" in text
 
 
-def test_before_it_begins_it_is_not_ready(place):
-    from fastapi.testclient import TestClient
-
-    from cefito.serve.app import create_app
-
+def test_before_its_start_it_is_not_ready(place):
     client = TestClient(create_app(place.settings()))  # its lifespan was not entered
     assert client.get("/ready").status_code == 503
     assert client.get("/health").status_code == 200
 
 
-def test_runs_of_equal_names_are_told_apart(place, tmp_path):
-    import shutil
-
-    from cefito.errors import ConfigError
-    from cefito.serve.models import open_models
-
+def test_runs_of_equal_names(place, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(place.run, tmp_path / name / "tea")
     models = open_models([tmp_path / "a" / "tea", tmp_path / "b" / "tea"])
@@ -344,10 +322,6 @@ def test_runs_of_equal_names_are_told_apart(place, tmp_path):
 
 
 def test_several_horizons_of_one_folder(place, tmp_path):
-    import shutil
-
-    from cefito.serve.models import open_models
-
     shutil.copytree(place.run, tmp_path / "both" / "T3")
     shutil.copytree(place.short, tmp_path / "both" / "T2")
     models = open_models([tmp_path / "both"])

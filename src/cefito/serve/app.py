@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 from asgi_correlation_id import CorrelationIdMiddleware, correlation_id
 from fastapi import FastAPI, Query
@@ -22,7 +22,7 @@ from cefito.runtime import pick_device
 from cefito.serve.middleware import Metrics, RequestMiddleware, clean_id, closing
 from cefito.serve.models import open_models
 from cefito.serve.page.routes import page_router
-from cefito.serve.problems import MEDIA_TYPE, Problem, invalid, to_problem
+from cefito.serve.problems import MEDIA_TYPE, ProblemError, possible_problems, to_problem
 from cefito.serve.schemas import (
     BatchAnswer,
     BatchRequest,
@@ -39,17 +39,9 @@ from cefito.serve.settings import ServiceSettings
 __all__ = ["create_app"]
 
 _UPLOAD = "/v1/plan/upload"
-_REASONS = {
+_OTHER = {
     400: "The body cannot be read as its content type.",
-    401: "No valid token.",
     403: "Sent by a page of another site.",
-    408: "The body arrived too slowly.",
-    413: "The body is too large.",
-    421: "Unknown host name.",
-    422: "The request is invalid, too expensive, or an upload that cannot be used.",
-    429: "The queue is full; Retry-After says when to try again.",
-    503: "The service takes no requests now.",
-    504: "No plan was found before the deadline.",
 }
 
 
@@ -119,29 +111,19 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     return app
 
 
-def _responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problems that a route may answer with, for the OpenAPI document."""
-    schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
-    return {
-        status: {
-            "description": _REASONS[status],
-            "model": Problem,
-            "content": {MEDIA_TYPE: schema},
-        }
-        for status in (401, 421, *statuses)
-    }
-
-
-_SEARCHING = _responses(400, 403, 408, 413, 422, 429, 503, 504)
-
-
 def _add_plans(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/plan", responses=_SEARCHING, tags=["plans"])
+    problems = possible_problems(
+        *("invalid", "expensive", "upload", "no-encoder", "slow", "too-large"),
+        *("busy", "not-ready", "deadline"),
+    )
+    problems |= {status: {**problems[422], "description": _OTHER[status]} for status in _OTHER}
+
+    @app.post("/v1/plan", responses=problems, tags=["plans"])
     async def plan(body: PlanRequest, request: Request) -> PlanAnswer:
         """Plan one query."""
         return await service.plan(request, body)
 
-    @app.post("/v1/plan/batch", responses=_SEARCHING, tags=["plans"])
+    @app.post("/v1/plan/batch", responses=problems, tags=["plans"])
     async def batch(body: BatchRequest, request: Request) -> BatchAnswer:
         """Plan several queries: an answer or a problem for each, in their order."""
         answers = await service.batch(request, body.queries)
@@ -155,7 +137,7 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 
     @app.post(
         _UPLOAD,
-        responses=_SEARCHING,
+        responses=problems,
         openapi_extra={"requestBody": {"required": True, "content": parts}},
         tags=["plans"],
     )
@@ -163,7 +145,7 @@ def _add_plans(app: FastAPI, service: Service) -> None:
         """Plan between two uploaded pictures, or between two seconds of an uploaded video."""
         service.check_upload()  # before the body is read
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-            raise invalid("expected multipart/form-data. GET /docs lists its parts.")
+            raise ProblemError("expected multipart/form-data. GET /docs lists its parts.")
         async with request.form(max_files=2, max_fields=3, max_part_size=1 << 18) as given:
             try:
                 form = UploadForm.model_validate(dict(given))
@@ -175,12 +157,12 @@ def _add_plans(app: FastAPI, service: Service) -> None:
 def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
     models = service.models
 
-    @app.get("/v1/model", responses=_responses(), tags=["models"])
+    @app.get("/v1/model", responses=possible_problems(), tags=["models"])
     def model() -> ModelAnswer:
         """List the runs with their tasks and actions, and the limits of the service."""
         return models.describe(service.limits)
 
-    @app.get("/v1/videos", responses=_responses(422), tags=["models"])
+    @app.get("/v1/videos", responses=possible_problems("invalid"), tags=["models"])
     def videos(
         run: Annotated[str | None, Query(max_length=300, description="Name of the run.")] = None,
         horizon: Annotated[int | None, Query(ge=0, le=999_999_999)] = None,
@@ -200,14 +182,16 @@ def _add_information(app: FastAPI, service: Service, metrics: Metrics) -> None:
         """Whether the process is alive."""
         return Health(status="ok")
 
-    @app.get("/ready", responses={503: _responses(503)[503]}, tags=["monitoring"])
+    @app.get("/ready", responses={503: possible_problems("not-ready")[503]}, tags=["monitoring"])
     async def ready() -> Health:
         """Whether the service accepts requests."""
         if not service.scheduler.open:
             raise closing()
         return Health(status="ready")
 
-    @app.get("/metrics", response_class=Response, responses=_responses(), tags=["monitoring"])
+    @app.get(
+        "/metrics", response_class=Response, responses=possible_problems(), tags=["monitoring"]
+    )
     async def prometheus() -> Response:
         """Prometheus metrics."""
         page = generate_latest(metrics.registry)

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -40,6 +41,7 @@ _HEADERS = {
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE)
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE")
 _GONE = 499  # status of requests whose client disconnected before the answer
 
@@ -53,39 +55,22 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self._requests = Counter(
-            "cefito_requests",
-            "Requests by route, method and status.",
-            ("route", "method", "status"),
-            registry=registry,
+        counter, histogram = (
+            partial(Counter, registry=registry),
+            partial(Histogram, registry=registry),
         )
-        self._seconds = Histogram(
-            "cefito_request_seconds",
-            "Seconds from the arrival of a request to the end of its answer.",
-            ("route",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._searches = Counter(
-            "cefito_searches",
-            "Searches by run, horizon and outcome.",
-            ("run", "horizon", "outcome"),
-            registry=registry,
-        )
-        self._tokens = Counter(
-            "cefito_token_forwards",
-            "Tokens that networks processed.",
-            ("run", "horizon"),
-            registry=registry,
-        )
-        self._together = Histogram(
-            "cefito_walked_together",
-            "Queries that were searched in one batch.",
-            buckets=(1, 2, 4, 8, 16, 32, 64),
-            registry=registry,
-        )
-        self._waiting = Gauge("cefito_waiting", "Searches in the queue.", registry=registry)
-        self._running = Gauge("cefito_running", "Searches that run.", registry=registry)
+        gauge, search = partial(Gauge, registry=registry), ("run", "horizon")
+        requests = "Requests by route, method and status."
+        self._requests = counter("cefito_requests", requests, ("route", "method", "status"))
+        latency = "Seconds from the arrival of a request to the end of its answer."
+        self._seconds = histogram("cefito_request_seconds", latency, ("route",), buckets=_SECONDS)
+        searches = "Searches by run, horizon and outcome."
+        self._searches = counter("cefito_searches", searches, (*search, "outcome"))
+        self._tokens = counter("cefito_token_forwards", "Tokens that networks processed.", search)
+        batch = "Queries that were searched in one batch."
+        self._together = histogram("cefito_walked_together", batch, buckets=_BATCHES)
+        self._waiting = gauge("cefito_waiting", "Searches in the queue.")
+        self._running = gauge("cefito_running", "Searches that run.")
 
     def watch(self, scheduler: Scheduler) -> None:
         """Report the queue of a scheduler."""
@@ -115,12 +100,8 @@ def clean_id(given: str) -> str:
 
 def closing() -> ProblemError:
     """The service is shutting down."""
-    return ProblemError(
-        503,
-        "not-ready",
-        "the service takes no requests now. Try again later.",
-        headers={"retry-after": "10"},
-    )
+    detail = "the service takes no requests now. Try again later."
+    return ProblemError(detail, headers={"retry-after": "10"}, kind="not-ready")
 
 
 @dataclass(frozen=True)
@@ -163,14 +144,8 @@ class RequestMiddleware:
             await exchange.refuse(closing())
         except Exception:
             logger.exception("request %s: a defect of cefito", correlation_id.get())
-            await exchange.refuse(
-                ProblemError(
-                    500,
-                    "internal",
-                    "an unexpected error, a defect of cefito. The service's log has it under this "
-                    "request id.",
-                )
-            )
+            detail = "a defect of cefito. The service's log has it under this request id."
+            await exchange.refuse(ProblemError(detail, kind="internal"))
         finally:
             exchange.finish()
 
@@ -180,24 +155,24 @@ class RequestMiddleware:
         name = (host[1] or host[2]).lower() if host else ""
         if self.hosts is not None and name not in self.hosts:
             raise ProblemError(
-                421,
-                "host",
                 f"unknown host {name[:100]!r}; without a token this service answers only to "
                 f"{', '.join(self.hosts)}. Use one of these names.",
+                kind="host",
             )
         site = headers.get("sec-fetch-site")
         if scope["method"] not in ("GET", "HEAD") and site in ("cross-site", "same-site"):
             raise ProblemError(
-                403, "host", "sent by a page of another site. Send it from your own program."
+                "sent by a page of another site. Send it from your own program.",
+                status=403,
+                kind="host",
             )
         token = self.token if scope["path"] not in OPEN else None
         if token is not None and not _shows(headers.get("authorization", ""), token):
             raise ProblemError(
-                401,
-                "token",
                 "a token is needed. Send the header 'Authorization: Bearer TOKEN', or the token as "
                 "password.",
                 headers={"www-authenticate": 'Basic realm="cefito", Bearer realm="cefito"'},
+                kind="token",
             )
         length = headers.get("content-length", "")
         if length.isdecimal() and (len(length) > 19 or int(length) > limit):
@@ -228,9 +203,8 @@ class _Exchange:
                 message = await self.inner_receive()
         except TimeoutError as problem:
             raise ProblemError(
-                408,
-                "slow",
                 f"the body did not arrive within {seconds:g} seconds. Send it faster, or less.",
+                kind="slow",
             ) from problem
         self.received += len(message.get("body", b""))
         self.complete = not message.get("more_body", False)
@@ -290,12 +264,8 @@ class _Exchange:
 
 
 def _too_large(limit: int) -> ProblemError:
-    return ProblemError(
-        413,
-        "too-large",
-        f"the body is too large: at most {limit:,} bytes are accepted. Send less at a time.",
-        numbers={"limit": limit},
-    )
+    detail = f"the body is too large: at most {limit:,} bytes are accepted. Send less at a time."
+    return ProblemError(detail, limit=limit, kind="too-large")
 
 
 def _shows(authorization: str, token: str) -> bool:

@@ -22,7 +22,7 @@ from cefito.runs.info import versions
 from cefito.runs.matching import DatasetMatch, match_dataset
 from cefito.runs.run import Run, open_run
 from cefito.search.registry import SEARCHES
-from cefito.serve.problems import invalid
+from cefito.serve.problems import ProblemError
 from cefito.serve.schemas import (
     LimitsOut,
     ModelAnswer,
@@ -187,9 +187,9 @@ class Models:
         names = {served.name for served in fitting or self.runs}
         if not fitting:
             field = "horizon" if horizon is not None and name in (None, *names) else "run"
-            raise invalid(f"no run fits {asked}; there are {listed}. Name one.", field)
+            raise ProblemError(f"no run fits {asked}; there are {listed}. Name one.", field)
         field = "horizon" if len(names) == 1 else "run"
-        raise invalid(
+        raise ProblemError(
             f"{len(fitting)} runs fit{f' {asked}' if asked else ''}; there are {listed}. Add the "
             f"field '{field}'.",
             field,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from typing import Any
 
 from asgi_correlation_id import correlation_id
@@ -14,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from cefito.errors import CefitoError
 
-__all__ = ["MEDIA_TYPE", "Problem", "ProblemError", "invalid", "to_problem"]
+__all__ = ["MEDIA_TYPE", "Problem", "ProblemError", "possible_problems", "to_problem"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -33,20 +32,21 @@ _FIELDS = {
 }
 # Commands that remedies name, and the requests that replace them.
 _CALLS = {"cefito data list shows": "GET /v1/model shows"}
-_TITLES = {
-    "busy": "The queue is full",
-    "deadline": "The deadline has passed",
-    "expensive": "The search would cost too much",
-    "gone": "The client has disconnected",
-    "host": "Wrong host or origin",
-    "internal": "A defect of the service",
-    "invalid": "The request is invalid",
-    "no-encoder": "No encoder for uploads",
-    "not-ready": "The service takes no requests now",
-    "slow": "The request arrived too slowly",
-    "token": "No valid token",
-    "too-large": "The request is too large",
-    "upload": "The upload cannot be used",
+_KINDS = {
+    "busy": (429, "The queue is full; Retry-After says when to try again"),
+    "deadline": (504, "No plan was found before the deadline"),
+    "expensive": (422, "The search would cost too much"),
+    "gone": (499, "The client has disconnected"),
+    "host": (421, "Unknown host name, or a page of another site"),
+    "internal": (500, "A defect of the service"),
+    "invalid": (422, "The request is invalid"),
+    "no-encoder": (422, "No encoder for uploads"),
+    "not-found": (404, "Not found"),
+    "not-ready": (503, "The service takes no requests now"),
+    "slow": (408, "The request arrived too slowly"),
+    "token": (401, "No valid token"),
+    "too-large": (413, "The request is too large"),
+    "upload": (422, "The upload cannot be used"),
 }
 _BY_STATUS = {
     400: ("invalid", "the body cannot be read as its content type."),
@@ -74,32 +74,33 @@ class ProblemError(HTTPException):
     """A request that is answered by a problem document.
 
     Args:
-        status: HTTP status.
-        kind: Last part of the problem's type.
         detail: The reason and the remedy.
         field: The request field at fault.
-        numbers: Further members of the document.
+        kind: Last part of the problem's type.
+        status: HTTP status, if not the default of the kind.
         headers: Further headers of the response.
+        numbers: Further members of the document.
     """
 
     def __init__(
         self,
-        status: int,
-        kind: str,
         detail: str,
-        *,
         field: str | None = None,
-        numbers: Mapping[str, Any] | None = None,
+        *,
+        kind: str = "invalid",
+        status: int | None = None,
         headers: Mapping[str, str] | None = None,
+        **numbers: float,
     ) -> None:
-        super().__init__(status, " ".join(detail.split()), headers)
-        self.kind, self.field, self.numbers = kind, field, dict(numbers or {})
+        default, self.title = _KINDS[kind]
+        super().__init__(status or default, " ".join(detail.split()), headers)
+        self.kind, self.field, self.numbers = kind, field, numbers
 
     def document(self) -> dict[str, Any]:
         """The problem document of the current request."""
         return {
             "type": f"urn:cefito:{self.kind}",
-            "title": _TITLES.get(self.kind) or HTTPStatus(self.status_code).phrase,
+            "title": self.title,
             "status": self.status_code,
             "detail": self.detail,
             "request_id": correlation_id.get() or "",
@@ -112,9 +113,16 @@ class ProblemError(HTTPException):
         return json.dumps(self.document(), allow_nan=False).encode("ascii")
 
 
-def invalid(detail: str, field: str | None = None, **numbers: float) -> ProblemError:
-    """A request whose contents cannot be used (422)."""
-    return ProblemError(422, "invalid", detail, field=field, numbers=numbers)
+def possible_problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """Problems that a route may answer with, for the OpenAPI document."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    titles: dict[int, list[str]] = {}
+    for status, title in (_KINDS[kind] for kind in ("token", "host", *kinds)):
+        titles.setdefault(status, []).append(title)
+    return {
+        status: {"description": ". ".join(said) + ".", "model": Problem, "content": content}
+        for status, said in titles.items()
+    }
 
 
 def to_problem(error: Exception, names: Mapping[str, str]) -> ProblemError:
@@ -132,10 +140,10 @@ def to_problem(error: Exception, names: Mapping[str, str]) -> ProblemError:
         detail = str(error)
         for old, new in (*names.items(), *_CALLS.items()):
             detail = detail.replace(old, new)
-        return invalid(detail, _FIELDS.get(error.setting, error.setting) or None)
+        return ProblemError(detail, _FIELDS.get(error.setting, error.setting) or None)
     assert isinstance(error, HTTPException)
     kind, detail = _BY_STATUS.get(error.status_code, ("invalid", str(error.detail)))
-    return ProblemError(error.status_code, kind, detail, headers=error.headers)
+    return ProblemError(detail, kind=kind, status=error.status_code, headers=error.headers)
 
 
 def _of_validation(errors: Sequence[Any]) -> ProblemError:
@@ -147,18 +155,11 @@ def _of_validation(errors: Sequence[Any]) -> ProblemError:
 
     field = location(errors[0])
     # Of a union, report the alternative that has the right type and a wrong value.
-    first = next(
-        (
-            error
-            for error in errors
-            if location(error) == field and not error["type"].endswith("_type")
-        ),
-        errors[0],
-    )
+    alike = [error for error in errors if location(error) == field]
+    first = next((error for error in alike if not error["type"].endswith("_type")), errors[0])
     others = len({location(error) for error in errors}) - 1
     place = f"{field[:200]}: " if field else ""
     message = first["msg"].removeprefix("Value error, ")
     more = f" ({others} more)" if others else ""
-    return invalid(
-        f"{place}{message}{more}. GET /openapi.json describes the fields.", field[:200] or None
-    )
+    detail = f"{place}{message}{more}. GET /openapi.json describes the fields."
+    return ProblemError(detail, field[:200] or None)

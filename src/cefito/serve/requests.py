@@ -22,7 +22,7 @@ from cefito.runs.run import Run
 from cefito.search.constraints import Constraints
 from cefito.search.settings import SearchConfig, search_settings
 from cefito.serve.models import Models, Served
-from cefito.serve.problems import ProblemError, invalid
+from cefito.serve.problems import ProblemError
 from cefito.serve.scheduler import Job
 from cefito.serve.schemas import (
     ConstraintsRequest,
@@ -37,7 +37,7 @@ from cefito.serve.schemas import (
 )
 from cefito.serve.settings import Limits
 
-__all__ = ["PreparedRequest", "job_of", "prepare", "solve", "to_response"]
+__all__ = ["PreparedRequest", "prepare", "solve", "to_response"]
 
 _LARGEST = 1e12  # of an observation's numbers; larger ones overflow in float32
 
@@ -47,24 +47,22 @@ class PreparedRequest:
     """A query ready to be searched.
 
     Attributes:
+        request: The request.
         served: Its run, as the service opened it.
         run: The same run with the search of the request.
         query: One query.
-        top_k: Number of plans.
         constraints: Constraints that every plan satisfies.
-        min_probability: Probability that the best plan needs for the answer to be sure.
         truth: The annotated actions, if known.
         dataset: Data set of the query, if not the run's own.
         operations: Upper bound of the search's operations; None if its cost does not vary.
         kind: Equal for queries that can be planned as one batch.
     """
 
+    request: UploadRequest
     served: Served
     run: Run
     query: Queries
-    top_k: int
     constraints: Constraints
-    min_probability: float | None
     truth: NDArray[np.int64] | None
     dataset: DatasetName | None
     operations: float | None
@@ -88,7 +86,7 @@ def prepare(
     """
     served = models.find(request.run, request.horizon)
     if request.top_k > limits.top_k:
-        raise invalid(
+        raise ProblemError(
             f"top_k {request.top_k}: this service returns at most {limits.top_k} plans. Ask for "
             "fewer.",
             "top_k",
@@ -113,17 +111,9 @@ def prepare(
     if operations is not None and operations > limits.gflop * 1e9:
         raise _too_expensive(run, operations, limits)
     search = tuple(sorted(changes.items()))
+    kind = (id(served.run), search, request.top_k, constraints, query.tasks is None)
     return PreparedRequest(
-        served=served,
-        run=run,
-        query=query,
-        top_k=request.top_k,
-        constraints=constraints,
-        min_probability=request.min_probability,
-        truth=truth,
-        dataset=dataset,
-        operations=operations,
-        kind=(id(served.run), search, request.top_k, constraints, query.tasks is None),
+        request, served, run, query, constraints, truth, dataset, operations, kind
     )
 
 
@@ -160,7 +150,7 @@ def _observations(request: PlanRequest) -> Queries:
     initial = _observation(request.observations.initial, "observations.initial")
     goal = _observation(request.observations.goal, "observations.goal")
     if initial.size != goal.size:
-        raise invalid(
+        raise ProblemError(
             f"observations: 'initial' has {initial.size} numbers and 'goal' {goal.size}; expected "
             "equally many.",
             "observations",
@@ -173,13 +163,13 @@ def _observation(given: Sequence[float] | str, field: str) -> NDArray[np.float32
         try:
             data = base64.b64decode(given, validate=True)
         except ValueError as problem:
-            raise invalid(
+            raise ProblemError(
                 f"{field}: is not base64 ({problem}). Give a list of numbers, or base64 of "
                 "little-endian float32.",
                 field,
             ) from problem
         if not data or len(data) % 4:
-            raise invalid(
+            raise ProblemError(
                 f"{field}: its base64 holds {len(data)} bytes; expected four for each number, "
                 "little-endian float32.",
                 field,
@@ -189,7 +179,7 @@ def _observation(given: Sequence[float] | str, field: str) -> NDArray[np.float32
         with np.errstate(over="ignore"):  # too large a number becomes infinite, and is refused
             values = np.array(given, dtype=np.float64).astype(np.float32)
     if not (np.abs(values) <= _LARGEST).all():  # False for NaN
-        raise invalid(
+        raise ProblemError(
             f"{field}: holds NaN, infinity or a number too large to compute with. Give finite "
             "numbers.",
             field,
@@ -202,7 +192,7 @@ def _window(
 ) -> tuple[Queries, NDArray[np.int64] | None, DatasetName | None]:
     """The query of a window of a video, its truth, and its data set if not the run's own."""
     if not served.matches:
-        raise invalid(
+        raise ProblemError(
             f"no data set is open for the run {served.title}. Send the observations themselves.",
             "video",
         )
@@ -215,13 +205,14 @@ def _window(
     if not found:
         where = wanted.dataset or ", ".join(repr(match.dataset.name) for match in served.matches)
         split = f" and split '{wanted.split}'" if wanted.split else ""
-        raise invalid(
+        raise ProblemError(
             f"no video of id {wanted.id!r}{split} in {where}. GET /v1/videos lists the videos.",
             "video.id",
         )
     if len(found) > 1:
-        raise invalid(
-            f"video {wanted.id!r} is in several data sets. Name one in 'dataset'.", "video.dataset"
+        raise ProblemError(
+            f"video {wanted.id!r} is in several data sets. Name one in 'dataset'.",
+            "video.dataset",
         )
     match = found[0]
     query, truth = query_from_window(match, wanted.id, wanted.step)
@@ -233,26 +224,19 @@ def _too_expensive(run: Run, operations: float, limits: Limits) -> ProblemError:
     search = run.planner.describe().search
     gflop, most = _rounded(operations / 1e9), _rounded(limits.gflop)
     return ProblemError(
-        422,
-        "expensive",
         f"the search '{search.method if search else None}' may take {gflop:,g} GFLOP for this "
         f"query; this service allows {most:,g}. Search with 'guided' or 'auto', search fewer "
         "tasks, or pin steps.",
-        field="search",
-        numbers={"gflop": gflop, "limit": most},
+        "search",
+        gflop=gflop,
+        limit=most,
+        kind="expensive",
     )
 
 
 def _rounded(value: float) -> float:
     """A number to four digits."""
     return float(f"{value:.4g}")
-
-
-def job_of(prepared: PreparedRequest, limits: Limits, deadline: float) -> Job:
-    """The search of a query, for the scheduler; `deadline` by `time.monotonic`."""
-    operations = prepared.operations
-    expensive = operations is not None and operations > limits.cheap_gflop * 1e9
-    return Job(work=prepared, kind=prepared.kind, expensive=expensive, deadline=deadline)
 
 
 def solve(jobs: Sequence[Job], stop: Callable[[], bool]) -> list[Answer]:
@@ -269,17 +253,18 @@ def solve(jobs: Sequence[Job], stop: Callable[[], bool]) -> list[Answer]:
         goal=np.concatenate([query.goal for query in queries]),
         tasks=np.concatenate(tasks) if tasks else None,
     )
+    run, top_k = first.run, first.request.top_k
     try:
-        found = first.run.planner.plan(query, first.top_k, constraints=first.constraints, stop=stop)
+        found = run.planner.plan(query, top_k, constraints=first.constraints, stop=stop)
     except ConfigError as problem:
-        raise with_action_names(problem, first.run.taxonomy) from problem
+        raise with_action_names(problem, run.taxonomy) from problem
     interrupted = stop()
     return [
         to_answer(
             one.run,
             one.query,
             plans,
-            min_probability=one.min_probability,
+            min_probability=one.request.min_probability,
             truth=one.truth,
             dataset=one.dataset,
             interrupted=interrupted and not plans.exact,

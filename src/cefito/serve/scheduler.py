@@ -90,6 +90,9 @@ class Scheduler:
         queue: Maximum number of jobs in the queue.
         together: Maximum number of jobs in a batch.
         prepare: Called in each thread when it starts.
+
+    Attributes:
+        open: Whether it accepts jobs.
     """
 
     def __init__(
@@ -106,15 +109,10 @@ class Scheduler:
         self._waiting: deque[Job] = deque()
         self._running: list[Sequence[Job]] = []
         self._expensive = 0  # expensive jobs that run
-        self._open = False
+        self.open = False
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._seconds = _FIRST_GUESS
-
-    @property
-    def open(self) -> bool:
-        """Whether it accepts jobs."""
-        return self._open
 
     @property
     def waiting(self) -> int:
@@ -128,7 +126,7 @@ class Scheduler:
 
     def start(self) -> None:
         """Accept jobs."""
-        self._open = True
+        self.open = True
         for number in range(self._workers):
             thread = threading.Thread(target=self._work, name=f"search-{number}", daemon=True)
             self._threads.append(thread)
@@ -142,7 +140,7 @@ class Scheduler:
             ClosedError: No more jobs are accepted.
         """
         with self._changed:
-            if not self._open:
+            if not self.open:
                 raise ClosedError
             if len(self._waiting) + len(jobs) > self._queue:
                 self._waiting = deque(job for job in self._waiting if not job.abandoned)
@@ -154,7 +152,7 @@ class Scheduler:
     def close(self) -> None:
         """Drop the queue, and stop the running jobs with the plans found so far."""
         with self._changed:
-            self._open = False
+            self.open = False
             dropped = list(self._waiting)
             self._waiting.clear()
             for jobs in self._running:
@@ -184,7 +182,7 @@ class Scheduler:
     def _next(self) -> list[Job]:
         """Wait for the next batch of a thread; empty after closing."""
         with self._changed:
-            while self._open:
+            while self.open:
                 if jobs := self._take():
                     self._running.append(jobs)
                     self._expensive += jobs[0].expensive

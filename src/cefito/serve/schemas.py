@@ -20,21 +20,6 @@ from pydantic import (
 from cefito.search.registry import SEARCHES
 from cefito.serve.problems import Problem
 
-__all__ = [
-    "BatchAnswer",
-    "BatchRequest",
-    "ConstraintsRequest",
-    "Health",
-    "ModelAnswer",
-    "ObservationsRequest",
-    "PlanAnswer",
-    "PlanRequest",
-    "UploadForm",
-    "UploadRequest",
-    "VideoRequest",
-    "VideosAnswer",
-]
-
 _MOST_FEATURES = 1 << 17
 _MOST_NAMED = 64  # actions in each part of the constraints
 

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import anyio.to_thread
 import torch
@@ -21,11 +22,11 @@ from cefito.inference.answer import Answer
 from cefito.inference.observer import Recipe
 from cefito.planners.queries import Queries
 from cefito.serve.middleware import Metrics, closing
-from cefito.serve.models import Models, Served
-from cefito.serve.problems import Problem, ProblemError, invalid, to_problem
-from cefito.serve.requests import PreparedRequest, job_of, prepare, solve, to_response
+from cefito.serve.models import Models
+from cefito.serve.problems import Problem, ProblemError, to_problem
+from cefito.serve.requests import PreparedRequest, prepare, solve, to_response
 from cefito.serve.scheduler import BusyError, ClosedError, ExpiredError, Job, Scheduler
-from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm
+from cefito.serve.schemas import PlanAnswer, PlanRequest, UploadForm, UploadRequest
 from cefito.serve.settings import ServiceSettings
 from cefito.serve.uploads import Decoder, EncodingProcess, kept
 
@@ -33,8 +34,6 @@ __all__ = ["Service"]
 
 _PREPARED = 4  # requests prepared at a time
 _GRACE = 1.0  # seconds that a search has to notice that it should stop
-
-Result = TypeVar("Result")
 
 
 class Service:
@@ -92,8 +91,7 @@ class Service:
             ProblemError: It cannot be answered.
             CefitoError: The run cannot plan as requested.
         """
-        prepared = await self._aside(lambda: prepare(self.models, self.limits, body))
-        return await self._search(request, prepared, body.deadline_seconds)
+        return await self._search(request, body, None, request.state.began)
 
     async def upload(self, request: Request, form: UploadForm) -> PlanAnswer:
         """Answer a query of two uploaded pictures, or of two seconds of an uploaded video.
@@ -104,13 +102,19 @@ class Service:
         """
         body = form.request
         served = self.models.find(body.run, body.horizon)
-        encoding = self._encoder_for(served, pictures=form.video is None)
+        encoding = self.check_upload()
+        if not (served.video if form.video else served.pictures):
+            raise ProblemError(
+                f"the encoder of the run {served.title} takes no "
+                f"{'videos' if form.video else 'pictures'}. Send "
+                f"{'a video and its two times' if served.video else 'observations'}.",
+                kind="no-encoder",
+            )
         if self._uploads >= self.limits.uploads:
             raise ProblemError(
-                429,
-                "busy",
                 f"{self._uploads} uploads wait to be encoded. Try again in a moment.",
                 headers={"retry-after": "5"},
+                kind="busy",
             )
 
         def encode() -> Queries:
@@ -123,9 +127,7 @@ class Service:
         finally:
             self._uploads -= 1
         # Encoding has a time limit of its own; the deadline is for the search.
-        began = time.monotonic()
-        prepared = await self._aside(lambda: prepare(self.models, self.limits, body, observed))
-        return await self._search(request, prepared, body.deadline_seconds, began)
+        return await self._search(request, body, observed, time.monotonic())
 
     async def batch(self, request: Request, queries: Sequence[Any]) -> list[PlanAnswer | Problem]:
         """An answer or a problem for each query.
@@ -134,13 +136,15 @@ class Service:
             ProblemError: Too many queries, or no room for them in the queue.
         """
         if len(queries) > self.limits.queries:
-            raise invalid(
+            raise ProblemError(
                 f"{len(queries)} queries: a batch holds at most {self.limits.queries}. Send "
                 "several.",
                 "queries",
                 limit=self.limits.queries,
             )
-        read = await self._aside(lambda: [self._read(request, value) for value in queries])
+        read = await anyio.to_thread.run_sync(
+            lambda: [self._read(request, value) for value in queries], limiter=self._preparing
+        )
         jobs = [one for one in read if isinstance(one, Job)]
         self._submit(jobs)
         found: list[PlanAnswer | Problem] = []
@@ -158,36 +162,19 @@ class Service:
                 job.abandoned = True
         return found
 
-    def check_upload(self) -> None:
-        """Refuse uploads without an encoder, before they are read.
+    def check_upload(self) -> EncodingProcess:
+        """The encoding process.
 
         Raises:
-            ProblemError: There is no encoder.
+            ProblemError: The service has none.
         """
         if self.encoding is None:
             raise ProblemError(
-                422,
-                "no-encoder",
                 "this service has no encoder for uploads. Send observations, or ask its operator "
                 "to start it with an encoder.",
+                kind="no-encoder",
             )
-
-    def _encoder_for(self, served: Served, *, pictures: bool) -> EncodingProcess:
-        self.check_upload()
-        assert self.encoding is not None
-        if served.pictures if pictures else served.video:
-            return self.encoding
-        remedy = "a video and its two times" if served.video else "observations"
-        raise ProblemError(
-            422,
-            "no-encoder",
-            f"the encoder of the run {served.title} takes no "
-            f"{'pictures' if pictures else 'videos'}. Send {remedy}.",
-        )
-
-    async def _aside(self, work: Callable[[], Result]) -> Result:
-        """Run some work off the event loop."""
-        return await anyio.to_thread.run_sync(work, limiter=self._preparing)
+        return self.encoding
 
     def _read(self, request: Request, value: Any) -> Job | ProblemError:
         """The job of one query of a batch."""
@@ -196,21 +183,24 @@ class Service:
             prepared = prepare(self.models, self.limits, body)
         except (ValidationError, ProblemError, CefitoError) as error:
             return to_problem(error, self.models.names)
-        return self._job(prepared, body.deadline_seconds, request.state.began)
+        return self._job(prepared, request.state.began)
 
-    def _job(self, prepared: PreparedRequest, seconds: float | None, began: float) -> Job:
-        limits = self.limits
-        wanted = limits.deadline_seconds if seconds is None else seconds
-        return job_of(prepared, limits, began + min(wanted, limits.longest_seconds))
+    def _job(self, prepared: PreparedRequest, began: float) -> Job:
+        limits, operations = self.limits, prepared.operations
+        seconds = prepared.request.deadline_seconds
+        return Job(
+            work=prepared,
+            kind=prepared.kind,
+            expensive=operations is not None and operations > limits.cheap_gflop * 1e9,
+            deadline=began + min(seconds or limits.deadline_seconds, limits.longest_seconds),
+        )
 
     async def _search(
-        self,
-        request: Request,
-        prepared: PreparedRequest,
-        seconds: float | None,
-        began: float | None = None,
+        self, request: Request, body: UploadRequest, observed: Queries | None, began: float
     ) -> PlanAnswer:
-        job = self._job(prepared, seconds, request.state.began if began is None else began)
+        work = partial(prepare, self.models, self.limits, body, observed)
+        prepared = await anyio.to_thread.run_sync(work, limiter=self._preparing)
+        job = self._job(prepared, began)
         self._submit([job])
         return await self._answer(request, job)
 
@@ -222,12 +212,12 @@ class Service:
             for job in jobs:
                 self._count(job, "busy")
             raise ProblemError(
-                429,
-                "busy",
                 f"{self.scheduler.waiting} searches wait in a queue of {self.limits.queue}. Try "
                 f"again in {seconds} s.",
-                numbers={"waiting": self.scheduler.waiting, "limit": self.limits.queue},
                 headers={"retry-after": str(seconds)},
+                waiting=self.scheduler.waiting,
+                limit=self.limits.queue,
+                kind="busy",
             ) from problem
         except ClosedError as problem:
             raise closing() from problem
@@ -243,7 +233,7 @@ class Service:
                 answer = self._result(job, future)
             elif gone.done():
                 self._count(job, "cancelled")
-                raise ProblemError(499, "gone", "the client has disconnected.")
+                raise ProblemError("the client has disconnected.", kind="gone")
             else:
                 self._count(job, "expired")
                 raise _expired()
@@ -295,9 +285,8 @@ async def _disconnected(request: Request) -> None:
 
 def _expired() -> ProblemError:
     return ProblemError(
-        504,
-        "deadline",
         "no plan was found before the deadline. Allow more seconds, search with 'guided', or "
         "search fewer tasks.",
-        field="deadline_seconds",
+        "deadline_seconds",
+        kind="deadline",
     )

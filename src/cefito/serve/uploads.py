@@ -138,7 +138,7 @@ class EncodingProcess:
         if isinstance(found, str):  # the reason
             for name, path in paths.items():
                 found = found.replace(str(path), f"'{name}'")
-            raise ProblemError(422, "upload", found)
+            raise ProblemError(found, kind="upload")
         return found
 
     def start(self) -> Future[Any]:
@@ -158,16 +158,14 @@ class EncodingProcess:
             return self._ask(connection, upload, self._seconds)
         except TimeoutError as problem:
             raise ProblemError(
-                422,
-                "upload",
                 f"the upload could not be encoded within {self._seconds:g} seconds. Send a "
                 "smaller one, or a shorter span.",
+                kind="upload",
             ) from problem
         except (EOFError, OSError) as problem:
             raise ProblemError(
-                422,
-                "upload",
                 "the upload crashed the decoder; it is damaged. Convert it and send it again.",
+                kind="upload",
             ) from problem
 
     def _running(self) -> Connection[Any, Any]:
@@ -187,10 +185,9 @@ class EncodingProcess:
         except (EOFError, OSError) as problem:
             self._end()
             raise ProblemError(
-                503,
-                "not-ready",
                 "the encoder could not be started. Try again later.",
                 headers={"retry-after": "30"},
+                kind="not-ready",
             ) from problem
         return self._connection
 
@@ -242,9 +239,7 @@ def kept(form: UploadForm) -> Iterator[dict[str, Path]]:
             )
             if not known.match(head):
                 found = "of another format" if head else "empty"
-                raise ProblemError(
-                    422, "upload", f"'{name}' is {found}; expected {formats}.", field=name
-                )
+                raise ProblemError(f"'{name}' is {found}; expected {formats}.", name, kind="upload")
             paths[name] = Path(folder) / name
             upload.file.seek(0)
             with paths[name].open("wb") as target:
