@@ -178,25 +178,25 @@ def test_a_comparison(world, served, call, tmp_path):
     compare = (*compare, "--out", tmp_path / "cmp", "--no-published", "--sample", 12, *SET)
     code, out, err = call(*compare)
     assert (code, [line for line in err.splitlines() if "failed" in line]) == (0, [])
-    cells = {
-        cell["row"]: cell
-        for cell in json.loads((tmp_path / "cmp/results.json").read_text())["cells"]
+    trials = {
+        trial["row"]: trial
+        for trial in json.loads((tmp_path / "cmp/results.json").read_text())["trials"]
     }
-    day = cells["llm-ends"]["replies"]["last"]
+    day = trials["llm-ends"]["replies"]["last"]
     said = f"({MODEL}, {day}, 0.0 % repaired, 0.0 % replaced)"
     assert f"LLM, recognised ends {said}" in out
     assert f"LLM, ranked ends + examples {said}" in out
     assert f"LLM, true ends (oracle) {said}" in out
-    assert cells["llm-oracle-ends"]["oracle_ends"]
+    assert trials["llm-oracle-ends"]["oracle_ends"]
     for name in ("llm-oracle-ends", "pkg-oracle-ends"):
-        assert cells[name]["metrics"]["position_accuracy"][0] == 100
-    assert "oracle_ends" not in cells["pkg"]
-    assert cells["pkg"]["metrics"]["position_accuracy"][0] == pytest.approx(
-        cells["llm-ends"]["metrics"]["position_accuracy"][0]
+        assert trials[name]["metrics"]["position_accuracy"][0] == 100
+    assert "oracle_ends" not in trials["pkg"]
+    assert trials["pkg"]["metrics"]["position_accuracy"][0] == pytest.approx(
+        trials["llm-ends"]["metrics"]["position_accuracy"][0]
     )
     asked = len(served.asked)
     assert max(Counter(served.questions).values()) == 1
-    for path in (tmp_path / "cmp").glob("T3/seed0/cells/*.json"):
+    for path in (tmp_path / "cmp").glob("T3/seed0/trials/*.json"):
         path.unlink()
     assert call(*compare)[0] == 0
     assert len(served.asked) == asked

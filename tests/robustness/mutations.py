@@ -1,7 +1,7 @@
 """Mutate stored files at random and judge each outcome; to be run nightly.
 
 The subjects are a tiny data set, runs of several methods, a killed training's checkpoint and the
-cells of a study. Each mutation copies a subject, changes a bit, a field, a tensor or a file, and
+trials of a study. Each mutation copies a subject, changes a bit, a field, a tensor or a file, and
 uses the copy. It must be refused with a `CefitoError` that names the file or the query, or make no
 difference:
 
@@ -173,8 +173,8 @@ def of_study(study: Study) -> Callable[[Path], str]:
 
     def answer(folder: Path) -> str:
         results = gather(replace(study, out=folder))
-        for cell in results.cells:
-            if (error := getattr(cell, "error", None)) is not None:
+        for trial in results.trials:
+            if (error := getattr(trial, "error", None)) is not None:
                 raise CefitoError(f"{folder}: {error}")
         return digest(results.to_dict())
 
@@ -232,8 +232,9 @@ def make(root: Path, methods: tuple[str, ...] = METHODS) -> list[Subject]:
     )
     problems = run_study(study)
     assert not problems, problems
-    cells = [str(path.relative_to(study.out)) for path in study.out.glob("T*/seed*/cells/*.json")]
-    subjects.append(_subject("cells", study.out, sorted(cells), of_study(study)))
+    found = study.out.glob("T*/seed*/trials/*.json")
+    trials = sorted(str(path.relative_to(study.out)) for path in found)
+    subjects.append(_subject("trials", study.out, trials, of_study(study)))
     return subjects
 
 
