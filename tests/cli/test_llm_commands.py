@@ -125,7 +125,7 @@ def test_scores_say_who_answered_and_when(run, served, call):
             "repaired",
             "its answer was invalid and has been repaired",
         ),
-        (lambda _: "No.", "replaced", "its answer was of no use; the plan is PKG's"),
+        (lambda _: "No.", "replaced", "its answer was unusable; the plan is PKG's"),
     ],
 )
 def test_a_plan_says_whose_it_is(answer, outcome, said, run, served, call):
