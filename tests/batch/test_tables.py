@@ -97,20 +97,6 @@ def test_damaged_rows_of_csv_do_not_affect_others(tmp_path):
     assert len(rows) == 15
 
 
-def test_lines_that_are_too_long_are_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr("cefito.batch.sources._LONGEST", 50)
-    for name, head in (("q.jsonl", ""), ("q.csv", "id,task\n")):
-        path = tmp_path / name
-        short, long = ('{"id": "a"}', '{"id": "%s"}') if not head else ("a,b", "%s,b")
-        longs = [long % ("x" * count) for count in (60, 49, 100, 200)]
-        path.write_text(head + "\n".join([short, *longs, short, longs[-1]]))
-        rows = parsed(path)
-        assert [bool(row.problem) for row in rows] == [False, *[True] * 4, False, True]
-        assert rows[1].problem == "is longer than 0 MiB"
-        first = 1 + bool(head)
-        assert [row.number for row in rows] == list(range(first, first + 7))
-
-
 @pytest.fixture
 def parquet(tmp_path):
     """A function that writes columns into Parquet."""

@@ -10,24 +10,18 @@ import pytest
 
 from cefito.cli import main
 from tiny_models import tiny_dinov2
+from tiny_runs import as_arguments
 
 pytest.importorskip("transformers")
-TINY = (
-    "--set",
-    "training.optimiser.epochs=1",
-    "--set",
-    "chain_training.optimiser.epochs=1",
-    "--set",
-    "classifier_training.optimiser.epochs=1",
-    "--set",
-    "training.negatives.count=4",
-    "--set",
-    "field.depth=1",
-    "--set",
-    "field.width=16",
-    "--set",
-    "training.stopping.every=1",
-)
+TINY = {
+    "training.optimiser.epochs": 1,
+    "chain_training.optimiser.epochs": 1,
+    "classifier_training.optimiser.epochs": 1,
+    "training.negatives.count": 4,
+    "field.depth": 1,
+    "field.width": 16,
+    "training.stopping.every": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -75,34 +69,17 @@ def test_two_pictures(model, tmp_path, capsys):
 
     def prepare_and_train(name):
         data, run = tmp_path / f"{name}-data", tmp_path / name
-        call(
-            "data",
-            "prepare",
-            "custom",
-            tmp_path / "steps.csv",
-            data,
-            "--features",
-            features,
-            "--seconds",
-            1,
-            "--precision",
-            "float32",
-        )
-        call("train", data, "--horizon", 3, "--out", run, "--device", "cpu", *TINY)
+        how = ("--features", features, "--seconds", 1, "--precision", "float32")
+        call("data", "prepare", "custom", tmp_path / "steps.csv", data, *how)
+        call("train", data, "--horizon", 3, "--out", run, "--device", "cpu", *as_arguments(TINY))
         return run
 
     silent = prepare_and_train("silent")  # does not know what its features were made with
-    (features / "extract.json").write_text(json.dumps(record(Pictures(encoder))))
+    extracted = record(Pictures(encoder))
+    (features / "extract.json").write_text(json.dumps(extracted))
     run = prepare_and_train("run")
-    pictures = (
-        "--initial-image",
-        tmp_path / "7-0.png",
-        "--goal-image",
-        tmp_path / "7-3.png",
-        "--device",
-        "cpu",
-        "--json",
-    )
+    images = ("--initial-image", tmp_path / "7-0.png", "--goal-image", tmp_path / "7-3.png")
+    pictures = (*images, "--device", "cpu", "--json")
     annotated = json.loads(call("plan", run, "--video", "v7", "--device", "cpu", "--json"))
     for folder in (run, silent):
         value = json.loads(call("plan", folder, *pictures, "--encoder", model))
@@ -117,22 +94,14 @@ def test_two_pictures(model, tmp_path, capsys):
     said = call("plan", silent, *pictures, code=2)
     assert "does not say what its features were made with. Name the" in said
     assert said.endswith(" (--encoder)\n")
-    assert f"its features are of the model '{model.name}'. Give the folder" in call(
-        "plan", run, *pictures, code=2
-    )
-    assert (
-        "plans make sense only if it was"
-        in (
-            main(["plan", str(silent), *map(str, pictures), "--encoder", str(model)]),
-            capsys.readouterr().err,
-        )[1]
-    )
-    told = json.loads((features / "extract.json").read_text())
-    (features / "extract.json").write_text(json.dumps({**told, "weights": "0" * 64}))
-    assert "the run was trained on features of" in call(
-        "plan", prepare_and_train("other"), *pictures, "--encoder", model, code=2
-    )
+    said = call("plan", run, *pictures, code=2)
+    assert f"its features are of the model '{model.name}'. Give the folder" in said
+    main(["plan", str(silent), *map(str, pictures), "--encoder", str(model)])
+    assert "plans make sense only if it was" in capsys.readouterr().err
+    (features / "extract.json").write_text(json.dumps({**extracted, "weights": "0" * 64}))
+    other = prepare_and_train("other")
+    said = call("plan", other, *pictures, "--encoder", model, code=2)
+    assert "the run was trained on features of" in said
     (tmp_path / "7-3.png").write_bytes(b"no picture")
-    assert "7-3.png: is not a picture of a known format" in call(
-        "plan", run, *pictures, "--encoder", model, code=2
-    )
+    said = call("plan", run, *pictures, "--encoder", model, code=2)
+    assert "7-3.png: is not a picture of a known format" in said

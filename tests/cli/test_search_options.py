@@ -165,100 +165,47 @@ def test_a_list_of_queries_with_tasks_and_constraints(space, world, trained, cal
 
 @pytest.mark.parametrize(
     ("argv", "message"),
-    [
+    [  # one of each kind; tests/inference and tests/search have the others
+        ("--pin x", "'x': expected a step, counted from 1, and an action, as in 1=17 or 1='add"),
+        ("--pin x", " (--pin)\n"),
+        ("--pin 1=2=3", "unknown action '2=3'; no name is similar"),
+        ("--pin 1=-3", "unknown action -3; there are 0 to"),
+        ("--pin 4=80", "pinned to step 4, which does not exist; steps are counted from 1 to 3"),
+        ("--pin 1=80 --pin 1=81", "step 1 is pinned to two actions"),
         (
-            ["--pin", "x"],
-            "'x': expected a step, counted from 1, and an action, as in 1=17 or 1='add ham'. "
-            "(--pin)",
-        ),
-        (["--pin", "1"], "'1': expected"),
-        (["--pin", "1="], "'1=': expected"),
-        (["--pin", "=3"], "'=3': expected"),
-        (["--pin", "1=2=3"], "unknown action '2=3'; no name is similar"),
-        (["--pin", "1=-3"], "unknown action -3; there are 0 to"),
-        (["--pin", "1=1,2"], "unknown action '1,2'"),
-        (["--pin", "0=80"], "pinned to step 0, which does not exist"),
-        (
-            ["--pin", "4=80"],
-            "pinned to step 4, which does not exist; steps are counted from 1 to 3",
-        ),
-        (["--pin", "1=99999999999999999999"], "unknown action 9999"),
-        (["--pin", "1=500"], "unknown action 500"),
-        (["--pin", "1=80", "--pin", "1=81"], "step 1 is pinned to two actions"),
-        (
-            ["--pin", "1=0"],
+            "--pin 1=0",
             "task 11 ('Repot Plant'): action 0 ('measure oats') is pinned but is not an action of "
             "this task; choose among 80 ('fill with soil'),",
         ),
-        (["--require", "x"], "unknown action 'x'; no name is similar. cefito data list shows all"),
-        (["--require", "500"], "unknown action 500; there are 0 to"),
-        (["--require=-1"], "unknown action -1; there are 0 to"),
-        (["--require", "0"], "action 0 ('measure oats') is required but is not an action"),
-        (
-            ["--require", "80", "--forbid", "80"],
-            "action 80 ('fill with soil') is both required and",
-        ),
-        (
-            ["--require", "80", "--require", "81", "--require", "82", "--require", "83"],
-            "4 actions are required",
-        ),
-        (["--forbid", "500"], "unknown action 500"),
-        (["--forbid", "1.5"], "unknown action '1.5'"),
-        (["--before", "80"], "'80': expected two actions with a comma between, as in 3,17 or"),
-        (["--before", "80,81,82"], "'80,81,82': expected"),
-        (["--before", "a,b"], "unknown action 'a'"),
-        (["--before", "80,80"], "action 80 ('fill with soil') cannot stand before itself"),
-        (["--before", "80,500"], "unknown action 500"),
-        (
-            ["--require", "80", "--require", "81", "--before", "80,81", "--before", "81,80"],
-            "ordered in a circle",
-        ),
-        (
-            ["--pin", "1=80", "--pin", "2=80", "--no-repeats"],
-            "action 80 ('fill with soil') is pinned to steps 1, 2 although no action may",
-        ),
-        (["--search", "gided"], "unknown search 'gided'; expected one of auto, "),
-        (["--search", "gided"], " (--search)\n"),
-        (
-            ["--search", "auto", "--budget", "-1"],
-            "greater than or equal to 0 (got -1.0). (--budget)",
-        ),
-        (["--budget", "some"], "some"),
-        (["--search", "auto", "--budget", "nan"], "--budget: 'nan' is not a number"),
-        (["--tasks", "-1"], "(got -1). (--tasks)"),
-        (["--tasks", "some"], "some"),
-        (["--prior-weight", "inf"], "--prior-weight: 'inf' is not a number"),
-        (["--pruning", "-2"], "(got -2). (--pruning)"),
-        (["--objective", "score"], 'Invalid value "score" for --objective. Choose from: "energy"'),
-        (["--search", "guided", "--proposals", "0"], "(got 0). (--proposals)"),
-        (["--memory-mib", "0"], "greater than 0 (got 0.0). (--memory-mib)"),
-        (["--search", "beam", "--width", "0"], "(got 0). (--width)"),
-        (["--search", "beam", "--diversity", "nan"], "--diversity: 'nan' is not a number"),
-        (
-            ["--width", "3"],
-            "search 'exhaustive' does not use the setting 'width'; only beam does. (--width)",
-        ),
-        (
-            ["--search", "naive", "--memory-mib", "9"],
-            "'naive' does not use the setting 'memory_",
-        ),
-        (["--search", "beam", "--budget", "9"], "only auto does. (--budget)"),
-        (["--gradient", "3"], "--gradient"),
+        ("--require x", "unknown action 'x'; no name is similar. cefito data list shows all"),
+        ("--require=-1", "unknown action -1; there are 0 to"),
+        ("--require 80 --forbid 80", "action 80 ('fill with soil') is both required and"),
+        ("--forbid 500", "unknown action 500"),
+        ("--before 80", "'80': expected two actions with a comma between, as in 3,17 or"),
+        ("--before 80,80", "action 80 ('fill with soil') cannot stand before itself"),
+        ("--require 80 --require 81 --before 80,81 --before 81,80", "ordered in a circle"),
+        ("--pin 1=80 --pin 2=80 --no-repeats", "is pinned to steps 1, 2 although no action may"),
+        ("--search gided", "unknown search 'gided'; expected one of auto, "),
+        ("--search gided", " (--search)\n"),
+        ("--search auto --budget -1", "greater than or equal to 0 (got -1.0). (--budget)"),
+        ("--search auto --budget nan", "--budget: 'nan' is not a number"),
+        ("--tasks some", "some"),
+        ("--objective score", 'Invalid value "score" for --objective. Choose from: "energy"'),
+        ("--width 3", "'exhaustive' does not use the setting 'width'; only beam does. (--width)"),
+        ("--gradient 3", "--gradient"),
     ],
 )
-def test_what_cannot_be_asked_for_is_one_line_before_any_search(
-    argv, message, trained, call, monkeypatch
-):
+def test_refusals_are_one_line_before_any_search(argv, message, trained, call, monkeypatch):
     def never(*_args, **_more):
         raise AssertionError
 
     monkeypatch.setattr(ExhaustiveSearch, "search", never)
-    for more in ([], ["--json"]):
-        code, out, err = call("plan", trained, "--video", VIDEO, "--task", 11, *argv, *more)
-        assert (code, out) == (2, "")
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
-        assert message in err
+    query = ("--video", VIDEO, "--task", 11)
+    code, out, err = call("plan", trained, *query, *argv.split(), "--json")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
 
 
 def test_constraints_that_no_likely_task_can_satisfy(trained, call):

@@ -147,27 +147,9 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     weights = random_weights(tmp_path / "s3d.pth")
     taxonomy, videos = make_videos(folder)
     write_table(tmp_path / "steps.csv", taxonomy, videos)
-    call(
-        "data",
-        "prepare",
-        "custom",
-        tmp_path / "steps.csv",
-        data,
-        "--videos",
-        folder,
-        "--precision",
-        "float32",
-        "--weights",
-        weights,
-        "--frames",
-        CLIP["frames"],
-        "--size",
-        CLIP["size"],
-        "--batch",
-        16,
-        "--device",
-        "cpu",
-    )
+    how = ("--videos", folder, "--precision", "float32", "--weights", weights, "--batch", 16)
+    clips = ("--frames", CLIP["frames"], "--size", CLIP["size"], "--device", "cpu")
+    call("data", "prepare", "custom", tmp_path / "steps.csv", data, *how, *clips)
     dataset = open_dataset(data)
     for number, video in enumerate(videos):  # the rows of the seconds around each time
         vectors = np.load(features / f"{video['video_id']}.npy")
@@ -179,58 +161,21 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
                 vectors[observed_rows(times, rows=len(vectors), seconds=3)].reshape(4, -1),
             )
 
-    call(
-        "train",
-        data,
-        "--horizon",
-        3,
-        "--out",
-        run,
-        "--preset",
-        "small",
-        "--device",
-        "cpu",
-        *as_arguments(SETTINGS),
-    )
-    correct = 0
+    how = ("--preset", "small", "--device", "cpu", *as_arguments(SETTINGS))
+    call("train", data, "--horizon", 3, "--out", run, *how)
+    correct, last = 0, ("--device", "cpu", "--json")
     for number, video in enumerate(videos[24:]):
         steps = video["steps"][1:]
-        annotated = json.loads(
-            call(
-                "plan",
-                run,
-                "--video",
-                video["video_id"],
-                "--from-step",
-                1,
-                "--device",
-                "cpu",
-                "--json",
-            )
-        )
+        window = ("--video", video["video_id"], "--from-step", 1)
+        annotated = json.loads(call("plan", run, *window, *last))
         correct += annotated["plans"][0]["names"] == [
             list(ACTIONS)[action] for _, _, action in steps
         ]
         if number > 1:
             continue  # two are enough to see that clips of a file give the same
         clip = folder / f"{video['video_id']}.mp4"
-        value = json.loads(
-            call(
-                "plan",
-                run,
-                "--video",
-                clip,
-                "--start",
-                steps[0][0],
-                "--end",
-                steps[-1][1],
-                "--weights",
-                weights,
-                "--device",
-                "cpu",
-                "--json",
-            )
-        )
+        span = ("--video", clip, "--start", steps[0][0], "--end", steps[-1][1])
+        value = json.loads(call("plan", run, *span, "--weights", weights, *last))
         assert len(value["plans"]) == 5
         assert [entry["actions"] for entry in value["plans"]] == [
             entry["actions"] for entry in annotated["plans"]
@@ -250,14 +195,8 @@ def test_from_videos_to_a_plan(tmp_path, capsys):
     assert "give --video FILE with --start and --end" in call(
         "plan", run, "--video", clip, "--start", 1, code=2
     )
-    pictures = (
-        "plan",
-        run,
-        "--initial-image",
-        tmp_path / "a.png",
-        "--goal-image",
-        tmp_path / "b.png",
-    )
+    images = ("--initial-image", tmp_path / "a.png", "--goal-image", tmp_path / "b.png")
+    pictures = ("plan", run, *images)
     assert "the encoder s3d takes clips of videos, not pictures" in call(
         *pictures, "--weights", weights, code=2
     )

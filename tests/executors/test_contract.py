@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -51,6 +52,30 @@ def test_values_come_in_order(executor):
     assert values(executor.map(jobs.double, range(7))) == [0, 2, 4, 6, 8, 10, 12]
     assert values(executor.map(jobs.double, ["a"])) == ["aa"]
     assert executor.map(jobs.double, []) == []
+
+
+class Read(Sequence):
+    """Arguments that are read one after the other."""
+
+    def __init__(self, count):
+        self.count, self.read = count, []
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, place):
+        if place >= self.count:
+            raise IndexError
+        self.read.append(place)
+        return place
+
+
+def test_arguments_are_taken_in_order(executor):
+    if isinstance(executor, Toy):
+        pytest.skip("works backwards")
+    arguments = Read(6)
+    assert values(executor.map(jobs.double, arguments)) == [0, 2, 4, 6, 8, 10]
+    assert arguments.read == list(range(6))
 
 
 def test_progress_advances_as_jobs_end(executor):

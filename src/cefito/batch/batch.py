@@ -29,7 +29,7 @@ from cefito.batch.query_rows import QuerySettings
 from cefito.batch.shards import Counts, ShardPlanner, ShardRows, Shards
 from cefito.batch.sources import open_source
 from cefito.errors import ConfigError, RunError
-from cefito.executors import Done, Failed, Killed, Outcome, make_executor
+from cefito.executors import Failed, Killed, Outcome, make_executor
 from cefito.files import read_json, sha256, write_atomic, write_json
 from cefito.hashes import value_digest
 from cefito.inference.plan_tables import arrow_schema, check_plan_file, import_pyarrow
@@ -156,10 +156,10 @@ def plan_batch(
                 ShardRows(source, shard, missing),
                 advance=lambda ended: advance(ended * left / len(missing)),  # in queries
             )
-        problems = tuple(_problems(shards, missing, outcomes))
+        counts, problems = _results(shards, dict(zip(missing, outcomes, strict=True)))
         if problems:
             return BatchResult(out, None, Counts(), source.count - left, problems)
-        counts = files.finish(depends_on, shards, progress)
+        files.finish(depends_on, shards, counts, progress)
     files.clear()
     return BatchResult(out, files.existing_bad(), counts, source.count - left)
 
@@ -193,21 +193,26 @@ def _run_identity(run: Run) -> dict[str, Any]:
     }
 
 
-def _problems(shards: Shards, missing: list[int], outcomes: list[Outcome[None]]) -> Iterator[str]:
-    """Yield a line for each shard that failed."""
-    for number, outcome in zip(missing, outcomes, strict=True):
-        first = number * shards.size + 1
-        place = f"queries {first} to {first + shards.queries_of(number) - 1}"
-        if isinstance(outcome, Done) or shards.counts(number) is not None:
-            continue  # a worker may be killed after it has written its shard
+def _results(shards: Shards, outcomes: dict[int, Outcome[None]]) -> tuple[Counts, tuple[str, ...]]:
+    """Return the counts of all shards, and a line for each shard that is not there."""
+    counts, problems = Counts(), []
+    for number in range(len(shards)):
+        found, outcome = shards.counts(number), outcomes.get(number)
+        if found is not None:  # perhaps of a worker that was killed after it had written
+            counts += found
+            continue
         if isinstance(outcome, Failed):
             error = outcome.error.rstrip(".").removeprefix("DataError: ").removeprefix("RunError: ")
-            yield f"{place}: {error}."
         elif isinstance(outcome, Killed):
-            yield (
-                f"{place}: their process was killed (signal {outcome.signal}), perhaps because "
-                "memory ran out."
+            error = (
+                f"their process was killed (signal {outcome.signal}), perhaps because memory ran "
+                "out"
             )
+        else:
+            error = "the files of their observations have changed meanwhile"
+        first = number * shards.size + 1
+        problems.append(f"queries {first} to {first + shards.queries_of(number) - 1}: {error}.")
+    return counts, tuple(problems)
 
 
 class _Files:
@@ -263,30 +268,12 @@ class _Files:
             remedy = f"Remove {self.parts}, or choose another name for the plans."
             _check_same(read_json(path, remedy, RunError), depends_on, path, remedy)
             return
-        others = [
-            entry.name
-            for entry in self.parts.iterdir()
-            if not entry.name.startswith(".") and entry.name != _BEGUN
-        ]
-        if others:
-            raise RunError(
-                f"{self.parts}: holds another file ('{min(others)}'). Remove it, or choose another "
-                "name for the plans.",
-                setting="out",
-            )
         write_json(path, depends_on)
 
-    def finish(self, depends_on: dict[str, Any], shards: Shards, progress: Progress) -> Counts:
+    def finish(
+        self, depends_on: dict[str, Any], shards: Shards, counts: Counts, progress: Progress
+    ) -> None:
         """Concatenate the shards and write the record."""
-        counts = Counts()
-        for number in range(len(shards)):
-            of_shard = shards.counts(number)
-            if of_shard is None:
-                raise RunError(
-                    f"{shards.path(number)}: files of its queries have changed meanwhile. Repeat "
-                    "the command."
-                )
-            counts += of_shard
         with progress("writing", total=len(shards)) as advance:
             if self.out.suffix == ".parquet":
                 _write_parquet(self.out, shards, advance)
@@ -303,7 +290,6 @@ class _Files:
             bad_sha256=_digest(self.bad),
         )
         write_json(self.record, record.model_dump(mode="json"))
-        return counts
 
     def clear(self) -> None:
         """Remove the shards of a finished batch."""

@@ -142,7 +142,7 @@ def query_from_row(
         kind = next((kind for kind in kinds if isinstance(problem, kind)), CefitoError)
         setting = problem.setting if problem.setting in ("seconds", "precision") else "queries"
         raise kind(f"{row.place}: {problem}", setting=setting) from problem
-    return QueryRow(row.name if columns.id is None else columns.id, query, task, constraints, files)
+    return QueryRow(columns.id or str(row.number), query, task, constraints, files)
 
 
 def _validated(value: Any) -> tuple[_Columns, dict[str, Any]]:

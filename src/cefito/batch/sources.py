@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -35,7 +35,6 @@ __all__ = ["EXPECTED", "Row", "Source", "open_source", "open_table"]
 EXPECTED = "Each line needs features, start and end, or initial and goal; an id is optional."
 _COLUMNS = ("id", "features", "start", "end", "initial", "goal", "task", "constraints")
 _FEATURES = (".npy", ".npz")
-_LONGEST = 1 << 24  # bytes of a line
 _NOT_UTF8 = "is not UTF-8. Save the table as UTF-8."
 _BUFFER = 1 << 16  # bytes of a Parquet column that are read at once
 _BATCH = 64  # rows of Parquet that are read at once
@@ -50,14 +49,12 @@ class Row:
         number: Its line, or its place in the source, counted from 1.
         place: File and line, for messages.
         value: Its content by column; JSON that is not parsed yet as bytes.
-        name: Name of its query unless the row gives an id.
         problem: Why the row cannot be read; empty if it can.
     """
 
     number: int
     place: str
     value: Any
-    name: str
     problem: str = ""
 
     def parsed(self) -> Row:
@@ -74,9 +71,9 @@ class Row:
 
     @property
     def id(self) -> str:
-        """Name of the query: its id if it gives a usable one."""
+        """Name of the query: its id, otherwise its number."""
         given = self.value.get("id") if isinstance(self.value, Mapping) else None
-        return str(given) if isinstance(given, str | int) else self.name
+        return str(given if isinstance(given, str | int) else self.number)
 
 
 @dataclass(frozen=True)
@@ -168,70 +165,38 @@ def _state(path: Path) -> tuple[int, int]:
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
     with _reading(path), path.open("rb") as file:
-        for number, line in enumerate(_lines(file), 1):
-            if line is None or line.strip():
-                yield _text_row(path, number, line, "" if line is not None else _too_long())
+        for number, line in enumerate(file, 1):
+            text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+            if text.strip():
+                yield Row(number, f"{path}, line {number}", text)
 
 
 def _read_csv(path: Path) -> Iterator[Row]:
-    with _reading(path), path.open("rb") as file:
-        # a byte that is not UTF-8 and a line that is too long leave marks, looked for in the cells
-        texts = ("\0" if x is None else x.decode("utf-8", "surrogateescape") for x in _lines(file))
-        reader = csv.reader(texts, strict=True)
+    # bytes that are not UTF-8 become lone surrogates, which are refused with their line
+    with _reading(path), path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as f:
+        reader = csv.reader(f, strict=True)
         try:
             head = [name.strip() for name in next(reader, [])]
         except csv.Error as problem:
             raise DataError(f"{path}: its header is not readable as CSV ({problem}).") from problem
         _check_columns(path, head)
         while True:
-            cells: list[str] = []
-            problem_of = ""
+            value, reason = {}, ""
             try:
                 cells = next(reader)
+                "".join(cells).encode()
+                value = {name: cell for name, cell in zip(head, cells, strict=True) if cell.strip()}
             except StopIteration:
                 return
             except csv.Error as problem:
-                problem_of = f"not readable as CSV ({problem}). Correct the line."
-            else:
-                problem_of = _cells_problem(cells, len(head))
-            if cells or problem_of:
-                value = {
-                    name: cell for name, cell in zip(head, cells, strict=False) if cell.strip()
-                }
-                yield _text_row(path, reader.line_num, value, problem_of)
-
-
-def _cells_problem(cells: Sequence[str], expected: int) -> str:
-    """Return why the cells of a line cannot be used; empty if they can."""
-    if cells == ["\0"]:
-        return _too_long()
-    if cells and len(cells) != expected:
-        return f"has {len(cells)} cells, the header {expected}. Correct the line."
-    try:
-        "".join(cells).encode()
-    except UnicodeEncodeError:
-        return _NOT_UTF8
-    return ""
-
-
-def _text_row(path: Path, number: int, value: Any, problem: str) -> Row:
-    value = None if problem else value
-    return Row(number, f"{path}, line {number}", value, name=str(number), problem=problem)
-
-
-def _lines(file: IO[bytes]) -> Iterator[bytes | None]:
-    """Yield each line without a byte-order mark; None for a line that is too long."""
-    first = True
-    while part := file.readline(_LONGEST + 1):
-        line: bytes | None = part.removeprefix(codecs.BOM_UTF8) if first else part
-        first = False
-        while len(part) > _LONGEST and not part.endswith(b"\n"):
-            line, part = None, file.readline(_LONGEST + 1)
-        yield line
-
-
-def _too_long() -> str:
-    return f"is longer than {_LONGEST >> 20} MiB"
+                reason = f"not readable as CSV ({problem}). Correct the line."
+            except UnicodeEncodeError:
+                reason = _NOT_UTF8
+            except ValueError:
+                if not cells:  # an empty line
+                    continue
+                reason = f"has {len(cells)} cells, the header {len(head)}. Correct the line."
+            yield Row(reader.line_num, f"{path}, line {reader.line_num}", value, reason)
 
 
 def _parquet_rows(path: Path) -> int:
@@ -258,7 +223,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
                 for place in range(batch.num_rows):
                     number += 1
                     value = {name: _cell(name, batch.column(name)[place]) for name in columns}
-                    yield Row(number, f"{path}, row {number}", value, name=str(number))
+                    yield Row(number, f"{path}, row {number}", value)
 
 
 def _cell(name: str, scalar: Any) -> Any:
@@ -331,7 +296,7 @@ def _open_split(run: Run, path: Path, split: str) -> Source:
                         last = row + horizon - 1
                         initial, goal = starts[row : row + 1][0], ends[last : last + 1][0]
                         value = {"id": name, "initial": initial, "goal": goal}
-                        yield Row(number, f"{path}, {name}", value, name=name)
+                        yield Row(number, f"{path}, {name}", value)
         except (SafetensorError, OSError) as problem:
             raise DataError(f"{file}: cannot be read any more ({problem}).") from problem
 
@@ -361,7 +326,7 @@ def _open_folder(path: Path) -> Source:
                 value["end"] = float(load_features(path / name).rows)
             except DataError as error:
                 problem = str(error).removeprefix(f"{place}: ")
-            yield Row(number, place, value, name=stem, problem=problem)
+            yield Row(number, place, value, problem)
 
     # shards note the state of each file that they read
     identity: dict[str, str | int] = {

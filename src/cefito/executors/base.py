@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ __all__ = [
     "JobQueue",
     "Killed",
     "Outcome",
+    "PoolExecutor",
     "SerialExecutor",
     "attempt",
     "ignore",
@@ -175,6 +177,33 @@ class JobQueue(Generic[Argument, Value]):
         self.outcomes[job] = outcome
         self.advance(1)
 
-    def results(self) -> list[Outcome[Value]]:
-        """Return all outcomes, in the order of the arguments."""
-        return [self.outcomes[job] for job in range(len(self.arguments))]
+
+@dataclass(frozen=True)
+class PoolExecutor(ABC):
+    """Base of executors that run jobs in other processes.
+
+    Attributes:
+        workers: Number of jobs that run at the same time.
+    """
+
+    in_process: ClassVar[bool] = False
+    workers: int = 1
+
+    def map(  # noqa: D102
+        self,
+        function: Callable[[Argument], Value],
+        arguments: Sequence[Argument],
+        *,
+        groups: Sequence[Hashable] | None = None,
+        advance: Callable[[float], None] = ignore,
+    ) -> list[Outcome[Value]]:
+        if not arguments:
+            return []
+        pickled = bytes(ForkingPickler.dumps(function))
+        jobs: JobQueue[Argument, Value] = JobQueue(arguments, groups, advance)
+        self._run(pickled, jobs, max(1, min(self.workers, len(jobs.waiting))))
+        return [jobs.outcomes[job] for job in range(len(arguments))]
+
+    @abstractmethod
+    def _run(self, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
+        """Run all jobs in so many workers."""

@@ -6,24 +6,13 @@ import multiprocessing
 import os
 import pickle
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.reduction import ForkingPickler
-from typing import Any, ClassVar
+from typing import Any
 
-from cefito.executors.base import (
-    Argument,
-    Failed,
-    JobQueue,
-    Killed,
-    Outcome,
-    Value,
-    failure,
-    ignore,
-)
+from cefito.executors.base import Failed, JobQueue, Killed, PoolExecutor, failure
 from cefito.executors.worker import work
 
 __all__ = ["ProcessExecutor", "threads_each"]
@@ -33,45 +22,28 @@ _ROUND = 1.0  # seconds between two looks at silent workers
 _PATIENCE = 5.0  # seconds in which a worker must end
 
 
-@dataclass(frozen=True)
-class ProcessExecutor:
+class ProcessExecutor(PoolExecutor):
     """Runs jobs in other processes, which share the cores of this one.
 
     If a process is killed, only its current job is lost; another process takes its place.
     """
 
-    in_process: ClassVar[bool] = False
-    workers: int = 1
-
-    def map(  # noqa: D102
-        self,
-        function: Callable[[Argument], Value],
-        arguments: Sequence[Argument],
-        *,
-        groups: Sequence[Hashable] | None = None,
-        advance: Callable[[float], None] = ignore,
-    ) -> list[Outcome[Value]]:
-        if not arguments:
-            return []
-        pickled = bytes(ForkingPickler.dumps(function))
-        jobs: JobQueue[Argument, Value] = JobQueue(arguments, groups, advance)
-        most = max(1, min(self.workers, len(jobs.waiting)))
-        threads = threads_each(most)
-        workers: list[_Worker] = []
+    def _run(self, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
+        threads = threads_each(workers)
+        running: list[_Worker] = []
         try:
-            while jobs.waiting or workers:
-                while jobs.waiting and len(workers) < most:
-                    workers.append(_Worker(threads, pickled, jobs))
-                ready = [part for one in workers for part in (one.connection, one.process.sentinel)]
+            while jobs.waiting or running:
+                while jobs.waiting and len(running) < workers:
+                    running.append(_Worker(threads, function, jobs))
+                ready = [part for one in running for part in (one.connection, one.process.sentinel)]
                 wait(ready, timeout=_ROUND)
-                for worker in list(workers):
+                for worker in list(running):
                     if not worker.continues():
-                        workers.remove(worker)
+                        running.remove(worker)
                         worker.end(patience=_PATIENCE)
         finally:
-            for worker in workers:
+            for worker in running:
                 worker.end(patience=0)
-        return jobs.results()
 
 
 class _Worker:
@@ -82,7 +54,7 @@ class _Worker:
         function: The pickled function.
         connection: The parent's end of the pipe.
         process: The process.
-        group: Its jobs, the current one first; all of one group.
+        group: Its jobs, the current one first; all of one group, taken when it is ready.
         ready: Whether it has said that it takes jobs.
     """
 
@@ -93,7 +65,8 @@ class _Worker:
         self.process: SpawnProcess = context.Process(
             target=work, args=(theirs, threads), daemon=True
         )
-        self.group, self.ready = jobs.waiting.popleft(), False
+        self.group: deque[int] = deque()
+        self.ready = False
         try:
             self.process.start()
         finally:
@@ -109,7 +82,7 @@ class _Worker:
         if code is not None:
             self._lose(code)
             return False
-        return bool(self.group)
+        return bool(self.group) or not self.ready
 
     def end(self, *, patience: float) -> None:
         """End the process and wait for it; for `patience` seconds it may end by itself."""
@@ -154,6 +127,8 @@ class _Worker:
             lost = Failed(f"its process ended with exit code {code}")
         else:
             lost = Failed(f"its process could not begin (exit code {code})")
+        if not self.ready and self.jobs.waiting:  # so that it does not go on for ever
+            self.group = self.jobs.waiting.popleft()
         alone = code < 0 or self.ready  # otherwise the next process could not begin either
         for _ in range(min(1, len(self.group)) if alone else len(self.group)):
             self.jobs.note(self.group.popleft(), lost)

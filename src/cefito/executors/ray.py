@@ -11,24 +11,16 @@ import pickle
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from cefito.errors import ConfigError, RunError
-from cefito.executors.base import (
-    Argument,
-    Failed,
-    JobQueue,
-    Outcome,
-    Value,
-    failure,
-    ignore,
-)
+from cefito.executors.base import Failed, JobQueue, PoolExecutor, failure
 from cefito.executors.processes import threads_each
 from cefito.executors.worker import THREAD_SETTINGS, CalledFunction, pickled_outcome
 
@@ -39,22 +31,20 @@ _PATIENCE = 10.0  # seconds in which a cluster must answer
 
 
 @dataclass(frozen=True)
-class RayExecutor:
+class RayExecutor(PoolExecutor):
     """Runs jobs in actors of a Ray cluster, one core each.
 
     If Ray is already connected in this process, that cluster is used and keeps running.
 
     Attributes:
-        workers: Number of actors.
         address: Address of a running cluster, as `ray.init` takes it; None for one on this machine
             that ends with the jobs.
 
     Raises:
         ConfigError: Ray is not installed.
+        RunError: No cluster answers at the address; raised by `map`.
     """
 
-    in_process: ClassVar[bool] = False
-    workers: int = 1
     address: str | None = None
 
     def __post_init__(self) -> None:
@@ -65,27 +55,9 @@ class RayExecutor:
                 setting="executor",
             )
 
-    def map(
-        self,
-        function: Callable[[Argument], Value],
-        arguments: Sequence[Argument],
-        *,
-        groups: Sequence[Hashable] | None = None,
-        advance: Callable[[float], None] = ignore,
-    ) -> list[Outcome[Value]]:
-        """See `Executor.map`.
-
-        Raises:
-            RunError: No cluster answers at the address.
-        """
-        if not arguments:
-            return []
-        pickled = bytes(ForkingPickler.dumps(function))
-        jobs: JobQueue[Argument, Value] = JobQueue(arguments, groups, advance)
-        most = max(1, min(self.workers, len(jobs.waiting)))
+    def _run(self, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
         with _connected(self.workers, self.address) as ray:
-            _run(ray, pickled, jobs, most)
-        return jobs.results()
+            _run_in_actors(ray, function, jobs, workers)
 
 
 class _Actor:
@@ -114,9 +86,8 @@ class _Actor:
         return pickled_outcome(self.function, argument)
 
 
-def _run(ray: Any, function: bytes, jobs: JobQueue[Any, Any], most: int) -> None:
-    """Run all jobs in at most `most` actors."""
-    threads, stored = threads_each(most), ray.put(function)
+def _run_in_actors(ray: Any, function: bytes, jobs: JobQueue[Any, Any], workers: int) -> None:
+    threads, stored = threads_each(workers), ray.put(function)
     made = ray.remote(_Actor).options(
         num_cpus=1,
         max_restarts=0,
@@ -149,7 +120,7 @@ def _run(ray: Any, function: bytes, jobs: JobQueue[Any, Any], most: int) -> None
 
     try:
         while jobs.waiting or running:
-            while jobs.waiting and len(running) < most:
+            while jobs.waiting and len(running) < workers:
                 start_next(made.remote(stored, threads, str(Path.cwd()), sys.path), deque())
             if running:
                 for reference in ray.wait(list(running), num_returns=1)[0]:

@@ -145,11 +145,6 @@ def _layout_of(
             f"{seconds} rows in one observation: expected an odd number, such as 3.",
             setting="seconds",
         )
-    if precision is not None and precision not in PRECISIONS:
-        raise ConfigError(
-            f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}.",
-            setting="precision",
-        )
     if kept is None:
         if seconds is None:
             raise RunError(_unknown_layout(run, features), setting="seconds")
