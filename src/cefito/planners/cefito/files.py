@@ -174,8 +174,13 @@ def _check_fit(parts: Mapping[str, Any], folder: Path) -> None:
     ]
     if task_model is not None:
         facts += [
-            (task_model.file, "observation size", task_model.observation_dim, width),
-            (task_model.file, "tasks", task_model.task_count, tasks),
+            (
+                f"{task_model.part}.safetensors",
+                "observation size",
+                task_model.observation_dim,
+                width,
+            ),
+            (f"{task_model.part}.safetensors", "tasks", task_model.task_count, tasks),
         ]
     if chain is not None:
         known = (row.nonzero()[:, 0].tolist() for row in chain.states.lookup.cpu() >= 0)
