@@ -195,14 +195,6 @@ def test_names_of_a_folder_are_merged(make_source, tmp_path, capsys):
     assert "--column applies to tables" in one_line(capsys.readouterr().err)
 
 
-def test_custom_folder_with_features_a_second(make_source, feature_folder, tmp_path, capsys):
-    source, ours, theirs = make_source(features=None), tmp_path / "ours", tmp_path / "theirs"
-    features = ("--features", feature_folder)
-    assert prepare("custom", source, ours, *features) == 0
-    assert prepare("niv", "--annotations", source, "--out", theirs, *features) == 0
-    assert open_dataset(ours).fingerprint == open_dataset(theirs).fingerprint
-
-
 @pytest.mark.parametrize(
     ("argv", "match"),
     [

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data import open_dataset, read_annotations
+from cefito.data import read_annotations
 from cefito.data.readers.custom import prepare_custom
 from cefito.errors import DataError
 
@@ -193,12 +193,6 @@ def test_places_that_cannot_be_used(make_source, tmp_path):
     assert left_behind(tmp_path) == ["taken"]
     assert [path.name for path in taken.iterdir()] == ["mine.txt"]
     assert (taken / "mine.txt").read_text() == "keep"
-
-
-def test_an_empty_folder_may_be_filled(make_source, tmp_path):
-    (tmp_path / "out").mkdir()
-    prepare_custom(make_source(), tmp_path / "out")
-    assert open_dataset(tmp_path / "out").name == "tiny"
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3, 4])

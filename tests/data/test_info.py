@@ -1,7 +1,4 @@
 import json
-import subprocess
-import sys
-from statistics import mean, median
 
 import numpy as np
 import pytest
@@ -84,51 +81,3 @@ def test_what_cannot_be_described(make_source, tmp_path):
         describe(tmp_path / "nowhere")
     with pytest.raises(DataError, match="has no shared action vocabulary"):
         describe(make_source(), shared_actions=True)
-
-
-CANDIDATES = {"3": (623, 512), "4": (5996, 4096), "5": (59595, 32768), "6": (605094, 262144)}
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_crosstask(shared_data, shared):
-    value = describe(shared_data / "crosstask", shared_actions=shared)
-    assert value["actions"] == (105 if shared else 133)
-    assert value["videos"] == {
-        "train": {"all": 1943, "in_protocol": 1921},
-        "test": {"all": 805, "in_protocol": 797},
-    }
-    assert value["windows"] == {
-        "3": {"train": 10814, "test": 4531},
-        "4": {"train": 9021, "test": 3786},
-        "5": {"train": 7350, "test": 3104},
-        "6": {"train": 5868, "test": 2499},
-    }
-    assert value["action_text_dim"] == 768
-    for horizon, (average, middle) in CANDIDATES.items():
-        assert round(value["candidates"][horizon]["mean"]) == average
-        assert value["candidates"][horizon]["median"] == middle
-        assert sum(value["held_out"][horizon].values()) == value["windows"][horizon]["train"]
-        assert 0.08 < value["held_out"][horizon]["val"] / value["windows"][horizon]["train"] < 0.12
-
-
-def test_candidates_of_niv_counted_window_by_window(shared_data, real_annotations):
-    annotations = real_annotations("niv")
-    numbers = [
-        len(annotations.taxonomy.tasks[video.task].actions) ** 4
-        for video in annotations.videos
-        if video.split == "test"
-        for first in range(len(video.steps) - 3)
-    ]
-    found = describe(shared_data / "niv")["candidates"]["4"]
-    assert found == {"mean": pytest.approx(mean(numbers)), "median": median(numbers)}
-
-
-def test_does_not_need_torch(make_source):
-    code = (
-        "import sys; from cefito.data.info import describe; describe(sys.argv[1]); "
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", code, str(make_source())], check=False).returncode
-        == 0
-    )

@@ -45,12 +45,6 @@ def test_short_videos_begin_with_copies_of_their_first_step(world, tmp_path):
     assert set(test.video.tolist()) == set(split_videos(padded.videos)["test"])
 
 
-def test_long_videos_stay_as_they_are(world, tmp_path):
-    padded = pad_dataset(world, tmp_path / "padded", horizon=1)
-    assert padded.videos == world.videos
-    np.testing.assert_array_equal(padded.start, world.start)
-
-
 @pytest.mark.parametrize("horizon", [0, -1])
 def test_what_is_no_horizon(world, tmp_path, horizon):
     with pytest.raises(DataError, match=f"horizon {horizon}: expected"):

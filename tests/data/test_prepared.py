@@ -31,23 +31,6 @@ def test_round_trip(tiny_dataset):
     )
 
 
-def test_fingerprint_tells_data_apart(tiny_dataset, tmp_path):
-    def write(name, start):
-        return write_dataset(
-            tmp_path / name,
-            name="x",
-            annotations=tiny_dataset.annotations,
-            start=start,
-            end=tiny_dataset.end,
-            provenance={},
-        ).fingerprint
-
-    changed = tiny_dataset.start.copy()
-    changed[7, 1] += 1e-6
-    assert write("one", tiny_dataset.start) == write("two", tiny_dataset.start)
-    assert write("three", changed) != write("four", tiny_dataset.start)
-
-
 @pytest.mark.parametrize(
     "name", ["taxonomy.json", "videos.jsonl", "features.safetensors", "action_text.safetensors"]
 )
@@ -68,13 +51,6 @@ def test_a_changed_file_is_found(tiny_dataset, verify, name):
         open_dataset(tiny_dataset.folder, verify=verify)  # still well formed
 
 
-def test_features_set_to_zero_are_not_read_under_the_old_fingerprint(tiny_dataset):
-    zeros = {name: np.zeros_like(tiny_dataset.start) for name in ("start", "end")}
-    write_tensors(tiny_dataset.folder / "features.safetensors", zeros)
-    with pytest.raises(DataError, match=r"features.safetensors: has changed since"):
-        open_dataset(tiny_dataset.folder)
-
-
 @pytest.mark.parametrize(("key", "value"), [("name", "real"), ("provenance", {})])
 def test_a_header_that_was_changed_is_found(tiny_dataset, key, value):
     path = tiny_dataset.folder / "dataset.json"
@@ -84,13 +60,9 @@ def test_a_header_that_was_changed_is_found(tiny_dataset, key, value):
         open_dataset(tiny_dataset.folder)
 
 
-def test_copies_and_headers_of_earlier_versions_open(tiny_dataset, tmp_path):
+def test_copies_open(tiny_dataset, tmp_path):
     copy = Path(shutil.copytree(tiny_dataset.folder, tmp_path / "copy"))
     os.utime(copy / "features.safetensors", (0, 0))
-    assert open_dataset(copy).fingerprint == tiny_dataset.fingerprint
-    header = json.loads((copy / "dataset.json").read_text())
-    del header["sha256"]
-    (copy / "dataset.json").write_text(json.dumps(dict(reversed(header.items()))))
     assert open_dataset(copy).fingerprint == tiny_dataset.fingerprint
 
 
@@ -136,15 +108,6 @@ def test_bad_header(tiny_dataset, key, value, message):
     with pytest.raises(DataError, match=message) as caught:
         open_dataset(tiny_dataset.folder)
     assert str(caught.value).startswith(str(tiny_dataset.folder))
-
-
-@pytest.mark.parametrize("content", ["", "[]"])
-def test_malformed_header(tiny_dataset, content):
-    (tiny_dataset.folder / "dataset.json").write_text(content)
-    with pytest.raises(
-        DataError, match=r"dataset.json: (not valid JSON|entry 'format_version' is missing)"
-    ):
-        open_dataset(tiny_dataset.folder)
 
 
 def test_folders_that_are_no_prepared_data_set(tmp_path, make_source):
@@ -195,14 +158,6 @@ def test_truncated_tensors(tiny_dataset, name, keep):
     path = tiny_dataset.folder / name
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DataError, match=f"{name}: truncated or not a safetensors file"):
-        open_dataset(tiny_dataset.folder)
-
-
-def test_action_text_under_another_name(tiny_dataset):
-    write_tensors(
-        tiny_dataset.folder / "action_text.safetensors", {"text": np.ones((8, 3), np.float32)}
-    )
-    with pytest.raises(DataError, match="has no tensor 'action_text'"):
         open_dataset(tiny_dataset.folder)
 
 

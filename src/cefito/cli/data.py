@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -37,34 +37,29 @@ def info(path: Path, /, *, json: Flag = False, shared_actions: Flag = False) -> 
         print_json(value)
         return
     kind = "prepared data set" if value["kind"] == "prepared" else "annotations, not prepared yet"
-    facts = [
-        ("name", value["name"]),
-        ("kind", kind),
-        *((key, value[key]) for key in ("tasks", "actions", "steps")),
-        *(
-            (
-                f"{split} videos",
-                f"{count['all']:,}"
-                if count["all"] == count["in_protocol"]
-                else f"{count['all']:,}, of which {count['in_protocol']:,} in the protocol",
-            )
-            for split, count in value["videos"].items()
-        ),
-        ("observation size", value["observation_dim"]),
-        ("action text size", value["action_text_dim"]),
-        ("observations", value.get("provenance", {}).get("observations")),
-        ("fingerprint", value.get("fingerprint")),
-    ]
-    table(
-        "Data set",
-        ("what", "value"),
-        [
-            (what, f"{fact:,}" if isinstance(fact, int) else fact)
-            for what, fact in facts
-            if fact is not None
-        ],
-    )
-    table("Windows", *_window_table(value))
+    facts = {"name": value["name"], "kind": kind}
+    facts |= {key: f"{value[key]:,}" for key in ("tasks", "actions", "steps")}
+    for split, count in value["videos"].items():
+        outside = count["all"] - count["in_protocol"]
+        more = f", of which {count['in_protocol']:,} in the protocol" if outside else ""
+        facts[f"{split} videos"] = f"{count['all']:,}{more}"
+    facts["observation size"] = value["observation_dim"]
+    facts["action text size"] = value["action_text_dim"]
+    facts["observations"] = value.get("provenance", {}).get("observations")
+    facts["fingerprint"] = value.get("fingerprint")
+    rows = [(what, fact) for what, fact in facts.items() if fact is not None]
+    table("Data set", ("what", "value"), rows)
+    splits, held_out = list(value["videos"]), value["held_out"]
+    columns = ["horizon", *splits]
+    if held_out:
+        columns += ["train after hold-out", "val held out"]
+    windows: list[list[object]] = []
+    for horizon, counts in value["windows"].items():
+        held = [held_out[horizon][split] for split in ("train", "val")] if held_out else []
+        numbers = value["candidates"].get(horizon, {})
+        candidates = [numbers.get("mean"), numbers.get("median")]
+        windows.append([int(horizon), *(counts[split] for split in splits), *held, *candidates])
+    table("Windows", [*columns, "candidates, mean", "median"], windows)
 
 
 @app.command(name="list")
@@ -136,20 +131,11 @@ def check(path: Path, /, *, json: Flag = False) -> None:
 
     dataset = open_dataset(path, verify=True)
     if json:
-        print_json(
-            {
-                "ok": True,
-                "name": dataset.name,
-                "fingerprint": dataset.fingerprint,
-                "files": dataset.hashes,
-            }
-        )
+        entries = {"name": dataset.name, "fingerprint": dataset.fingerprint}
+        print_json({"ok": True, **entries, "files": dataset.hashes})
     else:
-        table(
-            f"{dataset.name}: whole and unchanged",
-            ("file", "SHA-256"),
-            sorted(dataset.hashes.items()),
-        )
+        rows = sorted(dataset.hashes.items())
+        table(f"{dataset.name}: complete and unchanged", ("file", "SHA-256"), rows)
 
 
 @app.command
@@ -172,11 +158,8 @@ def simulate(
         source, target, like=like, seed=seed, shared_actions=shared_actions, progress=talk
     )
     rows = calibration.rows()
-    table(
-        f"Accuracy of a probe on simulated observations, per cent, beside models of {like}",
-        list(rows[0]),
-        [list(row.values()) for row in rows],
-    )
+    title = f"Accuracy of a probe on simulated observations, per cent, beside models of {like}"
+    table(title, list(rows[0]), [list(row.values()) for row in rows])
     talk(f"wrote {target}")
 
 
@@ -194,8 +177,7 @@ def pad(source: Path, target: Path, /, *, horizon: int) -> None:
     from cefito.data.padding import pad_dataset
     from cefito.data.prepared import open_dataset
 
-    dataset = pad_dataset(open_dataset(source), target, horizon=horizon)
-    wrote(target, dataset)
+    wrote(target, pad_dataset(open_dataset(source), target, horizon=horizon))
 
 
 @app.command
@@ -208,28 +190,4 @@ def world(target: Path, /, *, seed: int = 0) -> None:
     """
     from cefito.data.simulation.world import write_world
 
-    dataset = write_world(target, seed=seed)
-    wrote(target, dataset)
-
-
-def _window_table(value: dict[str, Any]) -> tuple[list[str], list[list[object]]]:
-    splits = list(value["videos"])
-    held_out, candidates = value["held_out"], value["candidates"]
-    columns = ["horizon", *splits]
-    if held_out:
-        columns += ["train after hold-out", "val held out"]
-    columns += ["candidates, mean", "median"]
-    rows: list[list[object]] = []
-    for horizon, windows in value["windows"].items():
-        held = [held_out[horizon][split] for split in ("train", "val")] if held_out else []
-        numbers = candidates.get(horizon, {})
-        rows.append(
-            [
-                int(horizon),
-                *(windows[split] for split in splits),
-                *held,
-                numbers.get("mean"),
-                numbers.get("median"),
-            ]
-        )
-    return columns, rows
+    wrote(target, write_world(target, seed=seed))

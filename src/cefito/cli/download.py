@@ -38,15 +38,12 @@ def download(
         known = list(downloads.places().values())
         if json:
             print_json([place.model_dump() for place in known])
-        else:
-            table(
-                "Available downloads",
-                ("name", "what", "address", "licence"),
-                [
-                    (place.name, place.what, place.address or "needs --address", place.licence)
-                    for place in known
-                ],
-            )
+            return
+        rows = [
+            (place.name, place.what, place.address or "needs --address", place.licence)
+            for place in known
+        ]
+        table("Available downloads", ("name", "what", "address", "licence"), rows)
         return
     place = downloads.find_place(name)
     talk(f"{name}: {place.what}; licence: {place.licence}")
@@ -61,14 +58,6 @@ def download(
     if done.folder is not None:
         talk(f"unpacked: {done.folder}")
     if json:
-        print_json(
-            {
-                "name": name,
-                "file": str(done.path),
-                "bytes": done.bytes,
-                "sha256": done.sha256,
-                "checked": done.checked,
-                "kept": done.kept,
-                "folder": done.folder and str(done.folder),
-            }
-        )
+        shown = {"name": name, "file": str(done.path), "bytes": done.bytes, "sha256": done.sha256}
+        shown |= {"checked": done.checked, "kept": done.kept}
+        print_json(shown | {"folder": done.folder and str(done.folder)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -84,22 +84,21 @@ def custom(
         observed: How steps are observed.
         encoder: Encoder of videos.
     """
+    from cefito.data.readers import merges as room
     from cefito.data.readers import prepare_custom, read_common, read_table
-    from cefito.data.readers.merges import read_merges, write_merges
-    from cefito.data.readers.merges import suggest_merges as suggest
     from cefito.data.readers.table import MERGING
 
     columns = pairs("--column", column, "OURS=THEIRS, as in --column step=action")
     if columns and source.is_dir():
         raise ConfigError("--column applies to tables only. Leave it out, or give a table.")
-    merges = None if merge is None else read_merges(merge)
+    merges = None if merge is None else room.read_merges(merge)
     if source.is_dir():
         read = partial(read_common, source, merges=merges)
     else:
         read = partial(read_table, source, columns=columns, merges=merges)
     if suggest_merges is not None:
-        found = suggest(read().annotations)
-        write_merges(suggest_merges, found)
+        found = room.suggest_merges(read().annotations)
+        room.write_merges(suggest_merges, found)
         talk(
             f"wrote {suggest_merges}: {len(found)} names that may have the same meaning as another "
             "one. Remove the lines that should not be merged, then repeat the command with --merge "
@@ -196,30 +195,21 @@ def _prepare(
     if videos is not None:
         extract_folder(videos, features, encoder)
         videos = videos.parent if videos.is_file() else videos
-    dataset = prepare(
-        source,
-        features,
-        out,
-        name=observed.name,
-        beyond=observed.beyond,
-        seconds=observed.seconds,
-        precision=observed.precision,
-        workers=observed.workers,
-        videos=videos,
-        progress=passing_progress,
-    )
+    settings = asdict(observed)
+    show_json = settings.pop("json")
+    settings |= {"videos": videos, "features": features}
+    dataset = prepare(source, target=out, progress=passing_progress, **settings)
     preparation = dataset.provenance["preparation"]
     notes: list[str] = preparation["notes"]
     for note in notes:
         talk(f"note: {note}")
-    if observed.json:
+    if show_json:
         print_json(preparation)
     else:
-        table(
+        title = (
             f"{dataset.name}: {observed.seconds} s around each start and end, "
-            f"{dataset.observation_dim} numbers, {observed.precision}",
-            ("what", "videos", "steps", "example"),
-            summary_rows(dataset),
+            f"{dataset.observation_dim} numbers, {observed.precision}"
         )
+        table(title, ("what", "videos", "steps", "example"), summary_rows(dataset))
     wrote(out, dataset)
     return notes

@@ -1,13 +1,10 @@
 """Preparing one's own data in Python is what the command line does."""
 
-import json
-
 import numpy as np
 import pytest
 
 import cefito
 from cefito.cli import main
-from cefito.data.readers.custom import prepare_custom
 from cefito.errors import ConfigError, DataError
 
 TABLE = """video,task,step,start,end,split
@@ -61,12 +58,6 @@ def test_a_folder_of_annotations_with_features(given, tmp_path):
     np.testing.assert_array_equal(second.start, first.start)
 
 
-def test_a_folder_of_observations(make_source, tmp_path):
-    source = make_source()
-    ours = cefito.prepare(source, tmp_path / "ours", name="mine")
-    assert ours.fingerprint == prepare_custom(source, tmp_path / "theirs", name="mine").fingerprint
-
-
 def test_what_is_missing_is_said(given, tmp_path):
     table, _ = given
     with pytest.raises(ConfigError, match=r"steps.csv: a table holds no observations") as caught:
@@ -75,18 +66,3 @@ def test_what_is_missing_is_said(given, tmp_path):
     with pytest.raises(DataError, match="no such folder or table"):
         cefito.prepare(tmp_path / "nothing", tmp_path / "data")
     assert not (tmp_path / "data").exists()
-
-
-def test_progress_is_heard_of(given, tmp_path):
-    from cefito.progress import silent
-
-    table, features = given
-    heard = []
-
-    def progress(description, *, total=None):
-        heard.append((description, total))
-        return silent(description, total=total)
-
-    dataset = cefito.prepare(table, tmp_path / "data", features=features, progress=progress)
-    assert [total for _, total in heard] == [2]
-    assert json.loads((dataset.folder / "dataset.json").read_text())["name"] == dataset.name

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cefito.data import open_dataset, read_annotations
-from cefito.data.readers import Source, prepare, read_benchmark, read_common, shards, summary_rows
+from cefito.data import open_dataset
+from cefito.data.readers import Source, prepare, read_common, shards, summary_rows
 from cefito.data.readers.observing import is_beyond, kept_steps, observed_rows
 from cefito.data.videos import Annotations, Step
 from cefito.errors import ConfigError, DataError
@@ -198,93 +198,6 @@ def test_steps_that_end_by_rounding_behind_the_features(
         assert dataset.start[2].tolist() == np.concatenate(rows[[2, 3, 3]]).tolist()
 
 
-def window_files(folder, write_windows, tmp_path):
-    write_windows(folder, tmp_path / "windows", horizons=(1, 3), vid=False)
-    return tmp_path / "windows", folder
-
-
-def release(folder, write_windows, tmp_path):
-    annotations = read_annotations(folder)
-    target = tmp_path / "release"
-    (target / "annotations").mkdir(parents=True)
-    blocks, tests = [], []
-    for task in annotations.taxonomy.tasks:
-        names = annotations.taxonomy.names(list(task.actions))
-        blocks.append(f"{100 + task.id}\n{task.name}\nhttps://x\n{len(names)}\n{','.join(names)}\n")
-    for video in annotations.videos:
-        actions = annotations.taxonomy.tasks[video.task].actions
-        (target / "annotations" / f"{100 + video.task}_{video.video_id}.csv").write_text(
-            "".join(
-                f"{actions.index(step.action) + 1},{step.start},{step.end}\n"
-                for step in video.steps
-            )
-        )
-        tests += (
-            [f"{100 + video.task},{video.video_id},https://x\n"] if video.split == "test" else []
-        )
-    (target / "tasks_primary.txt").write_text("\n".join(blocks))
-    (target / "videos_val.csv").write_text("".join(tests))
-    return target, None
-
-
-def coin(folder, write_windows, tmp_path):
-    annotations = read_annotations(folder)
-    names = [action.name for action in annotations.taxonomy.actions]
-    path = tmp_path / "COIN.json"
-    path.write_text(
-        json.dumps(
-            {
-                "database": {
-                    video.video_id: {
-                        "class": annotations.taxonomy.tasks[video.task].name,
-                        "recipe_type": video.task,
-                        "subset": {"train": "training", "test": "testing"}[video.split],
-                        "duration": 30.0,
-                        "annotation": [
-                            {
-                                "id": str(step.action + 1),
-                                "segment": [step.start, step.end],
-                                "label": names[step.action],
-                            }
-                            for step in video.steps
-                        ],
-                    }
-                    for video in annotations.videos
-                }
-            }
-        )
-    )
-    return path, folder
-
-
-@pytest.mark.parametrize(
-    ("name", "write"), [("niv", window_files), ("crosstask", release), ("coin", coin)]
-)
-def test_every_public_form_gives_the_same_observations(store, write_windows, tmp_path, name, write):
-    folder, features, arrays = store
-    annotations, taxonomy = write(folder, write_windows, tmp_path)
-    source = read_benchmark(name, annotations, taxonomy=taxonomy)
-    found = prepare(source, features, tmp_path / "out")
-    expected = prepare(read_benchmark("niv", folder), features, tmp_path / "expected")
-    whole = {video.video_id: video for video in expected.videos}
-    assert {video.video_id for video in found.videos} == set(whole)
-    usable = [video for video in source.annotations.videos if video.video_id in whole]
-    check_against_reference(found, usable, arrays)
-    for video in found.videos:
-        assert [
-            (step.start, step.end, found.taxonomy.actions[step.action].name) for step in video.steps
-        ] == [
-            (step.start, step.end, expected.taxonomy.actions[step.action].name)
-            for step in whole[video.video_id].steps
-        ]
-        assert (video.split, found.taxonomy.tasks[video.task].name) == (
-            whole[video.video_id].split,
-            expected.taxonomy.tasks[whole[video.video_id].task].name,
-        )
-    if name != "crosstask":
-        assert found.hashes["taxonomy.json"] == expected.hashes["taxonomy.json"]
-
-
 # --- what is left out
 
 
@@ -384,14 +297,6 @@ def test_settings_that_cannot_be(store, source, tmp_path, options, match):
     with pytest.raises((ConfigError, DataError), match=match):
         prepare(source, store[1], tmp_path / "out", **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "source"]
-
-
-def test_target_that_is_taken(store, source, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").touch()
-    with pytest.raises(DataError, match="out: exists already"):
-        prepare(source, store[1], tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "out", "source"]
 
 
 def test_threads_and_groups_do_not_matter(store, source, tmp_path, monkeypatch):

@@ -17,7 +17,6 @@ from cefito.data.simulation.simulate import (
     LIKE,
     OBSERVATION_DIM,
     REFERENCE_TRAIN,
-    Calibration,
     Figures,
     simulate,
 )
@@ -95,11 +94,6 @@ def test_shared_actions_change_the_vocabulary_and_not_the_observations(
     assert two.videos[2].steps[0].action == 2
 
 
-def test_shared_actions_need_a_shared_vocabulary(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no shared action vocabulary"):
-        simulate(source, tmp_path / "out", shared_actions=True)
-
-
 def test_action_text_is_optional(make_source: MakeSource, tmp_path: Path) -> None:
     simulate(make_source(features=None), tmp_path / "out")
     assert open_dataset(tmp_path / "out", verify=True).action_text is None
@@ -150,15 +144,6 @@ def test_reference_figures_are_read_in_the_shared_vocabulary(
     assert calibration.reference_train == REFERENCE_TRAIN
 
 
-def test_without_reference_there_is_none(source: Path, tmp_path: Path) -> None:
-    predictions(
-        source, {"video_id": "e", "start": 0, "horizon": 4, "task": 1, "first_3": 1, "last_3": 1}
-    )
-    calibration = simulate(source, tmp_path / "out")
-    assert calibration.reference_test is None
-    assert calibration.reference_train is None
-
-
 GOOD = {"video_id": "e", "start": 0, "horizon": 4, "task": 1, "first_3": 1, "last_3": 1}
 
 
@@ -192,25 +177,6 @@ def test_unknown_features_taken_target_and_negative_seed_are_refused(
     assert not (tmp_path / "out").exists()
     with pytest.raises(DataError, match="exists already"):
         simulate(source, source)
-
-
-def test_rows_hold_the_figures_of_all_sides() -> None:
-    figures = Figures(task=1.0, first=2.0, last=3.0, both=4.0)
-    calibration = Calibration(
-        dataset="d",
-        like="s3d",
-        seed=0,
-        horizon=4,
-        vocabulary=9,
-        test=figures,
-        train=figures,
-        reference_test=figures,
-        reference_train=REFERENCE_TRAIN,
-    )
-    rows = calibration.rows()
-    assert [row["quantity"] for row in rows] == ["task", "first action", "last action", "both ends"]
-    assert [row["simulated test"] for row in rows] == [1.0, 2.0, 3.0, 4.0]
-    assert [row["reference train"] for row in rows] == [None, 97.9, 95.8, 94.0]
 
 
 def test_probe_learns_what_is_there_and_repeats_itself() -> None:

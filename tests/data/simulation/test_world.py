@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cefito.data import Annotations, PreparedDataset, Windows, cut_windows, open_dataset
+from cefito.data import Annotations, PreparedDataset, cut_windows, open_dataset
 from cefito.data.simulation.world import (
     WORLD_NAME,
     WorldKnobs,
@@ -93,33 +93,12 @@ def test_each_action_belongs_to_one_task_and_some_names_to_several(world: Prepar
         )
 
 
-def test_all_actions_are_seen_in_training_and_test(world: PreparedDataset) -> None:
-    for split in ("train", "test"):
-        seen = {
-            step.action for video in world.videos if video.split == split for step in video.steps
-        }
-        assert seen == set(range(len(world.taxonomy.actions)))
-
-
 def test_times_run_forward(world: PreparedDataset) -> None:
     for video in world.videos:
         times = [time for step in video.steps for time in (step.start, step.end)]
         assert times == sorted(times)
         assert times[0] > 0
         assert all(step.end - step.start >= 1.9 for step in video.steps)
-
-
-def test_every_kind_of_slot_exists_in_several_tasks() -> None:
-    graphs = world_tasks().values()
-    for kind in (
-        lambda slot: slot.optional,
-        lambda slot: slot.repeated,
-        lambda slot: len(slot.names) == 2,
-    ):
-        assert sum(any(kind(slot) for slot in slots) for slots in graphs) >= 4
-    for slots in graphs:
-        assert [slot.stage for slot in slots] == sorted(slot.stage for slot in slots)
-        assert sum(not slot.optional for slot in slots) >= 5
 
 
 def test_options_alternatives_repeats_and_orders_occur(world: PreparedDataset) -> None:
@@ -157,65 +136,6 @@ def test_without_freedom_every_video_of_a_task_is_the_same() -> None:
         assert names == expected[task]
 
 
-@pytest.mark.parametrize(("repeat", "repeats"), [(0.0, False), (1.0, True)])
-def test_repeat_knob(repeat: float, repeats: bool) -> None:
-    for _, names in sequences(make_world(knobs=replace(SMALL, repeat=repeat))):
-        assert (len(set(names)) < len(names)) is repeats
-
-
-def test_optional_and_alternative_knobs() -> None:
-    graphs = world_tasks()
-    for value in (0.0, 1.0):
-        for task, names in sequences(
-            make_world(knobs=replace(SMALL, optional=value, alternative=value))
-        ):
-            for slot in graphs[task]:
-                done = [name in names for name in slot.names]
-                if slot.optional:
-                    assert any(done) == bool(value)
-                else:
-                    assert done.index(True) == (len(slot.names) - 1) * int(value)
-
-
-def test_orders_within_a_stage_vary_with_order_freedom() -> None:
-    fixed, free = (
-        make_world(
-            knobs=replace(
-                SMALL, train=240, optional=1.0, repeat=0.0, alternative=0.0, order_freedom=value
-            )
-        )
-        for value in (0.0, 1.0)
-    )
-    orders = [len({(task, *names) for task, names in sequences(world)}) for world in (fixed, free)]
-    assert orders[0] == 12
-    assert orders[1] > 40
-
-
-def test_frequency_alone_does_not_solve_it(world: PreparedDataset) -> None:
-    for horizon in (3, 4):
-        train, test = (
-            cut_windows(world, horizon=horizon, split=split) for split in ("train", "test")
-        )
-        frequent = most_frequent(train)
-        right = [
-            frequent[task] == tuple(actions)
-            for task, actions in zip(test.tasks.tolist(), test.actions.tolist(), strict=True)
-        ]
-        assert np.mean(right) < 0.2
-
-
-def test_ends_narrow_the_plan_but_do_not_decide_it(world: PreparedDataset) -> None:
-    train, test = (cut_windows(world, horizon=3, split=split) for split in ("train", "test"))
-    middles: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
-    for first, middle, last in train.actions.tolist():
-        middles[first, last][middle] += 1
-    right = [
-        bool(middles[first, last]) and middles[first, last].most_common(1)[0][0] == middle
-        for first, middle, last in test.actions.tolist()
-    ]
-    assert 0.6 < np.mean(right) < 0.9
-
-
 def test_nearest_training_window_is_better_than_frequency_but_no_good_plan(
     world: PreparedDataset,
 ) -> None:
@@ -224,13 +144,6 @@ def test_nearest_training_window_is_better_than_frequency_but_no_good_plan(
     distance = (known**2).sum(axis=1) - 2 * asked @ known.T
     right = (train.actions[distance.argmin(axis=1)] == test.actions).all(axis=1).mean()
     assert 0.25 < right < 0.48
-
-
-def most_frequent(train: Windows) -> dict[int, tuple[int, ...]]:
-    counts: dict[int, Counter[tuple[int, ...]]] = defaultdict(Counter)
-    for task, actions in zip(train.tasks.tolist(), train.actions.tolist(), strict=True):
-        counts[task][tuple(actions)] += 1
-    return {task: counter.most_common(1)[0][0] for task, counter in counts.items()}
 
 
 def test_taken_folder_and_negative_seed_are_refused(world: PreparedDataset, tmp_path: Path) -> None:
