@@ -151,14 +151,14 @@ def energies_by_hand(tensors, text, initial, goal, sequences):
         for action in sequence:
             tokens += [linear("action_embed", text[action].double()), w["state_mask_token"]]
         x = torch.stack(tokens) + w["predictor.pos_embed"]
+        future = torch.full((len(x), len(x)), -torch.inf).double().triu(1)
         for block in range(BLOCKS):
-            q, k, v = linear(f"blocks.{block}.attn.qkv", norm(x)).split(D, dim=1)
-            mixed, size = torch.zeros_like(x), D // HEADS
-            for head in range(HEADS):
-                part = slice(head * size, (head + 1) * size)
-                for row in range(len(x)):
-                    weights = (q[row, part] @ k[: row + 1, part].T / size**0.5).softmax(dim=0)
-                    mixed[row, part] = weights @ v[: row + 1, part]
+            q, k, v = (
+                part.unflatten(1, (HEADS, -1)).transpose(0, 1)  # [heads, tokens, D / heads]
+                for part in linear(f"blocks.{block}.attn.qkv", norm(x)).split(D, dim=1)
+            )
+            weights = (q @ k.mT / (D // HEADS) ** 0.5 + future).softmax(dim=2)
+            mixed = (weights @ v).transpose(0, 1).flatten(1)
             x = x + linear(f"blocks.{block}.attn.proj", mixed)
             hidden = linear(f"blocks.{block}.mlp.fc1", norm(x))
             x = x + linear(f"blocks.{block}.mlp.fc2", F.gelu(hidden, approximate="tanh"))
@@ -235,13 +235,11 @@ def queries(observations, tasks=None):
     )
 
 
-@pytest.mark.parametrize(
-    ("horizon", "scale"), [(3, 1.0), (4, 1.0), (3, 0.1), (3, 0.01), (3, 0.001)]
-)
+@pytest.mark.parametrize(("horizon", "scale"), [(4, 1.0), (3, 0.1), (3, 0.001)])
 def test_plans_have_the_energies_of_the_checkpoint(
     horizon, scale, tensors, text, files, tmp_path, observations
 ):
-    """Whatever the scale of the features, where the norm's epsilon begins to weigh."""
+    """At every scale of the features, also where the norm's epsilon matters."""
     observations = observations / 7 * np.float32(scale)
     path = checkpoint(tmp_path / "checkpoint.pth", tensors[horizon])
     run = import_field(path, tmp_path / "run", **files)
@@ -251,13 +249,15 @@ def test_plans_have_the_energies_of_the_checkpoint(
     (plans,) = run.planner.plan(queries(observations[:, :1], [0]), len(everything))
     assert plans.exact
     assert len(plans) == len(everything) == 3**horizon
+    some = slice(None, None, horizon)
     expected = energies_by_hand(
         tensors[horizon],
         torch.from_numpy(text),
         *torch.from_numpy(observations[:, 0]),
-        plans.actions,
+        plans.actions[some],
     )
-    np.testing.assert_allclose(plans.energies, expected, rtol=2e-6, atol=0)
+    # float32 against float64 through four blocks
+    np.testing.assert_allclose(plans.energies[some], expected, rtol=5e-6, atol=0)
     np.testing.assert_array_equal(plans.scores, plans.energies)
     assert expected.max() - expected.min() > 1e-3  # the test could tell them apart
     assert expected[0] <= expected.min() + 1e-5
@@ -266,61 +266,23 @@ def test_plans_have_the_energies_of_the_checkpoint(
 def test_what_the_run_says(run, field_file, tensors):
     info = json.loads((run.folder / "run.json").read_text())
     assert info["finished"] is True
-    assert (info["method"], info["horizon"], info["preset"], info["seed"]) == (
-        "cefito",
-        3,
-        "imported",
-        None,
-    )
-    assert info["imported"]["energy field"] | {"sha256": ""} == {
-        "file": field_file.name,
-        "sha256": "",
-        "weights": "ema",
-        "epoch": 17,
-        "step": 1234,
-    }
-    assert len(info["imported"]["energy field"]["sha256"]) == 64
+    assert (info["method"], info["horizon"], info["preset"]) == ("cefito", 3, "imported")
+    assert info["seed"] is info["selection"] is None
+    assert info["dataset"] == {"name": "kitchen", "path": "", "fingerprint": ""}
+    record = info["imported"]["energy field"]
+    assert len(record.pop("sha256")) == 64
+    assert record == {"file": field_file.name, "weights": "ema", "epoch": 17, "step": 1234}
     settings = run.planner.settings.search
+    assert run.trained_search == settings
     assert run.planner.settings.field.distance == "mean_square"
     assert run.planner.space.source == settings.actions == "taxonomy"
-    assert run.trained_search == settings
-    assert (settings.objective, settings.tasks, settings.method, settings.pruning) == (
-        "energy",
-        1,
-        "exhaustive",
-        -1,
-    )
+    assert (settings.objective, settings.tasks, settings.pruning) == ("energy", 1, -1)
     assert run.planner.task_model is run.planner.chain is None
     assert run.taxonomy.to_dict() == Taxonomy.from_dict(TAXONOMY).to_dict()
     learned = sum(
         tensor.numel() for name, tensor in tensors[3].items() if name != "predictor.pos_embed"
     )
     assert info["parameters"] == {"energy field": learned}
-    assert sorted(path.name for path in run.folder.iterdir()) == [
-        "field.safetensors",
-        "manifest.json",
-        "planner.json",
-        "prior.safetensors",
-        "run.json",
-        "taxonomy.json",
-    ]
-    assert list(info) == [
-        "format_version",
-        "method",
-        "dataset",
-        "horizon",
-        "seed",
-        "selection",
-        "preset",
-        "config",
-        "versions",
-        "finished",
-        "parameters",
-        "training",
-        "tasks_without_training",
-        "imported",
-    ]
-    assert info["dataset"] == {"name": "kitchen", "path": "", "fingerprint": ""}
 
 
 def test_the_paper_size(tmp_path, files):
@@ -485,25 +447,20 @@ def test_a_classifier_for_a_trained_run(world, tmp_path):
     evaluate_run(changed, oracle_task=True, sample=3)  # no classifier has a part in these
     changed = import_classifier(path, trained.folder)
     _, scores = evaluate_run(changed)
-    before = {file.name: file.read_bytes() for file in trained.folder.iterdir() if file.is_file()}
+    before = contents(trained.folder)
     with pytest.raises(RunError, match=rf"holds scores.*{scores.name}.*Move them away"):
         import_classifier(path, trained.folder)
-    assert before == {
-        file.name: file.read_bytes() for file in trained.folder.iterdir() if file.is_file()
-    }
+    assert before == contents(trained.folder)
 
 
-def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
+def test_scores_on_any_data_set_of_the_same_names(world, tmp_path):
     taxonomy, actions = world.taxonomy.to_dict(), len(world.taxonomy.actions)
     files = {"taxonomy": tmp_path / "taxonomy.json", "action_text": tmp_path / "text.npy"}
     np.save(files["action_text"], np.random.default_rng(0).standard_normal((actions, TEXT)))
     path = checkpoint(tmp_path / "checkpoint.pth", drawn(shapes(horizon=3, actions=actions), 0))
 
-    def imported(name):
-        files["taxonomy"].write_text(json.dumps(taxonomy))
-        return import_field(path, tmp_path / name, **files)
-
-    run = imported("run")
+    files["taxonomy"].write_text(json.dumps(taxonomy))
+    run = import_field(path, tmp_path / "run", **files)
     windows = cut_windows(world, horizon=3, split="test")
     scores, file = evaluate_run(run, oracle_task=True, sample=3, dataset=world.folder)
     assert (scores.sampled_from, scores.dataset, scores.windows) == (len(windows), world.name, 3)
@@ -526,30 +483,6 @@ def test_scores_on_any_data_set_of_the_same_names(world, tmp_path, text):
     ) as caught:
         evaluate_run(run, oracle_task=True)
     assert caught.value.setting == "dataset"
-    wider = write_world(tmp_path / "wider", knobs=WorldKnobs(train=24, val=12, test=12, dim=E + 1))
-    with pytest.raises(
-        RunError, match=rf"wider: .*observations have {E + 1} features; this run was trained on {E}"
-    ):
-        evaluate_run(run, oracle_task=True, dataset=wider.folder)
-
-    # what a task does not list, and what bears another name, the run does not know
-    assert taxonomy["tasks"][0]["actions"][:2] == [0, 1]
-    taxonomy["tasks"][0]["actions"] = taxonomy["tasks"][0]["actions"][1:]
-    name, taxonomy["actions"][1]["name"] = taxonomy["actions"][1]["name"], "something else"
-    renamed, _ = evaluate_run(imported("renamed"), oracle_task=True, sample=2, dataset=world.folder)
-    used = (windows.actions < 2).any(axis=1)
-    assert renamed.sampled_from == len(windows) - used.sum() < len(windows)
-    assert renamed.other_dataset.new_action == used.sum()
-    first = world.taxonomy.tasks[0].name, world.taxonomy.actions[0].name
-    assert renamed.other_dataset.actions == (": ".join(first), f"{first[0]}: {name}")
-    assert renamed.other_dataset.trained_on is None
-    assert renamed.other_dataset.known_videos is None
-    for task in taxonomy["tasks"]:
-        task["name"] += " otherwise"
-    with pytest.raises(
-        RunError, match=r"world: does not agree .*: 12 of its 12 tasks are new to the run \('Cook"
-    ):
-        evaluate_run(imported("foreign"), oracle_task=True, dataset=world.folder)
 
 
 def test_imported_weights_go_on_learning(world, tmp_path):
@@ -622,48 +555,27 @@ def test_a_payload_is_never_run(place, tensors, files, tmp_path):
 
 def test_what_is_no_checkpoint(tmp_path, files, tensors, field_file):
     out = tmp_path / "run"
-    refused(
-        lambda: import_field(tmp_path / "gone.pth", out, **files), out, "gone.pth: no such file"
-    )
-    refused(lambda: import_field(tmp_path, out, **files), out, "no such file")
+
+    def message(path, *words):
+        refused(lambda: import_field(path, out, **files), out, *words)
+
+    message(tmp_path / "gone.pth", "gone.pth: no such file")
+    message(tmp_path, "no such file")
     whole = field_file.read_bytes()
-    for content in (
-        b"",
-        b"garbage" * 40,
-        whole[: len(whole) // 2],
-        whole[:-1],
-        whole[:5000] + whole[9000:],
-    ):
+    for content in (b"", b"garbage" * 40, whole[: len(whole) // 2], whole[:-1]):
         (tmp_path / "bad.pth").write_bytes(content)
-        refused(
-            lambda: import_field(tmp_path / "bad.pth", out, **files),
-            out,
-            "bad.pth: is truncated or not a checkpoint",
-        )
+        message(tmp_path / "bad.pth", "bad.pth: is truncated or not a checkpoint")
     with (
         zipfile.ZipFile(field_file) as archive,
         zipfile.ZipFile(tmp_path / "bad.pth", "w", zipfile.ZIP_DEFLATED) as packed,
     ):
         for name in archive.namelist():
             packed.writestr(name, bytes(10 * len(archive.read(name))))
-    refused(
-        lambda: import_field(tmp_path / "bad.pth", out, **files),
-        out,
-        "bad.pth: is truncated or not a checkpoint",
-    )
+    message(tmp_path / "bad.pth", "bad.pth: is truncated or not a checkpoint")
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "script.pth")
-    refused(
-        lambda: import_field(tmp_path / "script.pth", out, **files),
-        out,
-        "script.pth: is truncated or not a checkpoint",
-    )
+    message(tmp_path / "script.pth", "script.pth: is truncated or not a checkpoint")
     classifier = classifier_checkpoint(tmp_path / "classifier.pth", drawn(classifier_shapes(), 0))
-    refused(
-        lambda: import_field(classifier, out, **files),
-        out,
-        "has no tensors under 'ema' (found: epoch, model)",
-        "energy field",
-    )
+    message(classifier, "has no tensors under 'ema' (found: epoch, model)", "energy field")
     for content, found in (
         ([1, 2], "list"),
         ({}, "nothing"),
@@ -672,11 +584,7 @@ def test_what_is_no_checkpoint(tmp_path, files, tensors, field_file):
         (3, "int"),
     ):
         torch.save(content, tmp_path / "bad.pth")
-        refused(
-            lambda: import_field(tmp_path / "bad.pth", out, **files),
-            out,
-            f"no tensors under 'ema' (found: {found})",
-        )
+        message(tmp_path / "bad.pth", f"no tensors under 'ema' (found: {found})")
 
 
 def test_wrong_names_are_told(tmp_path, files, tensors):
@@ -725,7 +633,6 @@ def test_wrong_names_are_told(tmp_path, files, tensors):
         ),
         ("predictor.pos_embed", (6, D), f"predictor.pos_embed [6, {D}] instead of [5, {D}]"),
         ("predictor.pos_embed", (0, D), f"predictor.pos_embed [0, {D}] instead of [3, {D}]"),
-        ("predictor.pos_embed", (1, 7, D), "[1, 7, 384] instead of [3, 384]"),
         (
             "predictor.action_head.weight",
             (K + 1, D),
@@ -770,45 +677,32 @@ def test_other_positions_are_refused(tmp_path, files, tensors):
 def test_taxonomy_and_text_must_fit(tmp_path, files, field_file, text):
     out, taxonomy = tmp_path / "run", copy.deepcopy(TAXONOMY)
     np.save(tmp_path / "bad.npy", text[:, :-1])
-    refused(
-        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "bad.npy"}),
-        out,
-        "bad.npy",
-        f"shape [{K}, {TEXT - 1}]; expected [{K}, {TEXT}]",
-    )
+
+    def message(*words, **given):
+        refused(lambda: import_field(field_file, out, **{**files, **given}), out, *words)
+
+    shape = f"shape [{K}, {TEXT - 1}]; expected [{K}, {TEXT}]"
+    message("bad.npy", shape, action_text=tmp_path / "bad.npy")
     np.save(tmp_path / "bad.npy", np.array([Payload(tmp_path / "flag")]), allow_pickle=True)
-    refused(
-        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "bad.npy"}),
-        out,
-        "pickled",
-    )
-    refused(
-        lambda: import_field(field_file, out, **{**files, "action_text": tmp_path / "gone.npy"}),
-        out,
-        "no such file",
-    )
+    message("pickled", action_text=tmp_path / "bad.npy")
+    message("no such file", action_text=tmp_path / "gone.npy")
     taxonomy["tasks"][2]["actions"] = []
     (tmp_path / "other.json").write_text(json.dumps(taxonomy))
-    refused(
-        lambda: import_field(field_file, out, **{**files, "taxonomy": tmp_path / "other.json"}),
-        out,
-        "task 2 ('tyre') has no actions",
-    )
+    message("task 2 ('tyre') has no actions", taxonomy=tmp_path / "other.json")
     taxonomy["tasks"], taxonomy["actions"] = taxonomy["tasks"][:1], taxonomy["actions"][:3]
     (tmp_path / "other.json").write_text(json.dumps(taxonomy))
-    refused(
-        lambda: import_field(field_file, out, **{**files, "taxonomy": tmp_path / "other.json"}),
-        out,
-        f"knows {K} actions",
-        "other.json lists 3",
-    )
+    message(f"knows {K} actions", "other.json lists 3", taxonomy=tmp_path / "other.json")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def test_nothing_is_overwritten(folder, field_file, files):
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     with pytest.raises(DataError, match="exists already"):
         import_field(field_file, folder, **files)
-    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert before == contents(folder)
 
 
 @pytest.mark.parametrize(
@@ -825,25 +719,20 @@ def test_nothing_is_overwritten(folder, field_file, files):
     ],
 )
 def test_a_classifier_that_does_not_fit_changes_nothing(found, words, folder, tmp_path):
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     path = classifier_checkpoint(tmp_path / "classifier.pth", drawn(found, 0))
     with pytest.raises(RunError, match=words) as caught:
         import_classifier(path, folder)
     assert "\n" not in str(caught.value)
-    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert before == contents(folder)
 
 
 def test_a_classifier_needs_a_run_of_cefito(tmp_path, world):
     path = classifier_checkpoint(tmp_path / "classifier.pth", drawn(classifier_shapes(), 0))
     with pytest.raises(RunError, match=r"no such file.*cefito train"):
         import_classifier(path, tmp_path / "nowhere")
-    train_run(
-        world,
-        tmp_path / "nearest",
-        config=load_config("small", method="nearest"),
-        horizon=3,
-        seed=0,
-    )
+    config = load_config("small", method="nearest")
+    train_run(world, tmp_path / "nearest", config=config, horizon=3, seed=0)
     with pytest.raises(RunError, match="is a run of 'nearest'"):
         import_classifier(path, tmp_path / "nearest")
 
