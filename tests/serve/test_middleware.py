@@ -13,7 +13,7 @@ import pytest
 
 from cefito.errors import ConfigError
 from cefito.serve.middleware import Metrics, RequestMiddleware
-from cefito.serve.settings import TOKEN_VARIABLE, Limits, read_token
+from cefito.serve.settings import TOKEN_VARIABLE, Limits, ServiceSettings, read_token
 
 JSON = {"content-type": "application/json"}
 TOKEN = "correct horse battery staple"
@@ -130,7 +130,7 @@ def test_a_body_that_is_too_large(serving):
         assert response.json()["limit"] == 1048
 
 
-def exchange(app, messages=(), **changes):
+def exchange(app, messages=()):
     """The messages that the middleware sends for a request whose body arrives in messages."""
     sent, left = [], list(messages)
 
@@ -142,10 +142,11 @@ def exchange(app, messages=(), **changes):
     async def send(message):
         sent.append(message)
 
-    settings = {"body_bytes": 100, "upload_bytes": 100, "receive_seconds": 0.05} | changes
+    limits = Limits(body_mib=100 / 2**20, receive_seconds=0.05)
+    settings = ServiceSettings(runs=("run",), limits=limits)
     headers = [(b"host", b"localhost")]
     scope = {"type": "http", "method": "POST", "path": "/v1/plan", "headers": headers}
-    anyio.run(RequestMiddleware(app, Metrics(), **settings), scope, receive, send)
+    anyio.run(RequestMiddleware(app, settings, Metrics()), scope, receive, send)
     return sent
 
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from cefito.errors import CefitoError
 from cefito.runtime import pick_device
-from cefito.serve.middleware import Metrics, RequestMiddleware, clean_id, closing
+from cefito.serve.middleware import UPLOAD, Metrics, RequestMiddleware, clean_id, closing
 from cefito.serve.models import open_models
 from cefito.serve.page.routes import page_router
 from cefito.serve.problems import MEDIA_TYPE, ProblemError, possible_problems, to_problem
@@ -38,7 +38,6 @@ from cefito.serve.settings import ServiceSettings
 
 __all__ = ["create_app"]
 
-_UPLOAD = "/v1/plan/upload"
 _OTHER = {
     400: "The body cannot be read as its content type.",
     403: "Sent by a page of another site.",
@@ -81,17 +80,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.service = service
-    limits, token = settings.limits, settings.token
-    app.add_middleware(
-        RequestMiddleware,
-        metrics=metrics,
-        body_bytes=limits.body_bytes,
-        upload_bytes=limits.upload_bytes,
-        receive_seconds=limits.receive_seconds,
-        token=None if token is None else token.get_secret_value(),
-        hosts=settings.hosts,
-        uploads=(_UPLOAD,),
-    )
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics)
     app.add_middleware(CorrelationIdMiddleware, validator=None, transformer=clean_id)  # outermost
 
     async def refuse(_: Request, error: Exception) -> Response:
@@ -136,7 +125,7 @@ def _add_plans(app: FastAPI, service: Service) -> None:
     parts = {"multipart/form-data": {"schema": UploadForm.model_json_schema()}}
 
     @app.post(
-        _UPLOAD,
+        UPLOAD,
         responses=problems,
         openapi_extra={"requestBody": {"required": True, "content": parts}},
         tags=["plans"],

@@ -10,7 +10,6 @@ import json
 import logging
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,9 +22,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cefito.serve.problems import MEDIA_TYPE, ProblemError
 from cefito.serve.scheduler import Job, Scheduler
+from cefito.serve.settings import ServiceSettings
 
-__all__ = ["CONTENT_POLICY", "OPEN", "Metrics", "RequestMiddleware", "clean_id", "closing"]
+__all__ = [
+    "CONTENT_POLICY",
+    "OPEN",
+    "UPLOAD",
+    "Metrics",
+    "RequestMiddleware",
+    "clean_id",
+    "closing",
+]
 
+UPLOAD = "/v1/plan/upload"
+"""Path of uploads, whose bodies may be larger."""
 OPEN = ("/health", "/ready")
 """Paths that need no token, for monitoring."""
 CONTENT_POLICY = (
@@ -55,11 +65,10 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        counter, histogram = (
-            partial(Counter, registry=registry),
-            partial(Histogram, registry=registry),
-        )
-        gauge, search = partial(Gauge, registry=registry), ("run", "horizon")
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        search = ("run", "horizon")
         requests = "Requests by route, method and status."
         self._requests = counter("cefito_requests", requests, ("route", "method", "status"))
         latency = "Seconds from the arrival of a request to the end of its answer."
@@ -110,23 +119,13 @@ class RequestMiddleware:
 
     Attributes:
         app: The application.
+        settings: Settings of the service.
         metrics: Counters of requests.
-        body_bytes: Maximum size of a body.
-        upload_bytes: Maximum size of an upload.
-        receive_seconds: Maximum seconds until a body has arrived.
-        token: Token that clients must send; None admits everybody.
-        hosts: Accepted host names; None accepts any.
-        uploads: Paths of uploads.
     """
 
     app: ASGIApp
+    settings: ServiceSettings
     metrics: Metrics
-    body_bytes: int
-    upload_bytes: int
-    receive_seconds: float
-    token: str | None = None
-    hosts: Sequence[str] | None = None
-    uploads: tuple[str, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or hand it on."""
@@ -151,12 +150,13 @@ class RequestMiddleware:
 
     def _check(self, scope: Scope, headers: Headers, limit: int) -> None:
         """Check host, origin, token and announced size."""
+        hosts, token = self.settings.hosts, self.settings.token
         host = _HOST.fullmatch(headers.get("host", ""))
         name = (host[1] or host[2]).lower() if host else ""
-        if self.hosts is not None and name not in self.hosts:
+        if hosts is not None and name not in hosts:
             raise ProblemError(
                 f"unknown host {name[:100]!r}; without a token this service answers only to "
-                f"{', '.join(self.hosts)}. Use one of these names.",
+                f"{', '.join(hosts)}. Use one of these names.",
                 kind="host",
             )
         site = headers.get("sec-fetch-site")
@@ -166,8 +166,8 @@ class RequestMiddleware:
                 status=403,
                 kind="host",
             )
-        token = self.token if scope["path"] not in OPEN else None
-        if token is not None and not _shows(headers.get("authorization", ""), token):
+        shown = headers.get("authorization", "")
+        if token and scope["path"] not in OPEN and not _shows(shown, token.get_secret_value()):
             raise ProblemError(
                 "a token is needed. Send the header 'Authorization: Bearer TOKEN', or the token as "
                 "password.",
@@ -187,8 +187,8 @@ class _Exchange:
     ) -> None:
         self.middleware, self.scope = middleware, scope
         self.inner_receive, self.inner_send = receive, send
-        upload = scope["path"] in middleware.uploads
-        self.limit = middleware.upload_bytes if upload else middleware.body_bytes
+        limits = middleware.settings.limits
+        self.limit = limits.upload_bytes if scope["path"] == UPLOAD else limits.body_bytes
         self.began = time.monotonic()
         self.status = self.sent = self.received = 0
         self.complete = False
@@ -197,7 +197,7 @@ class _Exchange:
         """The next part of the body, within the limits of size and time."""
         if self.complete:  # wait for the client to disconnect
             return await self.inner_receive()
-        seconds = self.middleware.receive_seconds
+        seconds = self.middleware.settings.limits.receive_seconds
         try:
             async with asyncio.timeout(max(0.0, self.began + seconds - time.monotonic())):
                 message = await self.inner_receive()
