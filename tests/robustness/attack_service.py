@@ -1,12 +1,12 @@
-"""Generated requests, made of a running service's OpenAPI document; none may be a defect.
+"""Send generated requests, made from the OpenAPI document of a running service.
 
     python tests/robustness/attack_service.py http://127.0.0.1:8000 --examples 2000
 
-Generated observations have no run's number of features. So what is well formed is sent once more
-with observations and ids that the first run knows, so that searches are met as well.
+Generated observations have the wrong number of features. So each valid request is sent once more
+with observations and ids that the first run knows, to reach the search.
 
-Every answer must be of a status, type and form that the document names, and never 500 or above but
-for what it names (503 and 504). Needs the package schemathesis.
+Every answer must have a status, type and form of the document, and no status of 500 or above except
+503 and 504. Needs the package schemathesis.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHECKS = [
 ]
 _LEFT_OUT = ("video", "task", "budget", "deadline_seconds")
 ANNOUNCED = (503, 504)
-"""Statuses of 500 and above that are no defects."""
+"""Documented statuses of 500 and above."""
 
 
 def attack(
@@ -50,16 +50,16 @@ def attack(
     """Send generated requests to every operation.
 
     Args:
-        schema: Of schemathesis.
+        schema: A schema of schemathesis.
         examples: Requests of each kind for each operation.
-        run: What the service says of its first run.
-        headers: Sent with each.
+        run: Description of the service's first run.
+        headers: Headers of every request.
 
     Returns:
-        How often each status was met, by operation and status.
+        Counts of the answers, by operation and status.
 
     Raises:
-        AssertionError: An answer that the document does not allow.
+        AssertionError: The document does not allow an answer.
     """
     met: dict[str, int] = {}
     for result in schema.get_all_operations():
@@ -75,7 +75,7 @@ def attack(
         )
         for mode in schemathesis.GenerationMode:
             strategy = operation.as_strategy(generation_mode=mode)
-            with suppress(Unsatisfiable):  # of what has no parameters nothing can be wrong
+            with suppress(Unsatisfiable):  # no parameters, so no invalid requests
                 settings(_test(strategy, operation.label, run, headers, met))()
     return met
 
@@ -87,7 +87,7 @@ def _test(
     headers: dict[str, str] | None,
     met: dict[str, int],
 ) -> Any:
-    """A test that sends what a strategy gives, and once more what it could have meant."""
+    """A test that sends generated requests, and valid ones once more with known ids."""
 
     def send(case: Any) -> int:
         response = case.call(headers=headers)
@@ -114,7 +114,7 @@ def _test(
 
 
 def mended(body: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
-    """A query with observations and ids that a run knows, in all else as it was."""
+    """The query with observations and ids that a run knows."""
 
     def known(value: Any) -> Any:
         if isinstance(value, dict):

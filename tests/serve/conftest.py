@@ -38,7 +38,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Place:
-    """What a service is made of.
+    """A data set and runs for a service.
 
     Attributes:
         world: The data set.
@@ -51,7 +51,7 @@ class Place:
     short: Path
 
     def observations(self, row: int = 0) -> dict[str, list[float]]:
-        """Those of a test window, as JSON takes them."""
+        """Observations of a test window, for JSON."""
         windows = cut_windows(self.world, horizon=3, split="test")
         return {
             name: getattr(windows, name)[row].astype(np.float64).tolist()
@@ -78,7 +78,7 @@ def place(tmp_path_factory) -> Place:
 
 @pytest.fixture(scope="module")
 def serving(place) -> Iterator[Callable[..., TestClient]]:
-    """Makes clients of services with other settings; all of them end with the module."""
+    """Make clients of services with other settings; all are closed with the module."""
     clients: list[TestClient] = []
 
     def make(**changes: Any) -> TestClient:
@@ -93,13 +93,13 @@ def serving(place) -> Iterator[Callable[..., TestClient]]:
 
 @pytest.fixture(scope="module")
 def client(serving) -> TestClient:
-    """A client of a service with the usual settings."""
+    """A client of a service with the default settings."""
     return serving()
 
 
 @pytest.fixture(scope="module")
 def address(place) -> Iterator[str]:
-    """Where a service of one run listens."""
+    """Address of a service of one run."""
     app = create_app(place.settings(runs=(place.run,)))
     import uvicorn
 

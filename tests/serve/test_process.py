@@ -18,7 +18,7 @@ import pytest
 
 from cefito.cli import main
 
-# Searches that take as long as a query's deadline allows, but for those of one plan.
+# Searches for more than one plan take two seconds unless they are stopped.
 SLOW = """
 import sys, time
 from cefito.serve import service
@@ -30,7 +30,7 @@ def slow(jobs, stop):
         until = time.monotonic() + 2
         while time.monotonic() < until and not stop():
             time.sleep(0.01)
-        print("told to stop" if stop() else "to its end", file=sys.stderr, flush=True)
+        print("stopped" if stop() else "finished", file=sys.stderr, flush=True)
     return quick(jobs, stop)
 
 service.solve = slow
@@ -97,7 +97,7 @@ class Server:
         return result
 
     def end(self, number: int | None = signal.SIGTERM) -> int:
-        """Its exit code, after a signal; None where it has been told already."""
+        """Its exit code, after a signal unless that is None."""
         if number is not None:
             self.process.send_signal(number)
         code = self.process.wait(60)
@@ -147,7 +147,7 @@ def test_one_server(place):
         status, _, problem = server.post(slow(place, deadline_seconds=0.3))
         assert (status, problem["type"]) == (504, "urn:cefito:deadline")
         assert time.monotonic() - began < 1.9
-        server.wait_for("told to stop")
+        server.wait_for("stopped")
 
         # a client that goes away ends its search
         server.lines.clear()
@@ -156,7 +156,7 @@ def test_one_server(place):
             head = f"POST /v1/plan HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
             client.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
             busy(server, running=1)
-        server.wait_for("told to stop")
+        server.wait_for("stopped")
         line = json.loads(server.wait_for('"status": 499'))
         assert line["path"] == "/v1/plan"
 
@@ -172,7 +172,7 @@ def test_one_server(place):
         assert 1 <= int(headers["retry-after"]) <= 60
         assert time.monotonic() - began < 1
 
-        # told to end, it finishes what runs and what waits
+        # at shutdown, it finishes all requests
         server.process.send_signal(signal.SIGTERM)
         assert [first()[0], second()[0]] == [200, 200]
         assert server.end(None) == 0
@@ -213,7 +213,7 @@ def refusal(capsys, *argv, code=2):
         (("--deadline", "0"), "deadline_seconds"),
         (("--token-file", "nothing.txt"), "cannot be read"),
         (("--dataset", "nowhere"), "nowhere"),
-        (("--encoder", "own"), "does not say what the features"),
+        (("--encoder", "own"), "does not say what"),
         (("--encoder", "nothing"), "unknown encoder"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The queue and the threads, with work that is waiting alone."""
+"""The queue and the threads, with work that only waits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def job(work, *, kind="a", expensive=False, seconds=LONG):
 
 
 class Works:
-    """Work that can be held up, with a record of what was done together."""
+    """Work that a gate can hold, with a record of the batches."""
 
     def __init__(self):
         self.done, self.gate, self.begun = [], threading.Event(), threading.Event()
@@ -144,39 +144,26 @@ def test_expensive_jobs_leave_a_thread_free(started, works):
     assert results([second]) == ["expensive!"]
 
 
-def test_a_job_is_told_to_stop_when_nobody_waits(started, works):
+def test_a_job_stops_when_abandoned_or_at_its_deadline(started, works):
     scheduler = started()
     first = held(scheduler, works)
     first.abandoned = True
     assert results([first]) == ["held?"]
-
-
-def test_a_job_is_told_to_stop_at_its_deadline(started, works):
-    scheduler = started()
     assert results([held(scheduler, works, seconds=0.05)]) == ["held?"]
 
 
-def test_a_deadline_counts_in_the_queue(started, works):
+def test_jobs_that_expired_or_were_abandoned_in_the_queue_do_not_begin(started, works):
     scheduler = started()
-    first, late = held(scheduler, works), job("late", seconds=0.01)
-    scheduler.submit([late])
+    first, late, gone = held(scheduler, works), job("late", seconds=0.01), job("gone")
+    scheduler.submit([late, gone])
+    gone.abandoned = True
     time.sleep(0.03)
     works.gate.set()
     results([first, late])
     assert isinstance(late.future.exception(), ExpiredError)
-    assert ["late"] not in works.done
-
-
-def test_abandoned_jobs_are_not_begun(started, works):
-    scheduler = started()
-    first, gone = held(scheduler, works), job("gone")
-    scheduler.submit([gone])
-    gone.abandoned = True
-    works.gate.set()
-    results([first])
     with pytest.raises(CancelledError):
         gone.future.result(timeout=LONG)
-    assert ["gone"] not in works.done
+    assert works.done == [["held"]]
 
 
 def test_closing_stops_what_runs_and_drops_the_queue(started, works):

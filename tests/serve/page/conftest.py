@@ -43,10 +43,10 @@ TINY = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """Drawn videos and what was learned of them.
+    """Drawn videos and runs trained on them.
 
     Attributes:
-        folder: Where everything lies; the videos in `films`.
+        folder: The folder of all; the videos are in `films`.
         dataset: The data set.
         run: A run of CEFITO, T = 3.
         nearest: A run of the nearest window, T = 2, which takes no constraints.

@@ -59,7 +59,7 @@ def address(browser, drawn):
 
 @pytest.fixture(params=["light"])
 def page(browser, address, request):
-    """The page, opened; at the end no other host was asked and nothing complained."""
+    """The opened page; at the end, no other host was contacted and nothing was logged."""
     context = browser.new_context(
         color_scheme=request.param, viewport={"width": 1280, "height": 900}
     )
@@ -70,7 +70,7 @@ def page(browser, address, request):
     page.on("pageerror", lambda problem: said.append(str(problem)))
     page.on(
         "console",
-        # that an answer was an error is told of every one that is wanted here
+        # the browser reports every wanted error answer
         lambda one: None if one.text.startswith(WANTED) else said.append(one.text),
     )
     page.goto(address)
@@ -95,7 +95,7 @@ def strips(page):
 
 
 def names(strip):
-    """Names of the steps of a strip, without what is said of them to those who do not see it."""
+    """Names of the steps of a strip, without the words for screen readers."""
     return strip.locator("li > *").evaluate_all("all => all.map(one => one.firstChild.data)")
 
 
@@ -107,7 +107,7 @@ def choose(page, task="make toast", video="film-13", step=1):
 
 
 def wanted(drawn, video="film-13", step=1, **constraints):
-    """What the library plans."""
+    """The plans of the library."""
     query, truth = query_from_video(drawn.run, video, step)
     found = answer(drawn.run, query, constraints=NamedConstraints(**constraints), truth=truth)
     return [plan.names for plan in found.plans], found
@@ -115,7 +115,7 @@ def wanted(drawn, video="film-13", step=1, **constraints):
 
 def test_choose_plan_pin_and_see_it_planned_again(page, drawn):
     choose(page)
-    assert page.locator("#video option").count() == 7  # those of the task, whatever their split
+    assert page.locator("#video option").count() == 7  # of the task, of all splits
     assert page.locator("#video optgroup").evaluate_all("all => all.map(one => one.label)") == [
         "test",
         "train",
@@ -216,9 +216,9 @@ def test_plans_against_the_annotated_steps(page, drawn):
             _, found = wanted(drawn, video, step)
             for plan, strip in zip(found.plans, page.locator("#plans ol").all(), strict=True):
                 marks = strip.locator("li").evaluate_all("all => all.map(one => one.className)")
-                told = [KINDS[mark] for mark in marks]
-                assert told == step_kinds(plan.actions, found.truth.actions)
-                kinds |= set(told)
+                shown = [KINDS[mark] for mark in marks]
+                assert shown == step_kinds(plan.actions, found.truth.actions)
+                kinds |= set(shown)
             assert names(page.locator("#truth")) == found.truth.names
             truth = page.locator("#truth li")
             assert truth.evaluate_all("all => all.map(one => one.className === 'm')") == (
@@ -351,15 +351,6 @@ def test_behind_a_token_and_with_nothing_to_choose(browser, drawn):
         page.get_by_text("start the service with --dataset").wait_for()
         assert page.locator("#plan").is_disabled()
         context.close()
-
-
-def test_without_javascript(browser, address):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(address)
-    assert "needs JavaScript" in page.locator("header").inner_text()
-    assert page.locator("#task option").all_inner_texts() == ["all tasks", "make tea", "make toast"]
-    context.close()
 
 
 def test_it_fits_a_phone(page):
